@@ -1,0 +1,125 @@
+# `make` shows the commands. Needs nothing but python3 (3.11 or newer) and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Two workers use two cores; more of them only share the same ones.
+WORKERS ?= 2
+PROTO_BIN := build/proto-venv/bin
+LOCK_BIN := build/lock-venv/bin
+BUF_VERSION ?= 1.75.0
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv demo test check lint types contracts format bench soak pages lock proto \
+	proto-accept proto-lint clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+# --- environment ---------------------------------------------------------------------------------
+
+venv: $(VENV)/dev.stamp  ## make .venv with everything that is needed to work on Hourwheel
+
+$(VENV)/bin/python:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Hourwheel needs Python 3.11 or newer, and $(PYTHON) is `$(PYTHON) -V 2>&1`."; \
+		echo "Name another one: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "$(PYTHON) cannot make environments (on Debian: apt install python3-venv)"; exit 1; }
+
+# What a node needs is a part of what development needs, in the same versions; `make demo` needs
+# only that. The tree itself is installed as editable, for the `hourwheel` command.
+$(VENV)/node.stamp: requirements/node.txt | $(VENV)/bin/python
+	@echo "installing what a node needs into $(VENV)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+		-r requirements/node.txt
+	@touch $@
+
+$(VENV)/dev.stamp: requirements/dev.txt pyproject.toml $(VENV)/node.stamp
+	@echo "installing what the tests need into $(VENV)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+		-r requirements/dev.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps \
+		--no-build-isolation -e .
+	@touch $@
+
+# --- use -----------------------------------------------------------------------------------------
+
+demo: $(VENV)/node.stamp  ## start a node, replay thousands of delayed messages, show what arrived
+	@$(BIN)/python -m hourwheel.cli demo
+
+# --- work ----------------------------------------------------------------------------------------
+
+test: lint types contracts  ## everything that must pass before a change goes in (< 5 minutes)
+	@$(BIN)/python -m pytest -q -n $(WORKERS)
+
+check: lint types contracts  ## the quick part of `make test` (< 2 minutes)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) tests/tidy tests/unit
+
+lint: $(VENV)/dev.stamp
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(VENV)/dev.stamp
+	@$(BIN)/mypy
+
+contracts: $(VENV)/dev.stamp
+	@$(BIN)/lint-imports
+
+format: $(VENV)/dev.stamp  ## format the code and mend what ruff can mend
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(VENV)/dev.stamp  ## measure; prints a table and writes build/bench.json
+	@mkdir -p build
+	@$(BIN)/python -m tests.bench --json build/bench.json
+
+soak: $(VENV)/dev.stamp  ## long random tests: new seeds, many more examples
+	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -n $(WORKERS) tests/property tests/sim
+
+# --- files that are made -------------------------------------------------------------------------
+
+pages: $(VENV)/dev.stamp  ## write the parts of docs/ that are made from the code
+	@$(BIN)/python -m tests.tidy.made_pages
+
+$(LOCK_BIN)/uv:
+	@$(PYTHON) -m venv build/lock-venv
+	@$(LOCK_BIN)/python -m pip install -q --disable-pip-version-check 'uv>=0.9'
+
+LOCK = $(LOCK_BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command 'make lock' $(UPGRADE)
+
+lock: $(LOCK_BIN)/uv  ## lock the dependencies again (UPGRADE=--upgrade for newer versions)
+	@$(LOCK) pyproject.toml --extra cli --extra node -o requirements/node.txt
+	@$(LOCK) pyproject.toml --extra cli --extra node --extra dev \
+		-c requirements/node.txt -o requirements/dev.txt
+	@$(LOCK) requirements/proto.in -o requirements/proto.txt
+
+$(PROTO_BIN)/.stamp: requirements/proto.txt
+	@$(PYTHON) -m venv build/proto-venv
+	@$(PROTO_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+		-r requirements/proto.txt
+	@touch $@
+
+proto: $(PROTO_BIN)/.stamp  ## generate hourwheel/wire from proto/
+	@$(PROTO_BIN)/python -m grpc_tools.protoc -Ihourwheel/wire=proto \
+		--python_out=. --pyi_out=. --grpc_python_out=. proto/*.proto
+	@$(PYTHON) -m tests.tidy.proto_sources
+
+proto-accept: $(VENV)/dev.stamp  ## accept additions to the API; refuses what would break clients
+	@$(BIN)/python -m tests.tidy.proto_golden
+
+proto-lint:  ## lint proto/ with buf, where npm is installed
+	@command -v npm >/dev/null || { echo "npm is not installed: buf is not run"; exit 1; }
+	@mkdir -p build/buf/src/hourwheel/wire
+	@npm install --silent --no-save --prefix build/buf @bufbuild/buf@$(BUF_VERSION)
+	@cp proto/*.proto build/buf/src/hourwheel/wire/
+	@cp buf.yaml build/buf/src/
+	@cd build/buf/src && ../node_modules/.bin/buf lint
+
+clean:  ## remove what was made here, .venv included
+	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+		.import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

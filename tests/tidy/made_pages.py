@@ -1,0 +1,85 @@
+"""Parts of pages that are made from the code: the map of files, the table of errors.
+
+`make pages` (`python -m tests.tidy.made_pages`) writes them again; a test compares them.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import Final
+
+from hourwheel import errors
+from tests.tidy import tree
+
+
+def folder_of(path: str) -> str:
+    """The folder that a file lies in."""
+    return path.rsplit("/", 1)[0]
+
+
+def summary(path: str) -> str:
+    """First sentence of a module's docstring, on one line."""
+    paragraph = (ast.get_docstring(tree.syntax(path)) or "").split("\n\n")[0]
+    line = " ".join(paragraph.split())
+    return re.split(r"(?<=[.!?]) (?=[A-Z`])", line)[0].rstrip(".:").replace("|", r"\|")
+
+
+def map_of_files() -> str:
+    """One line for each module: a table a folder."""
+    lines: list[str] = []
+    for folder, paths in groupby(sorted(tree.modules(), key=folder_of), key=folder_of):
+        listed = [path for path in paths if not path.endswith("__init__.py")]
+        lines += [f"### {folder}/", "", summary(f"{folder}/__init__.py") + ".", ""]
+        if listed:
+            lines += ["| File | What it is |", "|---|---|"]
+            lines += [f"| `{path.rsplit('/', 1)[1]}` | {summary(path)} |" for path in listed]
+            lines += [""]
+    return "\n".join(lines).rstrip("\n")
+
+
+def on_the_wire(root: type[errors.HourwheelError]) -> Iterator[type[errors.HourwheelError]]:
+    """The errors below `root` that a client can be told, parents before children."""
+    for each in root.__subclasses__():
+        if each is not errors.StartupError:
+            yield each
+            yield from on_the_wire(each)
+
+
+def table_of_errors() -> str:
+    """One line for each typed reason."""
+    lines = ["| Reason | gRPC code | Try again? | What it says |", "|---|---|---|---|"]
+    for each in on_the_wire(errors.HourwheelError):
+        text = " ".join((each.__doc__ or "").split())
+        again = "yes" if each.retriable else "no"
+        lines.append(f"| `{each.reason}` | {each.code} | {again} | {text} |")
+    return "\n".join(lines)
+
+
+PARTS: Final[dict[str, Callable[[], str]]] = {
+    "docs/ARCHITECTURE.md": map_of_files,
+    "docs/ERRORS.md": table_of_errors,
+}
+"""Page -> what makes the part between its marks."""
+
+BEGIN: Final = "<!-- begin: made by `make pages` -->"
+END: Final = "<!-- end: made by `make pages` -->"
+
+
+def made(path: str) -> str:
+    """The page at `path` with its made part as the code has it now."""
+    head, rest = tree.text(path).split(BEGIN)
+    tail = rest.split(END)[1]
+    return f"{head}{BEGIN}\n\n{PARTS[path]()}\n\n{END}{tail}"
+
+
+def main() -> None:
+    """Write all made parts into their pages."""
+    for path in PARTS:
+        (tree.ROOT / path).write_text(made(path))
+        sys.stdout.write(f"{path}\n")
+
+
+if __name__ == "__main__":
+    main()

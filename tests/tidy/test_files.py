@@ -1,0 +1,121 @@
+"""Sizes, names and content of files."""
+
+import fnmatch
+import re
+from typing import Final
+
+from tests.tidy import tree
+
+FILE_LINES_MAX: Final = 400
+LINE_CHARS_MAX: Final = 100
+FILE_BYTES_MAX: Final = 512 * 1024
+
+LONG_FILES: Final[dict[str, str]] = {
+    "hourwheel/record_batch.py": "one format, drawn, viewed and built in one place",
+}
+"""Files that may be longer than the limit, and why."""
+
+PLACES: Final = (
+    *("*.md", "LICENSE", "NOTICE", "Makefile", "pyproject.toml", "buf.yaml", ".gitignore"),
+    *(".ci/run", "requirements/*.txt", "requirements/*.in"),
+    *("docs/*.md", "docs/*.toml", "docs/decisions/[0-9][0-9][0-9][0-9]-*.md"),
+    *("proto/*.proto", "proto/api.golden.json"),
+    *("hourwheel/py.typed", "hourwheel/wire/*_pb2*.py", "hourwheel/wire/*_pb2.pyi"),
+    *("hourwheel/wire/SOURCES", "hourwheel/wire/__init__.py"),
+    *("tests/*.py", "tests/golden/*"),
+)
+"""Where a file that is not a module of a room may lie: `*` stands for one path component or a part
+of it, except below tests/, which has folders in folders."""
+
+MACHINE_WORDS: Final = re.compile(
+    r"(?<![\w.])/(?:home|root|Users|work)/|[\w.-]*(?:pythonhosted|artifactory|registry\.npmjs)"
+    r"|--(?:extra-)?index-url|--find-links|--trusted-host"
+)
+"""What is true of one machine or network only, and so has no place in a file that others get."""
+
+
+def is_at_home(path: str) -> bool:
+    return path in tree.modules() or any(
+        fnmatch.fnmatchcase(path, place)
+        and (place.startswith("tests/") or path.count("/") == place.count("/"))
+        for place in PLACES
+    )
+
+
+def test_files_lie_where_they_belong() -> None:
+    assert [path for path in tree.files() if not is_at_home(path)] == []
+
+
+def test_files_are_short_enough_to_read() -> None:
+    long = {
+        path
+        for path in tree.files_named(".py", ".proto")
+        if tree.text(path).count("\n") > FILE_LINES_MAX
+    }
+    assert long == set(LONG_FILES), "split a new long file, or take a short one off LONG_FILES"
+
+
+def test_files_are_no_blobs() -> None:
+    big = [path for path in tree.files() if (tree.ROOT / path).stat().st_size > FILE_BYTES_MAX]
+    assert big == []
+
+
+def test_lines_are_short_where_ruff_does_not_look() -> None:
+    long = [
+        f"{path}:{number}"
+        for path in (*tree.files_named(".proto", ".md", ".in", ".yaml"), "Makefile", ".ci/run")
+        for number, line in enumerate(tree.text(path).splitlines(), 1)
+        if len(line) > LINE_CHARS_MAX and not line.startswith("|") and "://" not in line
+    ]
+    assert long == []
+
+
+def test_limits_are_not_switched_off_by_comments() -> None:
+    off = re.compile(r"#\s*noqa:[^#]*\b(E501|PLR0915|C901|TID251)\b|#\s*ruff:\s*noqa")
+    found = [path for path in tree.files_named(".py") if off.search(tree.text(path))]
+    assert [path for path in found if path != "tests/tidy/test_files.py"] == []
+
+
+def test_text_is_clean() -> None:
+    unclean = []
+    for path in tree.files():
+        if path == "LICENSE" or path.startswith((tree.WIRE, "tests/golden/")):
+            continue
+        content = tree.text(path)
+        if "\r" in content or not (content.endswith("\n") or content == ""):
+            unclean.append(f"{path}: line ends")
+        if re.search(r"[ \t]+$", content, re.MULTILINE):
+            unclean.append(f"{path}: blanks at the end of a line")
+        if "\t" in content and path != "Makefile":
+            unclean.append(f"{path}: tabs")
+    assert unclean == []
+
+
+def test_no_file_names_a_machine_or_a_registry() -> None:
+    named = [
+        f"{path}: {match.group()}"
+        for path in tree.files()
+        if path != "tests/tidy/test_files.py" and not path.startswith("tests/golden/")
+        for match in MACHINE_WORDS.finditer(tree.text(path))
+    ]
+    assert named == []
+
+
+def test_locks_hold_hashes_and_no_address() -> None:
+    locks = [path for path in tree.files() if re.fullmatch(r"requirements/.*\.txt", path)]
+    assert locks
+    for path in locks:
+        content = tree.text(path)
+        assert "://" not in content, path
+        pins = re.findall(r"^[a-z][^\s=]*==\S+.*\\$", content, re.MULTILINE)
+        names = re.findall(r"^[a-z]\S*", content, re.MULTILINE)
+        assert len(pins) == len(names), f"{path}: something is not pinned with a hash"
+
+
+def test_what_a_node_needs_is_locked_alike_for_nodes_and_for_development() -> None:
+    pin = re.compile(r"^([a-z]\S*==\S+(?: ; [^\\]*)?)", re.MULTILINE)
+    node, dev = (
+        set(pin.findall(tree.text(path)))
+        for path in ("requirements/node.txt", "requirements/dev.txt")
+    )
+    assert node <= dev, "run `make lock`"

@@ -1,0 +1,280 @@
+"""From messages to the bytes of a record batch: check, collect into columns, cut, join, build.
+
+A `Draft` is checked content without numbers; it becomes bytes only when its turn to be sent comes,
+because a batch's producer numbers follow those of the batch before it. All messages of a draft have
+delays or all have instants: a batch says which by one flag.
+"""
+
+from array import array
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+from itertools import chain
+from struct import Struct
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors, limits, record_batch
+from hourwheel import meta as metas
+from hourwheel.crc32c import crc32c
+from hourwheel.message import Message
+from hourwheel.meta import EncodedMeta, MessageMeta
+from hourwheel.record_batch import HEADER_BYTES, I64
+from hourwheel.tag_gene import GENE_NONE, GENE_SPARSE
+from hourwheel.types import DUE_MS_MAX
+
+Times: TypeAlias = Seq[int] | NDArray[np.int64]
+
+MESSAGE_OVERHEAD_BYTES: Final = 44
+"""What a message takes in a batch beside its meta and body."""
+_PRODUCER: Final = Struct("<QQ")
+_PRODUCER_AT: Final = 64
+_CRC_AT: Final = HEADER_BYTES - 4
+
+
+@dataclass(slots=True, kw_only=True)
+class Columns:
+    """Messages for those who have columns and want no objects: n of each that is given."""
+
+    bodies: Seq[bytes]
+    delay_ms: Times | None = None
+    """Delays in milliseconds; not together with `due_ms`. Neither: at once."""
+    due_ms: Times | None = None
+    """Instants in milliseconds since the Unix epoch."""
+    metas: Seq[MessageMeta] | None = None
+
+
+@dataclass(slots=True)
+class Draft:
+    """Checked content of a batch or of a part of one."""
+
+    bodies: list[bytes]
+    times_ms: I64
+    """Delays or instants."""
+    is_relative: bool
+    """`times_ms` are delays."""
+    metas: list[EncodedMeta] | None
+    """None: no message has any."""
+    blob_bytes: int
+    """Bytes of all metas and bodies."""
+    largest_bytes: int = field(default=0)
+    """Bytes of the largest message's meta and body."""
+
+    @property
+    def count(self) -> int:
+        """How many messages."""
+        return len(self.bodies)
+
+    @property
+    def batch_bytes(self) -> int:
+        """About what it takes in a batch."""
+        return self.blob_bytes + MESSAGE_OVERHEAD_BYTES * len(self.bodies)
+
+
+def draft_messages(messages: Seq[Message]) -> list[tuple[Draft, list[int] | None]]:
+    """Check n messages and collect them: one draft, or two where some have delays, some instants.
+
+    Returns:
+        Each draft with the ordinals of its messages in `messages`; None for all of them.
+
+    Raises:
+        InvalidDueTime: a time that is negative, no integer or past every horizon, or two of them.
+        MessageTooLarge: a body, or the metadata.
+        InvalidArgument: metadata with an empty or illegal text; a body that is not bytes.
+    """
+    dues = [message.due_ms for message in messages]
+    instant_count = len(dues) - dues.count(None)
+    if instant_count == 0:
+        delays = [message.delay_ms for message in messages]
+        if None in delays:
+            delays = [0 if delay is None else delay for delay in delays]
+        return [(_draft(messages, delays, is_relative=True), None)]
+    if any(m.due_ms is not None and m.delay_ms is not None for m in messages):
+        raise errors.InvalidDueTime("a message has both a delay and an instant")
+    if instant_count == len(dues):
+        return [(_draft(messages, dues, is_relative=False), None)]
+    relative = [index for index, due in enumerate(dues) if due is None]
+    absolute = [index for index, due in enumerate(dues) if due is not None]
+    return [
+        (draft_messages([messages[index] for index in ordinals])[0][0], ordinals)
+        for ordinals in (relative, absolute)
+    ]
+
+
+def _draft(messages: Seq[Message], times_ms: Seq[int | None], *, is_relative: bool) -> Draft:
+    with_meta = [
+        index
+        for index, message in enumerate(messages)
+        if message.tags
+        or message.keys
+        or message.properties
+        or message.client_message_id
+        or message.content_type
+    ]
+    encoded: list[EncodedMeta] | None = None
+    if with_meta:
+        encoded = [_NO_META] * len(messages)
+        for index in with_meta:
+            encoded[index] = _encode_meta(messages[index])
+    bodies = [message.body for message in messages]
+    return _checked(bodies, _time_column(times_ms), encoded, is_relative=is_relative)
+
+
+def _encode_meta(message: Message) -> EncodedMeta:
+    tags, keys, properties = message.tags, message.keys, message.properties
+    if isinstance(tags, str) or isinstance(keys, str):
+        message.meta()  # says what is wrong
+    return metas.encode_fields(
+        tuple(tags),
+        tuple(keys),
+        tuple(properties.items()) if properties else (),
+        message.client_message_id,
+        message.content_type,
+    )
+
+
+def _time_column(times_ms: Seq[Any] | NDArray[Any]) -> I64:
+    """The times as int64[n].
+
+    Unlike numpy, `array` refuses what is no integer instead of cutting off its fraction.
+    """
+    if isinstance(times_ms, np.ndarray):
+        if times_ms.dtype.kind not in "iu" or times_ms.ndim != 1:
+            raise errors.InvalidDueTime("due times and delays are integers, in milliseconds")
+        if times_ms.dtype == np.uint64 and times_ms.size and times_ms.max() > DUE_MS_MAX:
+            raise errors.InvalidDueTime("a due time or delay is out of range")
+        return times_ms.astype("<i8", copy=False)
+    try:
+        return np.frombuffer(array("q", times_ms), np.int64)
+    except TypeError:
+        raise errors.InvalidDueTime("due times and delays are integers, in milliseconds") from None
+    except OverflowError:
+        raise errors.InvalidDueTime("a due time or delay does not fit into 64 bits") from None
+
+
+_NO_META: Final = metas.encode(metas.NO_META)
+
+
+def draft_columns(columns: Columns) -> Draft:
+    """Check columns and take them over. Raises as `draft_messages`, and for lengths that differ."""
+    bodies = list(columns.bodies)
+    if columns.due_ms is not None and columns.delay_ms is not None:
+        raise errors.InvalidDueTime("there are both delays and instants")
+    given = columns.delay_ms if columns.due_ms is None else columns.due_ms
+    times_ms = np.zeros(len(bodies), np.int64) if given is None else _time_column(given)
+    encoded = None if columns.metas is None else list(map(metas.encode, columns.metas))
+    if len(times_ms) != len(bodies) or (encoded is not None and len(encoded) != len(bodies)):
+        raise errors.InvalidArgument("the columns are not equally long")
+    return _checked(bodies, times_ms, encoded, is_relative=columns.due_ms is None)
+
+
+def _checked(
+    bodies: list[bytes], times_ms: I64, encoded: list[EncodedMeta] | None, *, is_relative: bool
+) -> Draft:
+    _check_range(times_ms)
+    try:
+        sizes = list(map(len, bodies))
+    except TypeError:
+        raise errors.InvalidArgument("a body is not bytes") from None
+    if set(map(type, bodies)) - {bytes}:
+        if any(not isinstance(body, bytes | bytearray | memoryview) for body in bodies):
+            raise errors.InvalidArgument("a body is not bytes")
+        bodies = list(map(bytes, bodies))
+        sizes = list(map(len, bodies))
+    largest = max(sizes, default=0)
+    if largest > limits.MESSAGE_BODY_BYTES_MAX:
+        raise errors.MessageTooLarge(
+            f"a body has {largest} bytes; at most {limits.MESSAGE_BODY_BYTES_MAX} are allowed",
+            bytes=largest,
+            bytes_max=limits.MESSAGE_BODY_BYTES_MAX,
+        )
+    total = sum(sizes)
+    if encoded is not None:
+        meta_sizes = [len(each.raw) for each in encoded]
+        total += sum(meta_sizes)
+        largest = max(map(sum, zip(sizes, meta_sizes, strict=True)), default=0)
+    return Draft(bodies, times_ms, is_relative, encoded, total, largest)
+
+
+def _check_range(times_ms: I64) -> None:
+    if not times_ms.size:
+        return
+    lowest, highest = int(times_ms.min()), int(times_ms.max())
+    if lowest < 0 or highest > DUE_MS_MAX:
+        raise errors.InvalidDueTime(
+            f"a due time or delay of {lowest if lowest < 0 else highest} ms is out of range",
+            due_ms_max=DUE_MS_MAX,
+        )
+
+
+def cut(draft: Draft, *, messages_max: int, bytes_max: int) -> Iterator[Draft]:
+    """The draft in pieces, in order, none above the limits (but a large message alone may be)."""
+    if draft.count <= messages_max and draft.batch_bytes <= bytes_max:
+        if draft.count:
+            yield draft
+        return
+    whole_bytes = draft.largest_bytes + MESSAGE_OVERHEAD_BYTES
+    step = max(1, min(messages_max, bytes_max // whole_bytes))
+    for first in range(0, draft.count, step):
+        bodies = draft.bodies[first : first + step]
+        encoded = None if draft.metas is None else draft.metas[first : first + step]
+        blob_bytes = sum(map(len, bodies))
+        if encoded is not None:
+            blob_bytes += sum(len(each.raw) for each in encoded)
+        yield Draft(
+            bodies,
+            draft.times_ms[first : first + step],
+            draft.is_relative,
+            encoded,
+            blob_bytes,
+            draft.largest_bytes,
+        )
+
+
+def join(drafts: Seq[Draft]) -> Draft:
+    """Several drafts of one kind as one; at least one."""
+    if len(drafts) == 1:
+        return drafts[0]
+    encoded: list[EncodedMeta] | None = None
+    if any(draft.metas is not None for draft in drafts):
+        encoded = []
+        for draft in drafts:
+            encoded += [_NO_META] * draft.count if draft.metas is None else draft.metas
+    return Draft(
+        list(chain.from_iterable(draft.bodies for draft in drafts)),
+        np.concatenate([draft.times_ms for draft in drafts]),
+        drafts[0].is_relative,
+        encoded,
+        sum(draft.blob_bytes for draft in drafts),
+        max(draft.largest_bytes for draft in drafts),
+    )
+
+
+def build(draft: Draft, producer_id: int, first_sequence: int) -> bytes:
+    """The record batch: unstamped, with the producer's numbers (0 and 0 for none)."""
+    encoded = draft.metas
+    has_tags = encoded is not None and any(each.tag_gene for each in encoded)
+    return record_batch.build_publish(
+        draft.times_ms,
+        draft.bodies,
+        metas=None if encoded is None else [each.raw for each in encoded],
+        tag_genes=None if encoded is None else [each.tag_gene for each in encoded],
+        key_hashes=None if encoded is None else [each.key_hash for each in encoded],
+        relative_due=draft.is_relative,
+        producer_id=producer_id,
+        producer_sequence=first_sequence,
+        gene_kind=GENE_SPARSE if has_tags else GENE_NONE,
+    )
+
+
+def renumber(raw: bytes, producer_id: int, first_sequence: int) -> bytes:
+    """The same unstamped batch with other producer numbers; the payload is not read again."""
+    header = record_batch.unpack_header(raw)
+    fresh = bytearray(raw)
+    _PRODUCER.pack_into(fresh, _PRODUCER_AT, producer_id, first_sequence)
+    view = memoryview(fresh)
+    crc = crc32c(view[HEADER_BYTES : HEADER_BYTES + header.stamped_bytes], crc32c(view[:_CRC_AT]))
+    view[_CRC_AT:HEADER_BYTES] = crc.to_bytes(4, "little")
+    return bytes(fresh)

@@ -1,0 +1,316 @@
+"""Producer, consumer and administrator for programs without asyncio.
+
+Thin: each runs its asyncio twin on an event loop in a thread of its own, and waits for it. All
+methods may be called from any thread. A call costs about 0.1 ms of handing over, so publish lists
+(`publish_many`) and receive lists where it matters. Arguments, results and errors: see the twins.
+"""
+
+import asyncio
+import concurrent.futures
+import threading
+from collections import deque
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any, Final, Self, TypeVar
+
+from hourwheel import admin, errors
+from hourwheel.admin import AsyncAdmin
+from hourwheel.batch_builder import Columns
+from hourwheel.cancelling import Ids
+from hourwheel.channel import SERVER_DEFAULT
+from hourwheel.clock import SystemClock
+from hourwheel.consumer import WAIT_MS, AsyncConsumer
+from hourwheel.lease_buffer import AckBuffer, Finishable
+from hourwheel.message import Message, ReceivedBatch, ReceivedMessage
+from hourwheel.message_id import MessageId
+from hourwheel.outcomes import CancelOutcome
+from hourwheel.producer import AsyncProducer
+from hourwheel.published import PublishedIds
+
+ITERATION_MESSAGES: Final = 256
+"""How many messages an iteration fetches from the event loop at once."""
+Result = TypeVar("Result")
+
+
+class _LoopThread:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="hourwheel-client", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """The result of `coroutine`; an interrupt of the waiting thread cancels it."""
+        if self._loop.is_closed() or threading.current_thread() is self._thread:
+            coroutine.close()
+            raise errors.Cancelled("the client is closed, or was called from its own thread")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call_soon(self, callback: Any) -> None:
+        """Run `callback` in the loop, without waiting."""
+        self._loop.call_soon_threadsafe(callback)
+
+    def stop(self) -> None:
+        """End the thread; twice is fine."""
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+
+class Producer:
+    """Publishes messages, each of them once: `AsyncProducer`, blocking.
+
+    with Producer("127.0.0.1:7400") as producer:
+        message_id = producer.publish("orders", Message(b"...", delay_ms=90_000))
+    """
+
+    def __init__(self, server: str = SERVER_DEFAULT, **settings: Any) -> None:
+        """`settings`: see `AsyncProducer`."""
+        self._twin = AsyncProducer(server, **settings)
+        self._thread = _LoopThread()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._thread.run(self._twin.__aexit__(kind))
+        finally:
+            self._thread.stop()
+
+    def publish(self, topic: str, message: Message) -> MessageId:
+        """See `AsyncProducer.publish`."""
+        return self._thread.run(self._twin.publish(topic, message))
+
+    def publish_soon(self, topic: str, message: Message) -> "concurrent.futures.Future[MessageId]":
+        """See `AsyncProducer.publish_soon`; waits only while the buffer is full."""
+        outer: concurrent.futures.Future[MessageId] = concurrent.futures.Future()
+
+        def hand_over(inner: "asyncio.Future[MessageId]") -> None:
+            error = inner.exception()
+            if error is None:
+                outer.set_result(inner.result())
+            else:
+                outer.set_exception(error)
+
+        async def start() -> None:
+            (await self._twin.publish_soon(topic, message)).add_done_callback(hand_over)
+
+        self._thread.run(start())
+        return outer
+
+    def publish_many(self, topic: str, messages: Sequence[Message]) -> PublishedIds:
+        """See `AsyncProducer.publish_many`."""
+        return self._thread.run(self._twin.publish_many(topic, messages))
+
+    def publish_batch(self, topic: str, columns: Columns) -> PublishedIds:
+        """See `AsyncProducer.publish_batch`."""
+        return self._thread.run(self._twin.publish_batch(topic, columns))
+
+    def cancel(self, message_id: MessageId | str) -> CancelOutcome:
+        """See `AsyncProducer.cancel`."""
+        return self._thread.run(self._twin.cancel(message_id))
+
+    def cancel_many(self, ids: Ids) -> list[CancelOutcome]:
+        """See `AsyncAdmin.cancel_many`."""
+        return self._thread.run(self._twin.cancel_many(ids))
+
+    def flush(self) -> None:
+        """See `AsyncProducer.flush`."""
+        self._thread.run(self._twin.flush())
+
+    def close(self, timeout_ms: float | None = None) -> None:
+        """See `AsyncProducer.close`."""
+        try:
+            self._thread.run(self._twin.close(timeout_ms))
+        finally:
+            self._thread.stop()
+
+
+class Consumer:
+    """Receives the messages of one topic for one consumer group: `AsyncConsumer`, blocking.
+
+    with Consumer("127.0.0.1:7400", group="billing", topic="orders") as consumer:
+        for message in consumer:
+            handle(message.body)
+            consumer.ack_soon(message)
+    """
+
+    def __init__(
+        self, server: str = SERVER_DEFAULT, *, group: str, topic: str, **settings: Any
+    ) -> None:
+        """`settings`: see `AsyncConsumer`."""
+        self._twin = AsyncConsumer(server, group=group, topic=topic, **settings)
+        self._thread = _LoopThread()
+        self._clock = SystemClock()
+        self._ready: deque[ReceivedMessage] = deque()
+        self._lock = threading.Lock()
+        self._acks = AckBuffer()
+        self._are_acks_on_their_way = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def expired_count(self) -> int:
+        """See `AsyncConsumer.expired_count`."""
+        return self._twin.expired_count
+
+    @property
+    def stale_count(self) -> int:
+        """See `AsyncConsumer.stale_count`."""
+        return self._twin.stale_count
+
+    def receive(self, max_messages: int = 32, wait_ms: float = WAIT_MS) -> list[ReceivedMessage]:
+        """See `AsyncConsumer.receive`."""
+        if self._ready:
+            return [self._ready.popleft() for _ in range(min(max_messages, len(self._ready)))]
+        return self._thread.run(self._twin.receive(max_messages, wait_ms))
+
+    def receive_batch(self, wait_ms: float = WAIT_MS) -> ReceivedBatch | None:
+        """See `AsyncConsumer.receive_batch`."""
+        return self._thread.run(self._twin.receive_batch(wait_ms))
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Messages, without end. Raises as `receive`."""
+        while True:
+            while self._ready:
+                message = self._ready.popleft()
+                if message.batch.lease_until_ms > self._clock.monotonic_ms():
+                    yield message
+            self._ready.extend(self._thread.run(self._twin.receive(ITERATION_MESSAGES)))
+
+    def ack(self, messages: Finishable) -> None:
+        """See `AsyncConsumer.ack`."""
+        self._thread.run(self._twin.ack(messages))
+
+    def ack_soon(self, messages: Finishable) -> None:
+        """See `AsyncConsumer.ack_soon`."""
+        with self._lock:
+            self._acks.add(messages)
+            if self._are_acks_on_their_way:
+                return
+            self._are_acks_on_their_way = True
+        self._thread.call_soon(self._hand_acks_over)
+
+    def flush_acks(self) -> None:
+        """See `AsyncConsumer.flush_acks`."""
+        self._thread.run(self._flush_acks())
+
+    def nack(self, messages: Finishable, delay_ms: int | None = None) -> None:
+        """See `AsyncConsumer.nack`."""
+        self._thread.run(self._twin.nack(messages, delay_ms))
+
+    def change_invisible(self, message: ReceivedMessage | ReceivedBatch, ms: int) -> int:
+        """See `AsyncConsumer.change_invisible`."""
+        return self._thread.run(self._twin.change_invisible(message, ms))
+
+    def close(self) -> None:
+        """See `AsyncConsumer.close`."""
+        try:
+            self._thread.run(self._close())
+        finally:
+            self._thread.stop()
+
+    async def _close(self) -> None:
+        self._hand_acks_over()
+        await self._twin.close(list(self._ready))
+        self._ready.clear()
+
+    async def _flush_acks(self) -> None:
+        self._hand_acks_over()
+        await self._twin.flush_acks()
+
+    def _hand_acks_over(self) -> None:
+        with self._lock:
+            selections = self._acks.take(len(self._acks))
+            self._are_acks_on_their_way = False
+        for batch, first, end in selections:
+            self._twin.ack_soon(batch.messages(first, end) if end - first < len(batch) else batch)
+
+
+class Admin:
+    """Sets a cluster up and asks what it does: `AsyncAdmin`, blocking.
+
+    with Admin("127.0.0.1:7400") as admin:
+        admin.create_topic("orders", queue_count=4)
+    """
+
+    def __init__(self, server: str = SERVER_DEFAULT, **settings: Any) -> None:
+        """`settings`: see `AsyncAdmin`."""
+        self._twin = AsyncAdmin(server, **settings)
+        self._thread = _LoopThread()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        try:
+            self._thread.run(self._twin.close())
+        finally:
+            self._thread.stop()
+
+    def create_topic(self, name: str, *, queue_count: int = 0) -> admin.TopicInfo:
+        """See `AsyncAdmin.create_topic`."""
+        return self._thread.run(self._twin.create_topic(name, queue_count=queue_count))
+
+    def delete_topic(self, name: str) -> None:
+        """See `AsyncAdmin.delete_topic`."""
+        self._thread.run(self._twin.delete_topic(name))
+
+    def get_topic(self, name: str) -> admin.TopicInfo:
+        """See `AsyncAdmin.get_topic`."""
+        return self._thread.run(self._twin.get_topic(name))
+
+    def topics(self, *, include_internal: bool = False) -> list[admin.TopicInfo]:
+        """See `AsyncAdmin.topics`."""
+        return self._thread.run(self._twin.topics(include_internal=include_internal))
+
+    def put_group(self, name: str, **settings: int) -> admin.GroupInfo:
+        """See `AsyncAdmin.put_group`."""
+        return self._thread.run(self._twin.put_group(name, **settings))
+
+    def delete_group(self, name: str) -> None:
+        """See `AsyncAdmin.delete_group`."""
+        self._thread.run(self._twin.delete_group(name))
+
+    def get_group(self, name: str) -> admin.GroupInfo:
+        """See `AsyncAdmin.get_group`."""
+        return self._thread.run(self._twin.get_group(name))
+
+    def groups(self) -> list[admin.GroupInfo]:
+        """See `AsyncAdmin.groups`."""
+        return self._thread.run(self._twin.groups())
+
+    def status(self) -> admin.ClusterStatus:
+        """See `AsyncAdmin.status`."""
+        return self._thread.run(self._twin.status())
+
+    def describe(self, of: MessageId | str) -> admin.MessageDescription:
+        """See `AsyncAdmin.describe`."""
+        return self._thread.run(self._twin.describe(of))
+
+    def cancel(self, of: MessageId | str) -> CancelOutcome:
+        """See `AsyncAdmin.cancel`."""
+        return self._thread.run(self._twin.cancel(of))
+
+    def cancel_many(self, ids: Ids) -> list[CancelOutcome]:
+        """See `AsyncAdmin.cancel_many`."""
+        return self._thread.run(self._twin.cancel_many(ids))

@@ -1,0 +1,65 @@
+"""Taking messages back, by the thousand: ids in one packed field, outcomes in one array."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import limits, message_id
+from hourwheel.channel import CALL_TIMEOUT_MS, Channel
+from hourwheel.message_id import ID_BYTES, ID_DTYPE, MessageId
+from hourwheel.methods import CANCEL
+from hourwheel.outcomes import CancelOutcome
+from hourwheel.published import PublishedIds
+from hourwheel.wire import broker_pb2
+
+Ids: TypeAlias = Sequence[MessageId | str] | Sequence[MessageId] | Sequence[str] | PublishedIds
+_OUTCOMES: Final = {int(outcome): outcome for outcome in CancelOutcome}
+
+
+async def cancel_many(
+    channel: Channel, ids: Ids, *, timeout_ms: float = CALL_TIMEOUT_MS
+) -> list[CancelOutcome]:
+    """Take back n messages; one definite and true outcome for each, in order.
+
+    Args:
+        channel: to a node.
+        ids: ids, printable or not; `PublishedIds` cost nothing to send.
+        timeout_ms: for each call of up to 16,384 ids.
+
+    Raises:
+        InvalidMessageId: naming a text that is no id; nothing is cancelled then.
+        HourwheelError: a call failed; calling again is safe.
+    """
+    return [
+        _OUTCOMES[code] for code in await cancel_packed(channel, pack(ids), timeout_ms=timeout_ms)
+    ]
+
+
+async def cancel_packed(
+    channel: Channel, packed: bytes, *, timeout_ms: float = CALL_TIMEOUT_MS
+) -> list[int]:
+    """As `cancel_many`, for ids in their packed form; gives `CancelOutcome` values."""
+    step = limits.CANCEL_COUNT_MAX * ID_BYTES
+    answers = [
+        await channel.call(
+            CANCEL,
+            broker_pb2.CancelRequest(packed_message_ids=packed[at : at + step]),
+            timeout_ms=timeout_ms,
+        )
+        for at in range(0, len(packed), step)
+    ]
+    return list(chain.from_iterable(answer.outcomes for answer in answers))
+
+
+def pack(ids: Ids) -> bytes:
+    """Ids as 24 bytes each, one behind the other. Raises `InvalidMessageId`."""
+    if isinstance(ids, PublishedIds):
+        return ids.packed()
+    if all(isinstance(one, MessageId) for one in ids):
+        rows: list[Any] = list(ids)
+        array: NDArray[Any] = np.array(rows, ID_DTYPE)
+        return array.tobytes()
+    return message_id.parse_many([str(one) for one in ids]).tobytes()

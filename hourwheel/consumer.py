@@ -1,0 +1,391 @@
+"""The asyncio consumer: leases messages ahead of their use, hands them out, acknowledges them.
+
+A shell: what is held and asked for is decided by `lease_buffer`.
+"""
+
+import asyncio
+import copy
+from collections.abc import Iterable
+from typing import Final, Self
+
+import grpc
+
+from hourwheel import errors, limits
+from hourwheel.acker import Acker, find_error, to_ranges
+from hourwheel.channel import CALL_TIMEOUT_MS, SERVER_DEFAULT, Channel
+from hourwheel.delivery_batch import DeliveryBatch
+from hourwheel.lease_buffer import Finishable, LeaseBuffer, Selection, select
+from hourwheel.message import ReceivedBatch, ReceivedMessage
+from hourwheel.methods import CHANGE_INVISIBLE, NACK, RECEIVE
+from hourwheel.wire import consumer_pb2
+
+PREFETCH_MESSAGES: Final = 1_000
+POLLS: Final = 2
+POLL_WAIT_MS: Final = 20_000
+WAIT_MS: Final = 20_000.0
+ACK_LINGER_MS: Final = 50.0
+UNAVAILABLE_MS_MAX: Final = 60_000.0
+LEASE_MARGIN_RATIO: Final = 0.1
+"""Part of a lease that is not used: it began before its answer came, and acks take time."""
+CLOSE_TIMEOUT_MS: Final = 2_000.0
+
+
+class AsyncConsumer:
+    """Receives the messages of one topic for one consumer group.
+
+        async with AsyncConsumer("127.0.0.1:7400", group="billing", topic="orders") as consumer:
+            async for message in consumer:
+                handle(message.body)
+                consumer.ack_soon(message)
+
+    Each message is leased to this consumer for its invisible time; one that is not acknowledged by
+    then is delivered to the group again (`attempt` counts). Delivery is at least once. Messages are
+    fetched ahead in the background: hold no more ahead (`prefetch_messages`) than you handle within
+    the invisible time. Belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        server: str | Channel = SERVER_DEFAULT,
+        *,
+        group: str,
+        topic: str,
+        invisible_ms: int = 0,
+        prefetch_messages: int = PREFETCH_MESSAGES,
+        polls: int = POLLS,
+        poll_bytes: int = 0,
+        ack_linger_ms: float = ACK_LINGER_MS,
+        unavailable_ms_max: float = UNAVAILABLE_MS_MAX,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        """Prepare a consumer; it connects when it is first used.
+
+        Args:
+            server: host:port of a node, or a channel to be shared (and closed) by the caller.
+            group: consumer group.
+            topic: topic to receive from.
+            invisible_ms: how long messages are leased; 0: as the group is set up.
+            prefetch_messages: how many messages to hold ahead; 0: none, each `receive` is one poll.
+            polls: how many polls to have under way, each for its part of `prefetch_messages`.
+            poll_bytes: about how many bytes one poll may bring; 0: as the node likes (1 MiB).
+            ack_linger_ms: how long `ack_soon` may wait for others.
+            unavailable_ms_max: how long nodes may be out of reach before `receive` says so.
+            credentials: for TLS.
+
+        Raises:
+            InvalidArgument: a number out of range.
+        """
+        if prefetch_messages < 0 or polls < 1:
+            raise errors.InvalidArgument("prefetch_messages or polls is out of range")
+        self._owns_channel = not isinstance(server, Channel)
+        self._channel = (
+            server if isinstance(server, Channel) else Channel(server, credentials=credentials)
+        )
+        self._clock = self._channel.clock
+        self._group = group
+        self._topic = topic
+        self._invisible_ms = invisible_ms
+        self._is_ahead = prefetch_messages > 0
+        self._polls = polls
+        self._poll_bytes = poll_bytes
+        self._unavailable_ms_max = unavailable_ms_max
+        poll_messages = min(limits.RECEIVE_MESSAGE_COUNT_MAX, -(-prefetch_messages // polls))
+        self._buffer = LeaseBuffer(prefetch_messages, max(1, poll_messages))
+        self._acker = Acker(self._channel, group, linger_ms=ack_linger_ms)
+        self._pollers: set[asyncio.Task[None]] = set()
+        self._arrived = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._failing_since_ms: float | None = None
+        self._failure: errors.HourwheelError | None = None
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def expired_count(self) -> int:
+        """Messages fetched ahead whose lease ended before anyone took them: they come again."""
+        return self._buffer.expired_count
+
+    @property
+    def stale_count(self) -> int:
+        """Messages of `ack_soon` whose lease ended before it was acknowledged: they come again."""
+        return self._acker.stale_count
+
+    # --- receiving ------------------------------------------------------------------------------
+
+    async def receive(
+        self, max_messages: int = 32, wait_ms: float = WAIT_MS
+    ) -> list[ReceivedMessage]:
+        """Up to `max_messages` messages, all from one answer; none if none came within `wait_ms`.
+
+        Raises:
+            HourwheelError: a failure that trying again does not mend, or one that lasted for
+                `unavailable_ms_max`.
+        """
+        if not self._is_ahead:
+            self._acker.raise_deferred()
+            batch = await self._poll(max_messages, wait_ms)
+            return [] if batch is None else batch.messages()
+        until_ms = self._clock.monotonic_ms() + wait_ms
+        while True:
+            now_ms = self._prepare()
+            taken = self._buffer.take(max_messages, now_ms)
+            if self._buffer.has_room:
+                self._taken.set()
+            if taken:
+                return taken
+            if not await self._wait_for_arrival(until_ms - now_ms):
+                return []
+
+    async def receive_batch(self, wait_ms: float = WAIT_MS) -> ReceivedBatch | None:
+        """The next whole answer, for those who work in bulk; None if none came within `wait_ms`.
+
+        An answer of which `receive` handed out a part is left to it. Raises as `receive`.
+        """
+        if not self._is_ahead:
+            self._acker.raise_deferred()
+            return await self._poll(0, wait_ms)
+        until_ms = self._clock.monotonic_ms() + wait_ms
+        while True:
+            now_ms = self._prepare()
+            batch = self._buffer.find_batch(now_ms)
+            if self._buffer.has_room:
+                self._taken.set()
+            if batch is not None:
+                return batch
+            if not await self._wait_for_arrival(until_ms - now_ms):
+                return None
+
+    def __aiter__(self) -> Self:
+        """Messages, without end. Raises as `receive`."""
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        """The next message, whenever it comes."""
+        while True:
+            if self._is_ahead:
+                now_ms = self._prepare()
+                message = self._buffer.find_one(now_ms)
+                if self._buffer.has_room:
+                    self._taken.set()
+                if message is not None:
+                    return message
+                await self._wait_for_arrival(WAIT_MS)
+            else:
+                received = await self.receive(1)
+                if received:
+                    return received[0]
+
+    # --- finishing ------------------------------------------------------------------------------
+
+    async def ack(self, messages: Finishable) -> None:
+        """Done with these: they are not delivered to the group again. Waits until that is durable.
+
+        Raises:
+            StaleReceipt: the lease of some of them was over; those may come again.
+            HourwheelError: see `hourwheel.errors`; acknowledging again is always safe.
+        """
+        await self._acker.ack(messages)
+
+    def ack_soon(self, messages: Finishable) -> None:
+        """As `ack`, without waiting: sent within `ack_linger_ms`, tried until the lease is over.
+
+        What could not be acknowledged in time comes again and is counted in `stale_count`.
+        """
+        self._acker.add_soon(messages)
+
+    async def flush_acks(self) -> None:
+        """Wait until all of `ack_soon` is acknowledged. Raises as `ack`."""
+        await self._acker.flush()
+
+    async def nack(self, messages: Finishable, delay_ms: int | None = None) -> None:
+        """Not done: deliver them to the group again, or as dead letters when attempts are used up.
+
+        Args:
+            messages: which.
+            delay_ms: when; None: after the group's retry delay, which grows with the attempts.
+
+        Raises:
+            StaleReceipt: the lease of some of them was over; those come again in any case.
+            HourwheelError: see `hourwheel.errors`.
+        """
+        selections = select(messages)
+        for first in range(0, len(selections), limits.RECEIPT_COUNT_MAX):
+            ranges = to_ranges(selections[first : first + limits.RECEIPT_COUNT_MAX])
+            request = consumer_pb2.NackRequest(group=self._group, ranges=ranges, delay_ms=delay_ms)
+            answer = await self._channel.call(NACK, request)
+            _raise_if_bad(answer.outcomes)
+
+    async def change_invisible(self, message: ReceivedMessage | ReceivedBatch, ms: int) -> int:
+        """Lease for `ms` from now on everything that came in one answer with this message.
+
+        Returns:
+            When the lease ends, by the node's clock, in milliseconds since the Unix epoch.
+
+        Raises:
+            StaleReceipt: the lease was over.
+            HourwheelError: see `hourwheel.errors`.
+        """
+        batch = message if isinstance(message, ReceivedBatch) else message.batch
+        sent_ms = self._clock.monotonic_ms()
+        request = consumer_pb2.ChangeInvisibleRequest(
+            group=self._group, ranges=to_ranges([Selection(batch, 0, len(batch))]), invisible_ms=ms
+        )
+        answer = await self._channel.call(CHANGE_INVISIBLE, request)
+        _raise_if_bad(answer.outcomes)
+        batch.lease_until_ms = sent_ms + ms * (1 - LEASE_MARGIN_RATIO)
+        batch.invisible_until_ms = answer.invisible_until_ms
+        return answer.invisible_until_ms
+
+    async def close(self, unused: Finishable = ()) -> None:
+        """Acknowledge what `ack_soon` has, give back what nobody asked for, and end.
+
+        Args:
+            unused: messages that were received and are to be given back, too.
+
+        Raises:
+            HourwheelError: acknowledging failed; the consumer is closed all the same.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        pollers = set(self._pollers)
+        for poller in pollers:
+            poller.cancel()
+        if pollers:
+            await asyncio.wait(pollers)
+        self._arrived.set()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1_000):
+                await self._give_back(self._buffer.take_all() + select(unused))
+                await self._acker.flush()
+        except TimeoutError:
+            raise errors.Timeout(
+                "some messages could not be acknowledged: they come again"
+            ) from None
+        finally:
+            await self._acker.close()
+            if self._owns_channel:
+                await self._channel.close()
+
+    async def _give_back(self, held: list[Selection]) -> None:
+        if not held:
+            return
+        request = consumer_pb2.NackRequest(group=self._group, ranges=to_ranges(held), delay_ms=0)
+        try:
+            await self._channel.call(NACK, request, is_retried=False)
+        except errors.HourwheelError:
+            return  # a kindness to other consumers: without it they wait until the leases end
+
+    # --- polling --------------------------------------------------------------------------------
+
+    def _prepare(self) -> float:
+        """Start polling, raise what is to be raised; gives the time."""
+        if self._is_closed:
+            raise errors.Cancelled("the consumer is closed")
+        self._acker.raise_deferred()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise copy.copy(failure)
+        while len(self._pollers) < self._polls:
+            poller = asyncio.get_running_loop().create_task(
+                self._poll_forever(), name="hourwheel-poll"
+            )
+            poller.add_done_callback(self._on_poller_done)
+            self._pollers.add(poller)
+        return self._clock.monotonic_ms()
+
+    async def _wait_for_arrival(self, wait_ms: float) -> bool:
+        if wait_ms <= 0:
+            return False
+        self._arrived.clear()
+        try:
+            async with asyncio.timeout(wait_ms / 1_000):
+                await self._arrived.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _on_poller_done(self, poller: "asyncio.Task[None]") -> None:
+        """A failure that trying again does not mend, or a bug of ours: the next caller is told."""
+        self._pollers.discard(poller)
+        if poller.cancelled() or (error := poller.exception()) is None:
+            return
+        if not isinstance(error, errors.HourwheelError):
+            error = errors.Internal(f"polling failed: {error!r}")
+        self._failure = error
+        self._arrived.set()
+
+    async def _poll_forever(self) -> None:
+        failures = 0
+        while True:
+            asked = self._buffer.reserve()
+            if not asked:
+                self._taken.clear()
+                await self._taken.wait()
+                continue
+            batch = None
+            try:
+                batch = await self._poll(asked, POLL_WAIT_MS)
+            except errors.HourwheelError as error:
+                failures += 1
+                self._note_failure(error)
+            else:
+                failures = 0
+                self._failing_since_ms = None
+            finally:
+                self._buffer.add(asked, batch)
+            if batch is not None:
+                self._arrived.set()
+            if failures:
+                wait_ms = self._channel.backoff.wait_ms(failures, self._channel.random())
+                await asyncio.sleep(wait_ms / 1_000)
+
+    def _note_failure(self, error: errors.HourwheelError) -> None:
+        """Go on if that may help; tell the next caller if it has not helped for too long."""
+        if not error.retriable:
+            raise error
+        now_ms = self._clock.monotonic_ms()
+        if self._failing_since_ms is None:
+            self._failing_since_ms = now_ms
+        if now_ms - self._failing_since_ms >= self._unavailable_ms_max:
+            self._failing_since_ms = now_ms
+            self._failure = error
+            self._arrived.set()
+
+    async def _poll(self, count: int, wait_ms: float) -> ReceivedBatch | None:
+        if self._is_closed:
+            raise errors.Cancelled("the consumer is closed")
+        wait_ms = min(wait_ms, limits.RECEIVE_WAIT_MS_MAX)
+        request = consumer_pb2.ReceiveRequest(
+            group=self._group,
+            topic=self._topic,
+            max_messages=count,
+            max_bytes=self._poll_bytes,
+            wait_ms=int(wait_ms),
+            invisible_ms=self._invisible_ms,
+            format=consumer_pb2.RECEIVE_FORMAT_BATCH,
+        )
+        answer = await self._channel.call(
+            RECEIVE, request, timeout_ms=wait_ms + CALL_TIMEOUT_MS, is_retried=False
+        )
+        if not answer.delivery_batch:
+            return None
+        lease_ms = (answer.invisible_until_ms - answer.receive_ms) * (1 - LEASE_MARGIN_RATIO)
+        return ReceivedBatch(
+            DeliveryBatch(answer.delivery_batch),
+            topic=self._topic,
+            receipt=answer.receipt,
+            invisible_until_ms=answer.invisible_until_ms,
+            lease_until_ms=self._clock.monotonic_ms() + lease_ms,
+        )
+
+
+def _raise_if_bad(outcomes: Iterable[int]) -> None:
+    error = find_error(outcomes)
+    if error is not None:
+        raise error

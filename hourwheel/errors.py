@@ -1,0 +1,339 @@
+"""The one tree of errors. Each class names its gRPC code, its typed reason and whether to try again.
+
+    HourwheelError
+    +-- InvalidArgument            the request can never succeed as it is
+    |   +-- InvalidDueTime, BeyondHorizon
+    |   +-- InvalidTopic, InvalidGroup
+    |   +-- MessageTooLarge, BatchTooLarge, TooManyItems
+    |   +-- InvalidBatch           (corrupt, truncated or forged record batch)
+    |   |   +-- UnsupportedVersion
+    |   +-- InvalidMessageId
+    |   +-- InvalidReceipt         (garbage, or of another group, topic or cluster)
+    +-- NotFound: UnknownTopic, UnknownGroup
+    +-- AlreadyExists
+    +-- FailedPrecondition
+    |   +-- OutOfOrderSequence, UnknownProducer   (idempotence: the answer would be a guess)
+    |   +-- StaleReceipt           the lease is over
+    +-- ResourceExhausted
+    |   +-- Overloaded             too much in flight: try again later
+    |   +-- DiskFull               no room to accept; what is durable is still delivered
+    +-- Unavailable                not now, or not here: try again
+    |   +-- NotMaster, ShuttingDown, ClockUnsure
+    +-- Timeout                    no answer in time: the outcome is unknown
+    +-- Cancelled                  the caller gave up
+    +-- DataLoss
+    |   +-- CorruptLog             names file and offset
+    |   +-- CorruptFile
+    +-- Internal
+        +-- InvariantViolated      a bug of ours: the process stops
+        +-- DiskFailed             a read or write failed, not for want of room: the process stops
+        +-- FsyncFailed            never retried: the process stops
+    StartupError (never on the wire): DirectoryLocked, IncompatibleFormat, ForeignDirectory, ConfigError
+
+`retriable` says that sending the same request again is safe *and* may help. A request without
+idempotence (no producer id) is never retried after `Timeout`, whatever the class says of itself.
+`params` are the machine-readable facts: limits, sizes, file and offset. All values are strings.
+"""
+
+from typing import ClassVar, NoReturn
+
+
+class HourwheelError(Exception):
+    """Root of everything that this project raises on purpose."""
+
+    code: ClassVar[str] = "UNKNOWN"
+    """Name of the gRPC status code."""
+    reason: ClassVar[str] = "UNKNOWN"
+    """Typed reason, unique per class; travels as google.rpc.ErrorInfo.reason."""
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str = "", **params: object) -> None:
+        """`message` is for people; `params` are facts for programs and become strings."""
+        super().__init__(message or (self.__doc__ or "").strip().splitlines()[0])
+        self.params: dict[str, str] = {name: str(value) for name, value in params.items()}
+
+    @property
+    def message(self) -> str:
+        """The text for people."""
+        return str(self.args[0])
+
+
+class InvalidArgument(HourwheelError):
+    """The request can never succeed as it is."""
+
+    code = "INVALID_ARGUMENT"
+    reason = "INVALID_ARGUMENT"
+
+
+class InvalidDueTime(InvalidArgument):
+    """The due time is negative, overflows or is given twice."""
+
+    reason = "INVALID_DUE_TIME"
+
+
+class BeyondHorizon(InvalidArgument):
+    """The due time lies beyond the horizon of the wheel."""
+
+    reason = "BEYOND_HORIZON"
+
+
+class InvalidTopic(InvalidArgument):
+    """The topic name is empty or has an illegal character."""
+
+    reason = "INVALID_TOPIC"
+
+
+class InvalidGroup(InvalidArgument):
+    """The group name is empty or has an illegal character."""
+
+    reason = "INVALID_GROUP"
+
+
+class MessageTooLarge(InvalidArgument):
+    """A message's body, tags, keys or properties exceed a limit."""
+
+    reason = "MESSAGE_TOO_LARGE"
+
+
+class BatchTooLarge(InvalidArgument):
+    """A batch exceeds its limit in bytes or messages."""
+
+    reason = "BATCH_TOO_LARGE"
+
+
+class TooManyItems(InvalidArgument):
+    """A request lists more items than one call may."""
+
+    reason = "TOO_MANY_ITEMS"
+
+
+class InvalidBatch(InvalidArgument):
+    """The record batch is corrupt, truncated or forged."""
+
+    reason = "INVALID_BATCH"
+
+
+class UnsupportedVersion(InvalidBatch):
+    """The record batch has a version that this node does not know."""
+
+    reason = "UNSUPPORTED_VERSION"
+
+
+class InvalidMessageId(InvalidArgument):
+    """The text is not a message id of this cluster."""
+
+    reason = "INVALID_MESSAGE_ID"
+
+
+class InvalidReceipt(InvalidArgument):
+    """The receipt handle is garbage or belongs to another group, topic or cluster."""
+
+    reason = "INVALID_RECEIPT"
+
+
+class NotFound(HourwheelError):
+    """What the request names does not exist."""
+
+    code = "NOT_FOUND"
+    reason = "NOT_FOUND"
+
+
+class UnknownTopic(NotFound):
+    """There is no such topic and automatic creation is off."""
+
+    reason = "UNKNOWN_TOPIC"
+
+
+class UnknownGroup(NotFound):
+    """There is no such consumer group and automatic creation is off."""
+
+    reason = "UNKNOWN_GROUP"
+
+
+class AlreadyExists(HourwheelError):
+    """What the request would create exists with other settings."""
+
+    code = "ALREADY_EXISTS"
+    reason = "ALREADY_EXISTS"
+
+
+class FailedPrecondition(HourwheelError):
+    """The state does not allow this now, and trying again will not help."""
+
+    code = "FAILED_PRECONDITION"
+    reason = "FAILED_PRECONDITION"
+
+
+class OutOfOrderSequence(FailedPrecondition):
+    """The producer's sequence does not follow its last accepted one."""
+
+    reason = "OUT_OF_ORDER_SEQUENCE"
+
+
+class UnknownProducer(FailedPrecondition):
+    """The producer is not known (or was forgotten) and does not start at sequence 0."""
+
+    reason = "UNKNOWN_PRODUCER"
+
+
+class StaleReceipt(FailedPrecondition):
+    """The lease of this receipt is over; the message may be delivered again."""
+
+    reason = "STALE_RECEIPT"
+
+
+class ResourceExhausted(HourwheelError):
+    """A limit of the node is reached."""
+
+    code = "RESOURCE_EXHAUSTED"
+    reason = "RESOURCE_EXHAUSTED"
+    retriable = True
+
+
+class Overloaded(ResourceExhausted):
+    """Too much is in flight; try again later."""
+
+    reason = "OVERLOADED"
+
+
+class DiskFull(ResourceExhausted):
+    """The disk has no room for new messages; durable ones are still delivered."""
+
+    reason = "DISK_FULL"
+
+
+class Unavailable(HourwheelError):
+    """The node cannot serve this now; try again."""
+
+    code = "UNAVAILABLE"
+    reason = "UNAVAILABLE"
+    retriable = True
+
+
+class NotMaster(Unavailable):
+    """This node is not the master of the shard."""
+
+    reason = "NOT_MASTER"
+
+
+class ShuttingDown(Unavailable):
+    """The node is shutting down."""
+
+    reason = "SHUTTING_DOWN"
+
+
+class ClockUnsure(Unavailable):
+    """The cluster clock has no fresh quorum."""
+
+    reason = "CLOCK_UNSURE"
+
+
+class Timeout(HourwheelError):
+    """No answer in time; the outcome is unknown."""
+
+    code = "DEADLINE_EXCEEDED"
+    reason = "TIMEOUT"
+    retriable = True
+
+
+class Cancelled(HourwheelError):
+    """The caller gave up."""
+
+    code = "CANCELLED"
+    reason = "CANCELLED"
+
+
+class DataLoss(HourwheelError):
+    """Stored bytes fail their checksum; they are not served."""
+
+    code = "DATA_LOSS"
+    reason = "DATA_LOSS"
+
+
+class CorruptLog(DataLoss):
+    """The commit log fails its checksum below its durable end."""
+
+    reason = "CORRUPT_LOG"
+
+
+class CorruptFile(DataLoss):
+    """A view's file fails its checksum."""
+
+    reason = "CORRUPT_FILE"
+
+
+class Internal(HourwheelError):
+    """A fault of the node itself."""
+
+    code = "INTERNAL"
+    reason = "INTERNAL"
+
+
+class InvariantViolated(Internal):
+    """A bug of ours: going on would be worse than stopping."""
+
+    reason = "INVARIANT_VIOLATED"
+
+
+class DiskFailed(Internal):
+    """The disk failed to read or write, and not for want of room: the process stops."""
+
+    reason = "DISK_FAILED"
+
+
+class FsyncFailed(Internal):
+    """The disk failed to make data durable: what it holds now is unknown, so the process stops."""
+
+    reason = "FSYNC_FAILED"
+
+
+class StartupError(HourwheelError):
+    """The node cannot start; never seen on the wire."""
+
+    reason = "STARTUP"
+
+
+class DirectoryLocked(StartupError):
+    """Another process holds this data directory."""
+
+    reason = "DIRECTORY_LOCKED"
+
+
+class IncompatibleFormat(StartupError):
+    """The data directory was written by an incompatible version."""
+
+    reason = "INCOMPATIBLE_FORMAT"
+
+
+class ForeignDirectory(StartupError):
+    """The data directory belongs to another cluster, node or shard."""
+
+    reason = "FOREIGN_DIRECTORY"
+
+
+class ConfigError(StartupError):
+    """The configuration has an unknown key, a wrong type or values that do not fit together."""
+
+    reason = "CONFIG"
+
+
+def violated(message: str, **facts: object) -> NoReturn:
+    """Report a broken invariant. `python -O` does not strip this, as it does `assert`."""
+    raise InvariantViolated(f"{message} {facts}" if facts else message, **facts)
+
+
+def invariant(condition: bool, message: str, **facts: object) -> None:  # noqa: FBT001
+    """Stop at once when `condition`, an invariant of ours, does not hold."""
+    if not condition:
+        violated(message, **facts)
+
+
+def _tree(root: type[HourwheelError]) -> dict[str, type[HourwheelError]]:
+    found = {root.reason: root}
+    for child in root.__subclasses__():
+        found.update(_tree(child))
+    return found
+
+
+BY_REASON: dict[str, type[HourwheelError]] = _tree(HourwheelError)
+"""Typed reason -> class, for turning an answer on the wire back into the exception."""

@@ -1,0 +1,33 @@
+"""Every limit that a client or a peer can run into, by name (docs/LIMITS.md lists them for users).
+
+These are the hard limits of the formats. A node may be configured to be stricter, never laxer.
+"""
+
+from typing import Final
+
+MESSAGE_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+MESSAGE_META_BYTES_MAX: Final = 32 * 1024
+"""Tags, keys and properties of one message, encoded. Fits the u16 that index entries keep."""
+MESSAGE_TAG_COUNT_MAX: Final = 64
+MESSAGE_KEY_COUNT_MAX: Final = 16
+MESSAGE_PROPERTY_COUNT_MAX: Final = 128
+NAME_BYTES_MAX: Final = 127
+"""Length of a topic's or group's name; also of a tag."""
+KEY_BYTES_MAX: Final = 255
+PROPERTY_NAME_BYTES_MAX: Final = 127
+PROPERTY_VALUE_BYTES_MAX: Final = 16 * 1024
+
+BATCH_MESSAGE_COUNT_MAX: Final = 16_384
+BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
+CANCEL_COUNT_MAX: Final = 16_384
+RECEIPT_COUNT_MAX: Final = 16_384
+RECEIVE_MESSAGE_COUNT_MAX: Final = 16_384
+RECEIVE_BYTES_MAX: Final = 8 * 1024 * 1024
+RECEIVE_WAIT_MS_MAX: Final = 60_000
+INVISIBLE_MS_MIN: Final = 100
+INVISIBLE_MS_MAX: Final = 12 * 3_600_000
+NACK_DELAY_MS_MAX: Final = 30 * 86_400_000
+PRODUCER_BATCHES_REMEMBERED: Final = 5
+"""How many of a producer's latest batches are known again when they are sent twice."""
+GRPC_MESSAGE_BYTES_MAX: Final = BATCH_BYTES_MAX + RECEIVE_BYTES_MAX + 65_536
+"""Cap of one gRPC message in either direction; nothing larger is read from a socket."""

@@ -1,0 +1,128 @@
+"""All calls of the API, typed, and whether each may be repeated when its outcome is unknown.
+
+Why not the generated stubs: they carry no types.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, Self, TypeVar
+
+from hourwheel.wire import admin_pb2, broker_pb2, consumer_pb2
+
+
+class WireMessage(Protocol):
+    """What is needed of a protobuf class."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802
+        """The message's bytes."""
+        ...
+
+    @classmethod
+    def FromString(cls, raw: bytes, /) -> Self:  # noqa: N802
+        """The message of these bytes."""
+        ...
+
+
+Request = TypeVar("Request", bound=WireMessage)
+Response = TypeVar("Response", bound=WireMessage)
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[Request, Response]):
+    """One call of the API."""
+
+    path: str
+    request: type[Request]
+    response: type[Response]
+    is_repeatable: bool
+    """Carrying it out twice equals carrying it out once."""
+
+
+_PRODUCER: Final = "/hourwheel.v1.ProducerService/"
+_CONSUMER: Final = "/hourwheel.v1.ConsumerService/"
+_ADMIN: Final = "/hourwheel.v1.AdminService/"
+
+PUBLISH_STREAM: Final = Method(
+    _PRODUCER + "PublishStream",
+    broker_pb2.PublishStreamRequest,
+    broker_pb2.PublishStreamResponse,
+    is_repeatable=False,
+)
+"""Its batches have numbers of their own that make them repeatable (`publish_window`)."""
+CANCEL: Final = Method(
+    _PRODUCER + "Cancel", broker_pb2.CancelRequest, broker_pb2.CancelResponse, is_repeatable=True
+)
+
+RECEIVE: Final = Method(
+    _CONSUMER + "Receive",
+    consumer_pb2.ReceiveRequest,
+    consumer_pb2.ReceiveResponse,
+    is_repeatable=False,
+)
+"""Messages leased by an answer that got lost come again when their invisible time is over."""
+ACK: Final = Method(
+    _CONSUMER + "Ack", consumer_pb2.AckRequest, consumer_pb2.AckResponse, is_repeatable=True
+)
+NACK: Final = Method(
+    _CONSUMER + "Nack", consumer_pb2.NackRequest, consumer_pb2.NackResponse, is_repeatable=True
+)
+"""The first one ends the lease; a second one finds it over."""
+CHANGE_INVISIBLE: Final = Method(
+    _CONSUMER + "ChangeInvisible",
+    consumer_pb2.ChangeInvisibleRequest,
+    consumer_pb2.ChangeInvisibleResponse,
+    is_repeatable=True,
+)
+
+CREATE_TOPIC: Final = Method(
+    _ADMIN + "CreateTopic",
+    admin_pb2.CreateTopicRequest,
+    admin_pb2.CreateTopicResponse,
+    is_repeatable=True,
+)
+DELETE_TOPIC: Final = Method(
+    _ADMIN + "DeleteTopic",
+    admin_pb2.DeleteTopicRequest,
+    admin_pb2.DeleteTopicResponse,
+    is_repeatable=False,
+)
+"""Not to be repeated: another topic of that name may have been made in between."""
+GET_TOPIC: Final = Method(
+    _ADMIN + "GetTopic", admin_pb2.GetTopicRequest, admin_pb2.GetTopicResponse, is_repeatable=True
+)
+LIST_TOPICS: Final = Method(
+    _ADMIN + "ListTopics",
+    admin_pb2.ListTopicsRequest,
+    admin_pb2.ListTopicsResponse,
+    is_repeatable=True,
+)
+PUT_GROUP: Final = Method(
+    _ADMIN + "PutGroup", admin_pb2.PutGroupRequest, admin_pb2.PutGroupResponse, is_repeatable=True
+)
+DELETE_GROUP: Final = Method(
+    _ADMIN + "DeleteGroup",
+    admin_pb2.DeleteGroupRequest,
+    admin_pb2.DeleteGroupResponse,
+    is_repeatable=False,
+)
+"""As `DELETE_TOPIC`."""
+GET_GROUP: Final = Method(
+    _ADMIN + "GetGroup", admin_pb2.GetGroupRequest, admin_pb2.GetGroupResponse, is_repeatable=True
+)
+LIST_GROUPS: Final = Method(
+    _ADMIN + "ListGroups",
+    admin_pb2.ListGroupsRequest,
+    admin_pb2.ListGroupsResponse,
+    is_repeatable=True,
+)
+GET_STATUS: Final = Method(
+    _ADMIN + "GetStatus",
+    admin_pb2.GetStatusRequest,
+    admin_pb2.GetStatusResponse,
+    is_repeatable=True,
+)
+DESCRIBE_MESSAGE: Final = Method(
+    _ADMIN + "DescribeMessage",
+    admin_pb2.DescribeMessageRequest,
+    admin_pb2.DescribeMessageResponse,
+    is_repeatable=True,
+)

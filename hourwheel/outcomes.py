@@ -1,0 +1,37 @@
+"""The answers that calls about messages give, one for each message asked about."""
+
+from enum import IntEnum
+
+
+class CancelOutcome(IntEnum):
+    """What became of a message that was to be cancelled. Definite and true."""
+
+    CANCELLED = 1
+    """It will never be released: cancelled by this or an earlier call."""
+    ALREADY_RELEASED = 2
+    """Too late: it was released, or will be within the dispatch lead (some milliseconds)."""
+    UNKNOWN = 3
+    """No message has this id."""
+
+
+class ReceiptOutcome(IntEnum):
+    """What became of an attempt to finish or change a lease."""
+
+    OK = 1
+    """Done as asked."""
+    STALE = 2
+    """The lease was over (for a range: of some of its messages); they may be delivered again."""
+    INVALID = 3
+    """No such lease was ever given to this group."""
+
+
+class MessageState(IntEnum):
+    """Where a message is in its life."""
+
+    PENDING = 1
+    """Scheduled."""
+    RELEASED = 2
+    """Released to its topic."""
+    CANCELLED = 3
+    UNKNOWN = 4
+    """No message has this id, or its history is past retention."""

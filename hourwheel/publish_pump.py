@@ -1,0 +1,338 @@
+"""The producer's task: takes drafts in, keeps batches under way, hands the ids out.
+
+A shell: what is sent, when, and what becomes of it is decided by `accumulator` and
+`publish_window`. One task owns the stream and writes to it; a second one reads the answers.
+"""
+
+import asyncio
+import copy
+import secrets
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import grpc
+
+from hourwheel import batch_builder, errors
+from hourwheel.accumulator import Accumulator, Piece
+from hourwheel.batch_builder import Draft
+from hourwheel.channel import Channel, Stream, StreamBroken, make_error
+from hourwheel.message_id import MessageId
+from hourwheel.methods import PUBLISH_STREAM
+from hourwheel.publish_window import Published, PublishWindow
+from hourwheel.published import PublishedIds
+from hourwheel.session import Failure
+from hourwheel.wire import broker_pb2
+
+_CODE_NAMES: Final = {code.value[0]: code.name for code in grpc.StatusCode}
+_Stream: TypeAlias = Stream[broker_pb2.PublishStreamRequest, broker_pb2.PublishStreamResponse]
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """Who waits for a draft's ids."""
+
+    future: "asyncio.Future[Any]"
+    is_single: bool
+    """It waits for one `MessageId`, else for `PublishedIds`."""
+
+
+class Room:
+    """Bytes of the buffer. Waiting for room is first come, first served."""
+
+    def __init__(self, bytes_max: int) -> None:
+        """`bytes_max`: size of the buffer."""
+        self._bytes_max = bytes_max
+        self._used = 0
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def take(self, size: int) -> None:
+        """Wait for `size` bytes; more than all there are count as all there are."""
+        if not self._waiters and self._fits(size):
+            self._used += size
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((size, waiter))
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self.give_back(size)
+            raise
+
+    def give_back(self, size: int) -> None:
+        """Free `size` bytes and let in those for whom there is room now."""
+        self._used -= size
+        while self._waiters and (self._waiters[0][1].done() or self._fits(self._waiters[0][0])):
+            waiting, waiter = self._waiters.popleft()
+            if not waiter.done():
+                self._used += waiting
+                waiter.set_result(None)
+
+    def refuse_all(self, error: errors.HourwheelError) -> None:
+        """End all waiting with an error."""
+        while self._waiters:
+            _, waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception(copy.copy(error))
+
+    def _fits(self, size: int) -> bool:
+        return self._used == 0 or self._used + size <= self._bytes_max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PumpSettings:
+    """See `AsyncProducer`."""
+
+    linger_ms: float
+    batch_messages: int
+    batch_bytes: int
+    buffer_bytes: int
+    delivery_timeout_ms: float
+    answer_timeout_ms: float
+    is_idempotent: bool
+
+
+class PublishPump:
+    """Moves drafts to the node, once each. Belongs to one event loop."""
+
+    def __init__(self, channel: Channel, settings: PumpSettings) -> None:
+        """Prepare; the task starts with the first draft."""
+        self._channel = channel
+        self._settings = settings
+        self._clock = channel.clock
+        self._accumulator: Accumulator[_Ticket] = Accumulator(
+            messages_max=settings.batch_messages,
+            bytes_max=settings.batch_bytes,
+            linger_ms=settings.linger_ms,
+        )
+        self._window: PublishWindow[list[Piece[_Ticket]]] = PublishWindow(
+            make_producer_id=_make_producer_id if settings.is_idempotent else None,
+            backoff=channel.backoff,
+            random=channel.random,
+            answer_timeout_ms=settings.answer_timeout_ms,
+        )
+        self._room = Room(settings.buffer_bytes)
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._flushing = 0
+        self._is_closed = False
+        self._stream: _Stream | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    async def add(self, topic: str, draft: Draft, *, is_single: bool) -> "asyncio.Future[Any]":
+        """Take a draft in when there is room for it; the result will be its ids.
+
+        Args:
+            topic: topic.
+            draft: a draft that fits into a batch.
+            is_single: give one `MessageId`, else `PublishedIds`.
+
+        Raises:
+            Cancelled: the producer is closed.
+        """
+        self._check_open()
+        await self._room.take(draft.batch_bytes)
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        now_ms = self._clock.monotonic_ms()
+        self._accumulator.add(topic, draft, _Ticket(future, is_single), now_ms)
+        if self._task is None:
+            self._task = loop.create_task(self._run(), name="hourwheel-producer")
+            self._task.add_done_callback(self._on_task_done)
+        self._wake.set()
+        return future
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise errors.Cancelled("the producer is closed")
+
+    def _on_task_done(self, task: "asyncio.Task[None]") -> None:
+        """A bug of ours must not leave anyone waiting."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._give_up(errors.Internal(f"the producer's task failed: {error!r}"))
+
+    async def flush(self) -> None:
+        """Send without lingering, and wait until nothing is under way."""
+        self._flushing += 1
+        try:
+            while self._is_busy():
+                self._idle.clear()
+                self._wake.set()
+                await self._idle.wait()
+        finally:
+            self._flushing -= 1
+
+    def refuse_new(self) -> None:
+        """Take no more drafts in; those that wait for room are refused."""
+        self._is_closed = True
+        self._room.refuse_all(errors.Cancelled("the producer is closed"))
+
+    async def close(self) -> None:
+        """End at once: what is under way fails."""
+        self.refuse_new()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._drop_stream()
+        self._give_up(errors.Cancelled("the producer was closed"))
+
+    def _give_up(self, error: errors.HourwheelError) -> None:
+        self.refuse_new()
+        for piece in self._accumulator.take_all():
+            self._fail(piece, error)
+        self._window.give_up(error)
+        self._settle()
+
+    # --- the task -------------------------------------------------------------------------------
+
+    def _is_busy(self) -> bool:
+        return bool(self._accumulator) or not self._window.is_idle
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            now_ms = self._clock.monotonic_ms()
+            self._window.expire(now_ms)
+            self._fill(now_ms)
+            failure = self._find_failure(now_ms)
+            if failure is None:
+                failure = await self._send(now_ms)
+            if failure is not None:
+                await self._drop_stream()
+                self._window.on_broken(self._clock.monotonic_ms(), failure)
+                self._wake.set()
+            self._settle()
+            await self._sleep()
+
+    def _fill(self, now_ms: float) -> None:
+        """Build batches while there is room for them in the window."""
+        while self._window.has_room:
+            taken = self._accumulator.take(now_ms, is_flushing=self._flushing > 0)
+            if taken is None:
+                return
+            topic, pieces = taken
+            draft = batch_builder.join([piece.draft for piece in pieces])
+            raw = batch_builder.build(draft, *self._window.next_position())
+            deadline_ms = pieces[0].added_ms + self._settings.delivery_timeout_ms
+            self._window.submit(topic, raw, draft.count, pieces, deadline_ms=deadline_ms)
+
+    async def _send(self, now_ms: float) -> Failure | None:
+        """Write what may be written; returns why the stream broke, if it did."""
+        sendable = self._window.take_sendable(now_ms)
+        if not sendable:
+            return None
+        if self._stream is None:
+            self._stream = self._channel.stream(PUBLISH_STREAM)
+            self._reader = asyncio.get_running_loop().create_task(
+                self._read(self._stream), name="hourwheel-producer-reader"
+            )
+            self._reader.add_done_callback(lambda _: self._wake.set())
+        try:
+            async with asyncio.timeout(self._settings.answer_timeout_ms / 1_000):
+                for batch in sendable:
+                    await self._stream.write(
+                        broker_pb2.PublishStreamRequest(topic=batch.topic, record_batch=batch.raw)
+                    )
+        except StreamBroken as broken:
+            return broken.failure
+        except TimeoutError:
+            return Failure(errors.Timeout("the node takes no more batches"), is_definite=False)
+        return None
+
+    def _find_failure(self, now_ms: float) -> Failure | None:
+        if self._reader is not None and self._reader.done():
+            error = self._reader.exception()
+            if isinstance(error, StreamBroken):
+                return error.failure
+            if error is not None:
+                raise error
+        if self._window.is_overdue(now_ms):
+            return Failure(errors.Timeout("the node does not answer"), is_definite=False)
+        return None
+
+    async def _read(self, stream: _Stream) -> None:
+        while True:
+            answer = await stream.read()
+            if answer.HasField("error"):
+                detail = answer.error
+                code = _CODE_NAMES.get(detail.code, "UNKNOWN")
+                error = make_error(code, detail.reason, detail.message, detail.params)
+                self._window.on_refused(self._clock.monotonic_ms(), error)
+            else:
+                taken = answer.published
+                self._window.on_published(
+                    Published(
+                        taken.shard,
+                        taken.epoch,
+                        taken.base_sequence,
+                        taken.store_ms,
+                        taken.duplicate,
+                    )
+                )
+            self._settle()
+            self._wake.set()
+
+    async def _drop_stream(self) -> None:
+        reader, self._reader = self._reader, None
+        if self._stream is not None:
+            self._stream.cancel()
+            self._stream = None
+        if reader is not None:
+            reader.cancel()
+            await asyncio.wait([reader])
+            if not reader.cancelled():
+                reader.exception()  # known already, or of a stream that nobody needs any more
+
+    async def _sleep(self) -> None:
+        wakeups = [self._window.find_next_wakeup_ms()]
+        if self._window.has_room:
+            wakeups.append(self._accumulator.find_next_wakeup_ms())
+        known = [wakeup for wakeup in wakeups if wakeup is not None]
+        timer = None
+        if known:
+            wait_ms = max(0.0, min(known) - self._clock.monotonic_ms())
+            timer = asyncio.get_running_loop().call_later(wait_ms / 1_000, self._wake.set)
+        await self._wake.wait()
+        if timer is not None:
+            timer.cancel()
+
+    # --- results --------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        for batch, outcome in self._window.take_settled():
+            sequence = outcome.base_sequence if isinstance(outcome, Published) else 0
+            for piece in batch.token:
+                if isinstance(outcome, Published):
+                    self._succeed(piece, outcome, sequence)
+                    sequence += piece.draft.count
+                else:
+                    self._fail(piece, outcome)
+        if not self._is_busy():
+            self._idle.set()
+
+    def _succeed(self, piece: Piece[_Ticket], published: Published, sequence: int) -> None:
+        draft, ticket, _ = piece
+        self._room.give_back(draft.batch_bytes)
+        if ticket.future.done():
+            return  # who asked has gone
+        shard, epoch, start_ms = published.shard, published.epoch, 0
+        if draft.is_relative:
+            start_ms = published.store_ms
+        if ticket.is_single:
+            due_ms = int(draft.times_ms[0]) + start_ms
+            ticket.future.set_result(MessageId(shard, epoch, sequence, due_ms))
+        else:
+            ids = PublishedIds.of_batch(shard, epoch, sequence, draft.times_ms + start_ms)
+            ticket.future.set_result(ids)
+
+    def _fail(self, piece: Piece[_Ticket], error: errors.HourwheelError) -> None:
+        self._room.give_back(piece.draft.batch_bytes)
+        if not piece.token.future.done():
+            piece.token.future.set_exception(copy.copy(error))
+
+
+def _make_producer_id() -> int:
+    return secrets.randbits(64) or 1

@@ -1,0 +1,55 @@
+"""Names for the numbers that must never be mixed up (the glossary is docs/GLOSSARY.md).
+
+Each is an `int` at run time. `Key` is the one order that everything scheduled is kept in.
+"""
+
+from typing import Final, NamedTuple, NewType
+
+Offset = NewType("Offset", int)
+"""A byte address in the commit log of one shard; it only grows, across segments."""
+Sequence = NewType("Sequence", int)
+"""The dense number of a published message in its shard, from 0."""
+Position = NewType("Position", int)
+"""The ordinal of an entry in one consume queue, from 0."""
+Epoch = NewType("Epoch", int)
+"""One reign of a shard's master; it only grows."""
+ShardId = NewType("ShardId", int)
+TopicId = NewType("TopicId", int)
+GroupId = NewType("GroupId", int)
+TopicQueue = NewType("TopicQueue", int)
+"""`topic_id << 8 | queue`: which consume queue an entry belongs to."""
+RunId = NewType("RunId", int)
+"""Number of a run and of its delay log; 0 means "the commit log" where a location is meant."""
+
+QUEUE_BITS: Final = 8
+QUEUE_COUNT_MAX: Final = 1 << QUEUE_BITS
+TOPIC_ID_MAX: Final = (1 << (32 - QUEUE_BITS)) - 1
+SEQUENCE_MAX: Final = (1 << 63) - 1
+DUE_MS_MAX: Final = (1 << 53) - 1
+"""No instant beyond this is ever stored: exact in every language's numbers, far past any horizon."""
+
+
+class Key(NamedTuple):
+    """The order of everything scheduled: (due time, sequence). The cursor is a Key."""
+
+    due_ms: int
+    sequence: int
+
+
+KEY_MIN: Final = Key(-1, 0)
+"""Below every message."""
+
+
+def topic_queue(topic_id: int, queue: int) -> TopicQueue:
+    """Join a topic's number and one of its queues into the number that entries carry."""
+    return TopicQueue(topic_id << QUEUE_BITS | queue)
+
+
+def topic_of(value: int) -> TopicId:
+    """The topic's number of a `TopicQueue`."""
+    return TopicId(value >> QUEUE_BITS)
+
+
+def queue_of(value: int) -> int:
+    """The queue's ordinal of a `TopicQueue`."""
+    return value & (QUEUE_COUNT_MAX - 1)

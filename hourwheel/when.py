@@ -1,0 +1,81 @@
+"""Due times as people write them: "90s", "1h30m", "3d", "2027-03-01T09:00:00+01:00".
+
+A delay stays a delay: it is counted by the cluster's clock from when the message is accepted, so it
+needs no right clock here. An instant must say its zone: what "09:00" means depends on who reads it.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+import pytimeparse2  # type: ignore[import-untyped]
+
+from hourwheel.errors import InvalidDueTime
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_DELAY: Final = re.compile(
+    r"(?:[\s,]*\d+(?:\.\d+)?\s*"
+    r"(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|wks?|weeks?))+",
+    re.IGNORECASE,
+)
+"""What pytimeparse2 may be asked: it also takes "90" and "1:30", which mean too many things."""
+_HELP: Final = "write a delay such as 90s, 1h30m or 3d, or an instant such as 2027-03-01T09:00:00Z"
+
+
+class When(NamedTuple):
+    """A delay or an instant: exactly one of the two. The names are those of `Message`."""
+
+    delay_ms: int | None = None
+    due_ms: int | None = None
+
+
+def parse_when(text: str) -> When:
+    """The delay or instant that `text` says.
+
+    Delays: numbers with units ms, s, m, h, d, w (or "minutes" and the like), one behind the other;
+    months and years are refused, for their length is a matter of opinion. Instants: ISO 8601 with a
+    zone. "now" is a delay of 0. Fractions of milliseconds are rounded up: never early.
+
+    Raises:
+        InvalidDueTime: neither, or an instant without a zone; says what to write instead.
+    """
+    plain = text.strip()
+    if plain.lower() == "now":
+        return When(delay_ms=0)
+    if _DELAY.fullmatch(plain):
+        return When(delay_ms=_delay_ms(plain))
+    try:
+        instant = datetime.fromisoformat(plain)
+    except ValueError:
+        raise InvalidDueTime(f"{text!r} is no due time: {_HELP}") from None
+    if instant.tzinfo is None:
+        raise InvalidDueTime(
+            f"{text!r} has no time zone: end it with Z for UTC, or with an offset such as +01:00"
+        )
+    due_ms = -((_EPOCH - instant) // _MILLISECOND)
+    if due_ms < 0:
+        raise InvalidDueTime(f"{text!r} lies before 1970")
+    return When(due_ms=due_ms)
+
+
+def parse_duration_ms(text: str) -> int:
+    """A length of time in milliseconds, as in `parse_when`, where an instant makes no sense.
+
+    Raises:
+        InvalidDueTime: something else.
+    """
+    when = parse_when(text)
+    if when.delay_ms is None:
+        raise InvalidDueTime(f"{text!r} is an instant: write a length of time such as 90s or 3d")
+    return when.delay_ms
+
+
+def _delay_ms(text: str) -> int:
+    try:
+        delay = pytimeparse2.parse(text, as_timedelta=True)
+    except OverflowError:
+        raise InvalidDueTime(f"{text!r} is too long for any horizon") from None
+    if not isinstance(delay, timedelta):
+        raise InvalidDueTime(f"{text!r} is no delay (largest unit first, each once): {_HELP}")
+    return -(-delay // _MILLISECOND)

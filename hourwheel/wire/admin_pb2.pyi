@@ -1,0 +1,247 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class MessageState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MESSAGE_STATE_UNSPECIFIED: _ClassVar[MessageState]
+    MESSAGE_STATE_PENDING: _ClassVar[MessageState]
+    MESSAGE_STATE_RELEASED: _ClassVar[MessageState]
+    MESSAGE_STATE_CANCELLED: _ClassVar[MessageState]
+    MESSAGE_STATE_UNKNOWN: _ClassVar[MessageState]
+MESSAGE_STATE_UNSPECIFIED: MessageState
+MESSAGE_STATE_PENDING: MessageState
+MESSAGE_STATE_RELEASED: MessageState
+MESSAGE_STATE_CANCELLED: MessageState
+MESSAGE_STATE_UNKNOWN: MessageState
+
+class TopicSettings(_message.Message):
+    __slots__ = ("queue_count",)
+    QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    queue_count: int
+    def __init__(self, queue_count: _Optional[int] = ...) -> None: ...
+
+class Topic(_message.Message):
+    __slots__ = ("name", "settings", "released_count")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    settings: TopicSettings
+    released_count: int
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ..., released_count: _Optional[int] = ...) -> None: ...
+
+class CreateTopicRequest(_message.Message):
+    __slots__ = ("name", "settings")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    settings: TopicSettings
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ...) -> None: ...
+
+class CreateTopicResponse(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: Topic
+    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
+
+class DeleteTopicRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteTopicResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetTopicRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetTopicResponse(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: Topic
+    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
+
+class ListTopicsRequest(_message.Message):
+    __slots__ = ("include_internal",)
+    INCLUDE_INTERNAL_FIELD_NUMBER: _ClassVar[int]
+    include_internal: bool
+    def __init__(self, include_internal: bool = ...) -> None: ...
+
+class ListTopicsResponse(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[Topic]
+    def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ...) -> None: ...
+
+class GroupSettings(_message.Message):
+    __slots__ = ("attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max")
+    ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_DELAY_MS_MAX_FIELD_NUMBER: _ClassVar[int]
+    attempts_max: int
+    invisible_ms: int
+    retry_delay_ms: int
+    retry_delay_ms_max: int
+    def __init__(self, attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ...) -> None: ...
+
+class Group(_message.Message):
+    __slots__ = ("name", "settings", "lags")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    LAGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    settings: GroupSettings
+    lags: _containers.RepeatedCompositeFieldContainer[GroupLag]
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., lags: _Optional[_Iterable[_Union[GroupLag, _Mapping]]] = ...) -> None: ...
+
+class GroupLag(_message.Message):
+    __slots__ = ("topic", "unresolved_count", "leased_count")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    UNRESOLVED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    unresolved_count: int
+    leased_count: int
+    def __init__(self, topic: _Optional[str] = ..., unresolved_count: _Optional[int] = ..., leased_count: _Optional[int] = ...) -> None: ...
+
+class PutGroupRequest(_message.Message):
+    __slots__ = ("name", "settings")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    settings: GroupSettings
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[GroupSettings, _Mapping]] = ...) -> None: ...
+
+class PutGroupResponse(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: Group
+    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ...) -> None: ...
+
+class DeleteGroupRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteGroupResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetGroupRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetGroupResponse(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: Group
+    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ...) -> None: ...
+
+class ListGroupsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListGroupsResponse(_message.Message):
+    __slots__ = ("groups",)
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[Group]
+    def __init__(self, groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ...) -> None: ...
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatusResponse(_message.Message):
+    __slots__ = ("cluster_id", "version", "nodes", "shards")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    version: str
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
+    shards: _containers.RepeatedCompositeFieldContainer[ShardStatus]
+    def __init__(self, cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ...) -> None: ...
+
+class NodeStatus(_message.Message):
+    __slots__ = ("node_id", "address", "started_ms", "clock_ms", "read_only_reason")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    STARTED_MS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_MS_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_REASON_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    address: str
+    started_ms: int
+    clock_ms: int
+    read_only_reason: str
+    def __init__(self, node_id: _Optional[str] = ..., address: _Optional[str] = ..., started_ms: _Optional[int] = ..., clock_ms: _Optional[int] = ..., read_only_reason: _Optional[str] = ...) -> None: ...
+
+class ShardStatus(_message.Message):
+    __slots__ = ("shard", "epoch", "master", "log_start_offset", "log_end_offset", "high_watermark", "applied_offset", "checkpoint_offset", "published_count", "pending_count", "released_count", "cancelled_count", "tick", "local_index", "next_due_ms", "run_count", "disk_bytes")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MASTER_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PENDING_COUNT_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    TICK_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_INDEX_FIELD_NUMBER: _ClassVar[int]
+    NEXT_DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    RUN_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    epoch: int
+    master: str
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    applied_offset: int
+    checkpoint_offset: int
+    published_count: int
+    pending_count: int
+    released_count: int
+    cancelled_count: int
+    tick: int
+    local_index: int
+    next_due_ms: int
+    run_count: int
+    disk_bytes: int
+    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., master: _Optional[str] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., applied_offset: _Optional[int] = ..., checkpoint_offset: _Optional[int] = ..., published_count: _Optional[int] = ..., pending_count: _Optional[int] = ..., released_count: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., tick: _Optional[int] = ..., local_index: _Optional[int] = ..., next_due_ms: _Optional[int] = ..., run_count: _Optional[int] = ..., disk_bytes: _Optional[int] = ...) -> None: ...
+
+class DescribeMessageRequest(_message.Message):
+    __slots__ = ("message_id",)
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    def __init__(self, message_id: _Optional[str] = ...) -> None: ...
+
+class DescribeMessageResponse(_message.Message):
+    __slots__ = ("message_id", "state", "due_ms")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    state: MessageState
+    due_ms: int
+    def __init__(self, message_id: _Optional[str] = ..., state: _Optional[_Union[MessageState, str]] = ..., due_ms: _Optional[int] = ...) -> None: ...

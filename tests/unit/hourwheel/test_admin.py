@@ -1,0 +1,104 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from hourwheel import errors
+from hourwheel.admin import AsyncAdmin, GroupLag
+from hourwheel.channel import Channel
+from hourwheel.message import Message
+from hourwheel.message_id import MessageId
+from hourwheel.outcomes import CancelOutcome, MessageState
+from hourwheel.producer import AsyncProducer
+from hourwheel.session import Backoff
+from tests.support.fake_node import EPOCH, SHARD, FakeNode
+
+QUICK = Backoff(ms_min=1.0, ms_max=5.0)
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[FakeNode]:
+    async with FakeNode() as fake:
+        yield fake
+
+
+@pytest.fixture
+async def admin(node: FakeNode) -> AsyncIterator[AsyncAdmin]:
+    async with Channel(node.address, backoff=QUICK) as channel, AsyncAdmin(channel) as opened:
+        yield opened
+
+
+async def test_topics_when_made_listed_and_deleted(admin: AsyncAdmin) -> None:
+    created = await admin.create_topic("orders", queue_count=4)
+    assert (created.name, created.queue_count, created.released_count) == ("orders", 4, 5)
+    assert await admin.get_topic("orders") == created
+    await admin.create_topic("%DLQ%g")
+    assert await admin.topics() == [created]
+    assert len(await admin.topics(include_internal=True)) == 2
+    await admin.delete_topic("orders")
+    with pytest.raises(errors.UnknownTopic):
+        await admin.get_topic("orders")
+    with pytest.raises(errors.UnknownTopic):
+        await admin.delete_topic("orders")
+
+
+async def test_groups_when_made_listed_and_deleted(admin: AsyncAdmin) -> None:
+    put = await admin.put_group("g", attempts_max=3, invisible_ms=5, retry_delay_ms=6)
+    assert (put.attempts_max, put.invisible_ms, put.retry_delay_ms) == (3, 5, 6)
+    assert put.lags == (GroupLag("orders", 12, 2),)
+    assert await admin.get_group("g") == put
+    assert [group.name for group in await admin.groups()] == ["g"]
+    await admin.delete_group("g")
+    with pytest.raises(errors.UnknownGroup):
+        await admin.get_group("g")
+
+
+async def test_status_when_asked(admin: AsyncAdmin, node: FakeNode) -> None:
+    status = await admin.status()
+    assert (status.cluster_id, status.version) == ("c0ffee", "0.1.0")
+    assert [one.address for one in status.nodes] == [node.address]
+    assert [(one.shard, one.epoch) for one in status.shards] == [(SHARD, EPOCH)]
+
+
+async def test_describe_when_known_and_unknown(admin: AsyncAdmin, node: FakeNode) -> None:
+    node.add_topic("t", b"one")
+    known = await admin.describe(node.messages[0].id)
+    assert (known.state, known.due_ms) == (MessageState.PENDING, node.messages[0].due_ms)
+    unknown = await admin.describe(MessageId(1, 1, 99, 5))
+    assert unknown.state is MessageState.UNKNOWN
+    with pytest.raises(errors.InvalidMessageId):
+        await admin.describe("nonsense")
+
+
+async def test_cancel_when_ids_come_in_every_form(admin: AsyncAdmin, node: FakeNode) -> None:
+    async with AsyncProducer(node.address) as producer:
+        ids = await producer.publish_many("t", [Message(b"x", delay_ms=n) for n in range(6)])
+        assert await producer.cancel(ids[0]) is CancelOutcome.CANCELLED
+        assert await producer.cancel_many(ids[:2]) == [CancelOutcome.CANCELLED] * 2
+    assert await admin.cancel(ids[2]) is CancelOutcome.CANCELLED
+    assert await admin.cancel(str(ids[3])) is CancelOutcome.CANCELLED
+    assert await admin.cancel_many([ids[4], str(ids[5])]) == [CancelOutcome.CANCELLED] * 2
+    assert await admin.cancel_many([]) == []
+    assert await admin.cancel_many([MessageId(SHARD, EPOCH, 77, 1)]) == [CancelOutcome.UNKNOWN]
+    assert node.cancelled == set(range(6))
+    with pytest.raises(errors.InvalidMessageId):
+        await admin.cancel_many([ids[4], "nonsense"])
+
+
+async def test_cancel_when_more_than_one_call_takes(admin: AsyncAdmin, node: FakeNode) -> None:
+    ids = [MessageId(SHARD, EPOCH, 10**6 + n, n) for n in range(20_000)]
+    assert await admin.cancel_many(ids) == [CancelOutcome.UNKNOWN] * 20_000
+    sizes = [len(request.packed_message_ids) for request in node.calls["Cancel"]]
+    assert sizes == [16_384 * 24, (20_000 - 16_384) * 24]
+
+
+async def test_calls_when_refused_for_now(admin: AsyncAdmin, node: FakeNode) -> None:
+    node.fail_next("ListTopics", errors.Overloaded(), errors.ShuttingDown())
+    assert await admin.topics() == []
+    assert len(node.calls["ListTopics"]) == 3
+
+
+async def test_delete_when_the_outcome_is_unknown(admin: AsyncAdmin, node: FakeNode) -> None:
+    node.fail_next("DeleteTopic", errors.Timeout())
+    with pytest.raises(errors.Timeout):
+        await admin.delete_topic("orders")
+    assert len(node.calls["DeleteTopic"]) == 1

@@ -1,0 +1,274 @@
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from hourwheel import errors, limits
+from hourwheel.batch_builder import Columns
+from hourwheel.channel import Channel
+from hourwheel.message import Message
+from hourwheel.meta import MessageMeta
+from hourwheel.producer import AsyncProducer
+from hourwheel.session import Backoff
+from tests.support.fake_node import EPOCH, SHARD, STORE_MS, FakeNode
+
+QUICK = Backoff(ms_min=1.0, ms_max=5.0)
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[FakeNode]:
+    async with FakeNode() as fake:
+        yield fake
+
+
+@pytest.fixture
+async def channel(node: FakeNode) -> AsyncIterator[Channel]:
+    async with Channel(node.address, backoff=QUICK) as opened:
+        yield opened
+
+
+async def test_publish_when_all_is_well(node: FakeNode, channel: Channel) -> None:
+    async with AsyncProducer(channel) as producer:
+        first = await producer.publish("orders", Message(b"one", delay_ms=90_000))
+        second = await producer.publish("orders", Message(b"two", due_ms=STORE_MS + 5))
+        third = await producer.publish("orders", Message(b"three"))
+    assert first == (SHARD, EPOCH, 0, STORE_MS + 90_000)
+    assert second == (SHARD, EPOCH, 1, STORE_MS + 5)
+    assert third == (SHARD, EPOCH, 2, STORE_MS)
+    assert [(one.body, one.due_ms) for one in node.messages] == [
+        (b"one", STORE_MS + 90_000),
+        (b"two", STORE_MS + 5),
+        (b"three", STORE_MS),
+    ]
+
+
+async def test_publish_many_when_several_batches(node: FakeNode, channel: Channel) -> None:
+    messages = [Message(b"%d" % n, delay_ms=n) for n in range(2_500)]
+    async with AsyncProducer(channel, batch_messages=100) as producer:
+        ids = await producer.publish_many("orders", messages)
+    assert [one.sequence for one in ids] == list(range(2_500))
+    assert [one.due_ms for one in ids] == [STORE_MS + n for n in range(2_500)]
+    assert [one.body for one in node.messages] == [message.body for message in messages]
+    assert len(node.calls["PublishStream"]) == 25
+
+
+async def test_publish_many_when_delays_and_instants_are_mixed(
+    node: FakeNode, channel: Channel
+) -> None:
+    messages = [
+        Message(b"%d" % n, delay_ms=n) if n % 3 else Message(b"%d" % n, due_ms=n) for n in range(50)
+    ]
+    async with AsyncProducer(channel, batch_messages=7) as producer:
+        ids = await producer.publish_many("orders", messages)
+    by_sequence = {one.sequence: one for one in node.messages}
+    assert [by_sequence[one.sequence].body for one in ids] == [m.body for m in messages]
+    assert [one.due_ms for one in ids] == [n + STORE_MS if n % 3 else n for n in range(50)]
+
+
+async def test_publish_many_when_nothing(channel: Channel) -> None:
+    async with AsyncProducer(channel) as producer:
+        assert len(await producer.publish_many("orders", [])) == 0
+
+
+async def test_publish_batch_when_columns(node: FakeNode, channel: Channel) -> None:
+    metas = [MessageMeta(keys=(f"k{n}",)) for n in range(10)]
+    async with AsyncProducer(channel) as producer:
+        ids = await producer.publish_batch(
+            "orders", Columns(bodies=[b"x"] * 10, due_ms=list(range(10)), metas=metas)
+        )
+    assert [one.due_ms for one in ids] == list(range(10))
+    assert {one.meta_bytes for one in node.messages} == {4}
+
+
+async def test_publish_when_many_callers_share_batches(node: FakeNode, channel: Channel) -> None:
+    async with AsyncProducer(channel) as producer:
+        with node.hold("PublishStream"):
+            tasks = [
+                asyncio.create_task(producer.publish("orders", Message(b"%d" % n)))
+                for n in range(500)
+            ]
+            await node.seen("PublishStream")
+        ids = await asyncio.gather(*tasks)
+    assert sorted(one.sequence for one in ids) == list(range(500))
+    assert len(node.calls["PublishStream"]) <= 10
+    bodies = {one.sequence: one.body for one in node.messages}
+    assert [bodies[one.sequence] for one in ids] == [b"%d" % n for n in range(500)]
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+@pytest.mark.parametrize("after_batches", [0, 1, 3])
+async def test_publish_when_the_stream_breaks(
+    node: FakeNode, channel: Channel, *, is_taken: bool, after_batches: int
+) -> None:
+    node.break_stream(after_batches=after_batches, is_taken=is_taken)
+    messages = [Message(b"%d" % n) for n in range(60)]
+    async with AsyncProducer(channel, batch_messages=10) as producer:
+        ids = await producer.publish_many("orders", messages)
+    assert [one.body for one in node.messages] == [message.body for message in messages]
+    assert [one.sequence for one in ids] == list(range(60))
+
+
+async def test_publish_when_the_node_restarts(node: FakeNode, channel: Channel) -> None:
+    async with AsyncProducer(channel) as producer:
+        first = await producer.publish("orders", Message(b"one"))
+        await node.stop()
+        waiting = asyncio.create_task(producer.publish("orders", Message(b"two")))
+        await node.start()
+        second = await waiting
+    assert (first.sequence, second.sequence) == (0, 1)
+
+
+async def test_publish_when_refused_for_now(node: FakeNode, channel: Channel) -> None:
+    node.fail_next("PublishStream", errors.Overloaded(), errors.DiskFull())
+    messages = [Message(b"%d" % n) for n in range(60)]
+    async with AsyncProducer(channel, batch_messages=10) as producer:
+        await producer.publish_many("orders", messages)
+    assert [one.body for one in node.messages] == [message.body for message in messages]
+
+
+async def test_publish_when_one_batch_is_refused_for_good(node: FakeNode, channel: Channel) -> None:
+    node.fail_next("PublishStream", errors.BeyondHorizon("too far", horizon_ms=5))
+    async with AsyncProducer(channel, batch_messages=10) as producer:
+        with pytest.raises(errors.BeyondHorizon) as refused:
+            await producer.publish_many("orders", [Message(b"%d" % n) for n in range(60)])
+        again = await producer.publish("orders", Message(b"again"))
+    assert refused.value.params == {"horizon_ms": "5", "published_count": "50"}
+    assert [one.body for one in node.messages] == [b"%d" % n for n in range(10, 60)] + [b"again"]
+    assert again.sequence == 50
+    assert len(node.producers) == 1
+
+
+async def test_publish_when_the_node_forgot_the_producer(node: FakeNode, channel: Channel) -> None:
+    async with AsyncProducer(channel) as producer:
+        await producer.publish("orders", Message(b"one"))
+        node.producers.clear()
+        await producer.publish("orders", Message(b"two"))
+    assert [one.body for one in node.messages] == [b"one", b"two"]
+
+
+async def test_publish_when_not_idempotent_and_the_stream_breaks(
+    node: FakeNode, channel: Channel
+) -> None:
+    node.break_stream(after_batches=0, is_taken=True)
+    async with AsyncProducer(channel, is_idempotent=False) as producer:
+        with pytest.raises(errors.Timeout, match="may or may not"):
+            await producer.publish("orders", Message(b"one"))
+        await producer.publish("orders", Message(b"two"))
+    assert [one.body for one in node.messages] == [b"one", b"two"]
+    assert node.producers == {}
+
+
+async def test_publish_when_not_idempotent_and_refused_for_now(
+    node: FakeNode, channel: Channel
+) -> None:
+    node.fail_next("PublishStream", errors.Overloaded())
+    async with AsyncProducer(channel, is_idempotent=False) as producer:
+        await producer.publish("orders", Message(b"one"))
+    assert [one.body for one in node.messages] == [b"one"]
+
+
+async def test_publish_when_nobody_answers(node: FakeNode, channel: Channel) -> None:
+    async with AsyncProducer(channel, delivery_timeout_ms=30.0) as producer:
+        with node.hold("PublishStream"), pytest.raises(errors.Timeout):
+            await producer.publish("orders", Message(b"one"))
+
+
+async def test_publish_when_there_is_no_node() -> None:
+    async with FakeNode() as gone:
+        address = gone.address
+    async with (
+        Channel(address, backoff=QUICK) as channel,
+        AsyncProducer(channel, delivery_timeout_ms=50.0) as producer,
+    ):
+        with pytest.raises(errors.Unavailable):
+            await producer.publish("orders", Message(b"one"))
+
+
+async def test_publish_when_a_try_takes_too_long(node: FakeNode, channel: Channel) -> None:
+    async with AsyncProducer(channel, answer_timeout_ms=20.0) as producer:
+        with node.hold("PublishStream"):
+            waiting = asyncio.create_task(producer.publish("orders", Message(b"one")))
+            await node.seen("PublishStream", 2)
+        await waiting
+    assert [one.body for one in node.messages] == [b"one"]
+
+
+async def test_publish_when_the_buffer_is_full(node: FakeNode, channel: Channel) -> None:
+    async with AsyncProducer(channel, buffer_bytes=3_000) as producer:
+        with node.hold("PublishStream"):
+            tasks = [
+                asyncio.create_task(producer.publish_soon("orders", Message(bytes(1_000))))
+                for _ in range(10)
+            ]
+            await node.seen("PublishStream")
+            assert sum(task.done() for task in tasks) == 2
+        futures = await asyncio.gather(*tasks)
+        await asyncio.gather(*futures)
+    assert len(node.messages) == 10
+
+
+async def test_publish_when_a_waiter_for_room_is_cancelled(
+    node: FakeNode, channel: Channel
+) -> None:
+    async with AsyncProducer(channel, buffer_bytes=1_000) as producer:
+        with node.hold("PublishStream"):
+            first = await producer.publish_soon("orders", Message(bytes(900)))
+            waiting = asyncio.create_task(producer.publish("orders", Message(bytes(900))))
+            await node.seen("PublishStream")
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        await producer.publish("orders", Message(bytes(900)))
+        await first
+    assert len(node.messages) == 2
+
+
+async def test_publish_when_the_message_is_bad(node: FakeNode, channel: Channel) -> None:
+    async with AsyncProducer(channel) as producer:
+        with pytest.raises(errors.MessageTooLarge):
+            await producer.publish("t", Message(bytes(limits.MESSAGE_BODY_BYTES_MAX + 1)))
+        with pytest.raises(errors.InvalidDueTime):
+            await producer.publish("t", Message(b"", delay_ms=1, due_ms=1))
+        with pytest.raises(errors.InvalidDueTime):
+            await producer.publish_many("t", [Message(b""), Message(b"", delay_ms=-1)])
+    assert node.calls == {}
+
+
+async def test_linger_when_flushed(node: FakeNode, channel: Channel) -> None:
+    async with AsyncProducer(channel, linger_ms=3_600_000.0) as producer:
+        future = await producer.publish_soon("orders", Message(b"one"))
+        assert node.calls == {}
+        await producer.flush()
+        assert (await future).sequence == 0
+
+
+async def test_close_when_messages_are_under_way(node: FakeNode, channel: Channel) -> None:
+    producer = AsyncProducer(channel, linger_ms=3_600_000.0)
+    future = await producer.publish_soon("orders", Message(b"one"))
+    await producer.close()
+    assert (await future).sequence == 0
+    with pytest.raises(errors.Cancelled):
+        await producer.publish("orders", Message(b"two"))
+    await producer.close()
+
+
+async def test_close_when_time_is_up(node: FakeNode, channel: Channel) -> None:
+    producer = AsyncProducer(channel, batch_messages=1)
+    with node.hold("PublishStream"):
+        futures = [await producer.publish_soon("orders", Message(b"one")) for _ in range(7)]
+        await node.seen("PublishStream")
+        await producer.close(timeout_ms=1.0)
+        kinds = [type(future.exception()) for future in futures]
+    assert kinds == [errors.Timeout] * 5 + [errors.Cancelled] * 2
+
+
+async def test_publish_when_the_server_is_something_else(channel: Channel) -> None:
+    import grpc.aio  # noqa: PLC0415
+
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with AsyncProducer(f"127.0.0.1:{port}") as producer:
+        with pytest.raises(errors.HourwheelError, match=r"(?i)method not found"):
+            await producer.publish("orders", Message(b"one"))
+    await server.stop(None)

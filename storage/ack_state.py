@@ -1,0 +1,225 @@
+"""What each group has resolved in each consume queue: a floor, and ranges above it.
+
+    position   0 ......... floor .................................... end of the queue
+    resolved   everything  |     [start, end) [start, end)  [start, end)
+                           ^ never resolved, or the floor would stand higher
+
+Acknowledgements come as long ranges mostly, and one by one in any order at times. The node hands
+out entries within `WINDOW_POSITIONS` above the floor only (the hole that keeps a window from moving
+is resolved into a retry), so a window has at most half as many ranges: finding one is a bisection,
+adding one moves at most some hundred KiB of memory. No object per message.
+
+A window at floor 0 without ranges is the same as none: looking at one does not change the state.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, chain, pairwise
+from operator import sub
+from typing import Final
+
+from hourwheel import errors
+from hourwheel.types import topic_of
+from hourwheel.wire import state_pb2
+from storage.digest import Hasher, feed_numbers
+
+WINDOW_POSITIONS: Final = 65_536
+"""How far above a group's floor its node hands out entries of one queue."""
+
+
+class AckWindow:
+    """What one group has resolved in one queue. Not for two threads at once."""
+
+    __slots__ = ("_ends", "_floor", "_starts")
+
+    def __init__(self, floor: int = 0, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        """Everything below `floor` is resolved, and so are `ranges` [first, end).
+
+        Ranges must ascend above the floor, with at least one position between them.
+        """
+        self._floor = floor
+        pairs = list(ranges)
+        self._starts = [first for first, _ in pairs]
+        """First position of each range. Invariant: floor < starts[i] < ends[i] < starts[i + 1]."""
+        self._ends = [end for _, end in pairs]
+        self.check()
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        errors.invariant(len(self._starts) == len(self._ends), "ranges without an end")
+        bounds = [self._floor, *chain.from_iterable(self.ranges())]
+        errors.invariant(
+            self._floor >= 0 and all(low < high for low, high in pairwise(bounds)),
+            "resolved ranges do not ascend above their floor",
+            floor=self._floor,
+        )
+
+    @property
+    def floor(self) -> int:
+        """Everything below is resolved; the position itself is not."""
+        return self._floor
+
+    @property
+    def span(self) -> int:
+        """End of the highest resolved range - floor; 0 where there is none."""
+        return self._ends[-1] - self._floor if self._ends else 0
+
+    @property
+    def is_untouched(self) -> bool:
+        """Nothing was ever resolved here."""
+        return self._floor == 0 and not self._starts
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """The resolved ranges [first, end) above the floor, ascending."""
+        return list(zip(self._starts, self._ends, strict=True))
+
+    def is_resolved(self, position: int) -> bool:
+        """Whether one position is resolved."""
+        if position < self._floor:
+            return True
+        index = bisect_right(self._starts, position) - 1
+        return index >= 0 and position < self._ends[index]
+
+    def resolve(self, first: int, count: int) -> list[tuple[int, int]]:
+        """Resolve the positions [first, first + count).
+
+        Returns:
+            Those of them that were not resolved yet, as ranges [first, end), ascending. Only these
+            take effect (a retry of what is resolved already must not be made twice).
+        """
+        errors.invariant(first >= 0 and count >= 0, "no such positions", first=first, count=count)
+        end = first + count
+        first = max(first, self._floor)
+        if first >= end:
+            return []
+        # Ranges low..high - 1 overlap [first, end) or touch it, and melt into one with it.
+        low = bisect_left(self._ends, first)
+        high = bisect_right(self._starts, end)
+        fresh = self._holes(first, end, low, high)
+        if low < high:
+            first = min(first, self._starts[low])
+            end = max(end, self._ends[high - 1])
+        if first == self._floor:
+            self._floor = end
+            del self._starts[:high], self._ends[:high]
+        else:
+            self._starts[low:high] = [first]
+            self._ends[low:high] = [end]
+        return fresh
+
+    def _holes(self, first: int, end: int, low: int, high: int) -> list[tuple[int, int]]:
+        """What [first, end) has outside of the ranges low..high - 1."""
+        holes = []
+        for index in range(low, high):
+            if first < self._starts[index]:
+                holes.append((first, self._starts[index]))
+            first = max(first, self._ends[index])
+        if first < end:
+            holes.append((first, end))
+        return holes
+
+    def unresolved(self, from_: int, to: int) -> Iterator[tuple[int, int]]:
+        """The ranges [first, end) of [from_, to) that are not resolved, ascending.
+
+        Looks again at each step, so resolving while iterating is fine.
+        """
+        at = max(from_, self._floor)
+        while at < to:
+            index = bisect_right(self._starts, at)
+            if index and at < self._ends[index - 1]:
+                at = self._ends[index - 1]
+                continue
+            end = min(self._starts[index], to) if index < len(self._starts) else to
+            yield at, end
+            at = max(end, self._floor)
+
+    def copy(self) -> "AckWindow":
+        """A window of the same content; costs a copy of two arrays."""
+        twin = AckWindow(self._floor)
+        twin._starts = self._starts.copy()
+        twin._ends = self._ends.copy()
+        return twin
+
+    def deltas(self) -> list[int]:
+        """First and end of each range as differences from the number before, first the floor."""
+        bounds = [0] * (2 * len(self._starts))
+        bounds[0::2] = self._starts
+        bounds[1::2] = self._ends
+        return list(map(sub, bounds, chain((self._floor,), bounds)))
+
+    @classmethod
+    def from_deltas(cls, floor: int, deltas: Iterable[int]) -> "AckWindow":
+        """The window whose `deltas` these are."""
+        bounds = list(accumulate(deltas, initial=floor))[1:]
+        errors.invariant(len(bounds) % 2 == 0, "a resolved range without an end", floor=floor)
+        return cls(floor, zip(bounds[0::2], bounds[1::2], strict=True))
+
+
+class AckStates:
+    """All windows: (group_id, topic_queue) -> AckWindow. Lies in the checkpoint's manifest."""
+
+    def __init__(self, state: Iterable[state_pb2.AckState] = ()) -> None:
+        """Take up the state of a checkpoint."""
+        self._windows = {
+            (each.group_id, each.topic_queue): AckWindow.from_deltas(
+                each.floor_position, each.resolved_range_deltas
+            )
+            for each in state
+        }
+
+    def get(self, group_id: int, topic_queue: int) -> AckWindow:
+        """The window of one group and queue; a new one stands at 0."""
+        window = self._windows.get((group_id, topic_queue))
+        if window is None:
+            window = self._windows[group_id, topic_queue] = AckWindow()
+        return window
+
+    def find(self, group_id: int, topic_queue: int) -> AckWindow | None:
+        """The window of one group and queue, if it was ever asked for."""
+        return self._windows.get((group_id, topic_queue))
+
+    def items(self) -> list[tuple[tuple[int, int], AckWindow]]:
+        """((group_id, topic_queue), window) of all in which something is resolved, by key."""
+        return sorted(
+            (key, window) for key, window in self._windows.items() if not window.is_untouched
+        )
+
+    def drop_group(self, group_id: int) -> None:
+        """Forget a group."""
+        self._drop(lambda group, _: group == group_id)
+
+    def drop_topic(self, topic_id: int) -> None:
+        """Forget all queues of a topic."""
+        self._drop(lambda _, topic_queue: topic_of(topic_queue) == topic_id)
+
+    def _drop(self, is_dropped: Callable[[int, int], bool]) -> None:
+        for key in [key for key in self._windows if is_dropped(*key)]:
+            del self._windows[key]
+
+    def capture(self) -> Callable[[], list[state_pb2.AckState]]:
+        """The state as of now, to be encoded by another thread: for the manifest.
+
+        Copying is cheap; it is the encoding of many windows that would stall the loop.
+        """
+        captured = [(key, window.copy()) for key, window in self.items()]
+        return lambda: [
+            state_pb2.AckState(
+                group_id=group_id,
+                topic_queue=topic_queue,
+                floor_position=window.floor,
+                resolved_range_deltas=window.deltas(),
+            )
+            for (group_id, topic_queue), window in captured
+        ]
+
+    def state(self) -> list[state_pb2.AckState]:
+        """The state as of now, by group, then queue."""
+        return self.capture()()
+
+    def digest_into(self, hasher: Hasher) -> None:
+        """Feed the canonical content."""
+        items = self.items()
+        feed_numbers(hasher, len(items))
+        for (group_id, topic_queue), window in items:
+            deltas = window.deltas()
+            feed_numbers(hasher, group_id, topic_queue, window.floor, len(deltas), *deltas)

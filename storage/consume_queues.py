@@ -1,0 +1,192 @@
+"""All consume queues of a shard, opened when somebody asks for them.
+
+Each has a folder, named by its topic_queue in 8 hexadecimal digits. A queue without an entry is the
+same as none: asking for one does not change the state. So is what lies in the folder of a queue
+that the manifest does not name: it is of a log that may not be any more, and is removed.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import chain
+from typing import Final, NamedTuple, TypeAlias
+
+from hourwheel import errors
+from hourwheel.types import topic_of
+from hourwheel.wire import state_pb2
+from storage.consume_queue import CHUNK_ENTRIES, ConsumeQueue
+from storage.digest import Hasher, feed_numbers
+from storage.disk import Disk, join
+from storage.file_header import Identity
+from storage.mapped_chunks import MappingBudget
+
+MAPPED_CHUNKS_MAX: Final = 128
+"""Chunks of all queues that may be mapped: 128 MiB, and two file handles each."""
+
+Work: TypeAlias = Callable[[], None]
+References: TypeAlias = tuple[int | None, int | None]
+"""(lowest commit-log offset, lowest delay log), None for none."""
+
+
+class _Pending(NamedTuple):
+    """A checkpoint that has begun and not ended."""
+
+    queues: list[ConsumeQueue]
+    dropped: list[int]
+
+
+def folder_name(topic_queue: int) -> str:
+    """Name of a queue's folder."""
+    return f"{topic_queue:08x}"
+
+
+class ConsumeQueues:
+    """See the top of this file. One thread; the works of a checkpoint run in any."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        identity: Identity,
+        state: Iterable[state_pb2.QueueState] = (),
+        *,
+        chunk_entries: int = CHUNK_ENTRIES,
+        mapped_chunks_max: int = MAPPED_CHUNKS_MAX,
+    ) -> None:
+        """Queues of that state; see `open`."""
+        self._disk = disk
+        self._directory = directory
+        self._identity = identity
+        self._chunk_entries = chunk_entries
+        self._budget = MappingBudget(mapped_chunks_max)
+        self._unopened = {each.topic_queue: each for each in state}
+        """State of the queues that nobody asked for yet."""
+        self._queues: dict[int, ConsumeQueue] = {}
+        self._dropped: dict[int, References] = {}
+        """Queues whose folders may go when a manifest is durable that does not name them."""
+        self._pending: _Pending | None = None
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        identity: Identity,
+        state: Iterable[state_pb2.QueueState],
+        *,
+        chunk_entries: int = CHUNK_ENTRIES,
+        mapped_chunks_max: int = MAPPED_CHUNKS_MAX,
+    ) -> "ConsumeQueues":
+        """Take up the state of a checkpoint; `directory` is made where it does not exist."""
+        disk.make_dir(directory)
+        queues = cls(
+            disk,
+            directory,
+            identity,
+            state,
+            chunk_entries=chunk_entries,
+            mapped_chunks_max=mapped_chunks_max,
+        )
+        named = {folder_name(topic_queue) for topic_queue in queues._unopened}
+        for name in disk.list(directory):
+            if name not in named:
+                queues._remove_folder(join(directory, name))
+        return queues
+
+    def get(self, topic_queue: int) -> ConsumeQueue:
+        """A queue; a new one is empty.
+
+        Raises:
+            CorruptFile: see `ConsumeQueue.open`.
+        """
+        queue = self._queues.get(topic_queue)
+        if queue is None:
+            return self._open(topic_queue)
+        queue.used()
+        return queue
+
+    def _open(self, topic_queue: int) -> ConsumeQueue:
+        errors.invariant(
+            topic_queue not in self._dropped, "a dropped queue is used", topic_queue=topic_queue
+        )
+        state = self._unopened.get(topic_queue) or state_pb2.QueueState(topic_queue=topic_queue)
+        queue = ConsumeQueue.open(
+            self._disk,
+            self._path(topic_queue),
+            self._identity,
+            state,
+            self._chunk_entries,
+            self._budget,
+        )
+        self._unopened.pop(topic_queue, None)
+        self._queues[topic_queue] = queue
+        return queue
+
+    def _path(self, topic_queue: int) -> str:
+        return join(self._directory, folder_name(topic_queue))
+
+    def topic_queues(self) -> list[int]:
+        """All queues that had an entry once, ascending."""
+        return [state.topic_queue for state in self.state()]
+
+    def all(self) -> list[ConsumeQueue]:
+        """All queues that had an entry once, by topic_queue. Opens those that were not."""
+        return [self.get(topic_queue) for topic_queue in self.topic_queues()]
+
+    def state(self) -> list[state_pb2.QueueState]:
+        """For the manifest, as of now, by topic_queue."""
+        states = chain(self._unopened.values(), (queue.state() for queue in self._queues.values()))
+        return sorted(
+            (state for state in states if state.end_position), key=lambda state: state.topic_queue
+        )
+
+    def references(self) -> References:
+        """What any queue points at; see `ConsumeQueue.references`. Opens all queues."""
+        found = [*self._dropped.values(), *(queue.references() for queue in self.all())]
+        offsets = [offset for offset, _ in found if offset is not None]
+        delay_logs = [delay_log for _, delay_log in found if delay_log is not None]
+        return min(offsets, default=None), min(delay_logs, default=None)
+
+    def drop_topic(self, topic_id: int) -> None:
+        """Forget all queues of a deleted topic. Files go when a manifest no longer needs them."""
+        for topic_queue in [*self._queues, *self._unopened]:
+            if topic_of(topic_queue) == topic_id:
+                queue = self.get(topic_queue)
+                self._dropped[topic_queue] = queue.references()
+                queue.close_mappings()
+                del self._queues[topic_queue]
+
+    def begin_checkpoint(self) -> list[Work]:
+        """Capture what changed, as of now (`state`); see `ConsumeQueue.begin_checkpoint`."""
+        queues = list(self._queues.values())
+        self._pending = _Pending(queues, list(self._dropped))
+        return [work for queue in queues for work in queue.begin_checkpoint()]
+
+    def end_checkpoint(self) -> list[Work]:
+        """The manifest is durable; see `ConsumeQueue.end_checkpoint`."""
+        if self._pending is None:
+            return []
+        queues, dropped = self._pending
+        self._pending = None
+        works = [work for queue in queues for work in queue.end_checkpoint()]
+        for topic_queue in dropped:
+            del self._dropped[topic_queue]
+            works.append(partial(self._remove_folder, self._path(topic_queue)))
+        return works
+
+    def _remove_folder(self, path: str) -> None:
+        if self._disk.exists(path):
+            for name in self._disk.list(path):
+                self._disk.remove(join(path, name))
+            self._disk.remove(path)
+
+    def close(self) -> None:
+        """Unmap everything. Makes nothing durable."""
+        for queue in self._queues.values():
+            queue.close_mappings()
+
+    def digest_into(self, hasher: Hasher) -> None:
+        """Feed the canonical content; reads all of it."""
+        queues = self.all()
+        feed_numbers(hasher, len(queues))
+        for queue in queues:
+            queue.digest_into(hasher)

@@ -1,0 +1,255 @@
+"""One file of a consume queue: a fixed number of entries, and seals that vouch for them.
+
+    byte  size  field
+       0    64  file header (storage.file_header), base = number of the chunk
+      64    64  seal 0
+     128    64  seal 1
+     192    64  zero
+     256  64*n  entries (storage.unit); entry i of chunk c is position c * n + i
+
+The file has its full size from the beginning, but takes room only as it fills. A seal says what was
+durable at a checkpoint:
+
+       0     4  entry_count      u32   the first so many entries
+       4     4  entries_crc      u32   CRC32C of them
+       8     8  log_offset_min   u64   lowest commit-log offset they point at; all ones: none
+      16     4  delay_log_min    u32   lowest delay log they point into; all ones: none
+      20     4  topic_queue      u32
+      24     8  release_ms_max   i64   when the last of them could be seen
+      32    28  zero
+      60     4  crc              u32   CRC32C of bytes 0..60
+
+Entries are stored through a mapping and never change; only seals are written over, and never the
+one that the last manifest relies on: checkpoints take turns. Opening looks for the seal with the
+manifest's count. What lies behind that count is of a log that may not be any more.
+"""
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors
+from hourwheel.crc32c import crc32c
+from storage.disk import Disk, Mapping
+from storage.file_header import (
+    FILE_HEADER_BYTES,
+    FileType,
+    Identity,
+    check_file_header,
+    pack_file_header,
+)
+from storage.unit import UNIT, UNIT_BYTES, Units, delay_log_min, log_offset_min, release_ms
+
+ENTRIES_AT: Final = 256
+SEAL_BYTES: Final = 64
+_SEALS_AT: Final = FILE_HEADER_BYTES
+_SEAL: Final = Struct("<IIQIIq28xI")
+assert _SEAL.size == SEAL_BYTES
+assert _SEALS_AT + 2 * SEAL_BYTES <= ENTRIES_AT
+_NO_OFFSET: Final = (1 << 64) - 1
+_NO_DELAY_LOG: Final = (1 << 32) - 1
+_NEVER_MS: Final = -(1 << 63)
+_FIRST_STEP_BYTES: Final = 4_096
+_STEP_BYTES: Final = 65_536
+ROW: Final = np.dtype(f"V{UNIT_BYTES}")
+"""Units as opaque bytes: numpy copies these as memory, but records field by field, which takes 20
+times as long."""
+
+Rows = NDArray[Any]
+
+
+class Seal(NamedTuple):
+    """What is known of a chunk's first entries."""
+
+    entry_count: int
+    entries_crc: int
+    log_offset_min: int
+    delay_log_min: int
+    release_ms_max: int
+
+    def extended(self, units: Units) -> "Seal":
+        """The seal over what this one is over and `units`, which follow (one piece of memory)."""
+        offset, delay_log = log_offset_min(units), delay_log_min(units)
+        return Seal(
+            self.entry_count + len(units),
+            crc32c(units.view(np.uint8).data, self.entries_crc),
+            self.log_offset_min if offset is None else min(offset, self.log_offset_min),
+            self.delay_log_min if delay_log is None else min(delay_log, self.delay_log_min),
+            max(self.release_ms_max, int(release_ms(units).max(initial=_NEVER_MS))),
+        )
+
+
+NO_ENTRIES: Final = Seal(0, 0, _NO_OFFSET, _NO_DELAY_LOG, _NEVER_MS)
+
+
+def lowest_references(seals: Iterable[Seal]) -> tuple[int | None, int | None]:
+    """(lowest commit-log offset, lowest delay log) that the sealed entries need; None for none."""
+    offset, delay_log = _NO_OFFSET, _NO_DELAY_LOG
+    for seal in seals:
+        offset = min(offset, seal.log_offset_min)
+        delay_log = min(delay_log, seal.delay_log_min)
+    return (
+        None if offset == _NO_OFFSET else offset,
+        None if delay_log == _NO_DELAY_LOG else delay_log,
+    )
+
+
+def chunk_bytes(chunk_entries: int) -> int:
+    """Size of a chunk's file."""
+    return ENTRIES_AT + chunk_entries * UNIT_BYTES
+
+
+def seal_position(slot: int) -> int:
+    """Where seal 0 or seal 1 lies."""
+    return _SEALS_AT + slot * SEAL_BYTES
+
+
+def pack_seal(seal: Seal, topic_queue: int) -> bytes:
+    """The 64 bytes of a seal."""
+    count, entries_crc, offset, delay_log, release = seal
+    raw = _SEAL.pack(count, entries_crc, offset, delay_log, topic_queue, release, 0)
+    return raw[:-4] + crc32c(raw[:-4]).to_bytes(4, "little")
+
+
+def find_seal(
+    disk: Disk, path: str, identity: Identity, number: int, topic_queue: int, entry_count: int
+) -> tuple[Seal, int]:
+    """(seal over the first `entry_count` entries, 0 or 1 for where it lies) of a chunk's file.
+
+    Raises:
+        CorruptFile: the file is missing, damaged, of another queue, or has no such seal.
+        ForeignDirectory, IncompatibleFormat: see `check_file_header`.
+    """
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        raise errors.CorruptFile(f"{path} is missing", file=path) from None
+    try:
+        head = file.pread(ENTRIES_AT, 0)
+    finally:
+        file.close()
+    check_file_header(head, path, FileType.CONSUME_QUEUE, identity, number)
+    for slot in (0, 1):
+        raw = head[seal_position(slot) : seal_position(slot) + SEAL_BYTES]
+        if len(raw) == SEAL_BYTES:
+            count, entries_crc, offset, delay_log, of_queue, release, crc = _SEAL.unpack(raw)
+            if (count, of_queue, crc) == (entry_count, topic_queue, crc32c(raw[:-4])):
+                return Seal(count, entries_crc, offset, delay_log, release), slot
+    raise errors.CorruptFile(
+        f"{path} has no seal over {entry_count} entries of queue {topic_queue:08x}", file=path
+    )
+
+
+def write_seal(
+    disk: Disk, path: str, seal: Seal, entry_count: int, slot: int, topic_queue: int
+) -> Seal:
+    """Make the first `entry_count` entries durable, with a seal over them, which is returned.
+
+    For any thread while another one appends behind them: it uses a handle of its own, because the
+    mapping may be closed meanwhile. A file and its mapping show the same bytes.
+
+    Args:
+        disk: where.
+        path: of the chunk.
+        seal: over fewer or as many entries; only those behind it are read.
+        entry_count: so many are sealed.
+        slot: 0 or 1, whichever the last manifest does not rely on.
+        topic_queue: of the chunk.
+    """
+    file = disk.open(path)
+    try:
+        if seal.entry_count < entry_count:
+            length = (entry_count - seal.entry_count) * UNIT_BYTES
+            raw = file.pread(length, ENTRIES_AT + seal.entry_count * UNIT_BYTES)
+            errors.invariant(len(raw) == length, "a chunk lost its size", file=path)
+            seal = seal.extended(np.frombuffer(raw, UNIT))
+        file.pwrite([pack_seal(seal, topic_queue)], seal_position(slot))
+        file.datasync()
+    finally:
+        file.close()
+    return seal
+
+
+class Chunk:
+    """A chunk that is mapped into memory."""
+
+    __slots__ = ("_allocated_bytes", "_mapping", "entry_count_reserved", "rows")
+
+    def __init__(self, mapping: Mapping, allocated_bytes: int) -> None:
+        """Wrap a mapped file whose first `allocated_bytes` have room; see `create` and `open`."""
+        self._mapping = mapping
+        self._allocated_bytes = allocated_bytes
+        self.rows: Rows = np.frombuffer(mapping.view, ROW, offset=ENTRIES_AT)
+        """All entries, as `ROW`."""
+        self.entry_count_reserved = max(0, allocated_bytes - ENTRIES_AT) // UNIT_BYTES
+        """So many can be stored: see `reserve`."""
+
+    @classmethod
+    def create(
+        cls, disk: Disk, path: str, identity: Identity, number: int, chunk_entries: int
+    ) -> "Chunk":
+        """Make an empty chunk, in the place of what a crash may have left there.
+
+        Raises:
+            DiskFull: there is no room for its first entries.
+        """
+        if disk.exists(path):
+            disk.remove(path)
+        chunk = cls(disk.map(path, chunk_bytes(chunk_entries), create=True), 0)
+        try:
+            chunk.reserve(1)
+        except errors.DiskFull:
+            chunk.close()
+            disk.remove(path)
+            raise
+        header = pack_file_header(FileType.CONSUME_QUEUE, identity, number)
+        chunk._mapping.view[:FILE_HEADER_BYTES] = header
+        return chunk
+
+    @classmethod
+    def open(cls, disk: Disk, path: str, chunk_entries: int, seal: Seal) -> "Chunk":
+        """Map a chunk that exists, and verify what `seal` is over.
+
+        Raises:
+            CorruptFile: those entries fail their CRC; or the file has another size.
+        """
+        mapping = disk.map(path, chunk_bytes(chunk_entries))
+        chunk = cls(mapping, 0)
+        if not chunk._is_intact(seal):
+            chunk.close()
+            raise errors.CorruptFile(f"{path}: its entries fail their CRC32C", file=path)
+        return chunk
+
+    def _is_intact(self, seal: Seal) -> bool:
+        end = ENTRIES_AT + seal.entry_count * UNIT_BYTES
+        with self._mapping.view[ENTRIES_AT:end] as entries:
+            return crc32c(entries) == seal.entries_crc
+
+    def units(self, first: int, end: int) -> Units:
+        """The entries [first, end) of the chunk, not copied: drop it before the chunk is closed."""
+        return self.rows[first:end].view(UNIT)
+
+    def reserve(self, entry_count: int) -> None:
+        """Give room to the first `entry_count` entries, so that storing them cannot fail.
+
+        Raises:
+            DiskFull: nothing changed.
+        """
+        if entry_count <= self.entry_count_reserved:
+            return
+        needed = ENTRIES_AT + entry_count * UNIT_BYTES
+        size = len(self._mapping.view)
+        step = _FIRST_STEP_BYTES if needed <= _FIRST_STEP_BYTES else _STEP_BYTES
+        end = min(-(-needed // step) * step, size)
+        self._mapping.allocate(self._allocated_bytes, end)
+        self._allocated_bytes = end
+        self.entry_count_reserved = (end - ENTRIES_AT) // UNIT_BYTES
+
+    def close(self) -> None:
+        """Unmap. What was stored is in the file, and durable after a `write_seal`."""
+        self.rows = self.rows[:0].copy()
+        self.entry_count_reserved = 0
+        self._mapping.close()

@@ -1,0 +1,106 @@
+"""The index unit: 64 bytes that stand for a scheduled message everywhere but in the log itself.
+
+    byte  size  field
+       0     8  due_ms        i64   key, first part
+       8     8  sequence      u64   key, second part
+      16     8  store_ms      i64   when the message was accepted
+      24     8  tag_gene      u64   hint for filters
+      32     8  position      u64   first byte of meta + body: see `dlog_id`
+      40     4  dlog_id       u32   0: `position` is an offset of the commit log;
+                                    else the byte in the delay log of that number
+      44     4  body_len      u32
+      48     4  crc           u32   CRC32C of meta + body
+      52     2  meta_len      u16
+      54     2  attempt       u16   1 for the first release, +1 with each retry
+      56     4  topic_queue   u32   where it is released to
+      60     4  origin_topic  u32   topic it was published to (differs for retries and dead letters)
+
+The same 64 bytes are a row of the memtable, of a run and of a consume queue, so that releasing is
+copying rows. A unit is seen by consumers from `release_ms = max(due_ms, store_ms)` on.
+"""
+
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+UNIT: Final = np.dtype(
+    [
+        ("due_ms", "<i8"),
+        ("sequence", "<u8"),
+        ("store_ms", "<i8"),
+        ("tag_gene", "<u8"),
+        ("position", "<u8"),
+        ("dlog_id", "<u4"),
+        ("body_len", "<u4"),
+        ("crc", "<u4"),
+        ("meta_len", "<u2"),
+        ("attempt", "<u2"),
+        ("topic_queue", "<u4"),
+        ("origin_topic", "<u4"),
+    ]
+)
+UNIT_BYTES: Final = 64
+assert UNIT.itemsize == UNIT_BYTES
+
+Units: TypeAlias = NDArray[Any]
+"""Structured array of `UNIT`."""
+
+NO_UNITS: Final[Units] = np.empty(0, UNIT)
+NO_UNITS.flags.writeable = False
+
+
+def release_ms(units: Units) -> NDArray[np.int64]:
+    """int64[n]: from when on consumers may see each unit."""
+    released: NDArray[np.int64] = np.maximum(units["due_ms"], units["store_ms"])
+    return released
+
+
+def sort_by_key(units: Units) -> Units:
+    """`units` in key order, as a new array (or the same one where it is in order already).
+
+    A stable sort by due time alone keeps pieces that are already in sequence order in order (and
+    merges sorted pieces in linear time); only where a retry or a cascade mixed them are both parts
+    of the key compared.
+    """
+    due = units["due_ms"]
+    if len(units) < 2 or is_sorted(units):  # noqa: PLR2004
+        return units
+    by_due: Units = units[np.argsort(due, kind="stable")]
+    if is_sorted(by_due):
+        return by_due
+    return units[np.lexsort((units["sequence"], due))]
+
+
+def is_sorted(units: Units) -> bool:
+    """Whether the keys never fall (equal keys: one message released to two groups' retries)."""
+    due, sequence = units["due_ms"], units["sequence"]
+    later = due[1:] > due[:-1]
+    return bool((later | ((due[1:] == due[:-1]) & (sequence[1:] >= sequence[:-1]))).all())
+
+
+def count_to(units: Units, due_ms: int, sequence: int) -> int:
+    """How many of the key-sorted `units` have a key <= (due_ms, sequence)."""
+    due = units["due_ms"]
+    low = int(np.searchsorted(due, due_ms, "left"))
+    high = int(np.searchsorted(due, due_ms, "right"))
+    return low + int(np.searchsorted(units["sequence"][low:high], sequence, "right"))
+
+
+def stretches(column: NDArray[Any]) -> list[tuple[int, int]]:
+    """[low, high) of each longest stretch of equal neighbours in `column`, in order."""
+    changes = np.flatnonzero(column[1:] != column[:-1]) + 1
+    return list(pairwise([0, *changes.tolist(), len(column)])) if len(column) else []
+
+
+def log_offset_min(units: Units) -> int | None:
+    """Lowest commit-log offset that a unit points at, or None."""
+    found = units["position"][units["dlog_id"] == 0]
+    return int(found.min()) if len(found) else None
+
+
+def delay_log_min(units: Units) -> int | None:
+    """Lowest number of a delay log that a unit points into, or None."""
+    found = units["dlog_id"][units["dlog_id"] > 0]
+    return int(found.min()) if len(found) else None

@@ -1,0 +1,273 @@
+"""An engine for tests of the API: keeps messages in lists, does what it is told to.
+
+    engine = FakeEngine()
+    engine.errors["publish_messages"] = errors.DiskFull("no room")    # the next calls raise it
+    engine.gates["publish_messages"] = asyncio.Event()                # the next calls wait for it
+
+What was asked is in `engine.calls`. Everything published is due at once; a lease is over when its
+id is in `engine.stale_leases`.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors
+from hourwheel.crc32c import crc32c
+from hourwheel.message_id import MessageId
+from hourwheel.record_batch import RecordBatch
+from hourwheel.types import topic_queue
+from hourwheel.wire.admin_pb2 import MESSAGE_STATE_PENDING, MESSAGE_STATE_UNKNOWN
+from hourwheel.wire.broker_pb2 import (
+    CANCEL_OUTCOME_ALREADY_RELEASED,
+    CANCEL_OUTCOME_CANCELLED,
+    CANCEL_OUTCOME_UNKNOWN,
+)
+from hourwheel.wire.consumer_pb2 import (
+    RECEIPT_OUTCOME_INVALID,
+    RECEIPT_OUTCOME_OK,
+    RECEIPT_OUTCOME_STALE,
+)
+from node.api.ports import (
+    Delivery,
+    GroupInfo,
+    GroupLagInfo,
+    GroupSettings,
+    IncomingMessages,
+    MessageInfo,
+    PublishedBatchResult,
+    Selection,
+    ShardStatusData,
+    TopicInfo,
+)
+from node.stats import EngineStats
+from storage.unit import UNIT
+
+NOW_MS: Final = 1_800_000_000_000
+EPOCH: Final = 3
+CLUSTER_ID: Final = bytes(range(16))
+
+
+@dataclass
+class Stored:
+    """One message that the fake was given."""
+
+    topic: str
+    due_ms: int
+    body: bytes
+    meta: bytes = b""
+    attempt: int = 1
+
+
+@dataclass
+class FakeEngine:
+    """See the module."""
+
+    clock_ms: int = NOW_MS
+    cluster_id: bytes = CLUSTER_ID
+    stats: EngineStats = field(default_factory=EngineStats)
+    calls: list[tuple[str, Any]] = field(default_factory=list)
+    errors: dict[str, BaseException] = field(default_factory=dict)
+    gates: dict[str, asyncio.Event] = field(default_factory=dict)
+    stored: list[Stored] = field(default_factory=list)
+    delivered: int = 0
+    cancelled: set[int] = field(default_factory=set)
+    stale_leases: set[int] = field(default_factory=set)
+    known_topics: dict[str, TopicInfo] = field(default_factory=dict)
+    known_groups: dict[str, GroupInfo] = field(default_factory=dict)
+    shard_status: ShardStatusData = field(default_factory=ShardStatusData)
+    is_closed: bool = False
+    leases: int = 0
+    arrival: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def _begin(self, name: str, what: object) -> None:
+        self._note(name, what)
+        if name in self.gates:
+            await self.gates[name].wait()
+
+    def _note(self, name: str, what: object) -> None:
+        self.calls.append((name, what))
+        if name in self.errors:
+            raise self.errors[name]
+
+    def asked(self, name: str) -> list[Any]:
+        """What the calls of one method were given."""
+        return [what for called, what in self.calls if called == name]
+
+    def now_ms(self) -> int:
+        return self.clock_ms
+
+    # -- producing ----------------------------------------------------------------------------
+
+    async def publish_batch(self, topic: str, batch: RecordBatch) -> PublishedBatchResult:
+        self._note("publish_batch", (topic, batch))
+        base, at, raw = len(self.stored), 0, bytes(batch.blobs)
+        for due, meta_len, body_len in zip(
+            batch.due_ms.tolist(), batch.meta_len.tolist(), batch.body_len.tolist(), strict=True
+        ):
+            body_at = at + meta_len
+            at = body_at + body_len
+            meta = raw[body_at - meta_len : body_at]
+            self.stored.append(Stored(topic, due, raw[body_at:at], meta))
+        if "publish_batch" in self.gates:
+            await self.gates["publish_batch"].wait()
+        self.arrival.set()
+        return PublishedBatchResult(0, EPOCH, base, batch.header.count, self.clock_ms, False)
+
+    async def publish_messages(self, incoming: IncomingMessages) -> list[tuple[str, int]]:
+        await self._begin("publish_messages", incoming)
+        base = len(self.stored)
+        for due, body, meta in zip(incoming.due_ms, incoming.bodies, incoming.metas, strict=True):
+            self.stored.append(Stored(incoming.topic, due, body, meta))
+        self.arrival.set()
+        return [
+            (str(MessageId(0, EPOCH, base + ordinal, due)), due)
+            for ordinal, due in enumerate(incoming.due_ms)
+        ]
+
+    async def cancel(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
+        await self._begin("cancel", ids)
+        outcomes = []
+        for sequence in ids["sequence"].tolist():
+            if sequence >= len(self.stored):
+                outcomes.append(CANCEL_OUTCOME_UNKNOWN)
+            elif sequence < self.delivered:
+                outcomes.append(CANCEL_OUTCOME_ALREADY_RELEASED)
+            else:
+                self.cancelled.add(sequence)
+                outcomes.append(CANCEL_OUTCOME_CANCELLED)
+        return np.array(outcomes, np.uint8)
+
+    # -- consuming ----------------------------------------------------------------------------
+
+    async def receive(
+        self,
+        group: str,
+        topic: str,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        wait_ms: int,
+        invisible_ms: int,
+    ) -> Delivery | None:
+        await self._begin("receive", (group, topic, max_messages, max_bytes, wait_ms, invisible_ms))
+        while self.delivered >= len(self.stored):
+            if not wait_ms:
+                return None
+            self.arrival.clear()
+            await self.arrival.wait()
+        first = self.delivered
+        taken = self.stored[first : first + max_messages]
+        self.delivered += len(taken)
+        self.leases += 1
+        units = np.zeros(len(taken), UNIT)
+        units["sequence"] = np.arange(first, first + len(taken))
+        units["due_ms"] = [each.due_ms for each in taken]
+        units["store_ms"] = self.clock_ms
+        units["body_len"] = [len(each.body) for each in taken]
+        units["meta_len"] = [len(each.meta) for each in taken]
+        units["crc"] = [crc32c(each.meta + each.body) for each in taken]
+        units["attempt"] = [each.attempt for each in taken]
+        return Delivery(
+            shard=0,
+            epoch=EPOCH,
+            group_id=1,
+            topic_queue=topic_queue(1, 0),
+            topic=topic,
+            lease_id=self.leases,
+            first_position=first,
+            units=units,
+            blobs=b"".join(each.meta + each.body for each in taken),
+            message_epochs=EPOCH,
+            due_ms=units["due_ms"].copy(),
+            receive_ms=self.clock_ms,
+            invisible_until_ms=self.clock_ms + (invisible_ms or 30_000),
+        )
+
+    def _outcome(self, selection: Selection) -> int:
+        if selection.receipt.group_id != 1 or selection.receipt.lease_id > self.leases:
+            return RECEIPT_OUTCOME_INVALID
+        if selection.receipt.lease_id in self.stale_leases:
+            return RECEIPT_OUTCOME_STALE
+        return RECEIPT_OUTCOME_OK
+
+    async def resolve(
+        self,
+        group: str,
+        selections: list[Selection],
+        *,
+        retry_delay_ms: int | None,
+        is_ack: bool,
+    ) -> list[int]:
+        await self._begin("resolve", (group, list(selections), retry_delay_ms, is_ack))
+        return [self._outcome(selection) for selection in selections]
+
+    def change_invisible(
+        self, group: str, selections: list[Selection], invisible_ms: int
+    ) -> tuple[list[int], int]:
+        self._note("change_invisible", (group, list(selections), invisible_ms))
+        return [self._outcome(each) for each in selections], self.clock_ms + invisible_ms
+
+    # -- administration -----------------------------------------------------------------------
+
+    async def create_topic(self, name: str, queue_count: int) -> TopicInfo:
+        await self._begin("create_topic", (name, queue_count))
+        topic = TopicInfo(name, queue_count)
+        if self.known_topics.setdefault(name, topic) != topic:
+            raise errors.AlreadyExists(f"topic {name} exists with other settings", topic=name)
+        return topic
+
+    async def delete_topic(self, name: str) -> None:
+        await self._begin("delete_topic", name)
+        self.topic(name)
+        del self.known_topics[name]
+
+    def topic(self, name: str) -> TopicInfo:
+        if name not in self.known_topics:
+            raise errors.UnknownTopic(f"there is no topic {name!r}", topic=name)
+        return self.known_topics[name]
+
+    def topics(self, *, include_internal: bool) -> list[TopicInfo]:
+        found = [self.known_topics[name] for name in sorted(self.known_topics)]
+        return [topic for topic in found if include_internal or not topic.is_internal]
+
+    async def put_group(self, name: str, settings: GroupSettings) -> GroupInfo:
+        await self._begin("put_group", (name, settings))
+        self.known_groups[name] = GroupInfo(
+            name,
+            settings.attempts_max or 16,
+            settings.invisible_ms or 30_000,
+            settings.retry_delay_ms or 1_000,
+            settings.retry_delay_ms_max or 600_000,
+            (GroupLagInfo("orders", 7, 2),),
+        )
+        return self.known_groups[name]
+
+    async def delete_group(self, name: str) -> None:
+        await self._begin("delete_group", name)
+        self.group(name)
+        del self.known_groups[name]
+
+    def group(self, name: str) -> GroupInfo:
+        if name not in self.known_groups:
+            raise errors.UnknownGroup(f"there is no group {name!r}", group=name)
+        return self.known_groups[name]
+
+    def groups(self) -> list[GroupInfo]:
+        return [self.known_groups[name] for name in sorted(self.known_groups)]
+
+    def status(self) -> ShardStatusData:
+        self._note("status", None)
+        return self.shard_status
+
+    def describe(self, message_id: MessageId) -> MessageInfo:
+        is_known = message_id.sequence < len(self.stored)
+        state = MESSAGE_STATE_PENDING if is_known else MESSAGE_STATE_UNKNOWN
+        return MessageInfo(state, message_id.due_ms)
+
+    async def close(self) -> None:
+        await self._begin("close", None)
+        self.is_closed = True

@@ -1,0 +1,84 @@
+"""The golden files of the log's formats, made anew: `python -m tests.support.storage_golden`.
+
+Only for a new version of a format (storage.file_header tells how): the files of a released version
+are never changed.
+"""
+
+from hourwheel.record_batch import Kind, RecordBatch, Stamp, build_blob, build_publish, stamp
+from storage.commit_log import CommitLog
+from storage.disk import Disk
+from storage.epoch_file import EpochFile
+from tests.sim.disk import SimulatedDisk
+from tests.support.golden import FOLDER
+from tests.support.log_world import FIRST, IDENTITY, MARK, SHARD, flush, open_log
+
+EPOCHS = f"{SHARD}/epochs"
+PATHS = {
+    "log_segment": FIRST,
+    "log_index": FIRST.replace(".log", ".index"),
+    "flushed_mark": MARK,
+    "epochs": EPOCHS,
+}
+"""Name of the golden file -> the file in a data directory that it is a copy of."""
+_LINE_BYTES = 32
+
+
+def build() -> dict[str, bytes]:
+    """The files of a log of three batches in two writes and two epochs, by golden name."""
+    disk = SimulatedDisk()
+    log = open_log(disk)
+    epochs = EpochFile.open(disk, EPOCHS, IDENTITY)
+    epochs.append(1, 0)
+    _append(log, RecordBatch(build_blob(Kind.EPOCH_START, b"\x0a\x01n")), 0)
+    publish = build_publish(
+        [1_700_000_000_123, 1_800_000_000_456],
+        [b"first body", b"second"],
+        metas=[b"", b"\x0a\x03tag"],
+        tag_genes=[0, 0x41],
+        key_hashes=[7, 0],
+        topic_queues=[0x0101, 0x0102],
+        producer_id=99,
+        producer_sequence=5,
+        gene_kind=1,
+    )
+    _append(log, RecordBatch(publish), 0)
+    flush(log)
+    epochs.append(4, log.end_offset)
+    _append(log, RecordBatch(build_blob(Kind.EPOCH_START, b"\x0a\x01m")), 2)
+    flush(log)
+    log.close()
+    return {name: _contents(disk, path) for name, path in PATHS.items()}
+
+
+def _append(log: CommitLog, batch: RecordBatch, sequence: int) -> None:
+    where = Stamp(log.end_offset, sequence, 1_690_000_000_000, log.durable_end_offset, 1)
+    if batch.header.stamped_bytes:
+        pieces = stamp(batch, where, due_ms=batch.due_ms, topic_queue=batch.topic_queue)
+    else:
+        pieces = stamp(batch, where)
+    log.append(pieces)
+
+
+def _contents(disk: Disk, path: str) -> bytes:
+    file = disk.open(path)
+    return file.pread(file.size(), 0)
+
+
+def restore(files: dict[str, bytes]) -> SimulatedDisk:
+    """A disk with these files in their places."""
+    disk = SimulatedDisk()
+    disk.make_dir(f"{SHARD}/log")
+    for name, raw in files.items():
+        disk.open(PATHS[name], create=True).pwrite([raw], 0)
+    return disk
+
+
+def main() -> None:
+    """Write tests/golden/*.hex."""
+    for name, raw in build().items():
+        lines = [raw[at : at + _LINE_BYTES].hex() for at in range(0, len(raw), _LINE_BYTES)]
+        (FOLDER / f"{name}.hex").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""The delay log: metas and bodies in the order in which they fall due, written once, then read.
+
+    byte  size  part
+       0    64  file header, type DL, base = its number
+      64   ...  meta and body of each unit, one behind the other, in key order
+
+There is no checksum of its own: each message's CRC32C, made by its producer, covers its bytes here
+as everywhere. The manifest says how long the file is.
+"""
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.record_batch import Buffer
+from storage.disk import Disk
+from storage.file_header import FILE_HEADER_BYTES, FileType, Identity, pack_file_header
+from storage.unit import Units
+from timewheel.bodies import BadBlob, Bodies
+from timewheel.gather import gather
+from timewheel.run_format import delay_log_path
+
+_CHUNK_UNITS: Final = 32_768
+
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+class DelayLogWriter:
+    """One delay log being written; `append` in key order, then `finish`."""
+
+    def __init__(self, disk: Disk, directory: str, identity: Identity, number: int) -> None:
+        """Create the file; it is nothing until a manifest names it."""
+        self.number = number
+        self.path = delay_log_path(directory, number)
+        if disk.exists(self.path):
+            disk.remove(self.path)
+        self._file = disk.open(self.path, create=True)
+        self._file.pwrite([pack_file_header(FileType.DELAY_LOG, identity, number)], 0)
+        self.size_bytes = FILE_HEADER_BYTES
+
+    def append_from_log(self, units: Units, span: bytes, span_start: int, others: Bodies) -> Units:
+        """Copy the blobs of `units` and return the units pointing here.
+
+        Args:
+            units: in key order.
+            span: the commit log from `span_start` on.
+            span_start: an offset.
+            others: for units that do not point into the span (retries of older messages).
+        """
+        moved = []
+        for low in range(0, len(units), _CHUNK_UNITS):
+            part = units[low : low + _CHUNK_UNITS].copy()
+            starts = part["position"].astype(np.int64) - span_start
+            lengths = _lengths(part)
+            inside = (part["dlog_id"] == 0) & (starts >= 0) & (starts + lengths <= len(span))
+            if inside.all():
+                self._write(part, [gather(span, starts, lengths)], lengths)
+            else:
+                self._append_mixed(part, inside, span, span_start, others)
+            moved.append(part)
+        return np.concatenate(moved) if moved else units
+
+    def _append_mixed(
+        self, part: Units, inside: Mask, span: bytes, span_start: int, others: Bodies
+    ) -> None:
+        """A chunk of which some units point elsewhere: blob by blob, such chunks are few."""
+        elsewhere, bad = others.read(part[~inside])
+        view, blobs, foreign = memoryview(span), [], iter(elsewhere)
+        for unit, local in zip(part, inside.tolist(), strict=True):
+            start = int(unit["position"]) - span_start
+            size = int(unit["body_len"]) + int(unit["meta_len"])
+            blobs.append(view[start : start + size] if local else next(foreign))
+        lost = np.flatnonzero(~inside)[[one.ordinal for one in bad]]
+        self._write_blobs(part, blobs, lost)
+
+    def append_blobs(self, units: Units, blobs: Sequence[Buffer], bad: list[BadBlob]) -> Units:
+        """Write these blobs and return the units pointing here."""
+        moved = units.copy()
+        self._write_blobs(moved, blobs, np.array([one.ordinal for one in bad], np.int64))
+        return moved
+
+    def _write_blobs(self, units: Units, blobs: Sequence[Buffer], lost: NDArray[np.int64]) -> None:
+        """Write blobs one by one; a lost one is empty, and its unit keeps the place where it is bad.
+
+        So whoever receives such a message gets the error with file and offset, and nobody its bytes.
+        """
+        lengths = _lengths(units)
+        lengths[lost] = 0
+        kept = units[lost]
+        self._write(units, blobs, lengths)
+        units[lost] = kept
+
+    def _write(self, units: Units, pieces: Sequence[Buffer], lengths: NDArray[np.int64]) -> None:
+        units["dlog_id"] = self.number
+        units["position"] = (self.size_bytes + np.cumsum(lengths) - lengths).astype(np.uint64)
+        self._file.pwrite(pieces, self.size_bytes)
+        self.size_bytes += int(lengths.sum())
+
+    def finish(self) -> None:
+        """Make the file durable and close it; its entry needs the caller's `sync_dir`."""
+        self._file.datasync()
+        self._file.close()
+
+
+def _lengths(units: Units) -> NDArray[np.int64]:
+    lengths: NDArray[np.int64] = units["body_len"].astype(np.int64) + units["meta_len"]
+    return lengths

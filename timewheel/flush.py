@@ -1,0 +1,115 @@
+"""Flush: turn a frozen memtable into runs and delay logs. Runs beside the thread that applies."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.types import Key
+from storage.commit_log import CommitLog
+from storage.disk import Disk
+from storage.file_header import Identity
+from storage.unit import Units, sort_by_key
+from timewheel.bodies import Bodies
+from timewheel.delay_log import DelayLogWriter
+from timewheel.levels import DAY_LEVEL, DAY_MS, HOUR_LEVEL
+from timewheel.memtable import Memtable
+from timewheel.run_format import Footer
+from timewheel.run_writer import RunWriter
+
+HeadsOf = Callable[[int, int, int], NDArray[np.uint32]]
+"""(level, bucket, before run id) -> slot heads: `RunSet.heads`."""
+
+
+@dataclass(frozen=True)
+class WrittenRun:
+    """A run that a job wrote; durable, and nothing until a manifest names it."""
+
+    footer: Footer
+    delay_log_id: int
+    """The delay log written with it, 0 for none."""
+    delay_log_bytes: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job writes."""
+
+    disk: Disk
+    directory: str
+    identity: Identity
+
+
+def sections_end_ms(hour_level_end_day: int) -> int:
+    """First instant that belongs to the day level."""
+    return hour_level_end_day * DAY_MS
+
+
+class FlushJob:
+    """Writes what a frozen memtable holds above the cursor: one run a level, one delay log a run.
+
+    One file for all buckets of a flush, not one a bucket: a flush over a week then costs two
+    fdatasyncs and not 336 (docs/decisions has the measurement).
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        table: Memtable,
+        cursor: Key,
+        *,
+        log: CommitLog,
+        span: tuple[int, int],
+        run_ids: tuple[int, int],
+        hour_level_end_day: int,
+        heads: HeadsOf,
+    ) -> None:
+        """`span` is the stretch of the log that the memtable was filled from."""
+        self._place, self._table, self._cursor = place, table, cursor
+        self._log, self._span, self._run_ids = log, span, run_ids
+        self._split_ms, self._heads = sections_end_ms(hour_level_end_day), heads
+
+    def run(self) -> list[WrittenRun]:
+        """Write; returns the runs, oldest first. Raises DiskFull, having removed nothing needed."""
+        units = self._table.units
+        cursor = self._cursor
+        due = units["due_ms"]
+        ahead = (due > cursor.due_ms) | (
+            (due == cursor.due_ms) & (units["sequence"] > cursor.sequence)
+        )
+        units = sort_by_key(units[ahead])
+        split = int(np.searchsorted(units["due_ms"], self._split_ms, "left"))
+        span_start, span_end = self._span
+        span = self._log.read(span_start, span_end - span_start) if len(units) else b""
+        others = Bodies(self._place.disk, self._place.directory, self._log)
+        try:
+            parts = ((HOUR_LEVEL, units[:split]), (DAY_LEVEL, units[split:]))
+            written = [
+                self._write(level, run_id, part, span, others)
+                for (level, part), run_id in zip(parts, self._run_ids, strict=True)
+                if len(part)
+            ]
+        finally:
+            others.close()
+        if written:
+            self._place.disk.sync_dir(self._place.directory)
+        return written
+
+    def _write(
+        self, level: int, run_id: int, units: Units, span: bytes, others: Bodies
+    ) -> WrittenRun:
+        place = self._place
+        delay_log = DelayLogWriter(place.disk, place.directory, place.identity, run_id)
+        writer = RunWriter(
+            place.disk,
+            place.directory,
+            place.identity,
+            level=level,
+            covers_first=run_id,
+            run_id=run_id,
+            heads=lambda bucket: self._heads(level, bucket, run_id),
+        )
+        writer.append(delay_log.append_from_log(units, span, self._span[0], others))
+        delay_log.finish()
+        return WrittenRun(writer.finish(), run_id, delay_log.size_bytes)

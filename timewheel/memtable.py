@@ -1,0 +1,93 @@
+"""The memtable: units that are in the log but not yet in a run.
+
+Needs no fsync of its own: the log from the checkpoint on rebuilds it. Appended to in log order,
+read by ranges of due time. Due times lie in an array of their own beside the units, so that a range
+query over a quarter of a million units reads 2 MB and not 16.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.types import SEQUENCE_MAX, Key
+from storage.unit import NO_UNITS, UNIT, Units
+
+CAPACITY_DEFAULT: Final = 4_096
+_NEVER: Final = 1 << 62
+
+
+class Memtable:
+    """Units in order of arrival.
+
+    Invariants: `_due[i] == _units["due_ms"][i]` for i < count. No unit has a due time in
+    (_seen_after_ms, _seen_next_ms), where the latter is that of some unit, or _NEVER.
+    """
+
+    def __init__(self, capacity: int = CAPACITY_DEFAULT) -> None:
+        """Empty; memory for `capacity` units is reserved, and used as they come."""
+        self._units: Units = np.empty(capacity, UNIT)
+        self._due: NDArray[np.int64] = np.empty(capacity, np.int64)
+        self.count = 0
+        self._seen_after_ms = -2
+        self._seen_next_ms = _NEVER
+
+    @property
+    def units(self) -> Units:
+        """All units, in order of arrival: a view."""
+        return self._units[: self.count]
+
+    def insert(self, units: Units) -> None:
+        """Add `units`."""
+        end = self.count + len(units)
+        if end > len(self._due):
+            self._grow(end)
+        self._units[self.count : end] = units
+        due = units["due_ms"]
+        self._due[self.count : end] = due
+        self.count = end
+        later = due[due > self._seen_after_ms]
+        if len(later):
+            self._seen_next_ms = min(self._seen_next_ms, int(later.min()))
+
+    def _grow(self, least: int) -> None:
+        capacity = max(least, 2 * len(self._due))
+        units, due = np.empty(capacity, UNIT), np.empty(capacity, np.int64)
+        units[: self.count] = self._units[: self.count]
+        due[: self.count] = self._due[: self.count]
+        self._units, self._due = units, due
+
+    def select(self, after: Key, to: Key) -> Units:
+        """Copies of the units with after < key <= to, in order of arrival."""
+        if not self.count or self._next_after(after.due_ms - 1) > to.due_ms:
+            return NO_UNITS
+        due = self._due[: self.count]
+        found = np.flatnonzero((due >= after.due_ms) & (due <= to.due_ms))
+        if not len(found):
+            return NO_UNITS
+        return within(self._units[found], after, to)
+
+    def next_due_ms(self, after: Key) -> int | None:
+        """The least due time of a unit with key > `after`, or None."""
+        if len(self.select(after, Key(after.due_ms, SEQUENCE_MAX))):
+            return after.due_ms
+        found = self._next_after(after.due_ms)
+        return None if found == _NEVER else found
+
+    def _next_after(self, due_ms: int) -> int:
+        """The least due time > `due_ms`, or _NEVER: looks at the units only where it must."""
+        if not self._seen_after_ms <= due_ms < self._seen_next_ms:
+            due = self._due[: self.count]
+            later = due[due > due_ms]
+            self._seen_after_ms = due_ms
+            self._seen_next_ms = int(later.min()) if len(later) else _NEVER
+        return self._seen_next_ms
+
+
+def within(units: Units, after: Key, to: Key) -> Units:
+    """Those of `units` with after < key <= to."""
+    due, sequence = units["due_ms"], units["sequence"]
+    low = (due > after.due_ms) | ((due == after.due_ms) & (sequence > after.sequence))
+    high = (due < to.due_ms) | ((due == to.due_ms) & (sequence <= to.sequence))
+    both = low & high
+    return units if both.all() else units[both]

@@ -1,0 +1,149 @@
+"""Read a run (timewheel/run_format.py): sections, slot directories, units; all verified."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors
+from hourwheel.crc32c import crc32c
+from hourwheel.errors import invariant
+from storage.disk import Disk
+from storage.file_header import FILE_HEADER_BYTES, FileType, Identity, check_file_header
+from storage.unit import UNIT, UNIT_BYTES, Units
+from timewheel.levels import SLOTS
+from timewheel.run_format import (
+    BLOCK_UNITS,
+    FOOTER,
+    SECTION,
+    SLOT,
+    Footer,
+    Sections,
+    Slots,
+    run_path,
+    unit_at,
+    unpack_footer,
+)
+
+_BLOCK_BYTES: Final = BLOCK_UNITS * UNIT_BYTES
+
+
+class Run:
+    """An open run. Reading is positional, so that a merge may read while the loop does.
+
+    `footer.covers_first .. footer.run_id` are the runs that it stands for. `cascaded_days` are the
+    sections of a day-level run whose units have gone to hour-level runs: they are not its any more.
+    """
+
+    def __init__(self, disk: Disk, path: str, identity: Identity) -> None:
+        """Open and verify header, footer and tables; units and directories when they are read.
+
+        Raises:
+            CorruptFile: naming the file and what is wrong.
+        """
+        self.path = path
+        self._file = disk.open(path)
+        size = self._file.size()
+        raw = self._file.pread(FOOTER.size, max(0, size - FOOTER.size))
+        footer = unpack_footer(raw)
+        if footer is None:
+            raise errors.CorruptFile("a run's footer fails its CRC32C", file=path)
+        self.footer: Footer = footer
+        header = self._file.pread(FILE_HEADER_BYTES, 0)
+        check_file_header(header, path, FileType.RUN, identity, footer.run_id)
+        slots = SLOTS[footer.level]
+        self._directories_at = unit_at(footer.unit_count)
+        tables_at = self._directories_at + footer.section_count * slots * SLOT.itemsize
+        tables = self._file.pread(size - FOOTER.size - tables_at, tables_at)
+        if crc32c(tables) != footer.tables_crc:
+            raise errors.CorruptFile("a run's tables fail their CRC32C", file=path)
+        cut = footer.section_count * SECTION.itemsize
+        self.sections: Sections = np.frombuffer(tables[:cut], SECTION)
+        self._block_crcs: NDArray[np.uint32] = np.frombuffer(tables[cut:], "<u4")
+        self._ordinals = {int(row["bucket"]): n for n, row in enumerate(self.sections)}
+        self.cascaded_days: set[int] = set()
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Where the run stands among those of its level: older runs first."""
+        return self.footer.run_id, self.footer.covers_first
+
+    def buckets(self) -> list[int]:
+        """Buckets that it holds units of, ascending, cascaded ones excluded."""
+        return [bucket for bucket in self._ordinals if bucket not in self.cascaded_days]
+
+    def section(self, bucket: int) -> tuple[int, int]:
+        """[first, end) global indexes of a bucket's units; empty where it has none."""
+        ordinal = self._ordinals.get(bucket)
+        if ordinal is None or bucket in self.cascaded_days:
+            return 0, 0
+        row = self.sections[ordinal]
+        return int(row["first"]), int(row["first"]) + int(row["count"])
+
+    def directory(self, bucket: int) -> Slots | None:
+        """Slot directory of a bucket: array[slots] of SLOT, or None where it has no section.
+
+        Raises:
+            CorruptFile: it fails its CRC32C.
+        """
+        ordinal = self._ordinals.get(bucket)
+        if ordinal is None or bucket in self.cascaded_days:
+            return None
+        size = SLOTS[self.footer.level] * SLOT.itemsize
+        raw = self._file.pread(size, self._directories_at + ordinal * size)
+        if crc32c(raw) != int(self.sections[ordinal]["crc"]):
+            raise errors.CorruptFile(
+                "a slot directory fails its CRC32C", file=self.path, bucket=bucket
+            )
+        return np.frombuffer(raw, SLOT)
+
+    def read(self, first: int, end: int) -> Units:
+        """Units [first, end) by global index, in key order: a read-only array.
+
+        Raises:
+            CorruptFile: a block that holds some of them fails its CRC32C.
+        """
+        invariant(0 <= first <= end <= self.footer.unit_count, "a run's range", first=first)
+        if first == end:
+            return np.empty(0, UNIT)
+        block = first // BLOCK_UNITS
+        last = min(self.footer.unit_count, (end + BLOCK_UNITS - 1) // BLOCK_UNITS * BLOCK_UNITS)
+        from_ = block * BLOCK_UNITS
+        raw = self._file.pread((last - from_) * UNIT_BYTES, unit_at(from_))
+        view = memoryview(raw)
+        for at in range(0, max(len(raw), 1), _BLOCK_BYTES):
+            if crc32c(view[at : at + _BLOCK_BYTES]) != self._block_crcs[block]:
+                raise errors.CorruptFile(
+                    "a block of units fails its CRC32C",
+                    file=self.path,
+                    offset=unit_at(from_) + at,
+                )
+            block += 1
+        if len(raw) != (last - from_) * UNIT_BYTES:
+            raise errors.CorruptFile("a run is shorter than its footer says", file=self.path)
+        return np.frombuffer(raw, UNIT)[first - from_ : end - from_]
+
+    def find_after(self, first: int, end: int, due_ms: int, sequence: int) -> int:
+        """First global index in [first, end) whose key is > (due_ms, sequence), or `end`."""
+        while first < end:
+            middle = (first + end) // 2
+            unit = self.read(middle, middle + 1)[0]
+            if (int(unit["due_ms"]), int(unit["sequence"])) > (due_ms, sequence):
+                end = middle
+            else:
+                first = middle + 1
+        return first
+
+    def will_need(self, first: int, end: int) -> None:
+        """Ask the disk to have these units at hand soon."""
+        if end > first:
+            self._file.will_need(unit_at(first), (end - first) * UNIT_BYTES)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def open_run(disk: Disk, directory: str, identity: Identity, covers_first: int, run_id: int) -> Run:
+    """Open the run that stands for [covers_first, run_id]."""
+    return Run(disk, run_path(directory, covers_first, run_id), identity)

@@ -1,0 +1,238 @@
+r"""The wheel: memtable, runs and level 0 behind one face. Built from the log, the same everywhere.
+
+    insert --> memtable --flush--> runs (hours, days) --HourReaders--> near --take--> release
+                   \______________________ if key <= frontier _________/^
+
+Threads: everything here runs on the thread that applies the log. Flush, merge and cascade jobs run
+elsewhere on what `freeze` and the run set hand them, and come back through `install`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from hourwheel.errors import invariant
+from hourwheel.types import SEQUENCE_MAX, Key
+from storage.unit import Units, sort_by_key
+from timewheel.hour_readers import HourReaders
+from timewheel.levels import HOUR_MS, SECOND_MS, hour_of
+from timewheel.memtable import Memtable
+from timewheel.near import Near
+from timewheel.run import Run
+from timewheel.run_set import RunSet
+
+_CHUNK_UNITS: Final = 32_768
+
+
+@dataclass(frozen=True)
+class WheelConfig:
+    """What the wheel may use. Local: it changes nothing that anyone can see."""
+
+    near_bytes_max: int = 32 << 20
+    """Level 0 is cut back above this."""
+    near_ahead_ms: int = 10_000
+    """Level 0 is loaded this far ahead, where the bytes allow."""
+    memtable_units_max: int = 262_144
+    """A flush begins above this many units."""
+    memtable_span_bytes_max: int = 64 << 20
+    """A flush begins when the log from the last checkpoint on is longer than this."""
+    hour_level_days: int = 2
+    """Days from today that are held as hours; later ones are held as days."""
+    merge_run_count: int = 8
+    """So many adjacent runs of about one size are merged into one."""
+    job_units_per_slice: int = 65_536
+    """Merges and cascades move this many units between two pauses."""
+
+
+class Wheel:
+    """Everything pending, by key.
+
+    Invariants: near is complete for cursor < key <= near.frontier; every pending unit above the
+    cursor is in exactly one of memtable, frozen memtable and runs, and a copy is in near if its key
+    is <= near.frontier.
+    """
+
+    def __init__(self, config: WheelConfig, cursor: Key) -> None:
+        """An empty wheel whose cursor stands at `cursor`; runs are added by `recover`."""
+        self.config = config
+        self.runs = RunSet()
+        self.near = Near(cursor)
+        self.memtable = self._new_memtable()
+        self.frozen: Memtable | None = None
+        self._readers: HourReaders | None = None
+
+    def _new_memtable(self) -> Memtable:
+        return Memtable(self.config.memtable_units_max + self.config.memtable_units_max // 4)
+
+    # -- in -----------------------------------------------------------------------------------
+
+    def insert(self, units: Units) -> None:
+        """Schedule `units`, whose keys are all > the cursor."""
+        if not len(units):
+            return
+        self.memtable.insert(units)
+        frontier = self.near.frontier
+        due = units["due_ms"]
+        close = due <= frontier.due_ms
+        if close.any():
+            close &= (due < frontier.due_ms) | (units["sequence"] <= frontier.sequence)
+            near = units if close.all() else units[close]
+            if len(near):
+                self.near.insert(near)
+
+    # -- out ----------------------------------------------------------------------------------
+
+    def take(self, to: Key) -> Units:
+        """Remove and return every unit with key <= `to`, in key order."""
+        while self.near.frontier < to:
+            self._load(to)
+        return self.near.take(to)
+
+    def load_ahead(self, cursor: Key, now_ms: int) -> None:
+        """Load level 0 up to `near_ahead_ms` from now as far as its bytes allow; cut it back."""
+        config = self.config
+        self.near.cut_back(config.near_bytes_max, Key(now_ms + SECOND_MS, SEQUENCE_MAX))
+        start_ms = max(now_ms, cursor.due_ms)
+        if self.near.frontier.due_ms > start_ms + config.near_ahead_ms // 2:
+            return  # in steps of seconds, not with every tick
+        target = Key(start_ms + config.near_ahead_ms, SEQUENCE_MAX)
+        while (
+            self.near.frontier < target
+            and self.near.size_bytes + _CHUNK_UNITS * 64 <= config.near_bytes_max
+        ):
+            self._load(target)
+
+    def load_for_plan(self, after: Key, target: Key, limit: int) -> Key:
+        """Load until (after, target] is in level 0 or it holds `limit` units of it.
+
+        Returns:
+            The largest key <= target that level 0 is complete for.
+        """
+        while self.near.frontier < target:
+            if self.near.plan(after, self.near.frontier, limit)[1] >= limit:
+                break
+            self._load(target)
+        return min(target, self.near.frontier)
+
+    def _load(self, target: Key) -> None:
+        """Move the frontier towards `target` by about one chunk."""
+        after = self.near.frontier
+        limit, readers = self._open_hour(after, target)
+        stretches: list[Units] = []
+        if readers is not None:
+            stretches, limit = readers.take(limit, _CHUNK_UNITS)
+        fresh = [table.select(after, limit) for table in self._memtables()]
+        total = sum(map(len, fresh))
+        if total > _CHUNK_UNITS:
+            limit = _key_at(np.concatenate(fresh), _CHUNK_UNITS)
+            stretches = self._put_back(readers, stretches, limit)
+            fresh = [table.select(after, limit) for table in self._memtables()]
+        found = [units for units in (*stretches, *fresh) if len(units)]
+        merged = found[0] if len(found) == 1 else np.concatenate(found) if found else None
+        if merged is None:
+            self.near.extend(np.empty(0, self.memtable.units.dtype), limit)
+        else:
+            self.near.extend(sort_by_key(merged), limit)
+
+    def _put_back(
+        self, readers: HourReaders | None, stretches: list[Units], limit: Key
+    ) -> list[Units]:
+        """Start the hour's readers again at a lower limit than they were read to."""
+        if readers is None or not stretches:
+            return stretches
+        self._readers = HourReaders(
+            readers.hour, self.runs.pieces_of_hour(readers.hour), self.near.frontier
+        )
+        found: list[Units] = []
+        bound = self.near.frontier
+        while bound < limit:
+            more, bound = self._readers.take(limit, _CHUNK_UNITS)
+            found += more
+        return found
+
+    def _memtables(self) -> list[Memtable]:
+        return [self.memtable] if self.frozen is None else [self.frozen, self.memtable]
+
+    def _open_hour(self, after: Key, target: Key) -> tuple[Key, HourReaders | None]:
+        """The readers of the hour that follows `after`, and how far they can tell."""
+        hour = hour_of(after.due_ms + 1 if after.sequence >= SEQUENCE_MAX else after.due_ms)
+        if self._readers is None or self._readers.hour != hour:
+            self._readers = None
+            occupied = self.runs.next_hour(hour)
+            if occupied != hour:
+                gap_end = target if occupied is None else _end_of_hour(occupied - 1)
+                return min(target, gap_end), None
+            self._readers = HourReaders(hour, self.runs.pieces_of_hour(hour), after)
+        return min(target, _end_of_hour(hour)), self._readers
+
+    def next_pending_ms(self, after: Key) -> int | None:
+        """When to look again: a time <= the due time of the first unit > `after`; None for none.
+
+        Exact where level 0 has the unit; else the start of an occupied slot.
+        """
+        found = self.near.first_due_ms_after(after)
+        if found is not None:
+            return found
+        after = max(after, self.near.frontier)
+        candidates = [table.next_due_ms(after) for table in self._memtables()]
+        candidates.append(self._next_occupied_ms(after))
+        return min((due for due in candidates if due is not None), default=None)
+
+    def _next_occupied_ms(self, after: Key) -> int | None:
+        hour = self.runs.next_hour(hour_of(max(after.due_ms, 0)))
+        while hour is not None:
+            seconds = np.flatnonzero(self.runs.occupied_seconds(hour))
+            starts = hour * HOUR_MS + seconds * SECOND_MS
+            later = starts[starts + SECOND_MS > after.due_ms]
+            if len(later):
+                return max(int(later[0]), after.due_ms)
+            hour = self.runs.next_hour(hour + 1)
+        return None
+
+    # -- flush, merge, cascade ----------------------------------------------------------------
+
+    def freeze(self) -> Memtable:
+        """Set the memtable aside for a flush; inserts go to a new one from now on."""
+        invariant(self.frozen is None, "one flush at a time")
+        self.frozen, self.memtable = self.memtable, self._new_memtable()
+        return self.frozen
+
+    def install_flush(self, runs: list[Run]) -> None:
+        """The frozen memtable's units above the cursor at the freeze are in `runs` now."""
+        invariant(self.frozen is not None, "a flush ends that was begun")
+        self.frozen = None
+        for run in runs:
+            self.runs.add(run)
+            readers = self._readers
+            if readers is not None:
+                for piece in self.runs.pieces_of_hour(readers.hour):
+                    if piece[0] is run:
+                        readers.add(piece, self.near.frontier)
+
+    def abandon_flush(self) -> None:
+        """The flush failed for want of room: its units go back in front of the newer ones."""
+        invariant(self.frozen is not None, "a flush is abandoned that was begun")
+        table = self.frozen
+        if table is not None:
+            table.insert(self.memtable.units)
+            self.memtable, self.frozen = table, None
+
+    def units_in_memory(self) -> list[Units]:
+        """Every array of units that may point into files: level 0 and the memtables."""
+        return [*self.near.arrays(), *(table.units for table in self._memtables())]
+
+    def runs_in_use(self) -> set[Run]:
+        """Runs being read; their files are closed and removed later."""
+        return set() if self._readers is None else self._readers.runs()
+
+
+def _end_of_hour(hour: int) -> Key:
+    return Key((hour + 1) * HOUR_MS - 1, SEQUENCE_MAX)
+
+
+def _key_at(units: Units, ordinal: int) -> Key:
+    """The key of this ordinal in key order."""
+    ordered = sort_by_key(units)
+    last = ordered[ordinal - 1]
+    return Key(int(last["due_ms"]), int(last["sequence"]))

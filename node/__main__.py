@@ -1,0 +1,66 @@
+"""`python -m node`: run a node; show its configuration or metrics; inspect a data directory."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import hourwheel
+from hourwheel.errors import ConfigError
+from node import config_text, inspect_cli, lifecycle, metrics
+from node.config_file import load
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the process's exit code."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        return int(parsed.run_command(parsed))
+    except ConfigError as error:
+        sys.stderr.write(f"configuration: {error.message}\n")
+        return lifecycle.EXIT_CONFIG
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m node", description="Run a Hourwheel node.")
+    parser.add_argument("--version", action="version", version=hourwheel.__version__)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the configuration, in TOML")
+    parser.add_argument("--ready-file", type=Path, metavar="FILE", help=argparse.SUPPRESS)
+    parser.set_defaults(run_command=_run)
+    commands = parser.add_subparsers(metavar="command")
+
+    config = commands.add_parser("config", help="show or check the configuration")
+    shown = config.add_mutually_exclusive_group(required=True)
+    shown.add_argument("--markdown", action="store_true", help="docs/CONFIGURATION.md")
+    shown.add_argument("--toml", action="store_true", help="docs/hourwheel.toml")
+    shown.add_argument("--check", type=Path, metavar="FILE", help="say what is wrong with a file")
+    config.set_defaults(run_command=_config)
+
+    table = commands.add_parser("metrics", help="list the metrics")
+    table.add_argument("--markdown", action="store_true", required=True, help="docs/METRICS.md")
+    table.set_defaults(run_command=_metrics)
+
+    inspect_cli.add_to(commands)
+    return parser
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    return lifecycle.run(load(parsed.config), parsed.ready_file)
+
+
+def _config(parsed: argparse.Namespace) -> int:
+    if parsed.check is not None:
+        load(parsed.check)
+        sys.stdout.write(f"{parsed.check}: good\n")
+    else:
+        sys.stdout.write(config_text.markdown() if parsed.markdown else config_text.toml())
+    return lifecycle.EXIT_OK
+
+
+def _metrics(_parsed: argparse.Namespace) -> int:
+    sys.stdout.write(metrics.markdown())
+    return lifecycle.EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The gRPC API `hourwheel.v1` (proto/): servicers, admission, errors on the wire."""

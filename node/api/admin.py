@@ -1,0 +1,178 @@
+"""AdminService: topics, groups, status."""
+
+import uuid
+from dataclasses import dataclass
+
+import hourwheel
+from hourwheel import errors, limits, message_id
+from hourwheel.types import QUEUE_COUNT_MAX
+from hourwheel.wire import admin_pb2 as wire
+from node.api.calls import Context
+from node.api.names import check_group, check_topic
+from node.api.ports import EnginePort, GroupInfo, GroupSettings, TopicInfo
+
+_ATTEMPTS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdentity:
+    """What the node says of itself."""
+
+    node_id: str
+    address: str
+    """Where clients reach it, host:port."""
+    started_ms: int
+
+
+class Admin:
+    """Checks what comes in and hands it to the engine."""
+
+    def __init__(self, engine: EnginePort, identity: NodeIdentity) -> None:
+        """`identity`: of this node."""
+        self._engine = engine
+        self._identity = identity
+
+    async def create_topic(
+        self, request: wire.CreateTopicRequest, _context: Context
+    ) -> wire.CreateTopicResponse:
+        """Make a topic."""
+        check_topic(request.name)
+        queue_count = request.settings.queue_count or 1
+        _check_at_most("settings.queue_count", queue_count, QUEUE_COUNT_MAX)
+        topic = await self._engine.create_topic(request.name, queue_count)
+        return wire.CreateTopicResponse(topic=_topic(topic))
+
+    async def delete_topic(
+        self, request: wire.DeleteTopicRequest, _context: Context
+    ) -> wire.DeleteTopicResponse:
+        """Delete a topic."""
+        check_topic(request.name)
+        await self._engine.delete_topic(request.name)
+        return wire.DeleteTopicResponse()
+
+    async def get_topic(
+        self, request: wire.GetTopicRequest, _context: Context
+    ) -> wire.GetTopicResponse:
+        """One topic, internal ones included."""
+        return wire.GetTopicResponse(topic=_topic(self._engine.topic(request.name)))
+
+    async def list_topics(
+        self, request: wire.ListTopicsRequest, _context: Context
+    ) -> wire.ListTopicsResponse:
+        """All topics."""
+        topics = self._engine.topics(include_internal=request.include_internal)
+        return wire.ListTopicsResponse(topics=map(_topic, topics))
+
+    async def put_group(
+        self, request: wire.PutGroupRequest, _context: Context
+    ) -> wire.PutGroupResponse:
+        """Make a group, or change its settings."""
+        check_group(request.name)
+        asked = request.settings
+        _check_at_most("settings.attempts_max", asked.attempts_max, _ATTEMPTS_MAX)
+        for name in ("retry_delay_ms", "retry_delay_ms_max"):
+            _check_at_most(f"settings.{name}", getattr(asked, name), limits.NACK_DELAY_MS_MAX)
+        if asked.invisible_ms:
+            _check_at_most("settings.invisible_ms", asked.invisible_ms, limits.INVISIBLE_MS_MAX)
+            if asked.invisible_ms < limits.INVISIBLE_MS_MIN:
+                raise errors.InvalidArgument(
+                    f"settings.invisible_ms is below {limits.INVISIBLE_MS_MIN}",
+                    field="settings.invisible_ms",
+                    least=limits.INVISIBLE_MS_MIN,
+                )
+        settings = GroupSettings(
+            asked.attempts_max,
+            asked.invisible_ms,
+            asked.retry_delay_ms,
+            asked.retry_delay_ms_max,
+        )
+        group = await self._engine.put_group(request.name, settings)
+        return wire.PutGroupResponse(group=_group(group))
+
+    async def delete_group(
+        self, request: wire.DeleteGroupRequest, _context: Context
+    ) -> wire.DeleteGroupResponse:
+        """Forget a group."""
+        check_group(request.name)
+        await self._engine.delete_group(request.name)
+        return wire.DeleteGroupResponse()
+
+    async def get_group(
+        self, request: wire.GetGroupRequest, _context: Context
+    ) -> wire.GetGroupResponse:
+        """One group, with its lags."""
+        check_group(request.name)
+        return wire.GetGroupResponse(group=_group(self._engine.group(request.name)))
+
+    async def list_groups(
+        self, _request: wire.ListGroupsRequest, _context: Context
+    ) -> wire.ListGroupsResponse:
+        """All groups."""
+        return wire.ListGroupsResponse(groups=map(_group, self._engine.groups()))
+
+    async def get_status(
+        self, _request: wire.GetStatusRequest, _context: Context
+    ) -> wire.GetStatusResponse:
+        """This node and its shard."""
+        engine, identity, shard = self._engine, self._identity, self._engine.status()
+        node = wire.NodeStatus(
+            node_id=identity.node_id,
+            address=identity.address,
+            started_ms=identity.started_ms,
+            clock_ms=engine.now_ms(),
+            read_only_reason=shard.read_only_reason,
+        )
+        fields = wire.ShardStatus.DESCRIPTOR.fields_by_name
+        values = {name: getattr(shard, name) for name in fields if name != "master"}
+        return wire.GetStatusResponse(
+            cluster_id=str(uuid.UUID(bytes=engine.cluster_id)),
+            version=hourwheel.__version__,
+            nodes=[node],
+            shards=[wire.ShardStatus(master=identity.node_id, **values)],
+        )
+
+    async def describe_message(
+        self, request: wire.DescribeMessageRequest, _context: Context
+    ) -> wire.DescribeMessageResponse:
+        """What is known of one message."""
+        found = self._engine.describe(message_id.parse(request.message_id))
+        return wire.DescribeMessageResponse(
+            message_id=request.message_id,
+            state=wire.MessageState.Name(found.state),
+            due_ms=found.due_ms,
+        )
+
+
+def _check_at_most(name: str, value: int, most: int) -> None:
+    if value > most:
+        raise errors.InvalidArgument(
+            f"{name} is {value}; at most {most} are allowed", field=name, value=value, most=most
+        )
+
+
+def _topic(topic: TopicInfo) -> wire.Topic:
+    return wire.Topic(
+        name=topic.name,
+        settings=wire.TopicSettings(queue_count=topic.queue_count),
+        released_count=topic.released_count,
+    )
+
+
+def _group(group: GroupInfo) -> wire.Group:
+    return wire.Group(
+        name=group.name,
+        settings=wire.GroupSettings(
+            attempts_max=group.attempts_max,
+            invisible_ms=group.invisible_ms,
+            retry_delay_ms=group.retry_delay_ms,
+            retry_delay_ms_max=group.retry_delay_ms_max,
+        ),
+        lags=[
+            wire.GroupLag(
+                topic=lag.topic,
+                unresolved_count=lag.unresolved_count,
+                leased_count=lag.leased_count,
+            )
+            for lag in group.lags
+        ],
+    )

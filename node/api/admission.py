@@ -1,0 +1,118 @@
+"""How much may be in flight at one time, and who is told to come back later.
+
+Everything that a client can make the node hold is counted here before it is worked on: calls, bytes
+of requests, bytes of answers that nobody has read yet, waiting polls. What is over a limit is
+refused at once with `Overloaded` (the client backs off); during a shutdown, with `ShuttingDown`.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hourwheel import errors
+from node.config import LimitsSection
+from node.stats import ApiStats
+
+
+class Admission:
+    """The gate of the API. `stats` is where it counts; invariant: no count is ever negative."""
+
+    def __init__(self, limits: LimitsSection, stats: ApiStats) -> None:
+        """Open, with nothing in flight."""
+        self._limits = limits
+        self.stats = stats
+        self.is_draining = False
+        self._interruptible: set[asyncio.Task[Any]] = set()
+
+    def enter(self, size: int) -> None:
+        """Take in a request of `size` bytes; `leave` must follow.
+
+        Raises:
+            Overloaded, ShuttingDown: refused; `leave` must not follow.
+        """
+        stats, limits = self.stats, self._limits
+        if (
+            stats.requests_in_flight >= limits.requests_in_flight
+            or stats.bytes_in_flight + size > limits.bytes_in_flight
+            or self.is_draining
+        ):
+            self._refuse(size)
+        stats.requests_in_flight += 1
+        stats.bytes_in_flight += size
+
+    def leave(self, size: int) -> None:
+        """A request that entered has been answered."""
+        self.stats.requests_in_flight -= 1
+        self.stats.bytes_in_flight -= size
+
+    def _refuse(self, size: int) -> None:
+        stats, limits = self.stats, self._limits
+        if self.is_draining:
+            raise errors.ShuttingDown
+        if stats.requests_in_flight >= limits.requests_in_flight:
+            raise errors.Overloaded(
+                "too many calls in flight",
+                limit="limits.requests_in_flight",
+                limit_value=limits.requests_in_flight,
+            )
+        raise errors.Overloaded(
+            "too many bytes in flight",
+            limit="limits.bytes_in_flight",
+            limit_value=limits.bytes_in_flight,
+            bytes=size,
+        )
+
+    def hold(self, size: int) -> None:
+        """Count an answer of `size` bytes until the client has read it and `let_go` is called."""
+        self.stats.bytes_in_flight += size
+
+    def let_go(self, size: int) -> None:
+        """The client has read an answer, or is gone."""
+        self.stats.bytes_in_flight -= size
+
+    def begin_poll(self) -> None:
+        """A request begins to wait for messages: it is none in flight until it has them.
+
+        Raises:
+            Overloaded: too many wait already; `end_poll` must not follow.
+        """
+        if self.stats.long_polls >= self._limits.long_polls:
+            raise errors.Overloaded(
+                "too many calls wait for messages",
+                limit="limits.long_polls",
+                limit_value=self._limits.long_polls,
+            )
+        self.stats.long_polls += 1
+        self.stats.requests_in_flight -= 1
+
+    def end_poll(self) -> None:
+        """It does not wait any more, whatever the reason."""
+        self.stats.long_polls -= 1
+        self.stats.requests_in_flight += 1
+
+    @contextmanager
+    def until_drain(self) -> Iterator[None]:
+        """What is awaited inside is given up, quietly, when the node begins to shut down.
+
+        Raises:
+            ShuttingDown: it has begun already.
+        """
+        task = asyncio.current_task()
+        if self.is_draining or task is None:
+            raise errors.ShuttingDown
+        self._interruptible.add(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if task in self._interruptible:  # it was not drain(), but the client that went away
+                raise
+            task.uncancel()
+        finally:
+            self._interruptible.discard(task)
+
+    def drain(self) -> None:
+        """Refuse everything new from now on; end what waits in `until_drain`."""
+        self.is_draining = True
+        while self._interruptible:
+            self._interruptible.pop().cancel()

@@ -1,0 +1,144 @@
+"""Record batches from strangers: everything that is checked before one comes near the log.
+
+A batch that passes is whole, says what its columns say, keeps every limit, and leaves empty what
+only the master may fill in. What depends on state (topics, producer sequences, room) is decided by
+the engine.
+"""
+
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from hourwheel import errors, limits
+from hourwheel.crc32c import crc32c
+from hourwheel.record_batch import Flag, Kind, RecordBatch
+from hourwheel.tag_gene import GENE_NONE, GENE_SPARSE
+from hourwheel.types import SEQUENCE_MAX
+from hourwheel.wire.meta_pb2 import MessageMeta
+from node.config import LimitsSection
+
+_GENES: Final = (GENE_NONE, GENE_SPARSE)
+
+
+def check_batch(raw: bytes, allowed: LimitsSection, *, now_ms: int, horizon_ms: int) -> RecordBatch:
+    """Check one unstamped PUBLISH batch; about 0.3 ms for 1,000 messages, mostly their CRCs.
+
+    Args:
+        raw: what came over the wire.
+        allowed: the node's own limits.
+        now_ms: the cluster clock.
+        horizon_ms: how far ahead a message may be scheduled.
+
+    Raises:
+        InvalidBatch, UnsupportedVersion, BatchTooLarge, MessageTooLarge, InvalidDueTime,
+        BeyondHorizon: with what is wrong.
+    """
+    if len(raw) > allowed.batch_bytes:
+        raise errors.BatchTooLarge(
+            f"a record batch of {len(raw)} bytes; at most {allowed.batch_bytes} are allowed",
+            bytes=len(raw),
+            bytes_max=allowed.batch_bytes,
+        )
+    batch = RecordBatch(raw)
+    header = batch.header
+    if header.total_bytes != len(raw):
+        raise errors.InvalidBatch("there are bytes behind the record batch", bytes=len(raw))
+    batch.verify()
+    if header.kind != Kind.PUBLISH:
+        raise errors.InvalidBatch("only PUBLISH batches come from clients", kind=header.kind)
+    if header.count > allowed.batch_messages:
+        raise errors.BatchTooLarge(
+            f"{header.count} messages in a record batch; at most {allowed.batch_messages} may be",
+            count=header.count,
+            count_max=allowed.batch_messages,
+        )
+    _refuse_forged(batch)
+    _check_due_times(batch, now_ms, horizon_ms)
+    _check_messages(batch, raw, allowed)
+    return batch
+
+
+def _refuse_forged(batch: RecordBatch) -> None:
+    """Nothing that the master writes may be there already."""
+    header = batch.header
+    stamped = header.offset | header.base_sequence | header.store_ms | header.flushed_end_offset
+    if stamped or header.epoch or batch.topic_queue.any():
+        raise errors.InvalidBatch("a field is set that only the node may set")
+    if header.flags & ~int(Flag.RELATIVE_DUE):  # "~" of a Flag would drop unknown bits
+        raise errors.InvalidBatch("a flag is set that clients may not set", flags=header.flags)
+    if header.gene_kind not in _GENES:
+        raise errors.InvalidBatch("an unknown kind of tag gene", gene_kind=header.gene_kind)
+    if header.producer_sequence > SEQUENCE_MAX - header.count:
+        raise errors.InvalidBatch(
+            "the producer's sequence is too large", producer_sequence=header.producer_sequence
+        )
+
+
+def _check_due_times(batch: RecordBatch, now_ms: int, horizon_ms: int) -> None:
+    due = batch.due_ms
+    if int(due.min()) < 0:
+        index = int(np.argmax(due < 0))
+        raise errors.InvalidDueTime(
+            f"message {index}: the due time is negative", index=index, due_ms=int(due[index])
+        )
+    latest = horizon_ms if batch.header.flags & Flag.RELATIVE_DUE else now_ms + horizon_ms
+    if int(due.max()) > latest:
+        index = int(np.argmax(due > latest))
+        raise errors.BeyondHorizon(
+            f"message {index}: the due time lies beyond the horizon",
+            index=index,
+            due_ms=int(due[index]),
+            due_ms_max=latest,
+        )
+
+
+def _check_messages(batch: RecordBatch, raw: bytes, allowed: LimitsSection) -> None:
+    body_len, meta_len = batch.body_len, batch.meta_len
+    for what, sizes, most in (
+        ("body", body_len, allowed.message_body_bytes),
+        ("metadata", meta_len, limits.MESSAGE_META_BYTES_MAX),
+    ):
+        if int(sizes.max()) > most:
+            index = int(np.argmax(sizes))
+            raise errors.MessageTooLarge(
+                f"message {index}: its {what} has {sizes[index]} bytes; at most {most} are allowed",
+                index=index,
+                bytes=int(sizes[index]),
+                bytes_max=most,
+            )
+    ends = np.cumsum(body_len.astype(np.int64) + meta_len) + batch.blob_offset
+    # A wrong message CRC under a right batch CRC would look like a broken disk at its delivery.
+    starts = [batch.blob_offset, *ends.tolist()]
+    crcs = [crc32c(raw[at:end]) for at, end in pairwise(starts)]
+    wrong = np.array(crcs, np.uint32) != batch.crc
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        raise errors.InvalidBatch(f"message {index} fails its CRC32C", index=index)
+    if meta_len.any():
+        _check_metas(raw, starts, meta_len)
+
+
+def _check_metas(raw: bytes, starts: list[int], meta_len: NDArray[np.uint32]) -> None:
+    """Each meta can be read, and has no more parts than it may; equal ones are read once."""
+    metas = {
+        raw[at : at + size]: index
+        for index, (at, size) in enumerate(zip(starts, meta_len.tolist(), strict=False))
+    }
+    for meta, index in metas.items():
+        try:
+            message = MessageMeta.FromString(meta)
+        except DecodeError:
+            raise errors.InvalidBatch(
+                f"message {index}: its metadata cannot be decoded", index=index
+            ) from None
+        if (
+            len(message.tags) > limits.MESSAGE_TAG_COUNT_MAX
+            or len(message.keys) > limits.MESSAGE_KEY_COUNT_MAX
+            or len(message.properties) > limits.MESSAGE_PROPERTY_COUNT_MAX
+        ):
+            raise errors.MessageTooLarge(
+                f"message {index}: too many tags, keys or properties", index=index
+            )

@@ -1,0 +1,86 @@
+"""Around each call of the API: admission, metrics, errors. Few steps: Publish is a hot path.
+
+The handlers take and give bytes: the size is known before anything is parsed, so a request over the
+limits costs no objects, and one that is no protobuf message gets a typed error. Interceptors of
+grpc.aio would do the same with more coroutines a call.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from hourwheel import errors
+from hourwheel.clock import Clock
+from node import logs
+from node.api import status
+from node.api.admission import Admission
+from node.api.ports import Failure
+
+Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+UnaryHandler: TypeAlias = Callable[[bytes, Context], Awaitable[bytes]]
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+FATAL: Final = (errors.InvariantViolated, errors.FsyncFailed, errors.DiskFailed)
+"""After these the process must not go on: what it holds in memory or on disk cannot be trusted."""
+
+_SECONDS: Final = 0.001
+_log = logs.get(__name__)
+
+
+class Calls:
+    """What all calls of one server share."""
+
+    def __init__(self, admission: Admission, clock: Clock, failure: Failure) -> None:
+        """`failure` is told of what must end the process."""
+        self.admission = admission
+        self.stats = admission.stats
+        self.clock = clock
+        self._failure = failure
+
+    def unary(
+        self,
+        method: str,
+        parse: Callable[[bytes], RequestT],
+        implement: Callable[[RequestT, Context], Awaitable[ResponseT]],
+    ) -> UnaryHandler:
+        """The handler of one unary method, from bytes to bytes."""
+        admission, stats = self.admission, self.stats.method(method)
+        monotonic_ms = self.clock.monotonic_ms
+
+        async def handle(raw: bytes, context: Context) -> bytes:
+            started_ms = monotonic_ms()
+            code = "CANCELLED"
+            try:
+                size = len(raw)
+                admission.enter(size)
+                try:
+                    response = await implement(parse(raw), context)
+                finally:
+                    admission.leave(size)
+                code = "OK"
+                return response.SerializeToString()
+            except Exception as error:  # noqa: BLE001 - a bug of ours must not look like the network
+                told = self.judge(method, error, context)
+                code = told.code
+                await context.abort_with_status(status.to_status(told))
+            finally:
+                stats.count(code, (monotonic_ms() - started_ms) * _SECONDS)
+
+        return handle
+
+    def judge(self, method: str, error: Exception, context: Context) -> errors.HourwheelError:
+        """What the caller is told of `error`. Counts refusals; faults of ours are logged."""
+        if isinstance(error, DecodeError):
+            error = errors.InvalidArgument(f"this is no request of {method}")
+        if not isinstance(error, errors.HourwheelError):
+            _log.error("a call failed", method=method, peer=context.peer(), exc_info=error)
+        elif isinstance(error, errors.Internal | errors.DataLoss):
+            _log.error("a call failed", method=method, **logs.fields_of(error))
+        told = status.public(error)
+        self.stats.reject(told.reason)
+        if isinstance(told, FATAL):
+            self._failure.report(told)
+        return told

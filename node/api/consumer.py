@@ -1,0 +1,239 @@
+"""ConsumerService: Receive in both formats, Ack, Nack, ChangeInvisible."""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from hourwheel import delivery_batch, errors, limits
+from hourwheel.message_id import MessageId
+from hourwheel.receipt import Receipt, format_each
+from hourwheel.types import topic_of
+from hourwheel.wire.consumer_pb2 import (
+    RECEIVE_FORMAT_BATCH,
+    RECEIVE_FORMAT_MESSAGES,
+    RECEIVE_FORMAT_UNSPECIFIED,
+    AckRequest,
+    AckResponse,
+    ChangeInvisibleRequest,
+    ChangeInvisibleResponse,
+    NackRequest,
+    NackResponse,
+    ReceivedMessage,
+    ReceiveRequest,
+    ReceiveResponse,
+)
+from node.api.admission import Admission
+from node.api.calls import Context
+from node.api.names import check_group, check_readable_topic
+from node.api.ports import Delivery, EnginePort
+from node.api.selections import Selected
+
+_MESSAGES_DEFAULT: Final = 32
+_BYTES_DEFAULT: Final = 1 << 20
+_DEADLINE_SHARE: Final = 0.98
+_DEADLINE_MARGIN_MS: Final = 50
+"""A poll answers so early before its caller's deadline: better empty than DEADLINE_EXCEEDED. Also a
+share of it, because gRPC rounds deadlines up by as much as 1 % on their way here."""
+_FORMATS: Final = (RECEIVE_FORMAT_UNSPECIFIED, RECEIVE_FORMAT_MESSAGES, RECEIVE_FORMAT_BATCH)
+
+
+class Consumer:
+    """Checks what comes in, asks the engine, and packs what it hands out."""
+
+    def __init__(self, engine: EnginePort, admission: Admission) -> None:
+        """`admission` counts what waits and what is handed out but not read yet."""
+        self._engine = engine
+        self._admission = admission
+        self._cluster = int.from_bytes(engine.cluster_id[:4], "little")
+
+    async def receive(self, request: ReceiveRequest, context: Context) -> ReceiveResponse:
+        """Lease due messages, waiting for the first one as long as was asked."""
+        _check_receive(request)
+        wait_ms = _wait_ms(request, context)
+        delivery = await (self._poll(request, wait_ms) if wait_ms else self._take(request, 0))
+        if delivery is None:
+            return ReceiveResponse(receive_ms=self._engine.now_ms())
+        self._hold(delivery, context)
+        return _pack(delivery, self._receipt(delivery), request)
+
+    async def _take(self, request: ReceiveRequest, wait_ms: int) -> Delivery | None:
+        return await self._engine.receive(
+            request.group,
+            request.topic,
+            max_messages=request.max_messages or _MESSAGES_DEFAULT,
+            max_bytes=request.max_bytes or _BYTES_DEFAULT,
+            wait_ms=wait_ms,
+            invisible_ms=request.invisible_ms,
+        )
+
+    async def _poll(self, request: ReceiveRequest, wait_ms: int) -> Delivery | None:
+        """Wait for messages; a shutdown ends it with an empty answer."""
+        admission, delivery = self._admission, None
+        admission.begin_poll()
+        try:
+            with admission.until_drain():
+                delivery = await self._take(request, wait_ms)
+        finally:
+            admission.end_poll()
+        return delivery
+
+    def _hold(self, delivery: Delivery, context: Context) -> None:
+        """Count what is handed out until the client has read it: slow readers are counted, too."""
+        admission, size = self._admission, len(delivery.blobs)
+        admission.hold(size)
+        # The stub has a class where a Protocol is meant.
+        context.add_done_callback(lambda _: admission.let_go(size))  # type: ignore[arg-type]
+
+    def _receipt(self, delivery: Delivery) -> Receipt:
+        return Receipt(
+            self._cluster,
+            delivery.epoch,
+            delivery.group_id,
+            delivery.topic_queue,
+            delivery.lease_id,
+            delivery.first_position,
+            0,
+            len(delivery.units),
+        )
+
+    async def ack(self, request: AckRequest, _context: Context) -> AckResponse:
+        """Finish messages."""
+        outcomes = await self._resolve(request, retry_delay_ms=None, is_ack=True)
+        return AckResponse(outcomes=outcomes)
+
+    async def nack(self, request: NackRequest, _context: Context) -> NackResponse:
+        """Give messages back."""
+        delay_ms = request.delay_ms if request.HasField("delay_ms") else None
+        _check_range("delay_ms", delay_ms or 0, 0, limits.NACK_DELAY_MS_MAX)
+        outcomes = await self._resolve(request, retry_delay_ms=delay_ms, is_ack=False)
+        return NackResponse(outcomes=outcomes)
+
+    async def _resolve(
+        self, request: AckRequest | NackRequest, *, retry_delay_ms: int | None, is_ack: bool
+    ) -> list[Any]:
+        check_group(request.group)
+        selected = Selected(self._cluster, request.receipts, request.ranges)
+        if selected.valid:
+            selected.fill(
+                await self._engine.resolve(
+                    request.group, selected.valid, retry_delay_ms=retry_delay_ms, is_ack=is_ack
+                )
+            )
+        return selected.outcomes
+
+    async def change_invisible(
+        self, request: ChangeInvisibleRequest, _context: Context
+    ) -> ChangeInvisibleResponse:
+        """Hold messages for longer or shorter, from now."""
+        check_group(request.group)
+        invisible_ms = request.invisible_ms
+        _check_range("invisible_ms", invisible_ms, limits.INVISIBLE_MS_MIN, limits.INVISIBLE_MS_MAX)
+        selected = Selected(self._cluster, request.receipts, request.ranges, whole_ranges=True)
+        until_ms = self._engine.now_ms() + invisible_ms
+        if selected.valid:
+            outcomes, until_ms = self._engine.change_invisible(
+                request.group, selected.valid, invisible_ms
+            )
+            selected.fill(outcomes)
+        return ChangeInvisibleResponse(outcomes=selected.outcomes, invisible_until_ms=until_ms)
+
+
+def _check_receive(request: ReceiveRequest) -> None:
+    check_group(request.group)
+    check_readable_topic(request.topic)
+    _check_range("max_messages", request.max_messages, 0, limits.RECEIVE_MESSAGE_COUNT_MAX)
+    _check_range("max_bytes", request.max_bytes, 0, limits.RECEIVE_BYTES_MAX)
+    _check_range("wait_ms", request.wait_ms, 0, limits.RECEIVE_WAIT_MS_MAX)
+    if request.invisible_ms:
+        _check_range(
+            "invisible_ms", request.invisible_ms, limits.INVISIBLE_MS_MIN, limits.INVISIBLE_MS_MAX
+        )
+    if request.format not in _FORMATS:
+        raise errors.InvalidArgument(f"format {request.format} is unknown", field="format")
+
+
+def _check_range(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise errors.InvalidArgument(
+            f"{name} is {value}; {least} to {most} are allowed",
+            field=name,
+            value=value,
+            least=least,
+            most=most,
+        )
+
+
+def _wait_ms(request: ReceiveRequest, context: Context) -> int:
+    """How long to wait: as asked, but not into the caller's deadline."""
+    remaining = context.time_remaining() if request.wait_ms else None
+    if remaining is None:
+        return request.wait_ms
+    longest = int(remaining * 1_000 * _DEADLINE_SHARE) - _DEADLINE_MARGIN_MS
+    return max(0, min(request.wait_ms, longest))
+
+
+def _pack(delivery: Delivery, receipt: Receipt, request: ReceiveRequest) -> ReceiveResponse:
+    response = ReceiveResponse(
+        receipt=str(receipt),
+        invisible_until_ms=delivery.invisible_until_ms,
+        receive_ms=delivery.receive_ms,
+    )
+    if request.format == RECEIVE_FORMAT_BATCH:
+        response.delivery_batch = delivery_batch.pack(
+            delivery.units,
+            [delivery.blobs],
+            shard=delivery.shard,
+            topic_id=topic_of(delivery.topic_queue),
+            receive_ms=delivery.receive_ms,
+            epoch=delivery.message_epochs,
+            due_ms=delivery.due_ms,
+        )
+    else:
+        topic = delivery.topic or request.topic
+        response.messages.extend(_messages(delivery, topic, format_each(receipt)))
+    return response
+
+
+def _messages(delivery: Delivery, topic: str, receipts: Seq[str]) -> list[ReceivedMessage]:
+    """One object a message: 5 us each, for those who cannot read columns."""
+    units = delivery.units
+    epochs = np.broadcast_to(np.asarray(delivery.message_epochs), len(units))
+    columns = (
+        epochs.tolist(),
+        units["sequence"].tolist(),
+        delivery.due_ms.tolist(),
+        units["store_ms"].tolist(),
+        units["attempt"].tolist(),
+        units["meta_len"].tolist(),
+    )
+    ends = np.cumsum(units["meta_len"] + units["body_len"].astype(np.int64)).tolist()
+    blobs = [delivery.blobs[at:end] for at, end in pairwise([0, *ends])]
+    found = []
+    for blob, receipt, epoch, sequence, due_ms, store_ms, attempt, meta_len in zip(
+        blobs, receipts, *columns, strict=True
+    ):
+        message = ReceivedMessage(
+            message_id=str(MessageId(delivery.shard, epoch, sequence, due_ms)),
+            body=blob[meta_len:],
+            due_ms=due_ms,
+            store_ms=store_ms,
+            attempt=attempt,
+            topic=topic,
+            receipt=receipt,
+        )
+        if meta_len:
+            _read_meta(message.meta.MergeFromString, blob[:meta_len])
+        found.append(message)
+    return found
+
+
+def _read_meta(merge: Callable[[bytes], int], raw: bytes) -> None:
+    """Metadata that cannot be read must not keep the body from its consumer."""
+    try:
+        merge(raw)
+    except DecodeError:
+        return

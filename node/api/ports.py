@@ -1,0 +1,287 @@
+"""What the API needs of the engine, and the values that pass between them.
+
+`EnginePort` is what node/engine.py is and what tests/support/fake_engine.py plays. Everything is
+called on the event loop's thread. A coroutine may be cancelled at any await (its caller went away):
+then nothing is leased, and what was appended may or may not become durable.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.errors import HourwheelError
+from hourwheel.message_id import MessageId
+from hourwheel.receipt import Receipt
+from hourwheel.record_batch import RecordBatch
+from node.stats import EngineStats
+from storage.unit import Units
+
+
+class IncomingMessages(NamedTuple):
+    """n messages of one caller for one topic, checked against every limit but the horizon's."""
+
+    topic: str
+    due_ms: list[int]
+    """Instants in epoch milliseconds; relative delays are resolved already."""
+    bodies: list[bytes]
+    metas: list[bytes]
+    """Encoded; empty for none."""
+    tag_genes: list[int]
+    """Sparse genes (`tag_gene.GENE_SPARSE`)."""
+    key_hashes: list[int]
+    producer_id: int = 0
+    """0: no idempotence."""
+    producer_sequence: int = 0
+    """Of the first message; the others follow densely."""
+
+
+@dataclass(slots=True)
+class PublishedBatchResult:
+    """What became of a record batch."""
+
+    shard: int
+    epoch: int
+    base_sequence: int
+    count: int
+    store_ms: int
+    duplicate: bool
+
+
+@dataclass(slots=True)
+class Selection:
+    """Some messages of one lease: ordinals [first, first + count), counted from its first one."""
+
+    receipt: Receipt
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Leased messages, all from one queue, at positions [first_position, first_position + n)."""
+
+    shard: int
+    epoch: int
+    """In which the lease is given."""
+    group_id: int
+    topic_queue: int
+    """The queue that they stand in: of the topic itself, or of the group's retries."""
+    lease_id: int
+    first_position: int
+    units: Units
+    """Structured array[n] of `UNIT`."""
+    blobs: bytes
+    """Meta and body of each message, one behind the other."""
+    message_epochs: NDArray[np.uint32] | int
+    """u32[n], or one for all: in which each message was first appended (its id has it)."""
+    due_ms: NDArray[np.int64]
+    """i64[n]: the due times that were asked for; `units` of retries have later ones."""
+    receive_ms: int
+    invisible_until_ms: int
+    topic: str = ""
+    """Topic that they were published to; empty: the one that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as the API shows it."""
+
+    name: str
+    queue_count: int
+    is_internal: bool = False
+    released_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLagInfo:
+    """What a group has still to do in one topic, retries included."""
+
+    topic: str
+    unresolved_count: int
+    leased_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A consumer group as the API shows it."""
+
+    name: str
+    attempts_max: int
+    invisible_ms: int
+    retry_delay_ms: int
+    retry_delay_ms_max: int
+    lags: tuple[GroupLagInfo, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatusData:
+    """The state of the shard at one moment."""
+
+    shard: int = 0
+    epoch: int = 0
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    high_watermark: int = 0
+    applied_offset: int = 0
+    checkpoint_offset: int = 0
+    published_count: int = 0
+    pending_count: int = 0
+    released_count: int = 0
+    cancelled_count: int = 0
+    tick: int = 0
+    local_index: int = 0
+    next_due_ms: int = 0
+    """0 for none."""
+    run_count: int = 0
+    disk_bytes: int = 0
+    overdue_count: int = 0
+    """Pending although due: behind by so many."""
+    cursor_lag_ms: int = 0
+    """How far the dispatch cursor is behind the clock while something due is pending; else 0."""
+    memtable_units: int = 0
+    near_bytes: int = 0
+    disk_free_bytes: int = 0
+    read_only_reason: str = ""
+    """Such as "DISK_FULL"; empty while messages are accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageInfo:
+    """What is known of one message."""
+
+    state: int
+    """A value of admin_pb2.MessageState."""
+    due_ms: int
+
+
+@dataclass(slots=True)
+class GroupSettings:
+    """Settings of a group; 0 stands for the default everywhere."""
+
+    attempts_max: int = 0
+    invisible_ms: int = 0
+    retry_delay_ms: int = 0
+    retry_delay_ms_max: int = 0
+
+
+@dataclass(slots=True)
+class Failure:
+    """Where whoever finds the node unable to go on says so; the first one counts."""
+
+    found: asyncio.Future[HourwheelError] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+    def report(self, error: HourwheelError) -> None:
+        """Say that the process must stop because of `error`."""
+        if not self.found.done():
+            self.found.set_result(error)
+
+
+class EnginePort(Protocol):
+    """One node's broker. Errors are those of hourwheel.errors."""
+
+    stats: EngineStats
+    cluster_id: bytes
+    """16 bytes."""
+
+    def now_ms(self) -> int:
+        """The cluster clock, in epoch milliseconds; it never goes back."""
+        ...
+
+    async def publish_batch(self, topic: str, batch: RecordBatch) -> PublishedBatchResult:
+        """Accept a checked, unstamped PUBLISH batch; returns when it is durable and applied.
+
+        What concerns order (producer sequences) is decided by the order of the calls, before the
+        first await.
+
+        Raises:
+            InvalidDueTime, BeyondHorizon, InvalidTopic, UnknownTopic, OutOfOrderSequence,
+            UnknownProducer, DiskFull, Overloaded, ShuttingDown: nothing of it is stored.
+        """
+        ...
+
+    async def publish_messages(self, incoming: IncomingMessages) -> list[tuple[str, int]]:
+        """Accept messages, together or not at all: (message id, due_ms) of each. As above."""
+        ...
+
+    async def cancel(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
+        """uint8[n] values of CancelOutcome for structured array[n] of `message_id.ID_DTYPE`."""
+        ...
+
+    async def receive(
+        self,
+        group: str,
+        topic: str,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        wait_ms: int,
+        invisible_ms: int,
+    ) -> Delivery | None:
+        """Lease messages; None if there is none within `wait_ms`. `invisible_ms` 0: the default."""
+        ...
+
+    async def resolve(
+        self,
+        group: str,
+        selections: list[Selection],
+        *,
+        retry_delay_ms: int | None,
+        is_ack: bool,
+    ) -> list[int]:
+        """End leases: a value of ReceiptOutcome for each selection."""
+        ...
+
+    def change_invisible(
+        self, group: str, selections: list[Selection], invisible_ms: int
+    ) -> tuple[list[int], int]:
+        """Move the ends of leases: (a ReceiptOutcome for each selection, the new end)."""
+        ...
+
+    async def create_topic(self, name: str, queue_count: int) -> TopicInfo:
+        """Make a topic; AlreadyExists if there is one with other settings."""
+        ...
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and discard what is in it."""
+        ...
+
+    def topic(self, name: str) -> TopicInfo:
+        """One topic, or UnknownTopic."""
+        ...
+
+    def topics(self, *, include_internal: bool) -> list[TopicInfo]:
+        """All topics, by name."""
+        ...
+
+    async def put_group(self, name: str, settings: GroupSettings) -> GroupInfo:
+        """Make a group, or change its settings."""
+        ...
+
+    async def delete_group(self, name: str) -> None:
+        """Forget a group."""
+        ...
+
+    def group(self, name: str) -> GroupInfo:
+        """One group with its lags, or UnknownGroup."""
+        ...
+
+    def groups(self) -> list[GroupInfo]:
+        """All groups, by name, without lags."""
+        ...
+
+    def status(self) -> ShardStatusData:
+        """The state of the shard now."""
+        ...
+
+    def describe(self, message_id: MessageId) -> MessageInfo:
+        """What is known of one message."""
+        ...
+
+    async def close(self) -> None:
+        """Stop dispatching, write a checkpoint, close the files. Calls in flight end first."""
+        ...

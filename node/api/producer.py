@@ -1,0 +1,149 @@
+"""ProducerService: Publish and Cancel. The stream of record batches is in publish_stream.py."""
+
+from collections.abc import Iterable
+from typing import Final, NoReturn
+
+from hourwheel import errors, limits, message_id
+from hourwheel import meta as metas
+from hourwheel.types import SEQUENCE_MAX
+from hourwheel.wire.broker_pb2 import (
+    CancelRequest,
+    CancelResponse,
+    OutgoingMessage,
+    PublishRequest,
+    PublishResponse,
+)
+from node.api.calls import Context
+from node.api.names import check_topic
+from node.api.ports import EnginePort, IncomingMessages
+from node.config import LimitsSection
+
+PUBLISH_COUNT_MAX: Final = 1_000
+"""Messages of one Publish call; more at once go as record batches."""
+
+
+class Producer:
+    """Checks what comes in and hands it to the engine."""
+
+    def __init__(self, engine: EnginePort, allowed: LimitsSection, horizon_ms: int) -> None:
+        """`horizon_ms`: how far ahead a message may be scheduled."""
+        self._engine = engine
+        self._allowed = allowed
+        self._horizon_ms = horizon_ms
+
+    async def publish(self, request: PublishRequest, _context: Context) -> PublishResponse:
+        """Accept up to 1,000 messages, together or not at all."""
+        topic = request.topic
+        check_topic(topic)
+        messages = request.messages
+        count = len(messages)
+        if not 0 < count <= PUBLISH_COUNT_MAX:
+            raise errors.TooManyItems(
+                f"{count} messages; 1 to {PUBLISH_COUNT_MAX} are allowed",
+                count=count,
+                count_max=PUBLISH_COUNT_MAX,
+            )
+        due_ms, bodies, encoded = self._read(messages)
+        incoming = IncomingMessages(
+            topic,
+            due_ms,
+            bodies,
+            [meta.raw for meta in encoded],
+            [meta.tag_gene for meta in encoded],
+            [meta.key_hash for meta in encoded],
+            *(_producer(request) if request.HasField("producer") else ()),
+        )
+        accepted = await self._engine.publish_messages(incoming)
+        response = PublishResponse()
+        add = response.messages.add
+        for message_id_text, due in accepted:
+            add(message_id=message_id_text, due_ms=due)
+        return response
+
+    def _read(
+        self, messages: Iterable[OutgoingMessage]
+    ) -> tuple[list[int], list[bytes], list[metas.EncodedMeta]]:
+        """Due times, bodies, metas of messages that keep every limit; an error names the index."""
+        now_ms, allowed = self._engine.now_ms(), self._allowed
+        latest, body_bytes_max = now_ms + self._horizon_ms, allowed.message_body_bytes
+        due_ms: list[int] = []
+        bodies: list[bytes] = []
+        encoded: list[metas.EncodedMeta] = []
+        size = 0
+        try:
+            for message in messages:
+                kind = message.WhichOneof("due")
+                if kind is None:
+                    due = now_ms
+                else:
+                    due = message.due_ms if kind == "due_ms" else now_ms + message.delay_ms
+                    if due > latest or due < 0 or message.delay_ms < 0:
+                        _refuse_due(kind, message, due, latest)
+                body = message.body
+                if len(body) > body_bytes_max:
+                    _refuse_body(body, body_bytes_max)
+                meta = metas.from_wire(message.meta) if message.HasField("meta") else _NO_META
+                size += len(body) + len(meta.raw)
+                due_ms.append(due)
+                bodies.append(body)
+                encoded.append(meta)
+        except errors.HourwheelError as error:
+            error.params.setdefault("index", str(len(encoded)))
+            raise
+        if size > allowed.batch_bytes:
+            raise errors.BatchTooLarge(
+                f"{size} bytes of messages; at most {allowed.batch_bytes} are allowed",
+                bytes=size,
+                bytes_max=allowed.batch_bytes,
+            )
+        return due_ms, bodies, encoded
+
+    async def cancel(self, request: CancelRequest, _context: Context) -> CancelResponse:
+        """Take back messages; one definite answer for each id."""
+        texts, packed = request.message_ids, request.packed_message_ids
+        if texts and packed:
+            raise errors.InvalidArgument("message_ids and packed_message_ids exclude each other")
+        count = len(texts) or len(packed) // message_id.ID_BYTES
+        if count > limits.CANCEL_COUNT_MAX:
+            raise errors.TooManyItems(
+                f"{count} message ids; at most {limits.CANCEL_COUNT_MAX} are allowed",
+                count=count,
+                count_max=limits.CANCEL_COUNT_MAX,
+            )
+        ids = message_id.parse_many(texts) if texts else message_id.unpack_many(packed)
+        outcomes = (await self._engine.cancel(ids)).tolist() if len(ids) else []
+        return CancelResponse(outcomes=outcomes)
+
+
+_NO_META: Final = metas.encode(metas.NO_META)
+
+
+def _refuse_due(kind: str, message: OutgoingMessage, due_ms: int, due_ms_max: int) -> NoReturn:
+    asked = message.delay_ms if kind == "delay_ms" else message.due_ms
+    if asked < 0:
+        raise errors.InvalidDueTime(f"{kind} is negative: {asked}", due_ms=due_ms)
+    raise errors.BeyondHorizon(
+        "the due time lies beyond the horizon", due_ms=due_ms, due_ms_max=due_ms_max
+    )
+
+
+def _refuse_body(body: bytes, bytes_max: int) -> NoReturn:
+    raise errors.MessageTooLarge(
+        f"a body of {len(body)} bytes; at most {bytes_max} are allowed",
+        bytes=len(body),
+        bytes_max=bytes_max,
+    )
+
+
+def _producer(request: PublishRequest) -> tuple[int, int]:
+    """The producer's id and the number of its first message."""
+    position = request.producer
+    if position.producer_id == 0:
+        raise errors.InvalidArgument("producer_id must not be 0", field="producer.producer_id")
+    if position.first_sequence > SEQUENCE_MAX - len(request.messages):
+        raise errors.InvalidArgument(
+            "first_sequence is too large",
+            field="producer.first_sequence",
+            first_sequence=position.first_sequence,
+        )
+    return position.producer_id, position.first_sequence

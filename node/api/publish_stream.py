@@ -1,0 +1,147 @@
+"""ProducerService.PublishStream: record batches in a pipeline, answers in the order of the batches.
+
+A stream is read ahead while earlier batches wait for the disk, up to a number of batches and bytes;
+what is beyond stays in the network and slows the sender down. A refused batch is answered with its
+error and the stream goes on. A shutdown stops the reading, answers what was read, then ends.
+"""
+
+import asyncio
+from typing import Final
+
+from hourwheel import errors
+from hourwheel.wire.broker_pb2 import PublishedBatch, PublishStreamRequest, PublishStreamResponse
+from node.api import status
+from node.api.batches import check_batch
+from node.api.calls import Calls, Context
+from node.api.names import check_topic
+from node.api.ports import EnginePort
+from node.config import LimitsSection
+
+METHOD: Final = "PublishStream"
+_SECONDS: Final = 0.001
+
+
+class PublishStreams:
+    """The handler of the method. Each batch counts as one call in the metrics."""
+
+    def __init__(
+        self, calls: Calls, engine: EnginePort, allowed: LimitsSection, horizon_ms: int
+    ) -> None:
+        """`horizon_ms`: how far ahead a message may be scheduled."""
+        self._calls = calls
+        self._engine = engine
+        self._allowed = allowed
+        self._horizon_ms = horizon_ms
+        self._stats = calls.stats.method(METHOD)
+
+    async def handle(self, _requests: object, context: Context) -> None:
+        """Serve one stream."""
+        admission = self._calls.admission
+        admission.stats.streams += 1
+        window = _Window(self._allowed)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_answer(window, context))
+                try:
+                    with admission.until_drain():
+                        await self._read(window, context, tasks)
+                finally:
+                    window.answers.put_nowait(None)
+        except BaseExceptionGroup as group:
+            # Only the answering task can fail: the client is gone, and so is whom to tell.
+            raise group.exceptions[0] from None
+        finally:
+            admission.stats.streams -= 1
+        if admission.is_draining:
+            await context.abort_with_status(status.to_status(errors.ShuttingDown()))
+
+    async def _read(self, window: "_Window", context: Context, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            await window.room()
+            raw: object = await context.read()
+            if not isinstance(raw, bytes):  # the end of the stream: grpc.aio.EOF
+                return
+            window.take(len(raw))
+            # Tasks start in the order they are made, so batches reach the engine in theirs.
+            answer = tasks.create_task(self._publish(raw, context))
+            window.answers.put_nowait((answer, len(raw)))
+
+    async def _publish(self, raw: bytes, context: Context) -> bytes:
+        """Publish one batch: the answer, encoded, whatever happens to it."""
+        calls, size, code = self._calls, len(raw), "CANCELLED"
+        started_ms = calls.clock.monotonic_ms()
+        try:
+            calls.admission.enter(size)
+            try:
+                published = await self._accept(raw)
+            finally:
+                calls.admission.leave(size)
+            code = "OK"
+            response = PublishStreamResponse(published=published)
+        except Exception as error:  # noqa: BLE001 - a bug must not end the answers of other batches
+            told = calls.judge(METHOD, error, context)
+            code = told.code
+            response = PublishStreamResponse(error=status.to_detail(told))
+        finally:
+            self._stats.count(code, (calls.clock.monotonic_ms() - started_ms) * _SECONDS)
+        return response.SerializeToString()
+
+    async def _accept(self, raw: bytes) -> PublishedBatch:
+        request = PublishStreamRequest.FromString(raw)
+        check_topic(request.topic)
+        batch = check_batch(
+            request.record_batch,
+            self._allowed,
+            now_ms=self._engine.now_ms(),
+            horizon_ms=self._horizon_ms,
+        )
+        result = await self._engine.publish_batch(request.topic, batch)
+        return PublishedBatch(
+            shard=result.shard,
+            epoch=result.epoch,
+            base_sequence=result.base_sequence,
+            count=result.count,
+            store_ms=result.store_ms,
+            duplicate=result.duplicate,
+        )
+
+
+class _Window:
+    """What of one stream is read and not answered yet."""
+
+    def __init__(self, allowed: LimitsSection) -> None:
+        self._batches_max = allowed.stream_batches_in_flight
+        self._bytes_max = allowed.stream_bytes_in_flight
+        self._batches = 0
+        self._bytes = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self.answers: asyncio.Queue[tuple[asyncio.Task[bytes], int] | None] = asyncio.Queue()
+        """Answers to come, in order; None behind the last one."""
+
+    async def room(self) -> None:
+        """Wait until one more batch may be read. The one read last may go over the bytes."""
+        await self._has_room.wait()
+
+    def take(self, size: int) -> None:
+        """A batch was read."""
+        self._change(1, size)
+
+    def give_back(self, size: int) -> None:
+        """It is answered."""
+        self._change(-1, -size)
+
+    def _change(self, batches: int, size: int) -> None:
+        self._batches += batches
+        self._bytes += size
+        if self._batches < self._batches_max and self._bytes < self._bytes_max:
+            self._has_room.set()
+        else:
+            self._has_room.clear()
+
+
+async def _answer(window: _Window, context: Context) -> None:
+    while (following := await window.answers.get()) is not None:
+        answer, size = following
+        await context.write(await answer)
+        window.give_back(size)

@@ -1,0 +1,166 @@
+"""The gRPC server: our services, health, reflection, and bounds of what strangers may open."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message_factory import GetMessageClass
+from grpc_reflection.v1alpha import reflection
+
+from hourwheel import errors, limits
+from hourwheel.clock import Clock
+from hourwheel.wire import admin_pb2, broker_pb2, consumer_pb2
+from node.api import health
+from node.api.admin import Admin, NodeIdentity
+from node.api.admission import Admission
+from node.api.calls import Calls
+from node.api.consumer import Consumer
+from node.api.ports import EnginePort, Failure
+from node.api.producer import Producer
+from node.api.publish_stream import PublishStreams
+from node.config import NodeConfig
+from node.config_check import split_address
+from node.stats import ApiStats
+
+_DAY_MS: Final = 86_400_000
+_METADATA_BYTES_MAX: Final = 16 * 1024
+_KEEPALIVE_MS: Final = 60_000
+_KEEPALIVE_TIMEOUT_MS: Final = 20_000
+_PING_INTERVAL_MS_MIN: Final = 10_000
+_SPARE_CALLS: Final = 256
+"""Streams, health and reflection calls beside those that admission counts."""
+
+PRODUCER: Final = broker_pb2.DESCRIPTOR.services_by_name["ProducerService"]
+CONSUMER: Final = consumer_pb2.DESCRIPTOR.services_by_name["ConsumerService"]
+ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerParts:
+    """What a server is put together from."""
+
+    config: NodeConfig
+    engine: EnginePort
+    stats: ApiStats
+    clock: Clock
+    failure: Failure
+    started_ms: int
+
+
+class ApiServer:
+    """The API on one port. `start`, then `drain` and `stop`."""
+
+    def __init__(self, parts: ServerParts) -> None:
+        """Nothing listens yet."""
+        self._parts = parts
+        self._admission = Admission(parts.config.limits, parts.stats)
+        self._server = grpc.aio.server(
+            options=_options(parts.config),
+            maximum_concurrent_rpcs=_calls_max(parts.config),
+        )
+        self._health = health.Health([PRODUCER.full_name, CONSUMER.full_name, ADMIN.full_name])
+
+    async def start(self) -> str:
+        """Listen; the address that clients are told, host:port.
+
+        Raises:
+            ConfigError: the address cannot be listened on.
+        """
+        config = self._parts.config.node
+        host, _ = split_address("node.listen", config.listen)
+        try:
+            port = self._server.add_insecure_port(config.listen)
+        except RuntimeError as error:
+            raise errors.ConfigError(
+                f"node.listen = {config.listen!r}: cannot listen there",
+                key="node.listen",
+                value=config.listen,
+            ) from error
+        shown = f"[{host}]" if ":" in host else host
+        address = config.advertised or f"{shown}:{port}"
+        self._add_services(address)
+        await self._health.add_to(self._server)
+        reflection.enable_server_reflection(
+            [
+                *(service.full_name for service in (PRODUCER, CONSUMER, ADMIN)),
+                health.SERVICE,
+                reflection.SERVICE_NAME,
+            ],
+            self._server,
+        )
+        await self._server.start()
+        await self._health.serve()
+        return address
+
+    def _add_services(self, address: str) -> None:
+        parts = self._parts
+        allowed, horizon_ms = parts.config.limits, parts.config.wheel.horizon_days * _DAY_MS
+        calls = Calls(self._admission, parts.clock, parts.failure)
+        identity = NodeIdentity(parts.config.node.id, address, parts.started_ms)
+        streams = PublishStreams(calls, parts.engine, allowed, horizon_ms)
+        for service, servicer in (
+            (PRODUCER, Producer(parts.engine, allowed, horizon_ms)),
+            (CONSUMER, Consumer(parts.engine, self._admission)),
+            (ADMIN, Admin(parts.engine, identity)),
+        ):
+            self._server.add_generic_rpc_handlers((_handlers(service, servicer, calls, streams),))
+
+    async def drain(self) -> None:
+        """Tell health watchers, refuse what is new, end what only waits."""
+        await self._health.drain()
+        self._admission.drain()
+
+    async def stop(self, grace_ms: int) -> None:
+        """Stop listening; calls in flight get so long to end, then they are cancelled."""
+        await self._server.stop(grace_ms / 1_000)
+
+
+def _handlers(
+    service: ServiceDescriptor, servicer: object, calls: Calls, streams: PublishStreams
+) -> grpc.GenericRpcHandler:
+    """Handlers for all methods of a service; a method that nobody implements is an error."""
+    found: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+    for method in service.methods:
+        if method.client_streaming or method.server_streaming:
+            found[method.name] = grpc.stream_stream_rpc_method_handler(streams.handle)
+        else:
+            implement = getattr(servicer, _snake(method.name))
+            found[method.name] = grpc.unary_unary_rpc_method_handler(
+                calls.unary(method.name, _parser(method), implement)
+            )
+    return grpc.method_handlers_generic_handler(service.full_name, found)
+
+
+def _parser(method: MethodDescriptor) -> Callable[[bytes], Any]:
+    parser: Callable[[bytes], Any] = GetMessageClass(method.input_type).FromString
+    return parser
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def _calls_max(config: NodeConfig) -> int:
+    """Calls that gRPC lets in at all: what is above costs no memory and gets no typed reason."""
+    return config.limits.requests_in_flight + config.limits.long_polls + _SPARE_CALLS
+
+
+def _options(config: NodeConfig) -> list[tuple[str, Any]]:
+    return [
+        ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+        ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+        ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
+        ("grpc.absolute_max_metadata_size", 2 * _METADATA_BYTES_MAX),
+        ("grpc.max_concurrent_streams", config.limits.calls_per_connection),
+        ("grpc.max_connection_idle_ms", config.limits.connection_idle_ms),
+        # A dead peer is noticed, and one that pings without pause is thrown out.
+        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", _PING_INTERVAL_MS_MIN),
+        # Two nodes on one port would share its calls by chance.
+        ("grpc.so_reuseport", 0),
+    ]

@@ -1,0 +1,190 @@
+"""A node put together: the real clock and disk, the engine, the servers. Start and stop in order.
+
+    start   lock -> node.meta -> shard (checkpoint, replay) -> engine -> metrics -> API -> SERVING
+    stop    NOT_SERVING -> calls in flight end -> engine (checkpoint) -> metrics -> unlock
+
+Who runs it in a process of its own is node/lifecycle.py; inside another program, node/embedded.py.
+"""
+
+import asyncio
+import uuid
+from contextlib import AsyncExitStack
+from typing import Final
+
+from prometheus_client.core import Metric
+
+from hourwheel import errors
+from hourwheel.clock import Clock, SystemClock
+from node import collector, logs
+from node.api.ports import Failure
+from node.api.server import ApiServer, ServerParts
+from node.checkpoint import ShardPlace
+from node.config import NodeConfig
+from node.disk_guard import DiskGuard
+from node.engine import Engine
+from node.metrics_http import MetricsServer, in_loop
+from node.node_meta import NodeMeta, open_node_meta
+from node.opening import Opened, open_shard
+from node.process_clock import SlewedClock, StepEvent
+from node.stats import ApiStats
+from node.wiring import engine_config, shard_config
+from storage.directory_lock import DirectoryLock
+from storage.disk import RealDisk
+from storage.file_header import Identity
+
+_SHARD: Final = 0
+_PERCENT: Final = 0.01
+_SECONDS: Final = 0.001
+_log = logs.get(__name__)
+
+
+class Node:
+    """One node in the running event loop. `start` once, then `stop` once."""
+
+    def __init__(self, config: NodeConfig, clock: Clock | None = None) -> None:
+        """Nothing is opened yet. `clock`: the machine's by default."""
+        self.config = config
+        self.failure = Failure()
+        """Resolved when the node cannot go on: its owner must end the process, or let it go."""
+        self.address = ""
+        """Where clients reach it, host:port, from `start` on."""
+        self.metrics_address = ""
+        """host:port of /metrics; empty for none."""
+        self._clock = SystemClock() if clock is None else clock
+        self._stats = ApiStats()
+        self._undo = AsyncExitStack()
+        self._api: ApiServer | None = None
+
+    async def start(self) -> None:
+        """Open the directory and serve.
+
+        Raises:
+            StartupError: the directory is locked, foreign or of another version, or the
+                configuration does not work here.
+            DataLoss: what is stored is damaged; the message names file and offset.
+            DiskFull, FsyncFailed, DiskFailed: see storage.disk.
+        """
+        async with AsyncExitStack() as undo:
+            disk = self._lock_directory(undo)
+            clock = self._slewed_clock()
+            meta = open_node_meta(disk, self.config.node.id)
+            engine = await self._open_engine(undo, disk, clock, meta)
+            started_ms = clock.now_ms()
+            self._start_metrics(undo, engine, clock, started_ms)
+            await self._start_api(undo, engine, started_ms)
+            self._undo = undo.pop_all()
+        _log.info(
+            "serving",
+            address=self.address,
+            metrics_address=self.metrics_address,
+            node_id=meta.node_id,
+            cluster_id=str(uuid.UUID(bytes=meta.cluster_id)),
+        )
+
+    async def stop(self, grace_ms: int | None = None) -> None:
+        """Let calls in flight end for `grace_ms` (by default as configured), save, close."""
+        if self._api is not None:
+            _log.info("draining")
+            await self._api.drain()
+            await self._api.stop(self.config.node.drain_ms if grace_ms is None else grace_ms)
+        await self._undo.aclose()
+        _log.info("stopped")
+
+    async def cut_short(self) -> None:
+        """End the draining of a `stop` that is under way: calls in flight are cancelled."""
+        if self._api is not None:
+            await self._api.stop(0)
+
+    def _lock_directory(self, undo: AsyncExitStack) -> RealDisk:
+        directory = self.config.node.data_directory
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise errors.ConfigError(
+                f"node.data_directory = '{directory}': {error.strerror}",
+                key="node.data_directory",
+                value=directory,
+            ) from error
+        undo.enter_context(DirectoryLock.acquire(directory))
+        return RealDisk(directory)
+
+    def _slewed_clock(self) -> SlewedClock:
+        config = self.config.clock
+        return SlewedClock(
+            self._clock,
+            slew_ratio_max=config.slew_percent_max * _PERCENT,
+            step_ms_max=config.step_ms_max,
+            step_settle_ms=config.step_settle_ms,
+            on_step=_log_step,
+        )
+
+    async def _open_engine(
+        self, undo: AsyncExitStack, disk: RealDisk, clock: SlewedClock, meta: NodeMeta
+    ) -> Engine:
+        begun_ms = self._clock.monotonic_ms()
+        place = ShardPlace(disk, f"shard-{_SHARD}", Identity(meta.cluster_id, _SHARD))
+        # In a thread: replaying may take seconds, and signals must be heard meanwhile.
+        opened = await asyncio.to_thread(open_shard, place, shard_config(self.config))
+        guard = DiskGuard(
+            disk,
+            free_bytes_min=self.config.disk.free_bytes_min,
+            reserve_bytes=self.config.disk.reserve_bytes,
+            on_change=_log_room,
+        )
+        engine = Engine(
+            opened,
+            engine_config(self.config),
+            now_ms=clock.now_ms,
+            guard=guard,
+            failure=self.failure,
+            cluster_id=meta.cluster_id,
+        )
+        undo.push_async_callback(engine.close)
+        await engine.start(meta.node_id, uuid.uuid4().hex)
+        engine.stats.recovery_seconds = (self._clock.monotonic_ms() - begun_ms) * _SECONDS
+        _log_opened(opened, engine.stats.recovery_seconds)
+        return engine
+
+    def _start_metrics(
+        self, undo: AsyncExitStack, engine: Engine, clock: SlewedClock, started_ms: int
+    ) -> None:
+        listen = self.config.node.metrics_listen
+        if not listen:
+            return
+
+        def read() -> list[Metric]:
+            return collector.families(collector.read_node(engine, self._stats, clock, started_ms))
+
+        loop = asyncio.get_running_loop()
+        server = MetricsServer(listen, collector.registry(in_loop(loop, read)))
+        self.metrics_address = server.start()
+        # In a thread: it waits for its own, which may wait for the loop.
+        undo.push_async_callback(asyncio.to_thread, server.stop)
+
+    async def _start_api(self, undo: AsyncExitStack, engine: Engine, started_ms: int) -> None:
+        api = ApiServer(
+            ServerParts(self.config, engine, self._stats, self._clock, self.failure, started_ms)
+        )
+        undo.push_async_callback(api.stop, 0)
+        self.address = await api.start()
+        self._api = api
+
+
+def _log_opened(opened: Opened, seconds: float) -> None:
+    report = opened.shard.log.recovery_report
+    if report is not None and report.cut is not None:
+        _log.warning("a torn tail of the log was cut", **report.cut._asdict())
+    if opened.rebuilt_because:
+        _log.warning("views were rebuilt from the log", because=opened.rebuilt_because)
+    _log.info("opened", replayed_batches=opened.replayed_batches, seconds=round(seconds, 3))
+
+
+def _log_step(event: StepEvent, step_ms: float) -> None:
+    _log.warning("the wall clock has made a step", event_kind=event.value, step_ms=round(step_ms))
+
+
+def _log_room(reason: str, free_bytes: int) -> None:
+    if reason:
+        _log.error("messages are refused: the disk is full", why=reason, free_bytes=free_bytes)
+    else:
+        _log.info("messages are accepted", free_bytes=free_bytes)

@@ -1,0 +1,336 @@
+"""Apply: what each kind of record does to the views. A pure function of the log, in log order.
+
+Every decision is taken here and nowhere else: whether a batch is a duplicate, a cancel too late, an
+acknowledgement of something resolved. What proposers look at before they append only saves records.
+No clock, no Raft state, no configuration: what apply needs is in the log.
+"""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors
+from hourwheel.errors import invariant
+from hourwheel.record_batch import Kind, Outcome, RecordBatch
+from hourwheel.types import Key, topic_of
+from hourwheel.wire.broker_pb2 import CancelOutcome
+from hourwheel.wire.state_pb2 import ConfigChange, EpochState
+from node.judge import PublishVerdicts, judge
+from node.views import FEATURE_LEVEL, Views
+from storage.catalog import Subscription
+from storage.sequence_index import SlotState
+from storage.unit import NO_UNITS, UNIT, Units, stretches
+
+Verdict: TypeAlias = Any
+"""What a record's proposer is told, by kind: see the handlers."""
+
+
+class Applier:
+    """Applies batches to views, one by one.
+
+    `touched` collects the queues that got entries; the shell wakes their readers and clears it.
+    """
+
+    def __init__(self, views: Views) -> None:
+        """Apply to `views`, from its applied offset on."""
+        self.views = views
+        self.touched: set[int] = set()
+        self._handlers = {
+            Kind.PUBLISH: self._publish,
+            Kind.DISPATCH: self._dispatch,
+            Kind.CANCEL: self._cancel,
+            Kind.RESOLVE: self._resolve,
+            Kind.CONFIG: self._configure,
+            Kind.TRIM: self._trim,
+            Kind.EXPIRE: self._expire,
+            Kind.FEATURE_LEVEL: self._feature_level,
+            Kind.EPOCH_START: self._epoch_start,
+        }
+
+    def apply(self, batch: RecordBatch) -> Verdict:
+        """Fold one batch into the views.
+
+        Raises:
+            IncompatibleFormat: a kind or feature level that this binary does not know: it stops.
+            InvariantViolated: the log contradicts itself or us.
+        """
+        views, header = self.views, batch.header
+        invariant(header.offset == views.applied_offset, "batches are applied in log order")
+        handler = self._handlers.get(Kind(header.kind)) if header.kind in _KINDS else None
+        if handler is None:
+            raise errors.IncompatibleFormat(
+                f"record kind {header.kind} is not known to this version", offset=header.offset
+            )
+        verdict = handler(batch)
+        views.applied_offset += header.total_bytes
+        views.store_ms = max(views.store_ms, header.store_ms)
+        views.remember_check()
+        return verdict
+
+    # -- publish ------------------------------------------------------------------------------
+
+    def _publish(self, batch: RecordBatch) -> PublishVerdicts:
+        """Verdicts by the ordinal of the first message that each is about."""
+        views, header = self.views, batch.header
+        invariant(
+            header.base_sequence == views.next_sequence,
+            "sequences are dense",
+            expected=views.next_sequence,
+            found=header.base_sequence,
+        )
+        views.next_sequence += header.count
+        verdicts, accepted = judge(self.views, batch)
+        if accepted is None:
+            self._store(self._units_of(batch), header.store_ms)
+            return verdicts
+        states = np.full(header.count, SlotState.VOID, np.uint8)
+        if accepted.any():
+            units = self._units_of(batch)[accepted]
+            states[accepted] = self._schedule(units, header.store_ms)
+        views.sequences.append(batch.due_ms, states)
+        return verdicts
+
+    def _units_of(self, batch: RecordBatch) -> Units:
+        header, count = batch.header, batch.header.count
+        units = np.empty(count, UNIT)
+        body_len, meta_len = batch.body_len, batch.meta_len
+        sizes = body_len.astype(np.uint64) + meta_len
+        units["due_ms"] = batch.due_ms
+        units["sequence"] = np.arange(
+            header.base_sequence, header.base_sequence + count, dtype=np.uint64
+        )
+        units["store_ms"] = header.store_ms
+        units["tag_gene"] = batch.tag_gene
+        units["position"] = np.uint64(header.offset + batch.blob_offset) + (
+            np.cumsum(sizes) - sizes
+        )
+        units["dlog_id"] = 0
+        units["body_len"] = body_len
+        units["crc"] = batch.crc
+        units["meta_len"] = meta_len
+        units["attempt"] = 1
+        topic_queue = batch.topic_queue
+        units["topic_queue"] = topic_queue
+        units["origin_topic"] = topic_queue >> 8
+        return units
+
+    def _store(self, units: Units, store_ms: int) -> None:
+        """Schedule accepted messages and index their sequences."""
+        due = units["due_ms"].copy()
+        self.views.sequences.append(due, self._schedule(units, store_ms))
+
+    def _schedule(self, units: Units, store_ms: int) -> NDArray[np.uint8]:
+        """The release rule (timewheel/cursor.py). Returns uint8[n]: SlotState of each unit."""
+        views = self.views
+        at_once = views.cursor.is_due(units["due_ms"], units["sequence"], store_ms)
+        states = np.where(at_once, SlotState.RELEASED_AT_APPLY, SlotState.WHEEL).astype(np.uint8)
+        waiting = units
+        if at_once.any():
+            self._release(units[at_once])
+            waiting = units[~at_once]
+        if len(waiting):
+            views.counters.pending += len(waiting)
+            views.wheel.insert(waiting)
+        return states
+
+    def _release(self, units: Units) -> None:
+        """Append units, in this order, to their queues."""
+        views = self.views
+        views.cursor.count_release(units)
+        queues = units["topic_queue"]
+        first = int(queues[0])
+        if bool((queues == first).all()):
+            views.queues.get(first).append(units)
+            self.touched.add(first)
+            return
+        order = np.argsort(queues, kind="stable")
+        units, queues = units[order], queues[order]
+        for low, high in stretches(queues):
+            number = int(queues[low])
+            views.queues.get(number).append(units[low:high])
+            self.touched.add(number)
+
+    # -- dispatch and cancel --------------------------------------------------------------------
+
+    def _dispatch(self, batch: RecordBatch) -> int:
+        """How many units it released."""
+        views, row = self.views, batch.rows[0]
+        previous = Key(int(row["prev_due_ms"]), int(row["prev_sequence"]))
+        to = Key(int(row["to_due_ms"]), int(row["to_sequence"]))
+        invariant(previous == views.cursor.key, "dispatches follow on one another", record=previous)
+        views.compare_check(
+            int(row["check_offset"]), int(row["check_count"]), int(row["check_mix"])
+        )
+        units = views.wheel.take(to)
+        if len(units):
+            cancelled = views.tombstones.contains(units["sequence"])
+            if cancelled.any():
+                units = units[~cancelled]
+        views.counters.pending -= len(units)
+        units = self._without_deleted_topics(units)
+        views.cursor.advance(to, units)
+        if len(units):
+            self._release(units)
+        return len(units)
+
+    def _without_deleted_topics(self, units: Units) -> Units:
+        topics = units["topic_queue"] >> 8
+        alive = self.views.catalog.find_topic_by_id
+        gone = [topic for topic in set(topics.tolist()) if not alive(topic)]
+        if not gone:
+            return units
+        kept = ~np.isin(topics, gone)
+        self.views.counters.discarded += len(units) - int(kept.sum())
+        return units[kept]
+
+    def _cancel(self, batch: RecordBatch) -> NDArray[np.uint8]:
+        """uint8[n]: CancelOutcome of each row."""
+        views, rows = self.views, batch.rows
+        sequences, due = rows["sequence"].copy(), rows["due_ms"].copy()
+        stored_due, states = views.sequences.read_many(sequences)
+        exists = (states != SlotState.VOID) & (stored_due == due)
+        exists &= views.epochs_of(sequences) == rows["epoch"]
+        key = views.cursor.key
+        passed = (due < key.due_ms) | ((due == key.due_ms) & (sequences <= key.sequence))
+        before = exists & views.tombstones.contains(sequences)
+        waiting = exists & ~before & ~passed & (states == SlotState.WHEEL)
+        chosen = np.unique(sequences[waiting])
+        if len(chosen):
+            views.tombstones.add(chosen)
+            views.counters.cancelled += len(chosen)
+            views.counters.pending -= len(chosen)
+        outcomes = np.full(len(rows), CancelOutcome.CANCEL_OUTCOME_UNKNOWN, np.uint8)
+        outcomes[exists] = CancelOutcome.CANCEL_OUTCOME_ALREADY_RELEASED
+        outcomes[waiting | before] = CancelOutcome.CANCEL_OUTCOME_CANCELLED
+        return outcomes
+
+    # -- resolve --------------------------------------------------------------------------------
+
+    def _resolve(self, batch: RecordBatch) -> list[int]:
+        """How many positions of each row were unresolved until now."""
+        resolved: list[int] = []
+        for row in batch.rows.tolist():
+            group_id, topic_queue, first, count, outcome, retry_due_ms = row
+            resolved.append(0)
+            if not self._is_subscribed(group_id, topic_queue):
+                continue
+            queue = self.views.queues.get(topic_queue)
+            end = min(first + count, queue.end_position)
+            first = max(first, queue.start_position)
+            window = self.views.acks.get(group_id, topic_queue)
+            if end <= first:
+                continue
+            ranges = window.resolve(first, end - first)
+            resolved[-1] = sum(high - low for low, high in ranges)
+            if outcome != Outcome.ACK:
+                for low, high in ranges:
+                    units = self._read(topic_queue, low, high)
+                    dead = outcome == Outcome.DEAD
+                    self._retry(group_id, units, retry_due_ms, batch.header.store_ms, dead=dead)
+        return resolved
+
+    def _is_subscribed(self, group_id: int, topic_queue: int) -> bool:
+        return self._find_subscription(group_id, topic_queue) is not None
+
+    def _find_subscription(self, group_id: int, topic_queue: int) -> Subscription | None:
+        """The subscription by which a group reads a queue: its topic's, or its own retries'."""
+        catalog, topic_id = self.views.catalog, topic_of(topic_queue)
+        retries = catalog.find_subscription_by_retry(topic_id)
+        if retries is not None and retries.group_id == group_id:
+            return retries
+        return catalog.find_subscription(group_id, topic_id)
+
+    def _read(self, topic_queue: int, low: int, high: int) -> Units:
+        queue = self.views.queues.get(topic_queue)
+        low = max(low, queue.start_position)
+        found = [NO_UNITS]
+        while low < high:
+            units = queue.read(low, high - low)
+            found.append(units)
+            low += len(units)
+        return np.concatenate(found)
+
+    def _retry(
+        self, group_id: int, units: Units, retry_due_ms: int, store_ms: int, *, dead: bool
+    ) -> None:
+        """Give units back to the group after a while, or to its dead letters."""
+        if not len(units):
+            return
+        views = self.views
+        group = views.catalog.find_group_by_id(group_id)
+        subscription = self._find_subscription(group_id, int(units["topic_queue"][0]))
+        if group is None or subscription is None:
+            return
+        spent = np.full(len(units), True) if dead else units["attempt"] >= group.attempts_max
+        if spent.any():
+            letters = units[spent].copy()
+            letters["topic_queue"] = group.dead_letter_topic_id << 8
+            views.counters.dead_lettered += len(letters)
+            self._release(letters)
+        again = units[~spent].copy()
+        if len(again):
+            again["topic_queue"] = subscription.retry_topic_id << 8
+            again["attempt"] += 1
+            again["due_ms"] = retry_due_ms
+            views.counters.redelivered += len(again)
+            self._schedule(again, store_ms)
+
+    # -- configuration and clean-up -----------------------------------------------------------
+
+    def _configure(self, batch: RecordBatch) -> bool:
+        """Whether the change took effect."""
+        change = ConfigChange.FromString(bytes(batch.blobs))
+        views = self.views
+        deleted = views.catalog.topics_deleted_by(change)
+        done = views.catalog.apply(change)
+        if done:
+            for topic_id in deleted:
+                views.queues.drop_topic(topic_id)
+                views.acks.drop_topic(topic_id)
+            if change.HasField("delete_group_id"):
+                views.acks.drop_group(change.delete_group_id)
+        return done
+
+    def _trim(self, batch: RecordBatch) -> None:
+        """Entries released before an instant leave the queues, read or not."""
+        views = self.views
+        retain_from_ms = int(batch.rows[0]["retain_from_ms"])
+        for topic_queue in views.queues.topic_queues():
+            queue = views.queues.get(topic_queue)
+            position = queue.trim_position_for(retain_from_ms)
+            if position > queue.start_position:
+                queue.trim_to(position)
+                self._raise_floors(queue.topic_queue, position)
+
+    def _raise_floors(self, topic_queue: int, position: int) -> None:
+        for (_, number), window in self.views.acks.items():
+            if number == topic_queue and window.floor < position:
+                window.resolve(window.floor, position - window.floor)
+
+    def _expire(self, batch: RecordBatch) -> None:
+        self.views.producers.expire(int(batch.rows[0]["producer_idle_before_ms"]))
+
+    def _feature_level(self, batch: RecordBatch) -> None:
+        level = int(batch.rows[0]["level"])
+        if level > FEATURE_LEVEL:
+            raise errors.IncompatibleFormat(
+                f"the log asks for feature level {level}; this version knows {FEATURE_LEVEL}",
+                offset=batch.header.offset,
+            )
+        self.views.feature_level = max(self.views.feature_level, level)
+
+    def _epoch_start(self, batch: RecordBatch) -> None:
+        header, epochs = batch.header, self.views.epochs
+        last = epochs[-1].epoch if epochs else 0
+        invariant(header.epoch > last, "epochs only grow", last=last, found=header.epoch)
+        epochs.append(
+            EpochState(
+                epoch=header.epoch,
+                start_offset=header.offset,
+                start_sequence=self.views.next_sequence,
+            )
+        )
+
+
+_KINDS = frozenset(Kind)

@@ -1,0 +1,126 @@
+"""Runs a shard's background jobs on one thread, and tells who waits for them."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from hourwheel import errors
+from node.api.ports import Failure
+from node.maintenance import Job, Maintenance
+from node.stats import EngineStats
+
+_DUTY: Final = 0.5
+"""Merges and cascades rest as long as they work: half of one core at most, in slices."""
+_REST_S_MAX: Final = 0.2
+_RETRY_S: Final = 1.0
+
+
+class Background:
+    """One job at a time, on a thread of its own."""
+
+    def __init__(
+        self,
+        maintenance: Maintenance,
+        now_ms: Callable[[], int],
+        on_end: Callable[[], None],
+        failure: Failure,
+        stats: EngineStats,
+    ) -> None:
+        """`on_end` is called in the loop after each job that changed the wheel."""
+        self.maintenance = maintenance
+        self._now_ms, self._on_end, self._failure, self._stats = now_ms, on_end, failure, stats
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, "hourwheel-background")
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = threading.Event()
+        self._near = asyncio.Event()
+        self._not_before_s = 0.0
+
+    def start_if_due(self) -> None:
+        """Begin the next job, if there is one and none is under way."""
+        if self._task is not None or self._stopping.is_set():
+            return
+        if self._loop.time() < self._not_before_s:
+            return
+        job = self.maintenance.plan(self._now_ms())
+        if job is not None:
+            self._task = self._loop.create_task(self._run(job))
+            self._task.add_done_callback(self._on_task_end)
+
+    def _on_task_end(self, task: "asyncio.Task[None]") -> None:
+        self._task = None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            known = isinstance(error, errors.HourwheelError)
+            self._failure.report(error if known else errors.Internal(repr(error)))
+            return
+        self._near.set()
+        self._near.clear()
+        self._on_end()
+        self.start_if_due()
+
+    async def _run(self, job: Job) -> None:
+        begun = time.perf_counter()
+        try:
+            await self._loop.run_in_executor(self._thread, job.run, _Throttle(self._stopping))
+        except errors.DiskFull:
+            self.maintenance.fail(job)
+            self._not_before_s = self._loop.time() + _RETRY_S
+            return
+        except _Stopped:
+            self.maintenance.fail(job)
+            return
+        self.maintenance.finish(job, self._now_ms())
+        self._count(job.name, time.perf_counter() - begun)
+
+    def _count(self, name: str, seconds: float) -> None:
+        stats = self._stats
+        if name == "checkpoint":
+            stats.checkpoints += 1
+            stats.flushes += 1
+            stats.checkpoint_seconds = seconds
+            stats.checkpoint_ms = self._now_ms()
+        elif name == "merge":
+            stats.merges += 1
+        else:
+            stats.cascades += 1
+
+    async def wait_until_near(self) -> None:
+        """Wait until a job has ended and publishing no longer outruns flushing."""
+        while self.maintenance.is_far_behind and not self._stopping.is_set():
+            self.start_if_due()
+            await self._near.wait()
+
+    async def close(self, *, save: bool) -> None:
+        """End what is under way (merges are dropped), then with `save` write a last checkpoint."""
+        self._stopping.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        self._near.set()
+        if save and self.maintenance.unsaved_bytes and not self._failure.found.done():
+            job = self.maintenance.plan(self._now_ms(), force_checkpoint=True)
+            if job is not None:
+                await self._run(job)
+        self._thread.shutdown(wait=True)
+
+
+class _Stopped(Exception):
+    """The node closes: leave the merge."""
+
+
+class _Throttle:
+    """What a job calls between two slices: rest as long as the slice took."""
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self._stopping = stopping
+        self._since = time.perf_counter()
+
+    def __call__(self) -> None:
+        worked = time.perf_counter() - self._since
+        rest = min(worked * (1 - _DUTY) / _DUTY, _REST_S_MAX)
+        if self._stopping.wait(rest):
+            raise _Stopped
+        self._since = time.perf_counter()

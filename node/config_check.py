@@ -1,0 +1,82 @@
+"""What the configuration's keys must hold together, and how what is wrong is told."""
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from pydantic import ValidationError
+
+from hourwheel import errors
+
+if TYPE_CHECKING:
+    from node.config import NodeConfig, NodeSection
+
+_NODE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
+_PORT_MAX: Final = 65_535
+_HOURS_A_DAY: Final = 24
+
+
+def error_of(error: ValidationError) -> errors.ConfigError:
+    """The first thing that pydantic found, as an error that names key and value."""
+    first = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in first["loc"])
+    value = first["input"]
+    why = "there is no such key" if first["type"] == "extra_forbidden" else first["msg"].lower()
+    return errors.ConfigError(f"{key} = {value!r}: {why}", key=key, value=value)
+
+
+def split_address(key: str, address: str) -> tuple[str, int]:
+    """Host (without brackets) and port of a `host:port`.
+
+    Raises:
+        ConfigError: it is none; `key` is what it says it is about.
+    """
+    found = _ADDRESS.fullmatch(address)
+    if found is None or int(found[2]) > _PORT_MAX:
+        _refuse(key, address, "not a host:port")
+    return found[1].strip("[]"), int(found[2])
+
+
+def fits_together(config: "NodeConfig") -> None:
+    """Check what no key can check alone.
+
+    Raises:
+        ConfigError: naming a key, its value and what it does not fit to.
+    """
+    _validate_node(config.node)
+    for key, other in (
+        ("dispatch.lead_ms_min", "dispatch.lead_ms_max"),
+        ("groups.retry_delay_ms", "groups.retry_delay_ms_max"),
+        ("limits.batch_bytes", "limits.stream_bytes_in_flight"),
+        ("limits.stream_bytes_in_flight", "limits.bytes_in_flight"),
+    ):
+        value, bound = _value(config, key), _value(config, other)
+        if value > bound:
+            _refuse(key, value, f"more than {other} = {bound}")
+    retained, segment = config.log.retention_bytes, config.log.segment_bytes
+    if retained and retained < 2 * segment:
+        _refuse("log.retention_bytes", retained, f"less than two of log.segment_bytes = {segment}")
+    hours = config.wheel.hour_level_hours
+    if hours % _HOURS_A_DAY:
+        _refuse("wheel.hour_level_hours", hours, "not a multiple of 24")
+
+
+def _validate_node(node: "NodeSection") -> None:
+    if not _NODE_ID.fullmatch(node.id):
+        _refuse("node.id", node.id, "1 to 63 of A-Z a-z 0-9 _ . -, the first a letter or digit")
+    _, port = split_address("node.listen", node.listen)
+    if node.metrics_listen:
+        split_address("node.metrics_listen", node.metrics_listen)
+        if port and node.metrics_listen == node.listen:
+            _refuse("node.metrics_listen", node.metrics_listen, "the same as node.listen")
+    if node.advertised and split_address("node.advertised", node.advertised)[1] == 0:
+        _refuse("node.advertised", node.advertised, "a client cannot connect to port 0")
+
+
+def _value(config: "NodeConfig", key: str) -> Any:
+    section, name = key.split(".")
+    return getattr(getattr(config, section), name)
+
+
+def _refuse(key: str, value: object, why: str) -> NoReturn:
+    raise errors.ConfigError(f"{key} = {value!r}: {why}", key=key, value=value)

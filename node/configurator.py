@@ -1,0 +1,282 @@
+"""Topics, groups and subscriptions: proposes what is missing, answers from what is applied."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hourwheel import errors
+from hourwheel.types import topic_queue
+from hourwheel.wire.state_pb2 import ConfigChange, GroupConfig, TopicConfig
+from hourwheel.wire.state_pb2 import Subscription as SubscriptionConfig
+from node.api.ports import GroupInfo, GroupLagInfo, GroupSettings, TopicInfo
+from node.leases import Held
+from node.shard import Shard
+from storage.catalog import (
+    Group,
+    Subscription,
+    Topic,
+    dead_letter_topic_name,
+    retry_topic_name,
+    validate_group_name,
+    validate_topic_name,
+)
+
+Propose = Callable[[Callable[[int, Any], None]], "asyncio.Future[Any]"]
+
+
+@dataclass(frozen=True)
+class DefaultsConfig:
+    """What is made by itself, and how."""
+
+    topics_auto_create: bool = True
+    topic_queue_count: int = 1
+    topics_max: int = 10_000
+    groups_auto_create: bool = True
+    groups_max: int = 10_000
+    attempts_max: int = 16
+    invisible_ms: int = 30_000
+    retry_delay_ms: int = 1_000
+    retry_delay_ms_max: int = 600_000
+
+
+class Configurator:
+    """Changes the configuration through the log. One change of a kind at a time is proposed.
+
+    A topic that publishing makes is used at once: its CONFIG record stands before the PUBLISH.
+    """
+
+    def __init__(
+        self, shard: Shard, now_ms: Callable[[], int], propose: Propose, defaults: DefaultsConfig
+    ) -> None:
+        """Propose through `propose`."""
+        self._shard, self._now_ms, self._propose = shard, now_ms, propose
+        self._defaults = defaults
+        self._lock = asyncio.Lock()
+        self._proposed: dict[str, Topic] = {}
+        self._next_topic_id = 0
+
+    @property
+    def _catalog(self) -> Any:
+        return self._shard.views.catalog
+
+    # -- topics -----------------------------------------------------------------------------------
+
+    def topic_to_publish(self, name: str) -> Topic:
+        """The topic of this name, made if need be.
+
+        Raises:
+            InvalidTopic: an illegal name, or one of the cluster's own topics.
+            UnknownTopic: there is none, and none is made.
+        """
+        topic: Topic | None = self._catalog.find_topic(name)
+        if topic is not None and not topic.internal:
+            return topic
+        validate_topic_name(name)
+        if topic is not None:
+            raise errors.InvalidTopic("this topic is the cluster's own", topic=name)
+        proposed = self._proposed.get(name)
+        if proposed is not None:
+            return proposed
+        if not self._defaults.topics_auto_create:
+            raise errors.UnknownTopic(f"there is no topic {name!r}", topic=name)
+        return self._make_topic(name, self._defaults.topic_queue_count)[0]
+
+    def _make_topic(
+        self, name: str, queue_count: int, *, internal: bool = False
+    ) -> tuple[Topic, "asyncio.Future[bool]"]:
+        if len(self._catalog.topics()) + len(self._proposed) >= self._defaults.topics_max:
+            raise errors.ResourceExhausted(
+                "no more topics may be made", topics_max=self._defaults.topics_max
+            )
+        number = max(self._catalog.next_topic_id, self._next_topic_id)
+        topic = Topic(number, name, queue_count, internal)
+        change = ConfigChange(
+            put_topic=TopicConfig(
+                topic_id=number, name=name, queue_count=queue_count, internal=internal
+            )
+        )
+        future = self._change(change)
+        self._next_topic_id = number + 1
+        self._proposed[name] = topic
+        future.add_done_callback(lambda done: self._settle(name, done))
+        return topic, future
+
+    def _settle(self, name: str, done: "asyncio.Future[bool]") -> None:
+        self._proposed.pop(name, None)
+        if not done.cancelled():
+            done.exception()
+
+    def _change(self, change: ConfigChange) -> "asyncio.Future[bool]":
+        return self._propose(lambda now, token: self._shard.configure(change, now, token))
+
+    async def create_topic(self, name: str, queue_count: int) -> TopicInfo:
+        """See EnginePort."""
+        validate_topic_name(name)
+        async with self._lock:
+            found = self._catalog.find_topic(name)
+            count = queue_count or self._defaults.topic_queue_count
+            if found is None:
+                await self._make_topic(name, count)[1]
+                found = self._catalog.get_topic(name)
+            if found.queue_count != count and queue_count:
+                raise errors.AlreadyExists(
+                    f"topic {name!r} has {found.queue_count} queues",
+                    topic=name,
+                    queue_count=found.queue_count,
+                )
+            return self._topic_info(found)
+
+    async def delete_topic(self, name: str) -> None:
+        """See EnginePort."""
+        async with self._lock:
+            topic = self._catalog.get_topic(name)
+            if topic.internal:
+                raise errors.InvalidTopic("this topic is the cluster's own", topic=name)
+            await self._change(ConfigChange(delete_topic_id=topic.topic_id))
+
+    def topic(self, name: str) -> TopicInfo:
+        """See EnginePort."""
+        return self._topic_info(self._catalog.get_topic(name))
+
+    def topics(self, *, include_internal: bool) -> list[TopicInfo]:
+        """See EnginePort."""
+        chosen = [
+            topic for topic in self._catalog.topics() if include_internal or not topic.internal
+        ]
+        return [self._topic_info(topic) for topic in sorted(chosen, key=lambda one: one.name)]
+
+    def _topic_info(self, topic: Topic) -> TopicInfo:
+        queues = self._shard.views.queues
+        released = sum(
+            queues.get(topic_queue(topic.topic_id, queue)).end_position
+            for queue in range(topic.queue_count)
+        )
+        return TopicInfo(topic.name, topic.queue_count, topic.internal, released)
+
+    # -- groups -----------------------------------------------------------------------------------
+
+    async def put_group(self, name: str, settings: GroupSettings) -> GroupInfo:
+        """See EnginePort."""
+        async with self._lock:
+            return self._group_info(await self._put_group(name, settings), with_lags=False)
+
+    async def _put_group(self, name: str, settings: GroupSettings) -> Group:
+        validate_group_name(name)
+        catalog, defaults = self._catalog, self._defaults
+        old: Group | None = catalog.find_group(name)
+        if old is None and len(catalog.groups()) >= defaults.groups_max:
+            raise errors.ResourceExhausted(
+                "no more groups may be made", groups_max=defaults.groups_max
+            )
+        letters = catalog.find_topic(dead_letter_topic_name(name))
+        if letters is None:
+            made = self._make_topic(dead_letter_topic_name(name), 1, internal=True)
+            await made[1]
+            letters = catalog.get_topic(dead_letter_topic_name(name))
+        delay_ms = settings.retry_delay_ms or defaults.retry_delay_ms
+        config = GroupConfig(
+            group_id=catalog.next_group_id if old is None else old.group_id,
+            name=name,
+            attempts_max=settings.attempts_max or defaults.attempts_max,
+            invisible_ms=settings.invisible_ms or defaults.invisible_ms,
+            retry_delay_ms=delay_ms,
+            retry_delay_ms_max=max(
+                delay_ms, settings.retry_delay_ms_max or defaults.retry_delay_ms_max
+            ),
+            dead_letter_topic_id=letters.topic_id,
+        )
+        await self._change(ConfigChange(put_group=config))
+        group: Group = catalog.get_group(name)
+        return group
+
+    async def subscribe(self, group: str, topic: str) -> tuple[Subscription, Group]:
+        """The subscription of a group to a topic, made with all that it needs.
+
+        Raises:
+            InvalidGroup, InvalidTopic: illegal names.
+            UnknownGroup, UnknownTopic: there is none, and none is made.
+        """
+        catalog = self._catalog
+        found_group, found_topic = catalog.find_group(group), catalog.find_topic(topic)
+        if found_group is not None and found_topic is not None:
+            known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
+            if known is not None:
+                return known, found_group
+        async with self._lock:
+            return await self._subscribe(group, topic)
+
+    async def _subscribe(self, group: str, topic: str) -> tuple[Subscription, Group]:
+        catalog = self._catalog
+        found_topic: Topic | None = catalog.find_topic(topic)
+        if found_topic is None:
+            self.topic_to_publish(topic)
+        found_group: Group | None = catalog.find_group(group)
+        if found_group is None:
+            validate_group_name(group)
+            if not self._defaults.groups_auto_create:
+                raise errors.UnknownGroup(f"there is no group {group!r}", group=group)
+            found_group = await self._put_group(group, GroupSettings())
+        retries = retry_topic_name(group, topic)
+        if catalog.find_topic(retries) is None:
+            await self._make_topic(retries, 1, internal=True)[1]
+        found_topic = catalog.get_topic(topic)
+        known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
+        if known is None:
+            await self._change(
+                ConfigChange(
+                    put_subscription=SubscriptionConfig(
+                        group_id=found_group.group_id,
+                        topic_id=found_topic.topic_id,
+                        retry_topic_id=catalog.get_topic(retries).topic_id,
+                    )
+                )
+            )
+            known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
+        if known is None:
+            raise errors.Unavailable("the topic or group was deleted meanwhile; try again")
+        return known, found_group
+
+    async def delete_group(self, name: str) -> None:
+        """See EnginePort."""
+        async with self._lock:
+            group = self._catalog.get_group(name)
+            await self._change(ConfigChange(delete_group_id=group.group_id))
+            self._shard.receiver.leases.drop_group(group.group_id)
+
+    def group(self, name: str) -> GroupInfo:
+        """See EnginePort."""
+        return self._group_info(self._catalog.get_group(name), with_lags=True)
+
+    def groups(self) -> list[GroupInfo]:
+        """See EnginePort."""
+        found = [self._group_info(group, with_lags=False) for group in self._catalog.groups()]
+        return sorted(found, key=lambda one: one.name)
+
+    def _group_info(self, group: Group, *, with_lags: bool) -> GroupInfo:
+        lags = tuple(self._lag(one) for one in self._subscriptions_of(group)) if with_lags else ()
+        return GroupInfo(
+            group.name,
+            group.attempts_max,
+            group.invisible_ms,
+            group.retry_delay_ms,
+            group.retry_delay_ms_max,
+            lags,
+        )
+
+    def _subscriptions_of(self, group: Group) -> list[Subscription]:
+        return [one for one in self._catalog.subscriptions() if one.group_id == group.group_id]
+
+    def _lag(self, subscription: Subscription) -> GroupLagInfo:
+        views, receiver = self._shard.views, self._shard.receiver
+        unresolved = leased = 0
+        for number in receiver.queues_of(subscription.group_id, subscription.topic_id):
+            held = Held(subscription.group_id, number)
+            queue = views.queues.get(number)
+            window = views.acks.get(*held)
+            for first, end in window.unresolved(queue.start_position, queue.end_position):
+                unresolved += end - first
+            for low, high in receiver.leases.leased_ranges(held):
+                leased += sum(end - first for first, end in window.unresolved(low, high))
+        topic = self._catalog.find_topic_by_id(subscription.topic_id)
+        return GroupLagInfo(topic.name if topic else "", unresolved, min(leased, unresolved))

@@ -1,0 +1,74 @@
+"""Room on the disk: when to stop accepting, so that what is durable can still be delivered.
+
+Dispatches and acknowledgements are records, too, and a full disk must not stop them. So messages
+are refused while less than `free_bytes_min` is free, and a reserve file holds room that only
+control records get: it is given up when a write finds no room at all, and made again when there is.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from hourwheel import errors
+from storage.disk import Disk
+
+RESERVE: Final = "reserve"
+
+
+class DiskGuard:
+    """Says whether messages may be accepted.
+
+    `read_only_reason` is empty while they may. Polled; costs a statvfs.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        free_bytes_min: int,
+        reserve_bytes: int,
+        on_change: Callable[[str, int], None] | None = None,
+    ) -> None:
+        """`on_change` is told the new reason (or "") and the free bytes, for the log."""
+        self._disk, self._free_bytes_min = disk, free_bytes_min
+        self._reserve_bytes, self._on_change = reserve_bytes, on_change
+        self.read_only_reason = ""
+        self.free_bytes = 0
+        self.check(0)
+
+    def check(self, now_ms: int) -> None:
+        """Look at the disk again."""
+        del now_ms
+        self.free_bytes = self._disk.free_bytes()
+        has_reserve = self._disk.exists(RESERVE)
+        wanted = self._free_bytes_min + (0 if has_reserve else self._reserve_bytes)
+        if self.free_bytes >= wanted:
+            if not has_reserve and self._reserve_bytes:
+                self._make_reserve()
+            self._say("")
+        else:
+            self._say(
+                f"{self.free_bytes} bytes are free and messages are accepted from {wanted} on"
+            )
+
+    def _make_reserve(self) -> None:
+        mapping = self._disk.map(RESERVE, self._reserve_bytes, create=True)
+        try:
+            mapping.allocate(0, self._reserve_bytes)
+        except errors.DiskFull:
+            self._disk.remove(RESERVE)
+        finally:
+            mapping.close()
+
+    def on_disk_full(self, now_ms: int) -> None:
+        """A write found no room: give up the reserve, and refuse messages."""
+        if self._disk.exists(RESERVE):
+            self._disk.remove(RESERVE)
+        self.check(now_ms)
+        if not self.read_only_reason:
+            self._say("a write found no room")
+
+    def _say(self, reason: str) -> None:
+        changed = bool(reason) != bool(self.read_only_reason)
+        self.read_only_reason = reason
+        if changed and self._on_change is not None:
+            self._on_change(reason, self.free_bytes)

@@ -1,0 +1,95 @@
+"""Which messages of a PUBLISH batch are accepted: idempotence, decided as the batch is applied."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors
+from hourwheel.errors import HourwheelError
+from hourwheel.record_batch import Flag, RecordBatch
+from hourwheel.types import topic_of
+from node.views import Views
+from storage.producer_state import Duplicate
+
+
+@dataclass(frozen=True)
+class Published:
+    """Where a producer's messages are: these ones', or those of the first copy of a duplicate."""
+
+    epoch: int
+    base_sequence: int
+    count: int
+    store_ms: int
+    duplicate: bool = False
+
+
+PublishVerdict: TypeAlias = Published | HourwheelError
+PublishVerdicts: TypeAlias = dict[int, PublishVerdict]
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+def judge(views: Views, batch: RecordBatch) -> tuple[PublishVerdicts, Mask | None]:
+    """(verdicts, which messages are accepted: None for all)."""
+    header = batch.header
+    if header.flags & Flag.PER_MESSAGE_PRODUCER:
+        return _judge_each(views, batch)
+    own = Published(header.epoch, header.base_sequence, header.count, header.store_ms)
+    topic_id = int(topic_of(int(batch.topic_queue[0])))
+    if not views.catalog.find_topic_by_id(topic_id):
+        return {0: errors.UnknownTopic("the topic was deleted")}, _none(header.count)
+    if not header.producer_id:
+        return {0: own}, None
+    verdict = _judge_producer(
+        views, header.producer_id, header.producer_sequence, header.count, own
+    )
+    fresh = verdict is own
+    return {0: verdict}, None if fresh else _none(header.count)
+
+
+def _judge_producer(
+    views: Views, producer_id: int, first: int, count: int, own: Published
+) -> PublishVerdict:
+    producers = views.producers
+    try:
+        found = producers.check(producer_id, first, count)
+    except (errors.OutOfOrderSequence, errors.UnknownProducer) as refusal:
+        return refusal
+    if isinstance(found, Duplicate):
+        return Published(found.epoch, found.base_sequence, count, found.store_ms, True)
+    producers.record(producer_id, first, count, own.base_sequence, own.store_ms, own.epoch)
+    return own
+
+
+def _judge_each(views: Views, batch: RecordBatch) -> tuple[PublishVerdicts, Mask | None]:
+    """Merged publishes of several producers: a producer's neighbours are one request's.
+
+    (Whoever merges never puts two requests of one producer into one batch.)
+    """
+    header, catalog = batch.header, views.catalog
+    ids, numbers = (column.tolist() for column in batch.message_producers)
+    topics = (batch.topic_queue >> 8).tolist()
+    known = {topic: catalog.find_topic_by_id(topic) for topic in set(topics)}
+    accepted = np.ones(header.count, np.bool_)
+    verdicts: PublishVerdicts = {}
+    at = 0
+    while at < header.count:
+        end, producer = at + 1, ids[at]
+        while producer and end < header.count and ids[end] == producer:
+            end += 1
+        own = Published(header.epoch, header.base_sequence + at, end - at, header.store_ms)
+        verdict: PublishVerdict = own
+        if not known[topics[at]]:
+            verdict = errors.UnknownTopic("the topic was deleted")
+        elif producer:
+            verdict = _judge_producer(views, producer, numbers[at], end - at, own)
+        if verdict is not own:
+            accepted[at:end] = False
+        verdicts[at] = verdict
+        at = end
+    return verdicts, None if accepted.all() else accepted
+
+
+def _none(count: int) -> Mask:
+    return np.zeros(count, np.bool_)

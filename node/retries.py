@@ -1,0 +1,83 @@
+"""Which RESOLVE rows an acknowledgement, a negative one, or a lease that ended stands for."""
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.record_batch import RESOLVE_ROW, Outcome
+from node.leases import Held, Part
+from node.views import Views
+from storage.catalog import Group
+from storage.unit import Units, stretches
+
+_DOUBLINGS_MAX: Final = 30
+
+
+def retry_delay_ms(group: Group, attempt: int) -> int:
+    """Delay before the next delivery: doubles with each attempt, up to the group's cap."""
+    doublings = min(max(attempt - 1, 0), _DOUBLINGS_MAX)
+    return min(group.retry_delay_ms << doublings, group.retry_delay_ms_max)
+
+
+def ack_rows(held: Held, ranges: list[tuple[int, int]]) -> NDArray[Any]:
+    """Rows that acknowledge positions [first, end)."""
+    return _rows(held, [(first, end, 0) for first, end in ranges], Outcome.ACK)
+
+
+def dead_rows(held: Held, ranges: list[tuple[int, int]]) -> NDArray[Any]:
+    """Rows that make dead letters of positions [first, end)."""
+    return _rows(held, [(first, end, 0) for first, end in ranges], Outcome.DEAD)
+
+
+def retry_rows(
+    views: Views,
+    group: Group,
+    held: Held,
+    ranges: list[tuple[int, int]],
+    now_ms: int,
+    delay_ms: int | None,
+) -> NDArray[Any]:
+    """Rows that give positions [first, end) back: after `delay_ms`, or the group's own delay.
+
+    The group's delay depends on the attempt, so a range is cut where the attempts change.
+    """
+    if delay_ms is not None:
+        due_ms = now_ms + delay_ms
+        return _rows(held, [(first, end, due_ms) for first, end in ranges], Outcome.RETRY)
+    cut: list[tuple[int, int, int]] = []
+    queue = views.queues.get(held.topic_queue)
+    for first, end in ranges:
+        at = max(first, queue.start_position)
+        while at < end:
+            units = queue.read(at, end - at)
+            cut += _by_attempt(group, units, at, now_ms)
+            at += len(units)
+    return _rows(held, cut, Outcome.RETRY)
+
+
+def _by_attempt(
+    group: Group, units: Units, position: int, now_ms: int
+) -> list[tuple[int, int, int]]:
+    attempts = units["attempt"]
+    return [
+        (position + low, position + high, now_ms + retry_delay_ms(group, int(attempts[low])))
+        for low, high in stretches(attempts)
+    ]
+
+
+def unresolved_of(views: Views, held: Held, part: Part) -> list[tuple[int, int]]:
+    """What of a part of a lease is still to be resolved."""
+    return list(views.acks.get(*held).unresolved(part.first, part.end))
+
+
+def _rows(held: Held, ranges: list[tuple[int, int, int]], outcome: Outcome) -> NDArray[Any]:
+    rows = np.zeros(len(ranges), RESOLVE_ROW)
+    rows["group_id"] = held.group_id
+    rows["topic_queue"] = held.topic_queue
+    rows["outcome"] = outcome
+    for ordinal, (first, end, due_ms) in enumerate(ranges):
+        rows[ordinal]["first_position"] = first
+        rows[ordinal]["count"] = end - first
+        rows[ordinal]["retry_due_ms"] = due_ms
+    return rows

@@ -1,0 +1,113 @@
+"""Long polls: who waits for which messages, and whom a release wakes."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from node.receive import Delivery
+
+
+class Interest(NamedTuple):
+    """What a long poll waits for."""
+
+    group_id: int
+    topic_id: int
+
+
+@dataclass(slots=True)
+class Waiter:
+    """One long poll."""
+
+    future: "asyncio.Future[Delivery | None]"
+    count_max: int
+    bytes_max: int
+    invisible_ms: int
+
+
+Serve = Callable[[Interest, Waiter], Delivery | None]
+
+
+class Waiters:
+    """All long polls, first come first served for each interest.
+
+    Invariant: `_interests_of[q]` are the interests with waiters that a message in queue q serves.
+    """
+
+    def __init__(self, serve: Serve) -> None:
+        """`serve` leases messages for a waiter, if any are visible."""
+        self._serve = serve
+        self._waiting: dict[Interest, deque[Waiter]] = {}
+        self._queues: dict[Interest, list[int]] = {}
+        self._interests_of: dict[int, set[Interest]] = {}
+
+    def add(self, interest: Interest, queues: list[int], waiter: Waiter) -> None:
+        """Wait. `queues` are those that an answer may come from."""
+        if interest not in self._waiting:
+            self._waiting[interest] = deque()
+            self._queues[interest] = queues
+            for queue in queues:
+                self._interests_of.setdefault(queue, set()).add(interest)
+        self._waiting[interest].append(waiter)
+
+    def discard(self, interest: Interest, waiter: Waiter) -> None:
+        """Wait no longer."""
+        waiting = self._waiting.get(interest)
+        if waiting is not None and waiter in waiting:
+            waiting.remove(waiter)
+            self._forget_if_none(interest)
+
+    def _forget_if_none(self, interest: Interest) -> None:
+        if not self._waiting[interest]:
+            del self._waiting[interest]
+            for queue in self._queues.pop(interest):
+                interests = self._interests_of[queue]
+                interests.discard(interest)
+                if not interests:
+                    del self._interests_of[queue]
+
+    def waited_queues(self) -> list[int]:
+        """Queues that somebody waits for."""
+        return list(self._interests_of)
+
+    def wake(self, queues: set[int]) -> None:
+        """These queues got entries, or entries of theirs became visible: serve who waits."""
+        interests: set[Interest] = set()
+        if len(queues) < len(self._interests_of):
+            for queue in queues:
+                interests |= self._interests_of.get(queue, set())
+        else:
+            for queue, interested in self._interests_of.items():
+                if queue in queues:
+                    interests |= interested
+        for interest in interests:
+            self._serve_all(interest)
+
+    def _serve_all(self, interest: Interest) -> None:
+        waiting = self._waiting[interest]
+        while waiting:
+            waiter = waiting[0]
+            if waiter.future.done():
+                waiting.popleft()
+                continue
+            delivery = self._serve(interest, waiter)
+            if delivery is None:
+                break
+            waiting.popleft()
+            waiter.future.set_result(delivery)
+        self._forget_if_none(interest)
+
+    def close(self) -> None:
+        """Answer everyone with nothing."""
+        for waiting in self._waiting.values():
+            for waiter in waiting:
+                if not waiter.future.done():
+                    waiter.future.set_result(None)
+        self._waiting.clear()
+        self._queues.clear()
+        self._interests_of.clear()
+
+    def __len__(self) -> int:
+        """How many long polls wait."""
+        return sum(map(len, self._waiting.values()))

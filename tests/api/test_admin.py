@@ -1,0 +1,133 @@
+"""Topics, groups, status and message states over real gRPC."""
+
+import uuid
+from typing import Any
+
+import pytest
+
+import hourwheel
+from hourwheel.wire import admin_pb2 as wire
+from node.api.ports import ShardStatusData, TopicInfo
+from tests.support.api_world import STARTED_MS, ApiWorld, refused
+from tests.support.fake_engine import CLUSTER_ID, NOW_MS
+
+
+async def test_topics_can_be_made_listed_and_deleted() -> None:
+    async with ApiWorld() as world:
+        made = await world.admin.CreateTopic(
+            wire.CreateTopicRequest(name="orders", settings=wire.TopicSettings(queue_count=4))
+        )
+        await world.admin.CreateTopic(wire.CreateTopicRequest(name="audit"))
+        world.engine.known_topics["%DLQ%g"] = TopicInfo("%DLQ%g", 1, True, 5)
+        listed = await world.admin.ListTopics(wire.ListTopicsRequest())
+        everything = await world.admin.ListTopics(wire.ListTopicsRequest(include_internal=True))
+        one = await world.admin.GetTopic(wire.GetTopicRequest(name="%DLQ%g"))
+        await world.admin.DeleteTopic(wire.DeleteTopicRequest(name="orders"))
+        gone = await refused(world.admin.GetTopic(wire.GetTopicRequest(name="orders")))
+    assert (made.topic.name, made.topic.settings.queue_count) == ("orders", 4)
+    assert [(each.name, each.settings.queue_count) for each in listed.topics] == [
+        ("audit", 1),
+        ("orders", 4),
+    ]
+    assert [each.name for each in everything.topics] == ["%DLQ%g", "audit", "orders"]
+    assert one.topic.released_count == 5
+    assert (gone.reason, gone.params) == ("UNKNOWN_TOPIC", {"topic": "orders"})
+
+
+async def test_topic_is_refused_when_it_exists_with_other_settings() -> None:
+    async with ApiWorld() as world:
+        await world.admin.CreateTopic(wire.CreateTopicRequest(name="orders"))
+        again = await world.admin.CreateTopic(wire.CreateTopicRequest(name="orders"))
+        other = wire.CreateTopicRequest(name="orders", settings=wire.TopicSettings(queue_count=2))
+        refusal = await refused(world.admin.CreateTopic(other))
+    assert again.topic.name == "orders"
+    assert refusal.reason == "ALREADY_EXISTS"
+
+
+@pytest.mark.parametrize(
+    ("name", "queue_count", "reason"),
+    [
+        ("", 1, "INVALID_TOPIC"),
+        ("%mine", 1, "INVALID_TOPIC"),
+        ("x" * 128, 1, "INVALID_TOPIC"),
+        ("orders", 257, "INVALID_ARGUMENT"),
+    ],
+)
+async def test_topic_is_refused_when_name_or_settings_are_bad(
+    name: str, queue_count: int, reason: str
+) -> None:
+    async with ApiWorld() as world:
+        settings = wire.TopicSettings(queue_count=queue_count)
+        refusal = await refused(
+            world.admin.CreateTopic(wire.CreateTopicRequest(name=name, settings=settings))
+        )
+    assert refusal.reason == reason
+
+
+async def test_groups_can_be_made_listed_and_deleted() -> None:
+    async with ApiWorld() as world:
+        asked = wire.GroupSettings(attempts_max=3, invisible_ms=500)
+        made = await world.admin.PutGroup(wire.PutGroupRequest(name="billing", settings=asked))
+        one = await world.admin.GetGroup(wire.GetGroupRequest(name="billing"))
+        listed = await world.admin.ListGroups(wire.ListGroupsRequest())
+        await world.admin.DeleteGroup(wire.DeleteGroupRequest(name="billing"))
+        gone = await refused(world.admin.GetGroup(wire.GetGroupRequest(name="billing")))
+    assert made.group.settings == wire.GroupSettings(
+        attempts_max=3, invisible_ms=500, retry_delay_ms=1_000, retry_delay_ms_max=600_000
+    )
+    (lag,) = one.group.lags
+    assert (lag.topic, lag.unresolved_count, lag.leased_count) == ("orders", 7, 2)
+    assert [each.name for each in listed.groups] == ["billing"]
+    assert gone.reason == "UNKNOWN_GROUP"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "reason"),
+    [
+        ("", {}, "INVALID_GROUP"),
+        ("a/b", {}, "INVALID_GROUP"),
+        ("g", {"attempts_max": 1_001}, "INVALID_ARGUMENT"),
+        ("g", {"invisible_ms": 99}, "INVALID_ARGUMENT"),
+        ("g", {"invisible_ms": 43_200_001}, "INVALID_ARGUMENT"),
+        ("g", {"retry_delay_ms": 30 * 86_400_000 + 1}, "INVALID_ARGUMENT"),
+        ("g", {"retry_delay_ms_max": 30 * 86_400_000 + 1}, "INVALID_ARGUMENT"),
+    ],
+)
+async def test_group_is_refused_when_name_or_settings_are_bad(
+    name: str, settings: dict[str, Any], reason: str
+) -> None:
+    async with ApiWorld() as world:
+        request = wire.PutGroupRequest(name=name, settings=wire.GroupSettings(**settings))
+        refusal = await refused(world.admin.PutGroup(request))
+        assert world.engine.asked("put_group") == []
+    assert refusal.reason == reason
+    if settings:
+        assert refusal.params["field"] == f"settings.{next(iter(settings))}"
+
+
+async def test_status_tells_node_and_shard() -> None:
+    async with ApiWorld() as world:
+        world.engine.shard_status = ShardStatusData(
+            epoch=3, log_end_offset=10, pending_count=7, run_count=2, read_only_reason="DISK_FULL"
+        )
+        status = await world.admin.GetStatus(wire.GetStatusRequest())
+    (node,), (shard,) = status.nodes, status.shards
+    assert status.cluster_id == str(uuid.UUID(bytes=CLUSTER_ID))
+    assert status.version == hourwheel.__version__
+    assert (node.node_id, node.address) == ("node-7", world.address)
+    assert (node.started_ms, node.clock_ms) == (STARTED_MS, NOW_MS)
+    assert node.read_only_reason == "DISK_FULL"
+    assert (shard.master, shard.epoch, shard.pending_count, shard.run_count) == ("node-7", 3, 7, 2)
+
+
+async def test_message_is_described_when_its_id_is_one() -> None:
+    async with ApiWorld() as world:
+        published = await world.publish(b"x")
+        name = published.messages[0].message_id
+        found = await world.admin.DescribeMessage(wire.DescribeMessageRequest(message_id=name))
+        refusal = await refused(
+            world.admin.DescribeMessage(wire.DescribeMessageRequest(message_id="nonsense"))
+        )
+    assert (found.message_id, found.due_ms) == (name, NOW_MS)
+    assert found.state == wire.MESSAGE_STATE_PENDING
+    assert refusal.reason == "INVALID_MESSAGE_ID"

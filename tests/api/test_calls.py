@@ -1,0 +1,62 @@
+"""What surrounds each call: metrics, logs and the end of the process."""
+
+from typing import Any
+
+import pytest
+
+from hourwheel import errors
+from tests.support.api_world import ApiWorld, refused
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """What our own code has logged."""
+    return [record.msg for record in caplog.records if isinstance(record.msg, dict)]
+
+
+async def test_calls_are_counted_by_method_and_code() -> None:
+    async with ApiWorld() as world:
+        await world.publish(b"x")
+        await world.publish(b"y")
+        await refused(world.publish(b"z", topic=""))
+        publish = world.stats.method("Publish")
+    assert publish.handled == {"OK": 2, "INVALID_ARGUMENT": 1}
+    assert publish.seconds.count == 3
+    assert world.stats.rejected == {"INVALID_TOPIC": 1}
+    assert (world.stats.requests_in_flight, world.stats.bytes_in_flight) == (0, 0)
+
+
+async def test_call_tells_nothing_of_the_node_when_it_fails_by_a_bug(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with ApiWorld() as world:
+        world.engine.errors["publish_messages"] = RuntimeError("a secret of the node's")
+        refusal = await refused(world.publish(b"x"))
+        assert not world.failure.found.done()
+    assert (refusal.code.name, refusal.reason) == ("INTERNAL", "INTERNAL")
+    assert "secret" not in refusal.message
+    (line,) = lines(caplog)
+    assert (line["event"], line["method"]) == ("a call failed", "Publish")
+    assert isinstance(line["exc_info"], RuntimeError)
+
+
+@pytest.mark.parametrize("kind", [errors.InvariantViolated, errors.FsyncFailed, errors.DiskFailed])
+async def test_call_ends_the_process_when_the_node_cannot_be_trusted(
+    kind: type[errors.HourwheelError],
+) -> None:
+    async with ApiWorld() as world:
+        world.engine.errors["publish_messages"] = kind("broken")
+        refusal = await refused(world.publish(b"x"))
+        assert isinstance(world.failure.found.result(), kind)
+    assert refusal.reason == kind.reason
+
+
+async def test_call_goes_on_when_stored_bytes_are_damaged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with ApiWorld() as world:
+        world.engine.errors["publish_messages"] = errors.CorruptLog("bad", file="a.log", offset=9)
+        refusal = await refused(world.publish(b"x"))
+        assert not world.failure.found.done()
+    assert (refusal.reason, refusal.params) == ("CORRUPT_LOG", {"file": "a.log", "offset": "9"})
+    (line,) = lines(caplog)
+    assert (line["file"], line["offset"]) == ("a.log", "9")

@@ -1,0 +1,155 @@
+"""PublishStream over real gRPC: pipelining, order, refusals, bounds, shutdown."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+
+from hourwheel import errors
+from hourwheel.record_batch import build_publish
+from hourwheel.wire.broker_pb2 import PublishStreamRequest
+from tests.support.api_world import ApiWorld, refusal_of
+from tests.support.eventually import until
+from tests.support.fake_engine import EPOCH, NOW_MS
+
+
+def batch(*bodies: bytes, topic: str = "orders") -> PublishStreamRequest:
+    raw = build_publish([NOW_MS + 60_000] * len(bodies), bodies)
+    return PublishStreamRequest(topic=topic, record_batch=raw)
+
+
+async def answers_to(world: ApiWorld, *requests: PublishStreamRequest) -> list[Any]:
+    async def send() -> AsyncIterator[PublishStreamRequest]:
+        for request in requests:
+            yield request
+
+    return [answer async for answer in world.producer.PublishStream(send())]
+
+
+async def test_stream_answers_in_order_when_batches_are_good() -> None:
+    async with ApiWorld() as world:
+        answers = await answers_to(world, batch(b"a", b"b"), batch(b"c"), batch(b"d"))
+    assert [answer.published.base_sequence for answer in answers] == [0, 2, 3]
+    assert [answer.published.count for answer in answers] == [2, 1, 1]
+    assert {answer.published.epoch for answer in answers} == {EPOCH}
+    assert [stored.body for stored in world.engine.stored] == [b"a", b"b", b"c", b"d"]
+
+
+async def test_stream_goes_on_when_batches_are_refused() -> None:
+    corrupt = batch(b"x")
+    corrupt.record_batch = corrupt.record_batch[:-1]
+    async with ApiWorld() as world:
+        answers = await answers_to(
+            world,
+            corrupt,
+            batch(b"a"),
+            batch(b"b", topic="no good"),
+            PublishStreamRequest(topic="orders"),
+            batch(b"c"),
+        )
+        handled = world.stats.method("PublishStream").handled
+    reasons = [answer.error.reason for answer in answers]
+    assert reasons == ["INVALID_BATCH", "", "INVALID_TOPIC", "INVALID_BATCH", ""]
+    assert [answer.error.code for answer in answers] == [3, 0, 3, 3, 0]
+    assert answers[0].error.params["expected"]
+    assert handled == {"OK": 2, "INVALID_ARGUMENT": 3}
+    assert world.stats.rejected == {"INVALID_BATCH": 2, "INVALID_TOPIC": 1}
+
+
+async def test_stream_goes_on_when_the_engine_refuses_or_fails() -> None:
+    async with ApiWorld() as world:
+        world.engine.errors["publish_batch"] = errors.DiskFull("no room", free_bytes=3)
+        (full,) = await answers_to(world, batch(b"a"))
+        world.engine.errors["publish_batch"] = RuntimeError("a secret of the node's")
+        (failed,) = await answers_to(world, batch(b"a"))
+        del world.engine.errors["publish_batch"]
+        (good,) = await answers_to(world, batch(b"a"))
+    assert (full.error.reason, dict(full.error.params)) == ("DISK_FULL", {"free_bytes": "3"})
+    assert failed.error.reason == "INTERNAL"
+    assert "secret" not in failed.error.message
+    assert good.published.count == 1
+
+
+async def test_stream_reads_ahead_up_to_its_bounds_when_the_disk_is_slow() -> None:
+    values = {"limits": {"stream_batches_in_flight": 3}}
+    async with ApiWorld(values) as world:
+        gate = world.engine.gates["publish_batch"] = asyncio.Event()
+        stream = world.producer.PublishStream()
+        for _ in range(10):
+            await stream.write(batch(b"x"))
+        await until(lambda: len(world.engine.stored) == 3)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert len(world.engine.stored) == 3
+        assert world.stats.requests_in_flight == 3
+        gate.set()
+        await stream.done_writing()
+        answers = [answer async for answer in stream]
+    assert [answer.published.base_sequence for answer in answers] == list(range(10))
+
+
+async def test_stream_reads_ahead_up_to_its_bytes_when_batches_are_large() -> None:
+    values = {"limits": {"stream_bytes_in_flight": 65_536, "batch_bytes": 65_536}}
+    async with ApiWorld(values) as world:
+        world.engine.gates["publish_batch"] = asyncio.Event()
+        stream = world.producer.PublishStream()
+        for _ in range(4):
+            await stream.write(batch(bytes(40_000)))
+        await until(lambda: len(world.engine.stored) == 2)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert len(world.engine.stored) == 2
+        world.engine.gates["publish_batch"].set()
+        await stream.done_writing()
+        assert len([answer async for answer in stream]) == 4
+        assert world.stats.bytes_in_flight == 0
+
+
+async def test_stream_answers_overloaded_when_too_much_is_in_flight() -> None:
+    values = {"limits": {"requests_in_flight": 2}}
+    async with ApiWorld(values) as world:
+        gate = world.engine.gates["publish_batch"] = asyncio.Event()
+        stream = world.producer.PublishStream()
+        for _ in range(3):
+            await stream.write(batch(b"x"))
+        await until(lambda: world.stats.rejected)
+        gate.set()
+        await stream.done_writing()
+        answers = [answer async for answer in stream]
+    assert [answer.error.reason for answer in answers] == ["", "", "OVERLOADED"]
+
+
+async def test_stream_leaves_nothing_behind_when_the_client_goes_away() -> None:
+    async with ApiWorld() as world:
+        world.engine.gates["publish_batch"] = asyncio.Event()
+        stream = world.producer.PublishStream()
+        await stream.write(batch(b"x"))
+        await until(lambda: world.engine.stored)
+        stream.cancel()
+        await until(lambda: not world.stats.streams)
+        assert (world.stats.requests_in_flight, world.stats.bytes_in_flight) == (0, 0)
+
+
+async def test_stream_answers_what_it_read_then_ends_when_the_node_drains() -> None:
+    async with ApiWorld() as world:
+        gate = world.engine.gates["publish_batch"] = asyncio.Event()
+        stream = world.producer.PublishStream()
+        await stream.write(batch(b"x"))
+        await until(lambda: world.engine.stored)
+        await world.server.drain()
+        gate.set()
+        answer = await stream.read()
+        assert answer.published.count == 1
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+    assert refusal_of(caught.value).reason == "SHUTTING_DOWN"
+
+
+async def test_stream_reports_the_failure_when_the_node_cannot_go_on() -> None:
+    async with ApiWorld() as world:
+        world.engine.errors["publish_batch"] = errors.FsyncFailed("EIO")
+        (answer,) = await answers_to(world, batch(b"x"))
+        assert answer.error.reason == "FSYNC_FAILED"
+        assert isinstance(world.failure.found.result(), errors.FsyncFailed)

@@ -1,0 +1,53 @@
+"""Tombstones against a set of integers, through checkpoints and crashes."""
+
+from random import Random
+
+import numpy as np
+from hypothesis import given
+
+from storage.bit_pages import PAGE_BITS_LOG2
+from storage.file_header import Identity
+from storage.tombstones import Tombstones, TombstoneState
+from tests.support.checkpointed_world import CheckpointedWorld, steps_of
+
+IDENTITY = Identity(bytes(range(16)), 3)
+SEQUENCE_MAX = 200 << PAGE_BITS_LOG2
+
+
+class World(CheckpointedWorld[Tombstones, set[int]]):
+    def __init__(self) -> None:
+        super().__init__(set(), TombstoneState())
+
+    def open(self, state: TombstoneState) -> Tombstones:
+        return Tombstones.open(self.disk, "tombstones", IDENTITY, state)
+
+    def state(self) -> TombstoneState:
+        return self.view.state
+
+    def compare(self) -> None:
+        assert self.view.count == len(self.model)
+        probes = np.array(sorted(self.model | {each ^ 1 for each in self.model}), np.uint64)
+        expected = [probe in self.model for probe in probes.tolist()]
+        assert self.view.contains(probes).tolist() == expected
+
+    def add(self, seed: int) -> None:
+        rng = Random(seed)
+        near = rng.randrange(SEQUENCE_MAX)
+        spread = rng.choice((1, 100, 1 << 17, SEQUENCE_MAX))
+        sequences = [
+            (near + rng.randrange(spread)) % SEQUENCE_MAX for _ in range(rng.randrange(40))
+        ]
+        fresh = len(set(sequences) - self.model)
+        assert self.view.add(np.array(sequences, np.uint64)) == fresh
+        self.model.update(sequences)
+
+    def drop(self, seed: int) -> None:
+        below = Random(seed).randrange(SEQUENCE_MAX // 4)
+        self.view.drop_pages_below(below)
+        page = below >> PAGE_BITS_LOG2
+        self.model = {each for each in self.model if each >> PAGE_BITS_LOG2 >= page}
+
+
+@given(steps_of("add", "add", "add", "drop"))
+def test_tombstones_when_checkpointed_and_crashed(steps: list[tuple[str, int]]) -> None:
+    World().run(steps)

@@ -1,0 +1,122 @@
+"""A node put together: start, stop, and what keeps it from starting."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from hourwheel import errors
+from hourwheel.wire import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc
+from node.app import Node
+from node.embedded import config_for
+from node.node_meta import NODE_META
+from storage.directory_lock import DirectoryLock
+
+
+def node_in(folder: Path, **sections: Any) -> Node:
+    small = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}}
+    return Node(config_for(folder / "data", {**small, **sections}))
+
+
+async def status_of(node: Node) -> admin_pb2.GetStatusResponse:
+    async with grpc.aio.insecure_channel(node.address) as channel:
+        stub = admin_pb2_grpc.AdminServiceStub(channel)
+        found: admin_pb2.GetStatusResponse = await stub.GetStatus(admin_pb2.GetStatusRequest())
+        return found
+
+
+async def test_node_serves_then_leaves_the_directory_to_another(tmp_path: Path) -> None:
+    cluster_ids = set()
+    for reign in (1, 2):
+        node = node_in(tmp_path)
+        await node.start()
+        status = await status_of(node)
+        await node.stop(0)
+        cluster_ids.add(status.cluster_id)
+        assert status.nodes[0].address == node.address
+        assert status.shards[0].epoch == reign
+    assert len(cluster_ids) == 1
+
+
+async def test_node_keeps_what_it_acknowledged_when_it_is_started_again(tmp_path: Path) -> None:
+    node = node_in(tmp_path)
+    await node.start()
+    async with grpc.aio.insecure_channel(node.address) as channel:
+        stub = broker_pb2_grpc.ProducerServiceStub(channel)
+        message = broker_pb2.OutgoingMessage(body=b"x", delay_ms=3_600_000)
+        await stub.Publish(broker_pb2.PublishRequest(topic="orders", messages=[message]))
+    await node.stop(0)
+    again = node_in(tmp_path)
+    await again.start()
+    assert (await status_of(again)).shards[0].pending_count == 1
+    await again.stop(0)
+
+
+async def test_node_refuses_to_start_when_the_directory_is_locked(tmp_path: Path) -> None:
+    node = node_in(tmp_path)
+    node.config.node.data_directory.mkdir()
+    with (
+        DirectoryLock.acquire(node.config.node.data_directory),
+        pytest.raises(errors.DirectoryLocked),
+    ):
+        await node.start()
+    await node.start()
+    await node.stop(0)
+
+
+async def test_node_refuses_to_start_when_the_directory_is_another_nodes(tmp_path: Path) -> None:
+    node = node_in(tmp_path)
+    await node.start()
+    await node.stop(0)
+    other = node_in(tmp_path, node={"id": "node-2"})
+    with pytest.raises(errors.ForeignDirectory):
+        await other.start()
+    (tmp_path / "data" / NODE_META).unlink()
+    with pytest.raises(errors.CorruptFile):
+        await node_in(tmp_path).start()
+
+
+async def test_node_refuses_to_start_when_the_directory_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    with pytest.raises(errors.ConfigError, match=r"node\.data_directory"):
+        await node_in(tmp_path).start()
+
+
+@pytest.mark.parametrize("key", ["listen", "metrics_listen"])
+async def test_node_lets_everything_go_when_an_address_is_taken(tmp_path: Path, key: str) -> None:
+    first = node_in(tmp_path / "first")
+    await first.start()
+    second = node_in(tmp_path / "second", node={key: first.address})
+    with pytest.raises(errors.ConfigError, match=rf"node\.{key}"):
+        await second.start()
+    with DirectoryLock.acquire(second.config.node.data_directory):
+        pass
+    await first.stop(0)
+
+
+async def test_node_has_no_metrics_when_they_are_switched_off(tmp_path: Path) -> None:
+    node = node_in(tmp_path, node={"metrics_listen": ""})
+    await node.start()
+    assert node.metrics_address == ""
+    await node.stop(0)
+
+
+async def test_node_frees_the_directory_when_it_is_stopped_without_having_started(
+    tmp_path: Path,
+) -> None:
+    await node_in(tmp_path).stop()
+
+
+async def test_node_stops_at_once_when_the_draining_is_cut_short(tmp_path: Path) -> None:
+    node = node_in(tmp_path, node={"drain_ms": 600_000})
+    await node.start()
+    async with grpc.aio.insecure_channel(node.address) as channel:
+        method: Any = channel.unary_stream("/grpc.health.v1.Health/Watch")
+        watch = method(b"")
+        await watch.read()
+        stopping = asyncio.ensure_future(node.stop())
+        await watch.read()
+        await node.cut_short()
+        await stopping

@@ -1,0 +1,155 @@
+"""Signals, failures and exit codes. Real processes: test_child.py."""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hourwheel import errors
+from node import lifecycle
+from node.api.ports import Failure
+from node.embedded import config_for
+
+
+class FakeNode:
+    """A node whose start and stop last as long as a test wants."""
+
+    address = "127.0.0.1:1"
+    metrics_address = "127.0.0.1:2"
+
+    def __init__(self, config: object = None) -> None:
+        self.failure = Failure()
+        self.may_start, self.may_stop = asyncio.Event(), asyncio.Event()
+        self.did: list[str] = []
+        self.error: Exception | None = None
+
+    async def start(self) -> None:
+        self.did.append("start")
+        await self.may_start.wait()
+        if self.error is not None:
+            raise self.error
+
+    async def stop(self) -> None:
+        self.did.append("stop")
+        await self.may_stop.wait()
+
+    async def cut_short(self) -> None:
+        self.did.append("cut short")
+        self.may_stop.set()
+
+
+class World:
+    """`serve` at work on a fake node, with signals put into a queue by hand."""
+
+    def __init__(self, ready_file: Path | None = None) -> None:
+        self.node = FakeNode()
+        self.signals: asyncio.Queue[str] = asyncio.Queue()
+        serve: Any = lifecycle._serve
+        self.serving = asyncio.ensure_future(serve(self.node, self.signals, ready_file))
+
+    async def settle(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+async def test_process_ends_well_when_it_is_told_to_stop(tmp_path: Path) -> None:
+    world = World(tmp_path / "ready.json")
+    world.node.may_start.set()
+    await world.settle()
+    told = json.loads((tmp_path / "ready.json").read_text())
+    world.signals.put_nowait("SIGTERM")
+    world.node.may_stop.set()
+    assert await world.serving is None
+    assert world.node.did == ["start", "stop"]
+    assert told == {
+        "address": "127.0.0.1:1",
+        "metrics_address": "127.0.0.1:2",
+        "pid": os.getpid(),
+    }
+
+
+async def test_draining_is_cut_short_when_a_second_signal_comes() -> None:
+    world = World()
+    world.node.may_start.set()
+    await world.settle()
+    world.signals.put_nowait("SIGTERM")
+    await world.settle()
+    assert world.node.did == ["start", "stop"]
+    world.signals.put_nowait("SIGINT")
+    assert await world.serving is None
+    assert world.node.did == ["start", "stop", "cut short"]
+
+
+async def test_process_ends_at_once_when_it_is_told_to_while_opening() -> None:
+    world = World()
+    await world.settle()
+    world.signals.put_nowait("SIGTERM")
+    assert await world.serving == lifecycle.EXIT_OK
+    assert world.node.did == ["start"]
+
+
+@pytest.mark.parametrize("moment", ["opening", "serving", "stopping"])
+async def test_process_ends_at_once_when_the_node_cannot_go_on(moment: str) -> None:
+    world = World()
+    if moment != "opening":
+        world.node.may_start.set()
+    await world.settle()
+    if moment == "stopping":
+        world.signals.put_nowait("SIGTERM")
+    await world.settle()
+    world.node.failure.report(errors.FsyncFailed("EIO"))
+    assert await world.serving is not None
+    assert world.node.did == (["start", "stop"] if moment == "stopping" else ["start"])
+
+
+async def test_error_is_handed_on_when_the_node_does_not_start() -> None:
+    world = World()
+    world.node.error = errors.DirectoryLocked("taken")
+    world.node.may_start.set()
+    with pytest.raises(errors.DirectoryLocked):
+        await world.serving
+
+
+async def test_exit_code_is_70_when_the_node_cannot_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes: list[FakeNode] = []
+
+    def make(config: object) -> FakeNode:
+        nodes.append(FakeNode(config))
+        nodes[0].failure.report(errors.FsyncFailed("EIO", file="a.log"))
+        return nodes[0]
+
+    monkeypatch.setattr(lifecycle, "Node", make)
+    codes: list[int] = []
+    code = await lifecycle.serve(config_for(tmp_path), end_process=codes.append)
+    assert code == 70
+    assert codes == [70]
+    (line,) = [record.msg for record in caplog.records if record.levelname == "CRITICAL"]
+    assert isinstance(line, dict)
+    assert (line["error_type"], line["file"]) == ("FsyncFailed", "a.log")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ConfigError(), 78),
+        (errors.ForeignDirectory(), 78),
+        (errors.IncompatibleFormat(), 78),
+        (errors.DirectoryLocked(), 75),
+        (errors.CorruptLog(), 65),
+        (errors.CorruptFile(), 65),
+        (errors.DiskFull(), 74),
+        (errors.DiskFailed(), 74),
+        (errors.FsyncFailed(), 74),
+        (errors.InvariantViolated(), 70),
+        (errors.Unavailable(), 70),
+    ],
+)
+def test_exit_code_tells_what_kept_the_node_from_starting(
+    error: errors.HourwheelError, code: int
+) -> None:
+    assert lifecycle.exit_code(error) == code

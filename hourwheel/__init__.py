@@ -1,7 +1,8 @@
 """Hourwheel: schedule a message for any moment in the next years; it is delivered then, once.
 
 This package is what other programs import: the vocabulary, the formats on the wire and on disk, and
-the client. The server's rooms (`storage`, `timewheel`, `node`, ...) import it; it imports none of them.
+the client. The server's rooms (`storage`, `timewheel`, `node`, ...) import it; it imports none of
+them.
 
     from hourwheel import Consumer, Message, Producer              # blocking
     from hourwheel import AsyncConsumer, AsyncProducer, Message    # asyncio
@@ -75,14 +76,16 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first asked for."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'hourwheel' has no attribute {name!r}")
-    value = getattr(import_module(f"hourwheel.{home}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker would take it as "any name is fine"
+
+    def __getattr__(name: str) -> Any:
+        """Load a public name when it is first asked for."""
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'hourwheel' has no attribute {name!r}")
+        value = getattr(import_module(f"hourwheel.{home}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

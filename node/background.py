@@ -9,7 +9,7 @@ from typing import Final
 
 from hourwheel import errors
 from node.api.ports import Failure
-from node.maintenance import Job, Maintenance
+from node.maintenance import Job, Maintenance, Work
 from node.stats import EngineStats
 
 _DUTY: Final = 0.5
@@ -73,7 +73,9 @@ class Background:
         except _Stopped:
             self.maintenance.fail(job)
             return
-        self.maintenance.finish(job, self._now_ms())
+        removals = self.maintenance.finish(job, self._now_ms())
+        if removals:
+            await self._loop.run_in_executor(self._thread, _run_all, removals)
         self._count(job.name, time.perf_counter() - begun)
 
     def _count(self, name: str, seconds: float) -> None:
@@ -105,6 +107,11 @@ class Background:
             if job is not None:
                 await self._run(job)
         self._thread.shutdown(wait=True)
+
+
+def _run_all(works: list[Work]) -> None:
+    for work in works:
+        work()
 
 
 class _Stopped(Exception):

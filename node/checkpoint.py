@@ -195,6 +195,7 @@ class CheckpointJob:
             *views.queues.begin_checkpoint(),
             *views.sequences.begin_checkpoint(),
             *views.tombstones.begin_checkpoint(),
+            *log.begin_checkpoint(),
         ]
         tombstones = views.tombstones.state
         self.manifest.tombstone_file = tombstones.file

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.types import topic_of
@@ -23,6 +24,7 @@ from storage.catalog import Group, Subscription
 from storage.unit import release_ms
 
 _LEASES_AT_ONCE: Final = 4_096
+_TRY_AGAIN_MS: Final = 1_000
 
 
 class Consuming:
@@ -120,8 +122,8 @@ class Consuming:
         for one in corrupt:
             self._stats.crc_errors += 1
             self._on_corrupt(one.error)
-            rows = dead_rows(one.held, [(one.position, one.position + 1)])
-            self._propose(lambda now, token, rows=rows: self._shard.resolve(rows, now, token))
+            ranges = [(one.position, one.position + 1)]
+            self._resolve_unasked(one.held, ranges, dead_rows(one.held, ranges))
 
     on_corrupt: Callable[[errors.DataLoss], None] | None = None
     """Told of each message whose bytes are lost, for the log."""
@@ -131,7 +133,7 @@ class Consuming:
             self.on_corrupt(error)
 
     def _unblock(self, interest: Interest, now_ms: int) -> None:
-        """A window is full, mostly of resolved positions: end the lease at its first one."""
+        """A window is full, mostly of resolved positions: end the lease at its floor."""
         receiver = self._shard.receiver
         for held in receiver.is_blocked(*interest, now_ms):
             window = self._shard.views.acks.get(*held)
@@ -224,8 +226,23 @@ class Consuming:
         if group is None or self._is_closing:
             return False
         rows = retry_rows(self._shard.views, group, held, ranges, now_ms, None)
-        self._propose(lambda now, token: self._shard.resolve(rows, now, token))
+        self._resolve_unasked(held, ranges, rows)
         return True
+
+    def _resolve_unasked(
+        self, held: Held, ranges: list[tuple[int, int]], rows: NDArray[Any]
+    ) -> None:
+        """Resolve what no consumer asked for. Where there is no room for it, try again later."""
+
+        def end(done: "asyncio.Future[Any]") -> None:
+            if not done.cancelled() and done.exception() is not None:
+                again_ms = self._now_ms() + _TRY_AGAIN_MS
+                for first, end in ranges:
+                    self._shard.receiver.leases.hold(held, first, end, again_ms)
+                self._rearm()
+
+        future = self._propose(lambda now, token: self._shard.resolve(rows, now, token))
+        future.add_done_callback(end)
 
     # -- acknowledgements ---------------------------------------------------------------------------
 
@@ -285,7 +302,7 @@ class Consuming:
         first = receipt.first_position + one.first
         end = first + one.count
         held = Held(group.group_id, receipt.topic_queue)
-        limit = shard.views.queues.get(receipt.topic_queue).end_position
+        limit: int = shard.views.queues.get(receipt.topic_queue).end_position
         if receipt.epoch == shard.epoch:
             limit = shard.receiver.leases.next_position(held)
         return (first, end) if one.count > 0 and end <= limit else None

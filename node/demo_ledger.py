@@ -182,12 +182,8 @@ class Ledger:
         found = np.percentile(np.array(self._lateness_ms), (50, 99, 100))
         return Lateness(*(round(float(value), 3) for value in found))
 
-    def close(self, extra_problems: Sequence[str] = ()) -> Summary:
-        """Compare the two sides of the books, once, when no more will come.
-
-        Args:
-            extra_problems: what others found, such as the node's own counters.
-        """
+    def close(self) -> Summary:
+        """Compare the two sides of the books, once, when no more will come."""
         for index, arrival in self._arrivals.items():
             if arrival.message_id != self.ids.get(index):
                 self._wrong(f"message {arrival.message_id} was scheduled as {self.ids.get(index)}")
@@ -215,7 +211,7 @@ class Ledger:
             wrong=self.wrong,
             lateness=self.lateness(),
             due_at_once=self.due_at_once,
-            problems=[*self.problems, *extra_problems],
+            problems=list(self.problems),
         )
 
     def _count(self, kind: Kind) -> KindCount:

@@ -147,6 +147,7 @@ class Player:
             group=GROUP,
             topic=TOPIC,
             invisible_ms=_INVISIBLE_MS,
+            polls=1,
             unavailable_ms_max=_GIVE_UP_MS,
         ) as consumer:
             while not self._is_over.is_set():
@@ -168,7 +169,7 @@ class Player:
 
 
 def _steps(trace: Trace) -> tuple[list[int], list[int]]:
-    """(when, what) in order of time: what is the index of a timer to set, or ~index to take back."""
+    """(when, what) by time: what is the index of a timer to set, or ~index of one to take back."""
     taken_back = np.flatnonzero(trace.cancel_ms != NEVER)
     at_ms = np.concatenate((trace.publish_ms, trace.cancel_ms[taken_back]))
     steps = np.concatenate((np.arange(len(trace)), ~taken_back))

@@ -1,6 +1,6 @@
 """The engine: drives one shard in an event loop. Time, threads and waiting are here; rules are not.
 
-    callers --> shard --> [flusher thread: write, fdatasync] --> apply --> answers, wake-ups
+    callers --> shard --> [flusher thread: write, fdatasync] --> apply --> answers
     timers  --> dispatch what is due, end leases, open the release gate
     [background thread: checkpoints, merges, cascades]
 
@@ -80,6 +80,8 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._flusher = ThreadPoolExecutor(1, "hourwheel-flusher")
         self._wake_writer = asyncio.Event()
+        self._idle = asyncio.Event()
+        """Set when the writer finds nothing to do."""
         self._is_closing = False
         self._timer = make_timer(self._loop, self._on_timer)
         self._writer_task: asyncio.Task[None] | None = None
@@ -115,10 +117,7 @@ class Engine:
         self.shard.begin_epoch(node_id, boot_id, self._now_ms())
         self._writer_task = self._loop.create_task(self._write_forever())
         self._writer_task.add_done_callback(self._on_writer_end)
-        end = self.shard.log.end_offset
-        self._wake_writer.set()
-        while self.shard.views.applied_offset < end:
-            await asyncio.sleep(0)
+        await self._drain(self._writer_task)
         self._keep_house()
         self._on_timer()
 
@@ -141,19 +140,12 @@ class Engine:
             self._housekeeping.cancel()
         self.consuming.close()
         if self._writer_task is not None and not self._failure.found.done():
-            while (
-                self.intake.has_merges
-                or self.shard.views.applied_offset < self.shard.log.end_offset
-            ):
-                self._wake_writer.set()
-                await asyncio.sleep(0.001)
-                if self._writer_task.done():
-                    break
-        if self._writer_task is not None:
+            await self._drain(self._writer_task)
             self._writer_task.cancel()
         if not self._failure.found.done():
             await self.background.close(save=True)
             self.shard.log.close()
+            self.shard.views.queues.close()
         else:
             await self.background.close(save=False)
         self._flusher.shutdown(wait=True)
@@ -186,12 +178,21 @@ class Engine:
         self._wake_writer.set()
         return future
 
+    async def _drain(self, writer: "asyncio.Task[None]") -> None:
+        """Return when everything that is appended or waits to be is applied, or cannot be."""
+        self._idle.clear()
+        self._wake_writer.set()
+        idle = self._loop.create_task(self._idle.wait())
+        await asyncio.wait([writer, idle], return_when=asyncio.FIRST_COMPLETED)
+        idle.cancel()
+
     async def _write_forever(self) -> None:
         """Write, and apply what the write before committed while it is under way."""
         while True:
             write = self._next_write()
             if write is None and not self.shard.has_committed:
                 self._wake_writer.clear()
+                self._idle.set()
                 await self._wake_writer.wait()
                 continue
             running = None

@@ -2,8 +2,8 @@
 
 Deliveries of a queue to a group go strictly forward (`next_position`). A lease that ends without an
 acknowledgement becomes a RESOLVE(retry) in the log, so its messages come back through the wheel
-with their attempt counted there: durable, and the group's floor moves on. A restart forgets the leases:
-what was in flight is delivered again.
+with their attempt counted there: durable, and the group's floor moves on. A restart forgets the
+leases: what was in flight is delivered again.
 """
 
 import heapq
@@ -88,11 +88,15 @@ class Leases:
 
     def grant(self, held: Held, first: int, end: int, until_ms: int) -> Lease:
         """Hold [first, end), which `find_range` found, until an instant."""
+        self._next_position[held] = end
+        return self.hold(held, first, end, until_ms)
+
+    def hold(self, held: Held, first: int, end: int, until_ms: int) -> Lease:
+        """Hold [first, end), which was delivered or skipped before and is nobody's, until then."""
         self._last_id += 1
         lease = Lease(self._last_id, held, first, end - first, [Part(first, end, until_ms)])
         self._by_id[lease.lease_id] = lease
         heapq.heappush(self._ends, (until_ms, lease.lease_id))
-        self._next_position[held] = end
         return lease
 
     def skip_to(self, held: Held, position: int) -> None:

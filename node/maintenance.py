@@ -4,8 +4,10 @@ At most one job is under way. A job is built on the thread that applies, `run` e
 here by `finish` (or `fail`, where the disk is full: nothing has changed then).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Protocol, TypeAlias
 
 from hourwheel.wire.state_pb2 import Checkpoint, DelayLogState
 from node.checkpoint import CheckpointJob, ShardPlace, hour_level_end, run_state, write_manifest
@@ -20,6 +22,8 @@ from timewheel.run import Run, open_run
 from timewheel.run_format import delay_log_path
 
 _CLEAN_UP_MS: Final = 60_000
+
+Work: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -128,16 +132,16 @@ class Maintenance:
         self._clean_up_ms = 0
         self.checkpoint_ms = 0
         """Cluster clock at the last checkpoint of this process, 0 before the first."""
-        self._remove_unnamed()
+        for remove in self._removals_of_unnamed():
+            remove()
 
-    def _remove_unnamed(self) -> None:
-        """Remove files that a crashed or failed job left: neither named nor read."""
+    def _removals_of_unnamed(self) -> list[Work]:
+        """Of files that a job left which crashed or failed, or put others in their place."""
         directory = self._place.under("wheel")
         named = {run.path for run in [*self._views.wheel.runs.all(), *self._garbage]}
         named |= {delay_log_path(directory, one.delay_log_id) for one in self.manifest.delay_logs}
-        for name in self._place.disk.list(directory):
-            if f"{directory}/{name}" not in named:
-                self._place.disk.remove(f"{directory}/{name}")
+        paths = [f"{directory}/{name}" for name in self._place.disk.list(directory)]
+        return [partial(self._place.disk.remove, path) for path in paths if path not in named]
 
     # -- what to do next --------------------------------------------------------------------------
 
@@ -255,9 +259,14 @@ class Maintenance:
 
     # -- ending a job -----------------------------------------------------------------------------
 
-    def finish(self, job: Job, now_ms: int) -> None:
-        """`job` has run; what it wrote is in the manifest on disk."""
+    def finish(self, job: Job, now_ms: int) -> list[Work]:
+        """`job` has run; what it wrote is in the manifest on disk.
+
+        Returns:
+            Removals of files that nobody needs any more, for the jobs' thread, before its next job.
+        """
         self._current = None
+        works: list[Work] = []
         if isinstance(job, _Checkpoint):
             self.manifest = job.inner.manifest
             self._views.wheel.install_flush(job.inner.opened)
@@ -265,12 +274,11 @@ class Maintenance:
             self.checkpoint_ms = now_ms
             views = self._views
             for view in (views.tombstones, views.queues, views.sequences):
-                for step in view.end_checkpoint():
-                    step()
+                works += view.end_checkpoint()
         elif isinstance(job, _Rewrite):
             self.manifest = job.manifest
             self._install(job)
-        self.sweep(now_ms)
+        return works + self._sweep(now_ms)
 
     def _install(self, job: _Rewrite) -> None:
         runs = self._views.wheel.runs
@@ -292,10 +300,11 @@ class Maintenance:
                 self._views.wheel.runs.add(run)
             for run in job.inner.opened:
                 run.close()
-        self._remove_unnamed()
+        for remove in self._removals_of_unnamed():
+            remove()
 
-    def sweep(self, now_ms: int) -> None:
-        """Remove files that neither the manifest names nor anyone reads."""
+    def _sweep(self, now_ms: int) -> list[Work]:
+        """Removals of files that neither the manifest names nor anyone reads."""
         in_use = self._views.wheel.runs_in_use()
         for run in [run for run in self._garbage if run not in in_use]:
             run.close()
@@ -304,11 +313,10 @@ class Maintenance:
         for number in self._known_delay_logs - kept:
             self._bodies.forget(number)
         self._known_delay_logs = kept
-        self._remove_unnamed()
-        self._delete_log(now_ms)
+        return [*self._removals_of_unnamed(), *self._removals_of_log(now_ms)]
 
-    def _delete_log(self, now_ms: int) -> None:
-        """Delete segments that are past retention and that nothing points into."""
+    def _removals_of_log(self, now_ms: int) -> list[Work]:
+        """Of segments that are past retention and that nothing points into."""
         retention, segments = self._retention, self._log.segments()
         needed = [
             self.manifest.applied_offset,
@@ -325,10 +333,9 @@ class Maintenance:
                 break
             until = segment.end_offset
             size -= segment.end_offset - segment.start_offset
-        if until > self._log.start_offset:
-            self._log.delete_below(until)
+        return self._log.begin_delete_below(until)
 
-    # -- records that clean up ----------------------------------------------------------------------
+    # -- records that clean up --------------------------------------------------------------------
 
     def is_clean_up_due(self, now_ms: int) -> bool:
         """Whether to ask the two below: now and then."""

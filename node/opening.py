@@ -125,5 +125,6 @@ def _replay(shard: Shard, maintenance: Maintenance) -> int:
             job = maintenance.plan(shard.views.store_ms)
             if job is not None:
                 job.run(lambda: None)
-                maintenance.finish(job, shard.views.store_ms)
+                for remove in maintenance.finish(job, shard.views.store_ms):
+                    remove()
     return count

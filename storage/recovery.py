@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 from hourwheel import errors, record_batch
 from hourwheel.crc32c import crc32c
-from hourwheel.record_batch import HEADER_BYTES, RecordBatch, unpack_header
+from hourwheel.record_batch import HEADER_BYTES, RecordBatch, header_crc, unpack_header
 from hourwheel.types import Offset
 from storage.disk import Disk, join
 from storage.file_header import FILE_HEADER_BYTES, Identity
@@ -291,5 +291,4 @@ def _is_proof(segment: Segment, offset: int, bad: Offset) -> bool:
     head_bytes = HEADER_BYTES + header.stamped_bytes
     if head_bytes > min(left, LOG_BATCH_BYTES_MAX):
         return False
-    head = memoryview(segment.read(offset, head_bytes))
-    return bool(crc32c(head[HEADER_BYTES:], crc32c(head[: HEADER_BYTES - 4])) == header.header_crc)
+    return header_crc(segment.read(offset, head_bytes)) == header.header_crc

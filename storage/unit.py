@@ -85,7 +85,9 @@ def count_to(units: Units, due_ms: int, sequence: int) -> int:
     due = units["due_ms"]
     low = int(np.searchsorted(due, due_ms, "left"))
     high = int(np.searchsorted(due, due_ms, "right"))
-    return low + int(np.searchsorted(units["sequence"][low:high], sequence, "right"))
+    sequences = units["sequence"][low:high]
+    # A plain int would make numpy compare as float64, which cannot tell large sequences apart.
+    return low + int(np.searchsorted(sequences, np.uint64(sequence), "right"))
 
 
 def stretches(column: NDArray[Any]) -> list[tuple[int, int]]:

@@ -15,7 +15,8 @@ _AHEAD_UNITS: Final = 65_536
 class _Reader:
     """A stretch [at, end) of one run, with the next units buffered.
 
-    Invariant: `buffer` are the units just below `at`, not yet taken.
+    Invariants: `buffer` are the units just below `at`, not yet taken; units of one key (a message
+    that several groups gave back) are buffered together.
     """
 
     def __init__(self, piece: Piece, after: Key) -> None:
@@ -29,8 +30,12 @@ class _Reader:
         if len(self.buffer) or self._at >= self._end:
             return
         until = min(self._end, self._at + count)
-        self.buffer = self.run.read(self._at, until)
-        self._at = until
+        buffer = self.run.read(self._at, until)
+        last = _key_of(buffer[-1])
+        if until < self._end and _key_of(self.run.read(until, until + 1)[0]) == last:
+            until = self.run.find_after(until, self._end, *last)
+            buffer = self.run.read(self._at, until)
+        self.buffer, self._at = buffer, until
         self.run.will_need(until, min(self._end, until + _AHEAD_UNITS))
 
     @property
@@ -38,13 +43,17 @@ class _Reader:
         """Last key that is buffered, or None where all that is left is buffered."""
         if self._at >= self._end:
             return None
-        last = self.buffer[-1]
-        return Key(int(last["due_ms"]), int(last["sequence"]))
+        return _key_of(self.buffer[-1])
 
     @property
     def is_exhausted(self) -> bool:
         """Nothing is left."""
         return not len(self.buffer) and self._at >= self._end
+
+
+def _key_of(unit: Units) -> Key:
+    """The key of one unit."""
+    return Key(int(unit["due_ms"]), int(unit["sequence"]))
 
 
 class HourReaders:

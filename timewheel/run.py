@@ -42,7 +42,10 @@ class Run:
             CorruptFile: naming the file and what is wrong.
         """
         self.path = path
-        self._file = disk.open(path)
+        try:
+            self._file = disk.open(path)
+        except FileNotFoundError:
+            raise errors.CorruptFile(f"{path}: a run is missing", file=path) from None
         size = self._file.size()
         raw = self._file.pread(FOOTER.size, max(0, size - FOOTER.size))
         footer = unpack_footer(raw)
@@ -145,5 +148,16 @@ class Run:
 
 
 def open_run(disk: Disk, directory: str, identity: Identity, covers_first: int, run_id: int) -> Run:
-    """Open the run that stands for [covers_first, run_id]."""
-    return Run(disk, run_path(directory, covers_first, run_id), identity)
+    """Open the run that stands for [covers_first, run_id].
+
+    Raises:
+        CorruptFile: see `Run`; or another run lies there.
+    """
+    run = Run(disk, run_path(directory, covers_first, run_id), identity)
+    if (run.footer.covers_first, run.footer.run_id) != (covers_first, run_id):
+        raise errors.CorruptFile(
+            f"{run.path}: by its footer this is run"
+            f" {run.footer.covers_first}-{run.footer.run_id}",
+            file=run.path,
+        )
+    return run

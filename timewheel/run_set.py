@@ -157,15 +157,19 @@ class RunSet:
         return None
 
     def chain(self, hour: int, slot: int) -> list[Run]:
-        """Runs with units in a second, newest first, found by following the chain."""
+        """Runs with units in a second, newest first, found by following the chain.
+
+        Where it leads to a run that is gone, or was merged without this hour (which was past by
+        then), it goes on with the next older run that has the hour.
+        """
         found: list[Run] = []
-        runs = self.with_bucket(HOUR_LEVEL, hour)
-        number = int(self.heads(HOUR_LEVEL, hour, 1 << 32)[slot]) if runs else 0
+        number = int(self.heads(HOUR_LEVEL, hour, 1 << 32)[slot])
         while number:
             run = self.resolve(HOUR_LEVEL, number)
             directory = run.directory(hour) if run else None
             if run is None or directory is None:
-                break
+                number = int(self.heads(HOUR_LEVEL, hour, number)[slot])
+                continue
             if directory[slot]["count"]:
                 found.append(run)
             number = int(directory[slot]["previous_run"])

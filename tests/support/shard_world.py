@@ -1,36 +1,47 @@
 """A shard driven by hand on a simulated disk: every step is a call, so a test can crash in between.
 
-What the engine does with threads happens here in order: `commit` writes and applies, `work` runs one
-background job to its end. The history of what was acknowledged is kept apart from the shard, and
-`check_promises` holds the shard against it.
+What the engine does with threads happens here in any order that a test likes: a write is taken, run
+and finished; a background job is begun, run and ended. `tests.support.log_model` reads the same log
+beside the shard; `check_promises` holds the views against it, and it against what was answered.
 """
 
 import random
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.message_id import ID_DTYPE
 from hourwheel.record_batch import RecordBatch, build_publish
-from hourwheel.types import topic_queue
-from hourwheel.wire.broker_pb2 import CancelOutcome
 from hourwheel.wire.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
+from node.api.ports import IncomingMessages
 from node.checkpoint import ShardPlace
 from node.judge import Published
 from node.leases import Held
+from node.maintenance import Job
 from node.opening import Opened, ShardConfig, open_shard
+from node.publishing import Merge
 from node.receive import Delivery
-from node.retries import ack_rows, retry_rows, unresolved_of
+from node.retries import ack_rows, dead_rows, retry_rows, unresolved_of
 from node.shard import Shard
-from storage.disk import Disk
+from storage.commit_log import LogWrite
 from storage.file_header import Identity
 from storage.unit import Units
+from tests.sim.disk import SimulatedCrash, SimulatedDisk
+from tests.support.log_model import LogModel
+from tests.support.shard_views import check_views, rebuilt_digest
 
 IDENTITY = Identity(bytes(range(16)), 0)
 TOPIC, LETTERS, RETRIES, GROUP = 1, 2, 3, 1
+QUEUES = [TOPIC << 8, TOPIC << 8 | 1]
 START_MS = 1_800_000_000_000
+"""At the full hour."""
+RESERVE_BYTES = 256 * 1024
+INVISIBLE_MS = 5_000
+ATTEMPTS_MAX = 3
 
 
 @dataclass
@@ -38,52 +49,89 @@ class Token:
     """Finds its proposal's answer."""
 
     kind: str
-    facts: Any = None
+    offset: int
+    """Of its record."""
     verdict: Any = None
     error: HourwheelError | None = None
     is_answered: bool = False
 
 
-@dataclass
-class History:
-    """What the outside was told, by sequence."""
-
-    published: dict[int, int] = field(default_factory=dict)
-    """Sequence -> due_ms of every acknowledged message."""
-    cancelled: set[int] = field(default_factory=set)
-    too_late: set[int] = field(default_factory=set)
-    acknowledged: set[int] = field(default_factory=set)
-    delivered: dict[int, int] = field(default_factory=dict)
-    """Sequence -> how often it was handed out."""
-    epochs: dict[int, int] = field(default_factory=dict)
+def body_of(due_ms: int) -> bytes:
+    """The body of every message that is due then: 0 to 96 bytes."""
+    return due_ms.to_bytes(8, "big") * (due_ms % 13)
 
 
 class ShardWorld:
-    """One shard, its clock and its history."""
+    """One shard, its clock, and what the outside knows of it."""
 
-    def __init__(self, disk: Disk, config: ShardConfig, *, seed: int = 0) -> None:
-        """Open a new shard with one topic and one group."""
+    def __init__(self, disk: SimulatedDisk, config: ShardConfig, *, seed: int = 0) -> None:
+        """Open a new shard with one topic of two queues, and one group."""
         self.disk, self.config = disk, config
         self.random = random.Random(seed)
         self.now_ms = START_MS
-        self.history = History()
+        self.model = LogModel()
         self.boots = 0
+        self.checkpoints = 0
+        self.has_reserve = True
+        self.deliveries: list[Delivery] = []
+        """All, also those of earlier boots."""
         self.open()
         self._configure()
 
     # -- life -------------------------------------------------------------------------------------
 
     def open(self) -> Opened:
-        """Start the process."""
+        """Start the process, however often the power fails meanwhile."""
+        while True:
+            try:
+                return self._open()
+            except SimulatedCrash:
+                self.disk.crash(self.random)
+            except errors.DiskFull:
+                self.disk.kill()
+                self.disk.capacity_bytes += RESERVE_BYTES
+
+    def _open(self) -> Opened:
+        self.write: LogWrite | None = None
+        self.job: Job | None = None
+        self.tokens: list[Token] = []
+        self.held: dict[tuple[int, int], int] = {}
+        """(topic_queue, position) -> until when it is leased."""
         self.place = ShardPlace(self.disk, "shard-0", IDENTITY)
         self.opened = open_shard(self.place, self.config)
         self.shard: Shard = self.opened.shard
         self.maintenance = self.opened.maintenance
-        self.tokens: list[Token] = []
+        self.shard.applier.make_room = self._make_room
+        self._check_opened()
         self.boots += 1
         self.shard.begin_epoch("node-1", f"boot-{self.boots}", self.now_ms)
         self.commit()
+        if not self.shard.views.epochs or self.shard.views.epochs[-1].epoch != self.shard.epoch:
+            raise errors.DiskFull("no room to begin an epoch")
         return self.opened
+
+    def _check_opened(self) -> None:
+        """What was acknowledged is there, and no crash makes a checkpoint look damaged."""
+        log, because = self.shard.log, self.opened.rebuilt_because
+        assert log.flushed_end_offset >= self.model.offset, "acknowledged records are gone"
+        assert because in {"", "no checkpoint"}, because
+        assert not (because and self.checkpoints), "the checkpoint is gone"
+        self.model.follow(log, self.shard.views.applied_offset)
+        if log.start_offset == 0:
+            again = LogModel()
+            again.follow(log, self.shard.views.applied_offset)
+            assert again == self.model, "the log says something else than before"
+        self.check_promises()
+
+    def crash(self) -> None:
+        """Power is lost and comes back."""
+        self.disk.crash(self.random)
+        self.open()
+
+    def kill(self) -> None:
+        """The process dies and starts again."""
+        self.disk.kill()
+        self.open()
 
     def close(self) -> None:
         """A clean stop."""
@@ -91,117 +139,178 @@ class ShardWorld:
         self.save()
         self.shard.log.close()
 
-    def _configure(self) -> None:
-        for change in (
-            ConfigChange(put_topic=TopicConfig(topic_id=TOPIC, name="orders", queue_count=1)),
-            ConfigChange(
-                put_topic=TopicConfig(
-                    topic_id=LETTERS, name="%DLQ%workers", queue_count=1, internal=True
-                )
-            ),
-            ConfigChange(
-                put_topic=TopicConfig(
-                    topic_id=RETRIES, name="%RETRY%workers|orders", queue_count=1, internal=True
-                )
-            ),
-            ConfigChange(
-                put_group=GroupConfig(
-                    group_id=GROUP,
-                    name="workers",
-                    attempts_max=3,
-                    invisible_ms=30_000,
-                    retry_delay_ms=1_000,
-                    retry_delay_ms_max=8_000,
-                    dead_letter_topic_id=LETTERS,
-                )
-            ),
-            ConfigChange(
-                put_subscription=Subscription(
-                    group_id=GROUP, topic_id=TOPIC, retry_topic_id=RETRIES
-                )
-            ),
-        ):
-            token = self._token("configure")
-            self.shard.configure(change, self.now_ms, token)
-            self.commit()
-            assert token.verdict is True
+    def restart(self) -> None:
+        """Stop cleanly and start again."""
+        self.close()
+        self.kill()
 
-    def _token(self, kind: str, facts: object = None) -> Token:
-        token = Token(kind, facts)
+    def _make_room(self) -> bool:
+        """Give up the reserve, as the engine's guard does."""
+        had, self.has_reserve = self.has_reserve, False
+        self.disk.capacity_bytes += RESERVE_BYTES if had else 0
+        return had
+
+    def _configure(self) -> None:
+        group = GroupConfig(
+            group_id=GROUP,
+            name="workers",
+            attempts_max=ATTEMPTS_MAX,
+            invisible_ms=30_000,
+            retry_delay_ms=1_000,
+            retry_delay_ms_max=8_000,
+            dead_letter_topic_id=LETTERS,
+        )
+        topics = (
+            TopicConfig(topic_id=TOPIC, name="orders", queue_count=2),
+            TopicConfig(topic_id=LETTERS, name="%DLQ%workers", queue_count=1, internal=True),
+            TopicConfig(
+                topic_id=RETRIES, name="%RETRY%workers|orders", queue_count=1, internal=True
+            ),
+        )
+        subscription = Subscription(group_id=GROUP, topic_id=TOPIC, retry_topic_id=RETRIES)
+        changes = [ConfigChange(put_topic=topic) for topic in topics]
+        changes.append(ConfigChange(put_group=group))
+        changes.append(ConfigChange(put_subscription=subscription))
+        for change in changes:
+            self.shard.configure(change, self.now_ms, self._token("configure"))
+        self.commit()
+
+    def _token(self, kind: str) -> Token:
+        token = Token(kind, self.shard.log.end_offset)
         self.tokens.append(token)
         return token
 
-    # -- steps ------------------------------------------------------------------------------------
+    # -- what may be proposed ---------------------------------------------------------------------
 
     def publish(
         self, due_ms: list[int], *, producer_id: int = 0, producer_sequence: int = 0
     ) -> Token:
-        """Append messages; their bodies tell their due times."""
+        """Append messages, alternately to the topic's queues."""
         batch = RecordBatch(
             build_publish(
                 due_ms,
-                [due.to_bytes(8, "big") * (due % 5) for due in due_ms],
+                [body_of(due) for due in due_ms],
                 producer_id=producer_id,
                 producer_sequence=producer_sequence,
             )
         )
         batch.verify()
-        queues = np.full(len(due_ms), topic_queue(TOPIC, 0), np.uint32)
-        token = self._token("publish", list(due_ms))
+        queues = np.resize(np.array(QUEUES, np.uint32), len(due_ms))
+        token = self._token("publish")
         self.shard.publish(batch, batch.due_ms, queues, self.now_ms, token)
         return token
 
-    def cancel(self, sequences: list[int], *, due_shift_ms: int = 0) -> Token:
-        """Append a cancel of messages by the ids that they have (or a forged due time)."""
+    def publish_merged(self, requests: list[tuple[int, int, list[int]]]) -> Token:
+        """Append requests (producer, its number of the first message, due times) as one batch."""
+        merge = Merge()
+        for producer, first, due_ms in requests:
+            count = len(due_ms)
+            incoming = IncomingMessages(
+                *("orders", due_ms, [body_of(due) for due in due_ms], [b""] * count),
+                *([0] * count, [0] * count, producer, first),
+            )
+            merge.add(incoming, [QUEUES[0]] * count, 0, None)
+        batch = merge.build()
+        token = self._token("publish")
+        self.shard.publish(batch, batch.due_ms, batch.topic_queue, self.now_ms, token)
+        return token
+
+    def cancel(self, sequences: list[int], *, due_shift_ms: int = 0, epoch_shift: int = 0) -> Token:
+        """Append a cancel of messages by the ids that they have (or by forged ones)."""
         ids = np.zeros(len(sequences), ID_DTYPE)
         for row, sequence in zip(ids, sequences, strict=True):
             row["sequence"] = sequence
-            row["due_ms"] = self.history.published.get(sequence, 0) + due_shift_ms
-            row["epoch"] = self.history.epochs.get(sequence, self.shard.epoch)
-        token = self._token("cancel", list(sequences))
+            row["due_ms"] = self.model.messages.get(sequence, START_MS) + due_shift_ms
+            row["epoch"] = self.model.epoch_of(sequence) + epoch_shift
+        token = self._token("cancel")
         self.shard.cancel(ids, self.now_ms, token)
         return token
+
+    def ack(self, delivery: Delivery, low: int = 0, high: int | None = None) -> Token:
+        """Acknowledge messages [low, high) of a delivery."""
+        return self._resolve(ack_rows(delivery.lease.held, [_span(delivery, low, high)]))
+
+    def bury(self, delivery: Delivery, low: int = 0, high: int | None = None) -> Token:
+        """Make dead letters of messages [low, high) of a delivery."""
+        return self._resolve(dead_rows(delivery.lease.held, [_span(delivery, low, high)]))
+
+    def nack(
+        self, delivery: Delivery, delay_ms: int | None, low: int = 0, high: int | None = None
+    ) -> Token:
+        """Give messages [low, high) of a delivery back."""
+        return self._give_back(delivery.lease.held, [_span(delivery, low, high)], delay_ms)
+
+    def _give_back(
+        self, held: Held, ranges: list[tuple[int, int]], delay_ms: int | None = None
+    ) -> Token:
+        group = self.shard.views.catalog.find_group_by_id(held.group_id)
+        assert group is not None
+        views = self.shard.views
+        return self._resolve(retry_rows(views, group, held, ranges, self.now_ms, delay_ms))
+
+    def _resolve(self, rows: Any) -> Token:
+        token = self._token("resolve")
+        self.shard.resolve(rows, self.now_ms, token)
+        return token
+
+    # -- the way into the log ---------------------------------------------------------------------
+
+    def take_write(self) -> None:
+        """Hand out what was appended, unless a write is under way."""
+        if self.write is None:
+            self.write = self.shard.take_write()
+
+    def run_write(self) -> None:
+        """Write and sync; where there is no room, everything appended fails."""
+        if self.write is None or self.write.is_run:
+            return
+        try:
+            self.write.run(True)
+        except errors.DiskFull as error:
+            write, self.write = self.write, None
+            self.note(self.shard.abandon_write(write, error))
+            self._make_room()
+
+    def finish_write(self) -> None:
+        """What was written may be applied now."""
+        if self.write is not None and self.write.is_run:
+            self.shard.finish_write(self.write)
+            self.write = None
+
+    def apply(self, batches_max: int = 8) -> bool:
+        """Apply some batches. Without room even for that the process dies, and starts again."""
+        try:
+            answers = self.shard.apply_some(batches_max)
+        except errors.DiskFull:
+            self.disk.capacity_bytes += RESERVE_BYTES
+            self.kill()
+            return False
+        self.note(answers)
+        return bool(answers)
 
     def commit(self) -> None:
         """Write and apply everything that is appended."""
         while True:
-            write = self.shard.take_write()
-            if write is None:
-                break
-            write.run(True)
-            self.shard.finish_write(write)
-            while self.shard.has_committed:
-                self.note(self.shard.apply_some(4))
+            self.run_write()
+            self.finish_write()
+            while self.apply():
+                pass
+            self.take_write()
+            if self.write is None:
+                return
 
     def note(self, answers: list[Any]) -> None:
-        """The outside learns the answers."""
+        """The outside learns the answers; they must be what the log says."""
+        self.model.follow(self.shard.log, self.shard.views.applied_offset)
         for token, verdict, error in answers:
-            if token is None:
-                continue
-            token.verdict, token.error, token.is_answered = verdict, error, True
-            if error is None:
-                getattr(self, f"_note_{token.kind}", lambda _token: None)(token)
+            if token is not None:
+                assert not token.is_answered, "answered twice"
+                token.verdict, token.error, token.is_answered = verdict, error, True
+                if error is None:
+                    assert token.offset < self.model.offset, "answered before it was applied"
+                    assert _plain(verdict) == self.model.verdicts[token.offset]
 
-    def _note_publish(self, token: Token) -> None:
-        verdict = token.verdict[0]
-        if isinstance(verdict, Published):
-            for ordinal, due in enumerate(token.facts):
-                sequence = verdict.base_sequence + ordinal
-                known = self.history.published.setdefault(sequence, due)
-                assert known == due
-                self.history.epochs[sequence] = verdict.epoch
-
-    def _note_cancel(self, token: Token) -> None:
-        for sequence, outcome in zip(token.facts, token.verdict.tolist(), strict=True):
-            if outcome == CancelOutcome.CANCEL_OUTCOME_CANCELLED:
-                assert sequence not in self.history.delivered
-                self.history.cancelled.add(sequence)
-            elif outcome == CancelOutcome.CANCEL_OUTCOME_ALREADY_RELEASED:
-                assert sequence not in self.history.cancelled
-                self.history.too_late.add(sequence)
-
-    def _note_ack(self, token: Token) -> None:
-        self.history.acknowledged.update(token.facts)
+    # -- time -------------------------------------------------------------------------------------
 
     def advance(self, by_ms: int) -> None:
         """Time passes; what falls due is dispatched, leases end."""
@@ -210,105 +319,126 @@ class ShardWorld:
 
     def tick(self) -> None:
         """What the engine's timer does, until nothing is left to do."""
-        while True:
-            again = self.shard.dispatch_due(self.now_ms)
-            for held, part in self.shard.receiver.leases.take_ended(self.now_ms, 100):
-                ranges = unresolved_of(self.shard.views, held, part)
-                again += self._give_back(held, ranges, None)
+        while self.propose_due():
             self.commit()
-            if not again:
-                return
+        self.shard.views.wheel.load_ahead(self.shard.views.cursor.key, self.now_ms)
 
-    def _give_back(self, held: Held, ranges: list[tuple[int, int]], delay_ms: int | None) -> bool:
-        group = self.shard.views.catalog.find_group_by_id(held.group_id)
-        assert group is not None
-        if ranges:
-            rows = retry_rows(self.shard.views, group, held, ranges, self.now_ms, delay_ms)
-            self.shard.resolve(rows, self.now_ms, self._token("retry"))
-        return bool(ranges)
+    def propose_due(self) -> bool:
+        """Append a dispatch and what leases that ended gave back, if there is any."""
+        proposed = bool(self.shard.dispatch_due(self.now_ms))
+        for held, part in self.shard.receiver.leases.take_ended(self.now_ms, 100):
+            ranges = unresolved_of(self.shard.views, held, part)
+            if ranges:
+                self._give_back(held, ranges)
+                proposed = True
+        return proposed
+
+    # -- consuming --------------------------------------------------------------------------------
 
     def receive(self, count_max: int = 32) -> Delivery | None:
-        """Lease messages for the group; they must be due, right and not cancelled."""
+        """Lease messages for the group; they must be due, right and nobody else's."""
         delivery = self.shard.receiver.receive(
             GROUP,
             TOPIC,
             count_max=count_max,
             bytes_max=1 << 20,
-            invisible_ms=5_000,
+            invisible_ms=INVISIBLE_MS,
             now_ms=self.now_ms,
         )
         assert not self.shard.receiver.corrupt
         if delivery is not None:
-            at = 0
-            for unit in delivery.units:
-                end = at + int(unit["meta_len"]) + int(unit["body_len"])
-                self._check_delivered(unit, delivery.blobs[at:end])
-                at = end
+            self.deliveries.append(delivery)
+            self._check_delivery(delivery)
         return delivery
 
-    def _check_delivered(self, unit: Units, blob: bytes) -> None:
-        sequence = int(unit["sequence"])
-        assert int(unit["due_ms"]) <= self.now_ms, "early"
-        assert sequence not in self.history.cancelled, "delivered although cancelled"
-        due = self.history.published.get(sequence)
-        if due is not None:
-            assert due <= self.now_ms, "early"
-            assert blob == due.to_bytes(8, "big") * (due % 5)
-        self.history.delivered[sequence] = self.history.delivered.get(sequence, 0) + 1
+    def _check_delivery(self, delivery: Delivery) -> None:
+        queue, first = delivery.lease.held.topic_queue, delivery.lease.first
+        resolved = self.model.resolved.get((GROUP, queue), set())
+        for position, (unit, blob) in enumerate(split(delivery), first):
+            entry = self.model.queues[queue][position]
+            assert int(unit["sequence"]) == entry.sequence
+            assert int(unit["attempt"]) == entry.attempt <= ATTEMPTS_MAX
+            due_ms = self.model.messages[entry.sequence]
+            assert max(due_ms, entry.release_ms) <= self.now_ms, "early"
+            assert blob == body_of(due_ms), "not what was published"
+            assert position not in resolved, "delivered although resolved"
+            assert entry.sequence not in self.model.cancelled, "delivered although cancelled"
+            assert self.held.get((queue, position), 0) <= self.now_ms, "leased twice at once"
+            self.held[queue, position] = self.now_ms + INVISIBLE_MS
 
-    def ack(self, delivery: Delivery) -> Token:
-        """Acknowledge all of a delivery."""
-        span = (delivery.lease.first, delivery.lease.end)
-        token = self._token("ack", delivery.units["sequence"].tolist())
-        self.shard.resolve(ack_rows(delivery.lease.held, [span]), self.now_ms, token)
-        return token
+    # -- background jobs --------------------------------------------------------------------------
 
-    def nack(self, delivery: Delivery, delay_ms: int | None) -> None:
-        """Give all of a delivery back."""
-        lease = delivery.lease
-        self._give_back(lease.held, [(lease.first, lease.end)], delay_ms)
+    def begin_job(self, *, save: bool = False) -> bool:
+        """Begin the next job, if one is due, or a checkpoint."""
+        if self.job is None:
+            with suppress(errors.DiskFull):
+                self.job = self.maintenance.plan(self.now_ms, force_checkpoint=save)
+        return self.job is not None
+
+    def end_job(self) -> None:
+        """Run the job that was begun to its end, and take up its result."""
+        job, self.job = self.job, None
+        if job is None:
+            return
+        try:
+            job.run(lambda: None)
+        except errors.DiskFull:
+            self.maintenance.fail(job)
+            return
+        self.checkpoints += job.name == "checkpoint"
+        self.maintenance.finish(job, self.now_ms)
 
     def work(self) -> bool:
         """Run one background job, if one is due."""
-        job = self.maintenance.plan(self.now_ms)
-        if job is None:
-            return False
-        job.run(lambda: None)
-        self.maintenance.finish(job, self.now_ms)
-        return True
+        is_due = self.begin_job()
+        self.end_job()
+        return is_due
 
     def save(self) -> None:
         """A checkpoint now."""
-        job = self.maintenance.plan(self.now_ms, force_checkpoint=True)
-        assert job is not None
-        job.run(lambda: None)
-        self.maintenance.finish(job, self.now_ms)
+        self.end_job()
+        self.begin_job(save=True)
+        self.end_job()
 
-    # -- what must hold -----------------------------------------------------------------------------
+    # -- what must hold ---------------------------------------------------------------------------
 
     def check_promises(self) -> None:
-        """I1 and I6 over everything that was ever acknowledged."""
+        """I1, I2, I3, I6: answers, log and views say the same, and it is what was promised."""
         self.shard.check()
-        views, history = self.shard.views, self.history
-        pending = set(views.pending_units()["sequence"].tolist())
-        released = self._released()
-        for sequence in history.published:
-            places = (
-                (sequence in pending) + (sequence in released) + (sequence in history.cancelled)
-            )
-            in_retry = sequence in pending and sequence in released
-            assert places == 1 or in_retry, f"sequence {sequence} is in {places} places"
-        assert not (history.too_late - released), "answered released, and it is not"
-        assert not (history.cancelled & released), "cancelled and released"
+        self.model.check()
+        check_views(self.shard.views, self.model)
 
-    def _released(self) -> set[int]:
-        """Sequences in the topic's own queue; each at most once."""
-        queue = self.shard.views.queues.get(topic_queue(TOPIC, 0))
-        sequences: list[int] = []
-        at = queue.start_position
-        while at < queue.end_position:
-            units = queue.read(at, 4_096)
-            sequences += units["sequence"].tolist()
-            at += len(units)
-        assert len(sequences) == len(set(sequences)), "released twice"
-        return set(sequences)
+    def check_rebuild(self) -> None:
+        """I5: the views are those that the whole log makes, on another disk, in another layout."""
+        if self.write is None:
+            assert self.shard.views.digest() == rebuilt_digest(self.shard, self.disk)
+
+
+def split(delivery: Delivery) -> list[tuple[Units, bytes]]:
+    """(unit, its meta and body) of each message."""
+    units = delivery.units
+    ends = np.cumsum(units["body_len"].astype(np.int64) + units["meta_len"]).tolist()
+    starts = [0, *ends[:-1]]
+    blobs = memoryview(delivery.blobs)
+    return [(unit, bytes(blobs[at:end])) for unit, at, end in zip(units, starts, ends, strict=True)]
+
+
+def _span(delivery: Delivery, low: int, high: int | None) -> tuple[int, int]:
+    lease = delivery.lease
+    return lease.first + low, lease.end if high is None else lease.first + high
+
+
+def _plain(verdict: Any) -> Any:
+    """A verdict as the model gives it."""
+    if isinstance(verdict, dict):
+        return [_plain_publish(verdict[first]) for first in sorted(verdict)]
+    return verdict.tolist() if isinstance(verdict, np.ndarray) else verdict
+
+
+def _plain_publish(verdict: Published | HourwheelError) -> tuple[str, int, int]:
+    if isinstance(verdict, errors.UnknownProducer):
+        return "unknown producer", 0, 0
+    if isinstance(verdict, HourwheelError):
+        return "out of order", 0, 0
+    what = "duplicate" if verdict.duplicate else "new"
+    return what, verdict.base_sequence, verdict.count

@@ -11,6 +11,7 @@ from hourwheel.message import Message, ReceivedMessage
 from hourwheel.message_id import MessageId
 from hourwheel.producer import AsyncProducer
 from hourwheel.session import Backoff
+from tests.support.fake_clock import FakeClock
 from tests.support.fake_node import EPOCH, SHARD, STORE_MS, FakeNode
 
 QUICK = Backoff(ms_min=1.0, ms_max=5.0)
@@ -26,18 +27,6 @@ async def node() -> AsyncIterator[FakeNode]:
 async def channel(node: FakeNode) -> AsyncIterator[Channel]:
     async with Channel(node.address, backoff=QUICK) as opened:
         yield opened
-
-
-class ManualClock:
-    """A clock that stands until it is moved."""
-
-    now_ms = 5_000.0
-
-    def wall_ms(self) -> float:
-        return self.now_ms
-
-    def monotonic_ms(self) -> float:
-        return self.now_ms
 
 
 def consumer_of(channel: Channel, **settings: Any) -> AsyncConsumer:
@@ -271,13 +260,15 @@ async def test_receive_when_the_answer_is_damaged(node: FakeNode, channel: Chann
 
 
 async def test_receive_when_leases_ran_out_before_anyone_asked(node: FakeNode) -> None:
-    clock = ManualClock()
+    clock = FakeClock()
     node.add_topic("orders", b"one", b"two", b"three")
-    async with Channel(node.address, clock=clock) as channel:
-        async with consumer_of(channel, polls=1, invisible_ms=1_000) as consumer:
-            (first,) = await consumer.receive(max_messages=1)
-            clock.now_ms += 1_000
-            node.add_topic("orders", b"four")
-            (message,) = await consumer.receive()
-            assert (first.body, message.body) == (b"one", b"four")
-            assert consumer.expired_count == 2
+    async with (
+        Channel(node.address, clock=clock) as channel,
+        consumer_of(channel, polls=1, invisible_ms=1_000) as consumer,
+    ):
+        (first,) = await consumer.receive(max_messages=1)
+        clock.pass_ms(1_000)
+        node.add_topic("orders", b"four")
+        (message,) = await consumer.receive()
+        assert (first.body, message.body) == (b"one", b"four")
+        assert consumer.expired_count == 2

@@ -1,4 +1,3 @@
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,8 +7,8 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.delivery_batch import HEADER_BYTES, DeliveryBatch, pack
+from tests.support.golden import golden
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "delivery_batch.hex"
 FIELDS = np.dtype(
     [
         *(("due_ms", "<i8"), ("sequence", "<u8"), ("store_ms", "<i8"), ("body_len", "<u4")),
@@ -43,7 +42,7 @@ def packed(**changed: Any) -> bytes:
 
 
 def test_pack_when_golden() -> None:
-    assert packed() == bytes.fromhex(GOLDEN.read_text())
+    assert packed() == golden("delivery_batch")
 
 
 def test_view_when_packed() -> None:

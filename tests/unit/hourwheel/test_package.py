@@ -14,7 +14,7 @@ def test_public_names_when_asked_for(name: str) -> None:
 
 def test_public_names_when_unknown() -> None:
     with pytest.raises(AttributeError, match="nonsense"):
-        _ = hourwheel.nonsense
+        _ = hourwheel.nonsense  # type: ignore[attr-defined]
 
 
 def test_vocabulary_when_imported_alone() -> None:

@@ -1,5 +1,4 @@
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,8 +13,8 @@ from hourwheel.receipt import (
     parse,
     parse_many,
 )
+from tests.support.golden import golden
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "receipt.hex"
 RECEIPT = Receipt(
     cluster=0x01020304,
     epoch=7,
@@ -31,7 +30,7 @@ U64 = st.integers(0, 2**64 - 1)
 
 
 def test_pack_when_golden() -> None:
-    assert RECEIPT.pack() == bytes.fromhex(GOLDEN.read_text())
+    assert RECEIPT.pack() == golden("receipt")
 
 
 @given(st.builds(Receipt, U32, U32, U32, U32, U64, U64, U32, U32))

@@ -1,0 +1,23 @@
+"""The command line: `hourwheel publish`, `consume`, `cancel`, `topics`, `groups`, `status`, ...
+
+`main` is the entry point. What it needs beyond the client (typer, rich, pytimeparse2) comes with
+the extra `cli`, and is loaded only here.
+"""
+
+import sys
+
+from hourwheel.cli.exit_codes import ExitCode
+
+_EXTRA = ("click", "pytimeparse2", "rich", "typer")
+
+
+def main() -> None:
+    """Run one command and exit with its code."""
+    try:
+        from hourwheel.cli.app import app  # noqa: PLC0415 - to say what is missing, if it is
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in _EXTRA:
+            raise
+        sys.stderr.write(f"The command line needs {error.name}: pip install 'hourwheel[cli]'\n")
+        sys.exit(ExitCode.UNAVAILABLE)
+    app(prog_name="hourwheel")

@@ -1,0 +1,317 @@
+"""`hourwheel topics`, `groups`, `status` and `describe`."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from hourwheel import message_id
+from hourwheel.admin import AsyncAdmin, GroupInfo, TopicInfo
+from hourwheel.channel import SERVER_DEFAULT
+from hourwheel.cli.exit_codes import ExitCode
+from hourwheel.cli.options import Json, Server, Yes, duration_option
+from hourwheel.cli.output import Output, format_duration, format_instant, run
+from hourwheel.outcomes import MessageState
+
+topics = typer.Typer(help="List, create, show and delete topics.", invoke_without_command=True)
+groups = typer.Typer(
+    help="List, set up, show and forget consumer groups.", invoke_without_command=True
+)
+_TOPIC_COLUMNS = ("name", "queue_count", "released_count")
+_GROUP_COLUMNS = (
+    *("name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max"),
+    "lags",
+)
+_TopicName = Annotated[str, typer.Argument(help="The topic.")]
+_GroupName = Annotated[str, typer.Argument(help="The consumer group.")]
+_All = Annotated[
+    bool, typer.Option("--all", help="Also the cluster's own: retries and dead letters.")
+]
+
+
+# --- topics -------------------------------------------------------------------------------------
+
+
+@topics.callback()
+def topics_alone(
+    context: typer.Context,
+    *,
+    is_all: _All = False,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """List topics, unless a command says otherwise."""
+    if context.invoked_subcommand is None:
+        list_topics(is_all=is_all, server=server, is_json=is_json)
+
+
+@topics.command("list")
+def list_topics(
+    *,
+    is_all: _All = False,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """List topics."""
+    output = Output(is_json=is_json)
+
+    async def command() -> None:
+        async with AsyncAdmin(server) as admin:
+            found = await admin.topics(include_internal=is_all)
+        output.rows("topics", [asdict(topic) for topic in found], _TOPIC_COLUMNS)
+
+    run(output, command())
+
+
+@topics.command("create")
+def create_topic(
+    name: _TopicName,
+    queue_count: Annotated[int, typer.Option("--queues", min=1, max=256)] = 1,
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Create a topic; one that exists with the same settings is fine."""
+    output = Output(is_json=is_json)
+
+    async def command() -> None:
+        async with AsyncAdmin(server) as admin:
+            _show_topic(output, await admin.create_topic(name, queue_count=queue_count))
+
+    run(output, command())
+
+
+@topics.command("show")
+def show_topic(
+    name: _TopicName,
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Show one topic."""
+    output = Output(is_json=is_json)
+
+    async def command() -> None:
+        async with AsyncAdmin(server) as admin:
+            _show_topic(output, await admin.get_topic(name))
+
+    run(output, command())
+
+
+@topics.command("delete")
+def delete_topic(
+    name: _TopicName,
+    *,
+    is_sure: Yes = False,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Delete a topic and what is in it: pending messages are discarded."""
+    if not is_sure:
+        typer.confirm(f"Delete topic {name} and all its messages?", abort=True)
+    output = Output(is_json=is_json)
+
+    async def command() -> None:
+        async with AsyncAdmin(server) as admin:
+            await admin.delete_topic(name)
+        output.line(f"deleted topic {name}")
+
+    run(output, command())
+
+
+def _show_topic(output: Output, topic: TopicInfo) -> None:
+    output.facts("topic", asdict(topic))
+
+
+# --- groups -------------------------------------------------------------------------------------
+
+
+@groups.callback()
+def groups_alone(
+    context: typer.Context,
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """List groups, unless a command says otherwise."""
+    if context.invoked_subcommand is None:
+        list_groups(server=server, is_json=is_json)
+
+
+@groups.command("list")
+def list_groups(
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """List groups, without their lags."""
+    output = Output(is_json=is_json)
+
+    async def command() -> None:
+        async with AsyncAdmin(server) as admin:
+            found = await admin.groups()
+        rows = [asdict(group) for group in found]
+        for row in rows:
+            del row["lags"]
+        output.rows("groups", rows, _GROUP_COLUMNS[:-1])
+
+    run(output, command())
+
+
+@groups.command("put")
+def put_group(
+    name: _GroupName,
+    attempts_max: Annotated[
+        int, typer.Option("--attempts", min=0, help="Deliveries before it is a dead letter.")
+    ] = 0,
+    invisible_ms: Annotated[
+        int, typer.Option("--invisible", parser=duration_option, metavar="DURATION")
+    ] = "0s",  # type: ignore[assignment]  # typer parses defaults, too
+    retry_delay_ms: Annotated[
+        int, typer.Option("--retry-delay", parser=duration_option, metavar="DURATION")
+    ] = "0s",  # type: ignore[assignment]
+    retry_delay_ms_max: Annotated[
+        int, typer.Option("--retry-delay-max", parser=duration_option, metavar="DURATION")
+    ] = "0s",  # type: ignore[assignment]
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Set a group up, or change its settings. What is not given is the default."""
+    output = Output(is_json=is_json)
+
+    async def command() -> None:
+        async with AsyncAdmin(server) as admin:
+            group = await admin.put_group(
+                name,
+                attempts_max=attempts_max,
+                invisible_ms=invisible_ms,
+                retry_delay_ms=retry_delay_ms,
+                retry_delay_ms_max=retry_delay_ms_max,
+            )
+        _show_group(output, group)
+
+    run(output, command())
+
+
+@groups.command("show")
+def show_group(
+    name: _GroupName,
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Show one group and what it has still to do."""
+    output = Output(is_json=is_json)
+
+    async def command() -> None:
+        async with AsyncAdmin(server) as admin:
+            _show_group(output, await admin.get_group(name))
+
+    run(output, command())
+
+
+@groups.command("delete")
+def delete_group(
+    name: _GroupName,
+    *,
+    is_sure: Yes = False,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Forget a group and what it has acknowledged."""
+    if not is_sure:
+        typer.confirm(f"Forget group {name} and what it has acknowledged?", abort=True)
+    output = Output(is_json=is_json)
+
+    async def command() -> None:
+        async with AsyncAdmin(server) as admin:
+            await admin.delete_group(name)
+        output.line(f"forgot group {name}")
+
+    run(output, command())
+
+
+def _show_group(output: Output, group: GroupInfo) -> None:
+    facts = asdict(group)
+    if output.is_json:
+        output.json(facts)
+        return
+    lags = facts.pop("lags")
+    output.facts("group", facts)
+    if lags:
+        output.rows("still to do", lags, lags[0].keys())
+
+
+# --- cluster and messages -----------------------------------------------------------------------
+
+
+def status(
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Show nodes, shards, wheel and log."""
+    output = Output(is_json=is_json)
+
+    async def command() -> None:
+        async with AsyncAdmin(server) as admin:
+            found = await admin.status()
+        if output.is_json:
+            output.json(asdict(found))
+            return
+        output.facts("cluster", {"cluster_id": found.cluster_id, "version": found.version})
+        for node in found.nodes:
+            output.facts(f"node {node.node_id}", _readable(asdict(node)))
+        for shard in found.shards:
+            output.facts(f"shard {shard.shard}", _readable(asdict(shard)))
+
+    run(output, command())
+
+
+def _readable(facts: dict[str, Any]) -> dict[str, Any]:
+    """Instants as dates, and the second that is dispatched."""
+    shown: dict[str, Any] = {}
+    for name, value in facts.items():
+        if name == "next_due_ms" and not value:
+            shown["next_due"] = "none"
+        elif name in {"started_ms", "clock_ms", "next_due_ms"}:
+            shown[name.removesuffix("_ms")] = format_instant(value)
+        elif name == "tick":
+            shown[name] = format_instant(value * 1_000)
+        elif name == "read_only_reason":
+            shown["accepts_messages"] = f"no: {value}" if value else "yes"
+        else:
+            shown[name] = value
+    return shown
+
+
+def describe(
+    text: Annotated[str, typer.Argument(metavar="MESSAGE_ID", help="A message id.")],
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Show where a message is in its life; exit code 1 if it is unknown."""
+    output = Output(is_json=is_json)
+
+    async def command() -> ExitCode:
+        parsed = message_id.parse(text)
+        async with AsyncAdmin(server) as admin:
+            found = await admin.describe(parsed)
+            clock_ms = 0
+            if not output.is_json:
+                clock_ms = max((node.clock_ms for node in (await admin.status()).nodes), default=0)
+        facts: dict[str, Any] = {"message_id": text, "state": found.state.name}
+        if output.is_json:
+            facts |= parsed._asdict() | {"due_ms": found.due_ms}
+        else:
+            left_ms = found.due_ms - clock_ms
+            facts["due"] = format_instant(found.due_ms)
+            if found.state is MessageState.PENDING and clock_ms and left_ms > 0:
+                facts["left"] = format_duration(left_ms)
+            facts |= {"shard": parsed.shard, "epoch": parsed.epoch, "sequence": parsed.sequence}
+        output.facts("message", facts)
+        return ExitCode.PARTLY if found.state is MessageState.UNKNOWN else ExitCode.OK
+
+    run(output, command())

@@ -1,0 +1,48 @@
+"""`hourwheel node`, `demo` and `inspect`: commands of the server, which a client does not have."""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+
+import typer
+
+from hourwheel.cli.exit_codes import ExitCode
+
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""Settings of a command that hands all its arguments on, --help included."""
+
+
+def node(context: typer.Context) -> None:
+    """Run a node (in a checkout or the image)."""
+    _hand_over("node.__main__", context.args)
+
+
+def inspect(context: typer.Context) -> None:
+    """Look into a data directory, read-only (in a checkout or the image)."""
+    _hand_over("node.__main__", ["inspect", *context.args])
+
+
+def demo(context: typer.Context) -> None:
+    """Start a node, replay thousands of messages, show them arrive (in a checkout or the image)."""
+    _hand_over("node.demo", context.args)
+
+
+def _hand_over(name: str, arguments: list[str]) -> None:
+    raise typer.Exit(int(_load(name).main(arguments)))
+
+
+def _load(name: str) -> ModuleType:
+    """The server's module.
+
+    Raises:
+        Exit: only the client is installed.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name not in {"node", name}:
+            raise
+        sys.stderr.write(
+            "This command needs the server's code: run it in a checkout or the image.\n"
+        )
+        raise typer.Exit(ExitCode.UNAVAILABLE) from None

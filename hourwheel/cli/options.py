@@ -1,0 +1,36 @@
+"""Options that several commands have."""
+
+from typing import Annotated, TypeAlias
+
+import typer
+
+from hourwheel.channel import SERVER_DEFAULT
+from hourwheel.errors import InvalidDueTime
+from hourwheel.when import When, parse_duration_ms, parse_when
+
+Server: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        envvar="HOURWHEEL_SERVER", metavar="HOST:PORT", help="A node.", show_default=SERVER_DEFAULT
+    ),
+]
+Json: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="For scripts: one JSON object a line.")
+]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def when_option(text: str) -> When:
+    """A due time given as an option."""
+    try:
+        return parse_when(text)
+    except InvalidDueTime as error:
+        raise typer.BadParameter(error.message) from None
+
+
+def duration_option(text: str) -> int:
+    """A length of time given as an option, in milliseconds."""
+    try:
+        return parse_duration_ms(text)
+    except InvalidDueTime as error:
+        raise typer.BadParameter(error.message) from None

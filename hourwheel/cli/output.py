@@ -1,0 +1,126 @@
+"""How results and errors are shown: as tables for people, as JSON lines for scripts."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hourwheel.cli.exit_codes import ExitCode, exit_code_of
+from hourwheel.errors import HourwheelError
+
+_INSTANT_MS_MAX: Final = 253_402_300_799_999
+"""The last instant that `datetime` knows: the end of the year 9999."""
+_UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms"))
+_UNITS_SHOWN: Final = 2
+
+
+class Output:
+    """Where a command writes to."""
+
+    def __init__(self, *, is_json: bool) -> None:
+        """`is_json`: for scripts."""
+        self.is_json = is_json
+        self.console = Console()
+        self.errors = Console(stderr=True)
+
+    def rows(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> None:
+        """Show rows that have the same keys: a table, or one JSON object a line."""
+        if self.is_json:
+            for row in rows:
+                self.json(row)
+            return
+        table = Table(title=title, title_justify="left")
+        for column in columns:
+            table.add_column(column.replace("_", " "))
+        for row in rows:
+            table.add_row(*(Text(_cell(value)) for value in row.values()))
+        self.console.print(table)
+
+    def facts(self, title: str, facts: Mapping[str, Any]) -> None:
+        """Show one thing with its properties."""
+        if self.is_json:
+            self.json(facts)
+            return
+        table = Table(title=title, title_justify="left", show_header=False)
+        for name, value in facts.items():
+            table.add_row(name.replace("_", " "), Text(_cell(value)))
+        self.console.print(table)
+
+    def line(self, text: str) -> None:
+        """Show one line as it is; nothing for scripts."""
+        if not self.is_json:
+            self.console.print(Text(text), soft_wrap=True)
+
+    def json(self, value: Mapping[str, Any]) -> None:
+        """Write one JSON object on a line of its own."""
+        sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+    def error(self, error: HourwheelError) -> None:
+        """Say on standard error what went wrong."""
+        if self.is_json:
+            facts = {"reason": error.reason, "message": error.message, "params": error.params}
+            sys.stderr.write(json.dumps({"error": facts}, ensure_ascii=False) + "\n")
+        else:
+            kind = Text(f"{type(error).__name__}: ", style="bold red")
+            self.errors.print(kind + Text(error.message), soft_wrap=True)
+
+
+def run(output: Output, command: Coroutine[Any, Any, ExitCode | None]) -> None:
+    """Run one command's coroutine, and exit with its code.
+
+    Raises:
+        Exit: always, unless all is well.
+    """
+    try:
+        code = asyncio.run(command)
+        sys.stdout.flush()
+    except HourwheelError as error:
+        output.error(error)
+        code = exit_code_of(error)
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+    except BrokenPipeError:  # who reads has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = ExitCode.OK
+    if code:
+        raise typer.Exit(code)
+
+
+def format_instant(instant_ms: int) -> str:
+    """An instant as people read it, in UTC; the number itself where there is no such date."""
+    if not 0 <= instant_ms <= _INSTANT_MS_MAX:
+        return str(instant_ms)
+    seconds, milliseconds = divmod(instant_ms, 1_000)
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{milliseconds:03d}Z"
+
+
+def format_duration(duration_ms: int) -> str:
+    """A length of time in its two largest units, as `parse_when` reads it."""
+    sign, left, parts = "-" if duration_ms < 0 else "", abs(duration_ms), []
+    for size_ms, unit in _UNITS:
+        count, left = divmod(left, size_ms)
+        if count:
+            parts.append(f"{count}{unit}")
+    return sign + "".join(parts[:_UNITS_SHOWN]) if parts else "0s"
+
+
+def format_bytes(raw: bytes) -> str:
+    """A body on one line: as text where it is one, else in hexadecimal."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return f"0x{raw.hex()}"
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

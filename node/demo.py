@@ -1,0 +1,209 @@
+"""`make demo`: a node of its own, two years of orders as delayed messages, and what became of them.
+
+    orders.csv (or generated) -> trace of timers -> producer -> node -> consumer group -> books
+
+The node is a child process: inside this one, the demo's own work would be a part of the lateness
+that it measures (docs/TESTING.md has the numbers). Exit code 0: each message came once, on time;
+1: something is missing, duplicated, early or wrong, or the node failed; 2: wrong arguments.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import sys
+import tempfile
+import urllib.request
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, cast
+
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+from rich.live import Live
+
+from hourwheel import errors
+from hourwheel.admin import AsyncAdmin
+from node.child import ChildNode
+from node.demo_ledger import Summary
+from node.demo_player import GROUP, Player
+from node.demo_progress import live_view, plain_line, progress_of
+from node.demo_report import NodeSays, as_json, disagreements, node_says, report
+from node.demo_trace import Orders, Trace, build_trace, generate_orders, read_orders
+
+ORDERS_VARIABLE: Final = "HOURWHEEL_DEMO_ORDERS"
+_ORDERS_PATH: Final = Path(__file__).resolve().parents[2] / "shared" / "data" / "orders.csv"
+_ORDERS_GENERATED: Final = 4_071
+_SECONDS: Final = 32.0
+_SECONDS_MIN: Final = 1.0
+_SEED: Final = 7
+_LIVE_S: Final = 0.25
+_PLAIN_S: Final = 2.0
+_SCRAPE_S: Final = 10.0
+_LOG_LINES: Final = 20
+_WIDTH_PLAIN: Final = 100
+_GC_THRESHOLDS: Final = (50_000, 20, 100)
+_NODE_VALUES: Final = {"disk": {"free_bytes_min": 16 * 1024 * 1024, "reserve_bytes": 0}}
+"""A temporary directory may be small."""
+
+EXIT_GOOD: Final = 0
+EXIT_BAD: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The demo's arguments."""
+    parser.add_argument(
+        "--orders",
+        type=Path,
+        metavar="FILE",
+        help=f"orders as CSV (also ${ORDERS_VARIABLE}); by default ../shared/data/orders.csv beside"
+        " the checkout or, where there is none, generated ones",
+    )
+    parser.add_argument("--count", type=int, metavar="N", help="play only the first N orders")
+    parser.add_argument("--seed", type=int, default=_SEED, help="of generated orders")
+    parser.add_argument(
+        "--seconds", type=float, default=_SECONDS, help="how long two years take (%(default)s)"
+    )
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="store there, and leave it there")
+    parser.add_argument("--plain", action="store_true", help="lines instead of a live display")
+    parser.add_argument("--json", action="store_true", help="end with JSON on standard output")
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Run the demo; the process's exit code."""
+    out = Console(
+        stderr=parsed.json, highlight=False, width=None if _is_terminal(parsed) else _WIDTH_PLAIN
+    )
+    try:
+        orders, where = find_orders(parsed.orders, parsed.count, parsed.seed)
+        if not parsed.seconds >= _SECONDS_MIN:
+            raise errors.InvalidArgument(f"--seconds is at least {_SECONDS_MIN:g}")
+    except errors.HourwheelError as error:
+        sys.stderr.write(f"demo: {error.message}\n")
+        return EXIT_USAGE
+    out.print(f"{len(orders.ids):,} orders, {where}")
+    trace = build_trace(orders, parsed.seconds)
+    # What lives as long as the process is not looked through again: that stalls the loop.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    try:
+        summary, node = asyncio.run(_play(trace, out, parsed))
+    except errors.HourwheelError as error:
+        sys.stderr.write(f"demo: {error.message}\n")
+        return EXIT_BAD
+    except KeyboardInterrupt:
+        sys.stderr.write("demo: interrupted\n")
+        return EXIT_INTERRUPTED
+    if parsed.json:
+        sys.stdout.write(json.dumps(as_json(summary, node), indent=2) + "\n")
+    else:
+        out.print(report(summary, node))
+        if parsed.keep:
+            out.print(f"  stored in {parsed.keep}: python -m node inspect {parsed.keep}")
+    return EXIT_GOOD if summary.is_good else EXIT_BAD
+
+
+def _is_terminal(parsed: argparse.Namespace) -> bool:
+    return (sys.stderr if parsed.json else sys.stdout).isatty()
+
+
+def find_orders(path: Path | None, count: int | None, seed: int) -> tuple[Orders, str]:
+    """(the orders to play, where they are from in words).
+
+    Args:
+        path: as asked for; None: as the environment says, or beside the checkout, or generated.
+        count: the first so many; None: all.
+        seed: of generated orders.
+
+    Raises:
+        InvalidArgument: the file cannot be used, or `count` is below 1.
+    """
+    if count is not None and count < 1:
+        raise errors.InvalidArgument("--count is at least 1")
+    if path is None and os.environ.get(ORDERS_VARIABLE):
+        path = Path(os.environ[ORDERS_VARIABLE])
+    if path is None and _ORDERS_PATH.is_file():
+        path = _ORDERS_PATH
+    if path is None:
+        wanted = _ORDERS_GENERATED if count is None else count
+        return generate_orders(wanted, seed), f"generated (seed {seed})"
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            orders = read_orders(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.InvalidArgument(f"{path}: {error}") from None
+    except errors.InvalidArgument as error:
+        raise errors.InvalidArgument(f"{path}: {error.message}") from None
+    return orders.first(len(orders.ids) if count is None else count), f"from {path}"
+
+
+async def _play(trace: Trace, out: Console, parsed: argparse.Namespace) -> tuple[Summary, NodeSays]:
+    """Run a node and the trace on it.
+
+    Raises:
+        HourwheelError: the node did not start, failed, or refused something.
+    """
+    # Signals reach the child, too; whether it has removed its files already does not matter then.
+    with tempfile.TemporaryDirectory(prefix="hourwheel-demo-", ignore_cleanup_errors=True) as made:
+        log_file = Path(made) / "node.log"
+        directory = Path(made) / "data" if parsed.keep is None else parsed.keep
+        try:
+            async with ChildNode(directory, _NODE_VALUES, log_file=log_file) as node:
+                out.print(f"a node of process {node.pid} serves on {node.address}")
+                player = Player(trace, node.address)
+                await _play_shown(player, out, is_live=_is_terminal(parsed) and not parsed.plain)
+                summary = player.ledger.close()
+                said = await _ask(node)
+        except errors.HourwheelError:
+            sys.stderr.write(_last_lines(log_file))
+            raise
+    return replace(summary, problems=summary.problems + disagreements(summary, said)), said
+
+
+async def _play_shown(player: Player, out: Console, *, is_live: bool) -> None:
+    """Play while the display follows."""
+    # Drawn by hand, between two messages: a thread that draws would get in their way.
+    screen = Live(console=out, auto_refresh=False, transient=False) if is_live else nullcontext()
+    with screen as live:
+        playing = asyncio.create_task(player.play())
+        try:
+            while not playing.done():
+                await asyncio.wait([playing], timeout=_LIVE_S if is_live else _PLAIN_S)
+                now = progress_of(player.ledger, player.elapsed_ms)
+                if live is not None:
+                    live.update(live_view(now), refresh=True)
+                else:
+                    out.print(plain_line(now), soft_wrap=True)
+        finally:
+            playing.cancel()
+            await asyncio.wait([playing])
+    await playing
+
+
+async def _ask(node: ChildNode) -> NodeSays:
+    """What the node says of itself."""
+    async with AsyncAdmin(node.address) as admin:
+        status, group = await admin.status(), await admin.get_group(GROUP)
+    return node_says(status, group, await asyncio.to_thread(_scrape, node.metrics_address))
+
+
+def _scrape(address: str) -> list[Metric]:
+    # The environment's HTTP proxy is meant for other things.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"http://{address}/metrics", timeout=_SCRAPE_S) as answer:
+        text = cast(bytes, answer.read()).decode()
+    return list(text_string_to_metric_families(text))
+
+
+def _last_lines(path: Path) -> str:
+    """The end of the node's log, for a person who wonders why."""
+    if not path.is_file():
+        return ""
+    lines = path.read_text("utf-8", "replace").splitlines(keepends=True)
+    return "".join(lines[-_LOG_LINES:])

@@ -1,0 +1,271 @@
+"""What a shard's log means, told naively: a dict for the messages, a list a queue, no files.
+
+A second reading of the log beside node/apply.py, written from docs/ARCHITECTURE.md and the record
+batch's format, one message at a time. What it says is what the views must hold and what callers
+must have been told.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from hourwheel.record_batch import Flag, Kind, Outcome, RecordBatch
+from hourwheel.wire.broker_pb2 import CancelOutcome
+from hourwheel.wire.state_pb2 import ConfigChange, GroupConfig, Subscription
+from storage.commit_log import CommitLog
+
+
+class Entry(NamedTuple):
+    """A message on its way: in the wheel, or in a queue."""
+
+    due_ms: int
+    sequence: int
+    attempt: int
+    topic_queue: int
+    store_ms: int
+
+    @property
+    def release_ms(self) -> int:
+        """From when it may be seen, once it is in a queue."""
+        return max(self.due_ms, self.store_ms)
+
+
+class Sent(NamedTuple):
+    """A batch that a producer is remembered by."""
+
+    first: int
+    count: int
+    base_sequence: int
+
+
+@dataclass
+class LogModel:
+    """See the top of this file. Equal models have read equal logs, as far as anyone can see."""
+
+    offset: int = 0
+    """Read up to here."""
+    next_sequence: int = 0
+    cursor: tuple[int, int] = (-1, 0)
+    messages: dict[int, int] = field(default_factory=dict)
+    """Sequence -> due_ms of each accepted message."""
+    released: set[int] = field(default_factory=set)
+    """Sequences that were released for the first time."""
+    cancelled: set[int] = field(default_factory=set)
+    pending: list[Entry] = field(default_factory=list)
+    """In the wheel, retries included, cancelled ones not."""
+    queues: dict[int, list[Entry]] = field(default_factory=dict)
+    resolved: dict[tuple[int, int], set[int]] = field(default_factory=dict)
+    """(group, topic_queue) -> positions."""
+    done: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
+    """Group -> (topic_queue, position) of what it acknowledged while that counted."""
+    producers: dict[int, deque[Sent]] = field(default_factory=dict)
+    topics: set[int] = field(default_factory=set)
+    groups: dict[int, GroupConfig] = field(default_factory=dict)
+    subscriptions: list[Subscription] = field(default_factory=list)
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    """(first sequence, epoch)."""
+    verdicts: dict[int, Any] = field(default_factory=dict)
+    """Offset of a record -> what its proposer must be told."""
+
+    def follow(self, log: CommitLog, to: int) -> None:
+        """Read on up to an offset."""
+        for batch in log.scan(self.offset, to):
+            self.read(batch)
+
+    def read(self, batch: RecordBatch) -> None:
+        """Read the next record."""
+        header = batch.header
+        assert header.offset == self.offset
+        handlers: dict[int, Callable[[RecordBatch], Any]] = {
+            Kind.PUBLISH: self._publish,
+            Kind.DISPATCH: self._dispatch,
+            Kind.CANCEL: self._cancel,
+            Kind.RESOLVE: self._resolve,
+            Kind.CONFIG: self._configure,
+            Kind.EPOCH_START: self._epoch_start,
+            Kind.FEATURE_LEVEL: lambda _: None,
+        }
+        self.verdicts[header.offset] = handlers[header.kind](batch)
+        self.offset += header.total_bytes
+
+    # -- publish ----------------------------------------------------------------------------------
+
+    def _publish(self, batch: RecordBatch) -> list[tuple[str, int, int]]:
+        """(what, base sequence, count) of each request in the batch."""
+        header = batch.header
+        assert header.base_sequence == self.next_sequence
+        verdicts = []
+        for at, end, producer, first in _requests(batch):
+            own = header.base_sequence + at
+            verdict = self._judge(producer, first, end - at, own)
+            verdicts.append(verdict)
+            if verdict[0] == "new":
+                for ordinal in range(at, end):
+                    self._accept(batch, ordinal)
+        self.next_sequence += header.count
+        return verdicts
+
+    def _judge(self, producer: int, first: int, count: int, own: int) -> tuple[str, int, int]:
+        sent = self.producers.get(producer)
+        if producer and sent is None and first:
+            return "unknown producer", 0, 0
+        if producer and sent is not None and first != sent[-1].first + sent[-1].count:
+            for one in sent:
+                if one.first <= first and first + count <= one.first + one.count:
+                    return "duplicate", one.base_sequence + first - one.first, count
+            return "out of order", 0, 0
+        if producer:
+            memory = self.producers.setdefault(producer, deque(maxlen=5))
+            memory.append(Sent(first, count, own))
+        return "new", own, count
+
+    def _accept(self, batch: RecordBatch, ordinal: int) -> None:
+        sequence = batch.header.base_sequence + ordinal
+        due_ms = int(batch.due_ms[ordinal])
+        self.messages[sequence] = due_ms
+        store_ms, queue = batch.header.store_ms, int(batch.topic_queue[ordinal])
+        self._schedule(Entry(due_ms, sequence, 1, queue, store_ms), store_ms)
+
+    def _schedule(self, entry: Entry, store_ms: int) -> None:
+        if entry.due_ms <= store_ms or entry[:2] <= self.cursor:
+            self._release(entry)
+        else:
+            self.pending.append(entry)
+
+    def _release(self, entry: Entry) -> None:
+        if entry.attempt == 1:
+            assert entry.sequence not in self.released, "released twice"
+            self.released.add(entry.sequence)
+        self.queues.setdefault(entry.topic_queue, []).append(entry)
+
+    # -- dispatch, cancel, resolve ----------------------------------------------------------------
+
+    def _dispatch(self, batch: RecordBatch) -> int:
+        row = batch.rows[0]
+        to = (int(row["to_due_ms"]), int(row["to_sequence"]))
+        assert self.cursor == (int(row["prev_due_ms"]), int(row["prev_sequence"]))
+        assert to > self.cursor
+        due = [entry for entry in self.pending if entry[:2] <= to]
+        self.pending = [entry for entry in self.pending if entry[:2] > to]
+        self.cursor = to
+        for entry in sorted(due, key=lambda one: one[:2]):
+            self._release(entry)
+        return len(due)
+
+    def _cancel(self, batch: RecordBatch) -> list[int]:
+        outcomes = []
+        for row in batch.rows:
+            sequence, due_ms = int(row["sequence"]), int(row["due_ms"])
+            is_right = self.messages.get(sequence) == due_ms
+            if not is_right or self.epoch_of(sequence) != int(row["epoch"]):
+                outcomes.append(CancelOutcome.CANCEL_OUTCOME_UNKNOWN)
+            elif sequence in self.released:
+                outcomes.append(CancelOutcome.CANCEL_OUTCOME_ALREADY_RELEASED)
+            else:
+                outcomes.append(CancelOutcome.CANCEL_OUTCOME_CANCELLED)
+                self.cancelled.add(sequence)
+                self.pending = [one for one in self.pending if one.sequence != sequence]
+        return outcomes
+
+    def epoch_of(self, sequence: int) -> int:
+        """The epoch in which a sequence was given."""
+        return max([0, *(epoch for first, epoch in self.epochs if first <= sequence)])
+
+    def _resolve(self, batch: RecordBatch) -> list[int]:
+        counts = []
+        for group, queue, first, count, outcome, retry_due_ms in batch.rows.tolist():
+            counts.append(0)
+            subscription = self._subscription(group, queue >> 8)
+            if subscription is None:
+                continue
+            resolved = self.resolved.setdefault((group, queue), set())
+            entries = self.queues.get(queue, [])
+            last = min(first + count, len(entries))
+            fresh = [at for at in range(first, last) if at not in resolved]
+            resolved.update(fresh)
+            counts[-1] = len(fresh)
+            if outcome == Outcome.ACK:
+                self.done.setdefault(group, set()).update((queue, at) for at in fresh)
+                continue
+            for at in fresh:
+                dead = outcome == Outcome.DEAD
+                self._retry(subscription, entries[at], retry_due_ms, batch.header.store_ms, dead)
+        return counts
+
+    def _subscription(self, group: int, topic: int) -> Subscription | None:
+        for one in self.subscriptions:
+            if one.group_id == group and topic in {one.topic_id, one.retry_topic_id}:
+                return one
+        return None
+
+    def _retry(
+        self, subscription: Subscription, entry: Entry, due_ms: int, store_ms: int, dead: bool
+    ) -> None:
+        group = self.groups[subscription.group_id]
+        if dead or entry.attempt >= group.attempts_max:
+            letters = group.dead_letter_topic_id << 8
+            self.queues.setdefault(letters, []).append(entry._replace(topic_queue=letters))
+            return
+        retries = subscription.retry_topic_id << 8
+        again = Entry(due_ms, entry.sequence, entry.attempt + 1, retries, entry.store_ms)
+        self._schedule(again, store_ms)
+
+    # -- the rest ---------------------------------------------------------------------------------
+
+    def _configure(self, batch: RecordBatch) -> bool:
+        change = ConfigChange.FromString(bytes(batch.blobs))
+        if change.HasField("put_topic"):
+            self.topics.add(change.put_topic.topic_id)
+        elif change.HasField("put_group"):
+            self.groups[change.put_group.group_id] = change.put_group
+        elif change.HasField("put_subscription"):
+            self.subscriptions.append(change.put_subscription)
+        else:
+            raise NotImplementedError(change)
+        return True
+
+    def _epoch_start(self, batch: RecordBatch) -> None:
+        assert all(epoch < batch.header.epoch for _, epoch in self.epochs)
+        self.epochs.append((self.next_sequence, batch.header.epoch))
+
+    # -- what follows from it ---------------------------------------------------------------------
+
+    def check(self) -> None:
+        """I1 and I3: each message is in one place, and so is each group's copy of a released one."""
+        waiting = {entry.sequence for entry in self.pending if entry.attempt == 1}
+        for sequence in self.messages:
+            places = (sequence in waiting, sequence in self.released, sequence in self.cancelled)
+            assert sum(places) == 1, f"message {sequence} is in places {places}"
+        for subscription in self.subscriptions:
+            self._check_group(subscription)
+
+    def _check_group(self, subscription: Subscription) -> None:
+        group = self.groups[subscription.group_id]
+        own = [queue for queue in self.queues if queue >> 8 == subscription.topic_id]
+        retries = subscription.retry_topic_id << 8
+        places = [entry.sequence for entry in self.pending if entry.topic_queue == retries]
+        places += [e.sequence for e in self.queues.get(group.dead_letter_topic_id << 8, [])]
+        for queue in (*own, retries):
+            resolved = self.resolved.get((group.group_id, queue), set())
+            for position, entry in enumerate(self.queues.get(queue, [])):
+                is_done = (queue, position) in self.done.get(group.group_id, set())
+                if is_done or position not in resolved:
+                    places.append(entry.sequence)
+        expected = [entry.sequence for queue in own for entry in self.queues[queue]]
+        assert sorted(places) == sorted(expected), "a group's message is lost or doubled"
+
+
+def _requests(batch: RecordBatch) -> list[tuple[int, int, int, int]]:
+    """(first ordinal, end, producer, its number of the first) of each request in a batch."""
+    header = batch.header
+    if not header.flags & Flag.PER_MESSAGE_PRODUCER:
+        return [(0, header.count, header.producer_id, header.producer_sequence)]
+    ids, numbers = (column.tolist() for column in batch.message_producers)
+    found: list[tuple[int, int, int, int]] = []
+    for at, producer in enumerate(ids):
+        if producer and found and found[-1][2] == producer and found[-1][1] == at:
+            found[-1] = (found[-1][0], at + 1, *found[-1][2:])
+        else:
+            found.append((at, at + 1, producer, numbers[at]))
+    return found

@@ -1,0 +1,76 @@
+"""A shard's views held against the naive reading of its log, and against a rebuild of them."""
+
+from collections import Counter
+
+import numpy as np
+
+from hourwheel.types import SEQUENCE_MAX
+from node.checkpoint import ShardPlace
+from node.opening import ShardConfig, open_shard
+from node.shard import Shard
+from node.views import Views
+from storage.disk import Disk
+from storage.unit import Units, release_ms
+from tests.sim.disk import SimulatedDisk
+from tests.support.log_model import Entry, LogModel
+
+
+def entries_of(units: Units) -> list[Entry]:
+    """Units as the model has them."""
+    columns = ("due_ms", "sequence", "attempt", "topic_queue", "store_ms")
+    return [Entry(*row) for row in zip(*(units[name].tolist() for name in columns), strict=True)]
+
+
+def check_views(views: Views, model: LogModel) -> None:
+    """Everything that the views hold is what the log says."""
+    assert views.applied_offset == model.offset
+    assert views.next_sequence == model.next_sequence
+    assert tuple(views.cursor.key) == model.cursor
+    assert Counter(entries_of(views.pending_units())) == Counter(model.pending)
+    assert views.counters.cancelled == len(model.cancelled) == views.tombstones.count
+    assert views.queues.topic_queues() == sorted(model.queues)
+    for number, entries in model.queues.items():
+        _check_queue(views, number, entries)
+    for (group, number), window in views.acks.items():
+        resolved = model.resolved[group, number]
+        end = len(model.queues[number])
+        assert {at for at in range(end) if window.is_resolved(at)} == resolved
+    assert sum(len(one) > 0 for one in model.resolved.values()) == len(views.acks.items())
+    _check_sequences(views, model)
+
+
+def _check_queue(views: Views, number: int, expected: list[Entry]) -> None:
+    queue = views.queues.get(number)
+    assert queue.end_position == len(expected)
+    found: list[Entry] = []
+    while (at := queue.start_position + len(found)) < queue.end_position:
+        found += entries_of(queue.read(at, 4_096))
+    assert found == expected[queue.start_position :]
+
+
+def _check_sequences(views: Views, model: LogModel) -> None:
+    every = np.arange(model.next_sequence + 1, dtype=np.uint64)
+    due_ms, states = views.sequences.read_many(every)
+    found = {at: due for at, due in enumerate(due_ms.tolist()) if states[at]}
+    assert found == model.messages
+    cancelled = np.flatnonzero(views.tombstones.contains(every)).tolist()
+    assert set(cancelled) == model.cancelled
+
+
+def rebuilt_digest(shard: Shard, disk: Disk) -> str:
+    """The digest of views that are built anew from the whole log, copied up to the applied offset.
+
+    With other sizes of everything that is local: where units lie must not matter.
+    """
+    log, copy = shard.log, SimulatedDisk()
+    assert log.start_offset == 0
+    copy.make_dir("shard-0/log")
+    for segment in log.segments():
+        size = segment.end_offset - segment.start_offset + 64
+        file = copy.open(segment.path, create=True)
+        file.pwrite([disk.open(segment.path).pread(size, 0)], 0)
+    place = ShardPlace(copy, "shard-0", log_identity(shard))
+    views = open_shard(place, ShardConfig()).shard.views
+    while views.applied_offset < shard.views.applied_offset:
+        raise AssertionError("the rebuilt views do not reach as far")
+    return views.digest()

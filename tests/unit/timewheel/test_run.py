@@ -1,0 +1,210 @@
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hourwheel import errors
+from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
+from storage.file_header import Identity
+from tests.sim.disk import SimulatedDisk
+from tests.support.runs import DIRECTORY, IDENTITY, KeyPair, keyed, pairs_of, run_bytes, write_run
+from timewheel.levels import DAY_LEVEL, DAY_MS, HOUR_LEVEL, HOUR_MS
+from timewheel.run import Run, open_run
+from timewheel.run_format import BLOCK_UNITS, run_path, unit_at
+
+PATH = run_path(DIRECTORY, 1, 1)
+KEYS = [(0, 0), (5, 1), (5, 2), (HOUR_MS, 3), (DAY_MS - 1, 4), (DAY_MS, 5), (9 * DAY_MS, 6)]
+
+
+def disk_with(raw: bytes) -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_dir(DIRECTORY)
+    disk.open(PATH, create=True).pwrite([raw], 0)
+    return disk
+
+
+def read_everything(run: Run) -> None:
+    """Read all that the wheel ever reads of a run."""
+    for bucket in run.buckets():
+        run.directory(bucket)
+        run.read(*run.section(bucket))
+
+
+def corrupt(disk: SimulatedDisk, use: Callable[[Run], object] = read_everything) -> str:
+    """Open and use a run that must turn out to be corrupt: the error's text."""
+    with pytest.raises(errors.CorruptFile) as found:
+        use(Run(disk, PATH, IDENTITY))
+    assert found.value.params["file"] == PATH
+    return found.value.message
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 3)), max_size=40).map(sorted))
+def test_find_after_when_compared_with_a_scan(keys: list[KeyPair]) -> None:
+    run = write_run(SimulatedDisk(), keyed(keys))
+    end = len(keys)
+    for after in [KEY_MIN, *keys, Key(25, SEQUENCE_MAX), Key(51, 0)]:
+        expected = sum(key <= tuple(after) for key in keys)
+        assert run.find_after(0, end, *after) == expected
+        assert run.find_after(min(2, end), end, *after) == max(expected, min(2, end))
+        assert run.find_after(0, end // 2, *after) == min(expected, end // 2)
+
+
+def test_find_after_when_the_key_lies_at_borders_of_blocks() -> None:
+    run = write_run(SimulatedDisk(), keyed([(due, 7) for due in range(3 * BLOCK_UNITS)]))
+    for index in (0, 255, 256, 257, 511, 512, 767):
+        assert run.find_after(0, 768, index, 7) == index + 1
+        assert run.find_after(0, 768, index, 6) == index
+        assert run.find_after(index, index + 1, index, 7) == index + 1
+
+
+def test_read_when_the_range_lies_anywhere_in_blocks() -> None:
+    count = 2 * BLOCK_UNITS + 44
+    units = keyed([(due, 7) for due in range(count)], crc=99)
+    run = write_run(SimulatedDisk(), units)
+    borders = [0, 1, 255, 256, 257, 511, 512, 513, count - 1, count]
+    for first in borders:
+        for end in borders:
+            if first <= end:
+                assert run.read(first, end).tobytes() == units[first:end].tobytes()
+
+
+def test_read_when_outside_the_run_stops() -> None:
+    run = write_run(SimulatedDisk(), keyed([(1, 1)]))
+    for first, end in [(-1, 1), (0, 2), (1, 0)]:
+        with pytest.raises(errors.InvariantViolated):
+            run.read(first, end)
+
+
+def test_read_when_written_to_is_refused() -> None:
+    units = write_run(SimulatedDisk(), keyed([(1, 1)])).read(0, 1)
+    with pytest.raises(ValueError, match="read-only"):
+        units["due_ms"] = 5
+
+
+def test_sections_when_asked_for_a_bucket_that_is_not_there() -> None:
+    run = write_run(SimulatedDisk(), keyed(KEYS), level=DAY_LEVEL)
+    assert run.buckets() == [0, 1, 9]
+    assert [run.section(day) for day in (0, 1, 2, 9)] == [(0, 5), (5, 6), (0, 0), (6, 7)]
+    assert run.directory(2) is None
+
+
+def test_sections_when_a_day_has_cascaded_are_not_the_runs_any_more() -> None:
+    run = write_run(SimulatedDisk(), keyed(KEYS), level=DAY_LEVEL)
+    run.cascaded_days.add(1)
+    assert run.buckets() == [0, 9]
+    assert run.section(1) == (0, 0)
+    assert run.directory(1) is None
+
+
+def test_open_when_it_stands_for_several_runs() -> None:
+    disk = SimulatedDisk()
+    write_run(disk, keyed(KEYS), run_id=9, covers_first=4)
+    assert open_run(disk, DIRECTORY, IDENTITY, 4, 9).order == (9, 4)
+
+
+def test_I8_run_when_any_bit_is_flipped_is_never_served() -> None:
+    good = SimulatedDisk()
+    units = keyed(KEYS)
+    write_run(good, units, level=DAY_LEVEL)
+    raw = run_bytes(good)
+    for bit in range(len(raw) * 8):
+        disk = disk_with(raw)
+        disk.flip_bit(PATH, bit // 8, bit % 8)
+        assert corrupt(disk), bit
+
+
+def test_I8_run_when_bits_of_an_hour_level_run_are_flipped_is_never_served() -> None:
+    good = SimulatedDisk()
+    write_run(good, keyed([(due * 97, due) for due in range(300)]))
+    raw = run_bytes(good)
+    for position in range(0, len(raw), 331):
+        disk = disk_with(raw)
+        disk.flip_bit(PATH, position, position % 8)
+        assert corrupt(disk), position
+
+
+def test_run_when_cut_anywhere_or_longer_is_corrupt() -> None:
+    good = SimulatedDisk()
+    write_run(good, keyed(KEYS), level=DAY_LEVEL)
+    raw = run_bytes(good)
+    for size in range(len(raw)):
+        assert corrupt(disk_with(raw[:size])), size
+    assert corrupt(disk_with(raw + b"\0"))
+    assert corrupt(disk_with(raw + raw[-64:]))
+
+
+def test_run_when_pieces_are_missing_in_its_middle_is_corrupt() -> None:
+    good = SimulatedDisk()
+    write_run(good, keyed([(due, due) for due in range(600)]), level=DAY_LEVEL)
+    raw = run_bytes(good)
+    for low, high in [(64, 128), (64, unit_at(256)), (unit_at(256), unit_at(512)), (64, 20_000)]:
+        assert corrupt(disk_with(raw[:low] + raw[high:])), (low, high)
+
+
+def test_read_when_one_block_is_damaged_serves_the_others_and_names_the_place() -> None:
+    good = SimulatedDisk()
+    write_run(good, keyed([(due, due) for due in range(700)]))
+    disk = disk_with(run_bytes(good))
+    disk.flip_bit(PATH, unit_at(300))
+    run = Run(disk, PATH, IDENTITY)
+    assert pairs_of(run.read(0, 256))[-1] == (255, 255)
+    assert pairs_of(run.read(512, 700))[0] == (512, 512)
+    for first, end in [(0, 257), (300, 301), (511, 513)]:
+        with pytest.raises(errors.CorruptFile) as found:
+            run.read(first, end)
+        assert found.value.params == {"file": PATH, "offset": str(unit_at(256))}
+
+
+def test_directory_when_damaged_names_the_bucket() -> None:
+    good = SimulatedDisk()
+    write_run(good, keyed(KEYS), level=DAY_LEVEL)
+    disk = disk_with(run_bytes(good))
+    disk.flip_bit(PATH, unit_at(len(KEYS)) + 24 * 12)
+    run = Run(disk, PATH, IDENTITY)
+    assert run.directory(0) is not None
+    with pytest.raises(errors.CorruptFile) as found:
+        run.directory(1)
+    assert found.value.params == {"file": PATH, "bucket": "1"}
+
+
+def test_open_when_blocks_were_swapped_is_corrupt() -> None:
+    good = SimulatedDisk()
+    write_run(good, keyed([(due, due) for due in range(512)]))
+    raw = run_bytes(good)
+    first, second = raw[64 : unit_at(256)], raw[unit_at(256) : unit_at(512)]
+    swapped = raw[:64] + second + first + raw[unit_at(512) :]
+    assert "block" in corrupt(disk_with(swapped))
+
+
+def test_open_when_the_run_is_of_another_shard_or_cluster() -> None:
+    disk = SimulatedDisk()
+    write_run(disk, keyed(KEYS))
+    for identity in (Identity(IDENTITY.cluster_id, 1), Identity(bytes(16), 0)):
+        with pytest.raises(errors.ForeignDirectory):
+            Run(disk, PATH, identity)
+
+
+def test_open_when_the_file_is_missing_is_corrupt() -> None:
+    disk = SimulatedDisk()
+    disk.make_dir(DIRECTORY)
+    with pytest.raises(errors.CorruptFile) as found:
+        open_run(disk, DIRECTORY, IDENTITY, 1, 1)
+    assert found.value.params["file"] == PATH
+
+
+def test_open_when_another_runs_file_lies_there_is_corrupt() -> None:
+    good = SimulatedDisk()
+    write_run(good, keyed(KEYS), run_id=2)
+    disk = disk_with(run_bytes(good, 2))
+    with pytest.raises(errors.CorruptFile) as found:
+        open_run(disk, DIRECTORY, IDENTITY, 1, 1)
+    assert found.value.params["file"] == PATH
+
+
+def test_will_need_when_asked_for_anything_reads_nothing() -> None:
+    run = write_run(SimulatedDisk(), keyed(KEYS), level=HOUR_LEVEL)
+    run.will_need(0, 7)
+    run.will_need(7, 7)
+    run.will_need(5, 3)
+    run.close()

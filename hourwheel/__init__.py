@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hourwheel.outcomes import CancelOutcome, MessageState
     from hourwheel.producer import AsyncProducer
     from hourwheel.published import PublishedIds
-    from hourwheel.when import When, parse_when
 
 __version__ = "0.1.0"
 
@@ -49,8 +48,6 @@ __all__ = [
     "PublishedIds",
     "ReceivedBatch",
     "ReceivedMessage",
-    "When",
-    "parse_when",
 ]
 
 _HOMES = {
@@ -71,8 +68,6 @@ _HOMES = {
     "PublishedIds": "published",
     "ReceivedBatch": "message",
     "ReceivedMessage": "message",
-    "When": "when",
-    "parse_when": "when",
 }
 
 

@@ -20,7 +20,7 @@ from node.judge import PublishVerdicts, judge
 from node.views import FEATURE_LEVEL, Views
 from storage.catalog import Subscription
 from storage.sequence_index import SlotState
-from storage.unit import NO_UNITS, UNIT, Units, stretches
+from storage.unit import NO_UNITS, UNIT, Units, join, stretches
 
 Verdict: TypeAlias = Any
 """What a record's proposer is told, by kind: see the handlers."""
@@ -249,7 +249,7 @@ class Applier:
             units = queue.read(low, high - low)
             found.append(units)
             low += len(units)
-        return np.concatenate(found)
+        return join(found)
 
     def _retry(
         self, group_id: int, units: Units, retry_due_ms: int, store_ms: int, *, dead: bool

@@ -54,8 +54,8 @@ class Background:
         self._task = None
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            known = isinstance(error, errors.HourwheelError)
-            self._failure.report(error if known else errors.Internal(repr(error)))
+            known = error if isinstance(error, errors.HourwheelError) else None
+            self._failure.report(known or errors.Internal(repr(error)))
             return
         self._near.set()
         self._near.clear()

@@ -205,7 +205,7 @@ class Consuming:
         times = [at for at in (self._gate_ms, ends) if at is not None]
         return min(times, default=None)
 
-    # -- leases that end ----------------------------------------------------------------------------
+    # -- leases that end --------------------------------------------------------------------------
 
     def end_leases(self, now_ms: int) -> bool:
         """Give back what leases that are over still held. Returns whether anything was appended."""
@@ -244,7 +244,7 @@ class Consuming:
         future = self._propose(lambda now, token: self._shard.resolve(rows, now, token))
         future.add_done_callback(end)
 
-    # -- acknowledgements ---------------------------------------------------------------------------
+    # -- acknowledgements -------------------------------------------------------------------------
 
     async def resolve(
         self,

@@ -15,6 +15,7 @@ import os
 import sys
 import tempfile
 import urllib.request
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -55,62 +56,63 @@ EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The demo's arguments."""
-    parser.add_argument(
-        "--orders",
-        type=Path,
-        metavar="FILE",
-        help=f"orders as CSV (also ${ORDERS_VARIABLE}); by default ../shared/data/orders.csv beside"
-        " the checkout or, where there is none, generated ones",
-    )
-    parser.add_argument("--count", type=int, metavar="N", help="play only the first N orders")
-    parser.add_argument("--seed", type=int, default=_SEED, help="of generated orders")
-    parser.add_argument(
-        "--seconds", type=float, default=_SECONDS, help="how long two years take (%(default)s)"
-    )
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="store there, and leave it there")
-    parser.add_argument("--plain", action="store_true", help="lines instead of a live display")
-    parser.add_argument("--json", action="store_true", help="end with JSON on standard output")
-
-
-def run(parsed: argparse.Namespace) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; the process's exit code."""
-    out = Console(
-        stderr=parsed.json, highlight=False, width=None if _is_terminal(parsed) else _WIDTH_PLAIN
-    )
+    parsed = _parser().parse_args(arguments)
+    is_live = (sys.stderr if parsed.json else sys.stdout).isatty() and not parsed.plain
+    out = Console(stderr=parsed.json, highlight=False, width=None if is_live else _WIDTH_PLAIN)
     try:
-        orders, where = find_orders(parsed.orders, parsed.count, parsed.seed)
         if not parsed.seconds >= _SECONDS_MIN:
             raise errors.InvalidArgument(f"--seconds is at least {_SECONDS_MIN:g}")
+        orders, where = find_orders(parsed.orders, parsed.count, parsed.seed)
     except errors.HourwheelError as error:
         sys.stderr.write(f"demo: {error.message}\n")
         return EXIT_USAGE
-    out.print(f"{len(orders.ids):,} orders, {where}")
+    out.print(f"{len(orders.ids):,} orders, {where}", soft_wrap=True)
     trace = build_trace(orders, parsed.seconds)
-    # What lives as long as the process is not looked through again: that stalls the loop.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
+    _settle_garbage_collector()
     try:
-        summary, node = asyncio.run(_play(trace, out, parsed))
+        summary, node = asyncio.run(_play(trace, out, parsed.keep, is_live=is_live))
     except errors.HourwheelError as error:
         sys.stderr.write(f"demo: {error.message}\n")
         return EXIT_BAD
     except KeyboardInterrupt:
         sys.stderr.write("demo: interrupted\n")
         return EXIT_INTERRUPTED
+    out.print(report(summary, node))
     if parsed.json:
         sys.stdout.write(json.dumps(as_json(summary, node), indent=2) + "\n")
-    else:
-        out.print(report(summary, node))
-        if parsed.keep:
-            out.print(f"  stored in {parsed.keep}: python -m node inspect {parsed.keep}")
     return EXIT_GOOD if summary.is_good else EXIT_BAD
 
 
-def _is_terminal(parsed: argparse.Namespace) -> bool:
-    return (sys.stderr if parsed.json else sys.stdout).isatty()
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "hourwheel demo",
+        description="Start a node, play two years of orders on it, show what arrives.",
+    )
+    parser.add_argument(
+        "--orders",
+        type=Path,
+        metavar="FILE",
+        help=f"orders as CSV (or ${ORDERS_VARIABLE}); else ../shared/data/orders.csv beside the"
+        " checkout; where there is none, generated ones",
+    )
+    parser.add_argument("--count", type=int, metavar="N", help="play only the first N orders")
+    parser.add_argument("--seed", type=int, default=_SEED, help="of generated orders")
+    parser.add_argument(
+        "--seconds", type=float, default=_SECONDS, help="how long it plays (default: %(default)g)"
+    )
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="store there, and leave it there")
+    parser.add_argument("--plain", action="store_true", help="lines instead of a live display")
+    parser.add_argument("--json", action="store_true", help="end with JSON on standard output")
+    return parser
+
+
+def _settle_garbage_collector() -> None:
+    """What lives as long as the process is not looked through again: that stalls the loop."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 def find_orders(path: Path | None, count: int | None, seed: int) -> tuple[Orders, str]:
@@ -143,21 +145,22 @@ def find_orders(path: Path | None, count: int | None, seed: int) -> tuple[Orders
     return orders.first(len(orders.ids) if count is None else count), f"from {path}"
 
 
-async def _play(trace: Trace, out: Console, parsed: argparse.Namespace) -> tuple[Summary, NodeSays]:
+async def _play(
+    trace: Trace, out: Console, keep: Path | None, *, is_live: bool
+) -> tuple[Summary, NodeSays]:
     """Run a node and the trace on it.
 
     Raises:
         HourwheelError: the node did not start, failed, or refused something.
     """
-    # Signals reach the child, too; whether it has removed its files already does not matter then.
-    with tempfile.TemporaryDirectory(prefix="hourwheel-demo-", ignore_cleanup_errors=True) as made:
+    with tempfile.TemporaryDirectory(prefix="hourwheel-demo-") as made:
         log_file = Path(made) / "node.log"
-        directory = Path(made) / "data" if parsed.keep is None else parsed.keep
         try:
-            async with ChildNode(directory, _NODE_VALUES, log_file=log_file) as node:
-                out.print(f"a node of process {node.pid} serves on {node.address}")
+            node = ChildNode(keep or Path(made) / "data", _NODE_VALUES, log_file=log_file)
+            async with node:
+                out.print(f"a node in process {node.pid} serves on {node.address}")
                 player = Player(trace, node.address)
-                await _play_shown(player, out, is_live=_is_terminal(parsed) and not parsed.plain)
+                await _play_shown(player, out, is_live=is_live)
                 summary = player.ledger.close()
                 said = await _ask(node)
         except errors.HourwheelError:
@@ -207,3 +210,7 @@ def _last_lines(path: Path) -> str:
         return ""
     lines = path.read_text("utf-8", "replace").splitlines(keepends=True)
     return "".join(lines[-_LOG_LINES:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,8 +4,8 @@
     timers  --> dispatch what is due, end leases, open the release gate
     [background thread: checkpoints, merges, cascades]
 
-One write is under way at a time; what is proposed meanwhile is written together next (group commit).
-While a write is under way, the batches of the one before are applied.
+One write is under way at a time; what is proposed meanwhile is written together next (group
+commit). While a write is under way, the batches of the one before are applied.
 """
 
 import asyncio

@@ -211,7 +211,7 @@ class Shard:
 
     def apply_some(self, batches_max: int) -> list[Answer]:
         """Apply up to so many committed batches. Fewer come back when there are no more."""
-        answers = []
+        answers: list[Answer] = []
         high_watermark = self.log.flushed_end_offset
         while self._proposals and len(answers) < batches_max:
             batch, token = self._proposals[0]

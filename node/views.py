@@ -17,7 +17,7 @@ from storage.consume_queues import ConsumeQueues
 from storage.producer_state import ProducerStates
 from storage.sequence_index import SequenceIndex
 from storage.tombstones import Tombstones
-from storage.unit import UNIT, Units, sort_by_key
+from storage.unit import UNIT, Units, join, sort_by_key
 from timewheel.cursor import Cursor
 from timewheel.memtable import within
 from timewheel.wheel import Wheel
@@ -106,7 +106,7 @@ class Views:
             ]
         tables = [self.wheel.frozen, self.wheel.memtable]
         found += [within(one.units.copy(), after, top) for one in tables if one is not None]
-        units = sort_by_key(np.concatenate(found))
+        units = sort_by_key(join(found))
         return units[~self.tombstones.contains(units["sequence"])]
 
     def digest(self) -> str:

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from hourwheel.types import SEQUENCE_MAX, Key
-from storage.unit import Units, sort_by_key
+from storage.unit import Units, join, sort_by_key
 from timewheel.bodies import Bodies, LogReader
 from timewheel.delay_log import DelayLogWriter
 from timewheel.flush import HeadsOf, Place, WrittenRun
@@ -160,7 +160,7 @@ def _merged(readers: HourReaders, after: Key, to: Key, slice_units: int) -> Iter
     while bound < to:
         stretches, bound = readers.take(to, slice_units)
         if stretches:
-            yield sort_by_key(np.concatenate(stretches))
+            yield sort_by_key(join(stretches))
 
 
 def plan_cascade(runs: RunSet, hour_level_end_day: int) -> int | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hourwheel.record_batch import Buffer
 from storage.disk import Disk
 from storage.file_header import FILE_HEADER_BYTES, FileType, Identity, pack_file_header
-from storage.unit import Units
+from storage.unit import Units, join
 from timewheel.bodies import BadBlob, Bodies
 from timewheel.gather import gather
 from timewheel.run_format import delay_log_path
@@ -60,7 +60,7 @@ class DelayLogWriter:
             else:
                 self._append_mixed(part, inside, span, span_start, others)
             moved.append(part)
-        return np.concatenate(moved) if moved else units
+        return join(moved) if moved else units
 
     def _append_mixed(
         self, part: Units, inside: Mask, span: bytes, span_start: int, others: Bodies

@@ -16,7 +16,7 @@ import numpy as np
 
 from hourwheel.errors import invariant
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
-from storage.unit import NO_UNITS, UNIT_BYTES, Units, count_to, sort_by_key, stretches
+from storage.unit import UNIT_BYTES, Units, count_to, join, sort_by_key, stretches
 from timewheel.memtable import within
 
 _BUCKET_BITS: Final = 5
@@ -75,7 +75,7 @@ class Near:
         """A bucket's units in key order."""
         arrays = self._buckets[bucket]
         if bucket not in self._settled:
-            units = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+            units = join(arrays)
             self._buckets[bucket] = arrays = [sort_by_key(units)]
             self._settled.add(bucket)
         return arrays[0]
@@ -101,9 +101,7 @@ class Near:
             elif end:
                 found.append(units[:end])
                 self._buckets[bucket] = [units[end:]]
-        if not found:
-            return NO_UNITS
-        taken = found[0] if len(found) == 1 else np.concatenate(found)
+        taken = join(found)
         self.count -= len(taken)
         return taken
 

@@ -156,8 +156,7 @@ def open_run(disk: Disk, directory: str, identity: Identity, covers_first: int, 
     run = Run(disk, run_path(directory, covers_first, run_id), identity)
     if (run.footer.covers_first, run.footer.run_id) != (covers_first, run_id):
         raise errors.CorruptFile(
-            f"{run.path}: by its footer this is run"
-            f" {run.footer.covers_first}-{run.footer.run_id}",
+            f"{run.path}: by its footer this is run {run.footer.covers_first}-{run.footer.run_id}",
             file=run.path,
         )
     return run

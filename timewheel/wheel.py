@@ -8,21 +8,18 @@ elsewhere on what `freeze` and the run set hand them, and come back through `ins
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from hourwheel.errors import invariant
 from hourwheel.types import SEQUENCE_MAX, Key
-from storage.unit import Units, sort_by_key
+from storage.unit import UNIT_BYTES, Units, join, sort_by_key
 from timewheel.hour_readers import HourReaders
 from timewheel.levels import HOUR_MS, SECOND_MS, hour_of
 from timewheel.memtable import Memtable
 from timewheel.near import Near
 from timewheel.run import Run
 from timewheel.run_set import RunSet
-
-_CHUNK_UNITS: Final = 32_768
 
 
 @dataclass(frozen=True)
@@ -33,6 +30,8 @@ class WheelConfig:
     """Level 0 is cut back above this."""
     near_ahead_ms: int = 10_000
     """Level 0 is loaded this far ahead, where the bytes allow."""
+    load_units: int = 32_768
+    """Level 0 is loaded about this many units at a time."""
     memtable_units_max: int = 262_144
     """A flush begins above this many units."""
     memtable_span_bytes_max: int = 64 << 20
@@ -92,16 +91,26 @@ class Wheel:
     def load_ahead(self, cursor: Key, now_ms: int) -> None:
         """Load level 0 up to `near_ahead_ms` from now as far as its bytes allow; cut it back."""
         config = self.config
-        self.near.cut_back(config.near_bytes_max, Key(now_ms + SECOND_MS, SEQUENCE_MAX))
+        self._cut_back(max(cursor, Key(now_ms + SECOND_MS, SEQUENCE_MAX)))
         start_ms = max(now_ms, cursor.due_ms)
         if self.near.frontier.due_ms > start_ms + config.near_ahead_ms // 2:
             return  # in steps of seconds, not with every tick
         target = Key(start_ms + config.near_ahead_ms, SEQUENCE_MAX)
         while (
             self.near.frontier < target
-            and self.near.size_bytes + _CHUNK_UNITS * 64 <= config.near_bytes_max
+            and self.near.size_bytes + config.load_units * UNIT_BYTES <= config.near_bytes_max
         ):
             self._load(target)
+
+    def _cut_back(self, keep: Key) -> None:
+        """Drop what level 0 has too much of, but nothing up to `keep`.
+
+        The hour's readers stand where level 0 ended before, so they are opened again.
+        """
+        before = self.near.frontier
+        self.near.cut_back(self.config.near_bytes_max, keep)
+        if self.near.frontier < before:
+            self._readers = None
 
     def load_for_plan(self, after: Key, target: Key, limit: int) -> Key:
         """Load until (after, target] is in level 0 or it holds `limit` units of it.
@@ -121,19 +130,15 @@ class Wheel:
         limit, readers = self._open_hour(after, target)
         stretches: list[Units] = []
         if readers is not None:
-            stretches, limit = readers.take(limit, _CHUNK_UNITS)
+            stretches, limit = readers.take(limit, self.config.load_units)
         fresh = [table.select(after, limit) for table in self._memtables()]
         total = sum(map(len, fresh))
-        if total > _CHUNK_UNITS:
-            limit = _key_at(np.concatenate(fresh), _CHUNK_UNITS)
+        if total > self.config.load_units:
+            limit = _key_at(join(fresh), self.config.load_units)
             stretches = self._put_back(readers, stretches, limit)
             fresh = [table.select(after, limit) for table in self._memtables()]
         found = [units for units in (*stretches, *fresh) if len(units)]
-        merged = found[0] if len(found) == 1 else np.concatenate(found) if found else None
-        if merged is None:
-            self.near.extend(np.empty(0, self.memtable.units.dtype), limit)
-        else:
-            self.near.extend(sort_by_key(merged), limit)
+        self.near.extend(sort_by_key(join(found)), limit)
 
     def _put_back(
         self, readers: HourReaders | None, stretches: list[Units], limit: Key
@@ -147,7 +152,7 @@ class Wheel:
         found: list[Units] = []
         bound = self.near.frontier
         while bound < limit:
-            more, bound = self._readers.take(limit, _CHUNK_UNITS)
+            more, bound = self._readers.take(limit, self.config.load_units)
             found += more
         return found
 

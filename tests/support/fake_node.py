@@ -180,6 +180,15 @@ class FakeNode:
             await self._call_arrived.wait()
         return self.calls[method]
 
+    def acked(self) -> set[bytes]:
+        """Bodies of all acknowledged messages."""
+        return {
+            message.body
+            for request in self.calls["Ack"]
+            for chosen in request.ranges
+            for message in self.leases[chosen.receipt][chosen.first : chosen.first + chosen.count]
+        }
+
     async def arrive(self, method: str, request: Any) -> errors.HourwheelError | None:
         """Note a request; gives the failure that is due for it."""
         self.calls[method].append(request)

@@ -101,7 +101,7 @@ class ShardWorld:
         self.opened = open_shard(self.place, self.config)
         self.shard: Shard = self.opened.shard
         self.maintenance = self.opened.maintenance
-        self.shard.applier.make_room = self._make_room
+        setattr(self.shard.applier, "make_room", self._make_room)
         self._check_opened()
         self.boots += 1
         self.shard.begin_epoch("node-1", f"boot-{self.boots}", self.now_ms)
@@ -411,7 +411,7 @@ class ShardWorld:
     def check_rebuild(self) -> None:
         """I5: the views are those that the whole log makes, on another disk, in another layout."""
         if self.write is None:
-            assert self.shard.views.digest() == rebuilt_digest(self.shard, self.disk)
+            assert self.shard.views.digest() == rebuilt_digest(self.shard, self.place)
 
 
 def split(delivery: Delivery) -> list[tuple[Units, bytes]]:

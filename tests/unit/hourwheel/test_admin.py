@@ -9,21 +9,11 @@ from hourwheel.message import Message
 from hourwheel.message_id import MessageId
 from hourwheel.outcomes import CancelOutcome, MessageState
 from hourwheel.producer import AsyncProducer
-from hourwheel.session import Backoff
 from tests.support.fake_node import EPOCH, SHARD, FakeNode
 
-QUICK = Backoff(ms_min=1.0, ms_max=5.0)
-
-
 @pytest.fixture
-async def node() -> AsyncIterator[FakeNode]:
-    async with FakeNode() as fake:
-        yield fake
-
-
-@pytest.fixture
-async def admin(node: FakeNode) -> AsyncIterator[AsyncAdmin]:
-    async with Channel(node.address, backoff=QUICK) as channel, AsyncAdmin(channel) as opened:
+async def admin(channel: Channel) -> AsyncIterator[AsyncAdmin]:
+    async with AsyncAdmin(channel) as opened:
         yield opened
 
 

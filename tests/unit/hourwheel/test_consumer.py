@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,36 +9,11 @@ from hourwheel.consumer import AsyncConsumer
 from hourwheel.message import Message, ReceivedMessage
 from hourwheel.message_id import MessageId
 from hourwheel.producer import AsyncProducer
-from hourwheel.session import Backoff
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_node import EPOCH, SHARD, STORE_MS, FakeNode
 
-QUICK = Backoff(ms_min=1.0, ms_max=5.0)
-
-
-@pytest.fixture
-async def node() -> AsyncIterator[FakeNode]:
-    async with FakeNode() as fake:
-        yield fake
-
-
-@pytest.fixture
-async def channel(node: FakeNode) -> AsyncIterator[Channel]:
-    async with Channel(node.address, backoff=QUICK) as opened:
-        yield opened
-
-
 def consumer_of(channel: Channel, **settings: Any) -> AsyncConsumer:
     return AsyncConsumer(channel, group="g", topic="orders", **settings)
-
-
-def acked(node: FakeNode) -> set[bytes]:
-    return {
-        message.body
-        for request in node.calls["Ack"]
-        for chosen in request.ranges
-        for message in node.leases[chosen.receipt][chosen.first : chosen.first + chosen.count]
-    }
 
 
 async def test_receive_when_published_with_everything(node: FakeNode, channel: Channel) -> None:
@@ -62,7 +36,7 @@ async def test_receive_when_published_with_everything(node: FakeNode, channel: C
         assert (message.client_message_id, message.content_type) == ("c", "t")
         assert (message.due_ms, message.store_ms) == (STORE_MS + 5, STORE_MS)
         await consumer.ack(message)
-    assert acked(node) == {b"one"}
+    assert node.acked() == {b"one"}
 
 
 async def test_iteration_when_messages_keep_coming(node: FakeNode, channel: Channel) -> None:
@@ -78,7 +52,7 @@ async def test_iteration_when_messages_keep_coming(node: FakeNode, channel: Chan
             if len(received) == 300:
                 break
     assert sorted(received) == sorted(bodies)
-    assert acked(node) == set(bodies)
+    assert node.acked() == set(bodies)
 
 
 async def test_receive_when_there_is_nothing(channel: Channel) -> None:
@@ -117,7 +91,7 @@ async def test_receive_batch_when_draining(node: FakeNode, channel: Channel) -> 
             drained += batch.bodies()
             consumer.ack_soon(batch)
     assert sorted(drained) == sorted(bodies)
-    assert acked(node) == set(bodies)
+    assert node.acked() == set(bodies)
 
 
 async def test_prefetch_when_nobody_takes(node: FakeNode, channel: Channel) -> None:
@@ -151,7 +125,7 @@ async def test_ack_when_many_wait_at_once(node: FakeNode, channel: Channel) -> N
             tasks = [asyncio.create_task(consumer.ack(message)) for message in messages]
             await node.seen("Ack")
         await asyncio.gather(*tasks)
-    assert len(acked(node)) == 200
+    assert len(node.acked()) == 200
     assert len(node.calls["Ack"]) <= 3
 
 
@@ -178,7 +152,7 @@ async def test_ack_when_the_node_is_overloaded(node: FakeNode, channel: Channel)
     node.fail_next("Ack", errors.Overloaded(), errors.Unavailable())
     async with consumer_of(channel) as consumer:
         await consumer.ack(await consumer.receive())
-    assert acked(node) == {b"one"}
+    assert node.acked() == {b"one"}
     assert len(node.calls["Ack"]) == 3
 
 

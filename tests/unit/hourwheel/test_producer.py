@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -11,21 +10,6 @@ from hourwheel.meta import MessageMeta
 from hourwheel.producer import AsyncProducer
 from hourwheel.session import Backoff
 from tests.support.fake_node import EPOCH, SHARD, STORE_MS, FakeNode
-
-QUICK = Backoff(ms_min=1.0, ms_max=5.0)
-
-
-@pytest.fixture
-async def node() -> AsyncIterator[FakeNode]:
-    async with FakeNode() as fake:
-        yield fake
-
-
-@pytest.fixture
-async def channel(node: FakeNode) -> AsyncIterator[Channel]:
-    async with Channel(node.address, backoff=QUICK) as opened:
-        yield opened
-
 
 async def test_publish_when_all_is_well(node: FakeNode, channel: Channel) -> None:
     async with AsyncProducer(channel) as producer:
@@ -177,7 +161,7 @@ async def test_publish_when_there_is_no_node() -> None:
     async with FakeNode() as gone:
         address = gone.address
     async with (
-        Channel(address, backoff=QUICK) as channel,
+        Channel(address, backoff=Backoff(ms_min=1.0, ms_max=5.0)) as channel,
         AsyncProducer(channel, delivery_timeout_ms=50.0) as producer,
     ):
         with pytest.raises(errors.Unavailable):

@@ -1,0 +1,229 @@
+"""A shard through random lives, against the naive reading of its log.
+
+Everything that callers, time, background jobs, a full disk and power cuts may do, in any order.
+After each step the views are what the log says and the answers were true; after each start nothing
+acknowledged is gone. Now and then, and at the end, views, their rebuild from the whole log and
+their restart from a checkpoint have one digest.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from node.dispatcher import DispatchConfig
+from node.opening import ShardConfig
+from storage.commit_log import LogConfig
+from tests.sim.disk import SimulatedCrash, SimulatedDisk
+from tests.support.shard_world import ShardWorld
+from tests.support.small_sizes import small_sizes
+from timewheel.levels import DAY_MS, HOUR_MS
+from timewheel.wheel import WheelConfig
+
+_delays = st.one_of(
+    st.integers(-5, 30),
+    st.integers(0, 3_000),
+    st.sampled_from([999, 1_000, HOUR_MS - 1, HOUR_MS, DAY_MS - 1, DAY_MS]),
+    st.integers(0, 3 * HOUR_MS),
+    st.integers(0, 4 * DAY_MS),
+)
+_few = st.lists(_delays, min_size=1, max_size=12)
+_index = st.integers(0, 1 << 16)
+
+
+class ShardMachine(RuleBasedStateMachine):
+    """Random lives of a shard."""
+
+    @initialize(
+        memtable=st.sampled_from([6, 40]),
+        merge=st.integers(2, 3),
+        units_max=st.sampled_from([3, 64]),
+        segment_bytes=st.sampled_from([2_048, 1 << 16]),
+        seed=st.integers(0, 1 << 32),
+    )
+    def begin(
+        self, memtable: int, merge: int, units_max: int, segment_bytes: int, seed: int
+    ) -> None:
+        """The first start."""
+        self._sizes = small_sizes()
+        self._sizes.__enter__()
+        config = ShardConfig(
+            log=LogConfig(segment_bytes=segment_bytes, index_interval_bytes=512),
+            wheel=WheelConfig(
+                near_bytes_max=64 * 48,
+                load_units=16,
+                memtable_units_max=memtable,
+                memtable_span_bytes_max=1 << 20,
+                hour_level_days=1,
+                merge_run_count=merge,
+                job_units_per_slice=8,
+            ),
+            dispatch=DispatchConfig(units_max=units_max),
+        )
+        self.world = ShardWorld(SimulatedDisk(), config, seed=seed)
+        self.sent: dict[int, int] = {}
+        self.full_until = 0
+
+    def step(self, action: Callable[[], Any]) -> None:
+        """Do something; where the power fails in it, start again. Then look at everything."""
+        world = self.world
+        try:
+            action()
+        except SimulatedCrash:
+            world.crash()
+        if world.shard.views.applied_offset == world.model.offset:
+            world.check_promises()
+
+    # -- callers ----------------------------------------------------------------------------------
+
+    @rule(delays=_few, commit=st.booleans())
+    def publish(self, delays: list[int], commit: bool) -> None:
+        self.world.publish([self.world.now_ms + delay for delay in delays])
+        if commit:
+            self.step(self.world.commit)
+
+    @rule(delay=_delays, count=st.integers(1, 150))
+    def publish_hot(self, delay: int, count: int) -> None:
+        self.world.publish([self.world.now_ms + delay] * count)
+        self.step(self.world.commit)
+
+    @rule(producer=st.integers(1, 3), delays=_few, skew=st.sampled_from([0, 0, 0, -1, -3, 2]))
+    def publish_as_producer(self, producer: int, delays: list[int], skew: int) -> None:
+        first = max(0, self.sent.get(producer, 0) + skew)
+        due_ms = [self.world.now_ms + delay for delay in delays]
+        self.world.publish(due_ms, producer_id=producer, producer_sequence=first)
+        self.sent[producer] = max(self.sent.get(producer, 0), first + len(delays))
+
+    @rule(delays=_few, producers=st.permutations([0, 1, 2, 0, 3]), skew=st.integers(-2, 1))
+    def publish_merged(self, delays: list[int], producers: list[int], skew: int) -> None:
+        requests = []
+        for producer, delay in zip(producers, delays, strict=False):
+            first = max(0, self.sent.get(producer, 0) + skew) if producer else 0
+            requests.append((producer, first, [self.world.now_ms + delay] * (1 + delay % 3)))
+            self.sent[producer] = first + len(requests[-1][2])
+        self.world.publish_merged(requests)
+
+    @rule(chosen=st.lists(_index, min_size=1, max_size=6), forged=st.sampled_from([0, 0, 0, 1, 2]))
+    def cancel(self, chosen: list[int], forged: int) -> None:
+        end = self.world.shard.next_sequence + 1
+        sequences = [one % end for one in chosen]
+        shifts = {"due_shift_ms": forged == 1, "epoch_shift": forged == 2}
+        self.world.cancel(sequences + sequences[:1], **shifts)
+
+    # -- consumers --------------------------------------------------------------------------------
+
+    @rule(count=st.integers(1, 20))
+    def receive(self, count: int) -> None:
+        self.step(lambda: self.world.receive(count))
+
+    @rule(which=_index, low=st.integers(0, 3), part=st.booleans(), how=st.integers(0, 9))
+    def resolve(self, which: int, low: int, part: bool, how: int) -> None:
+        """Acknowledge or give back, whole or in part, also twice, late or of an earlier boot."""
+        world = self.world
+        if world.deliveries:
+            delivery = world.deliveries[-1 - which % min(8, len(world.deliveries))]
+            count = delivery.lease.count
+            low, high = (min(low, count - 1), count) if part else (0, count)
+            if how < 6:
+                world.ack(delivery, low, high)
+            elif how < 9:
+                world.nack(delivery, None if how == 6 else which % 5_000, low, high)
+            else:
+                world.bury(delivery, low, high)
+
+    # -- time and jobs ----------------------------------------------------------------------------
+
+    @rule(delay=_delays)
+    def advance(self, delay: int) -> None:
+        self.step(lambda: self.world.advance(max(0, delay)))
+
+    @rule(delay=st.integers(0, 20))
+    def propose_due(self, delay: int) -> None:
+        self.world.now_ms += delay
+        self.step(self.world.propose_due)
+
+    @rule()
+    def take_write(self) -> None:
+        self.world.take_write()
+
+    @rule()
+    def run_write(self) -> None:
+        self.step(self.world.run_write)
+
+    @rule(count=st.integers(1, 4))
+    def finish_and_apply(self, count: int) -> None:
+        self.world.finish_write()
+        self.step(lambda: self.world.apply(count))
+
+    @rule()
+    def begin_job(self) -> None:
+        self.step(self.world.begin_job)
+
+    @rule()
+    def end_job(self) -> None:
+        self.step(self.world.end_job)
+
+    @rule(save=st.booleans())
+    def work(self, save: bool) -> None:
+        self.step(self.world.save if save else self.world.work)
+
+    # -- what goes wrong --------------------------------------------------------------------------
+
+    @rule(count=st.integers(1, 12), takes_effect=st.booleans())
+    def power_fails_soon(self, count: int, takes_effect: bool) -> None:
+        self.world.disk.fail_after(count, takes_effect=takes_effect)
+
+    @rule(again=st.integers(0, 20), takes_effect=st.booleans())
+    def crash(self, again: int, takes_effect: bool) -> None:
+        """Now; and maybe again while the shard is opened."""
+        self.world.disk.crash(self.world.random)
+        if again > 12:
+            self.world.disk.fail_after(again - 12, takes_effect=takes_effect)
+        self.step(self.world.open)
+
+    @rule(clean=st.booleans())
+    def restart(self, clean: bool) -> None:
+        before = self.world.shard.views.digest() if clean else ""
+        self.step(self.world.restart if clean else self.world.kill)
+        del before
+
+    @rule(blocks=st.integers(0, 6))
+    def fill_disk(self, blocks: int) -> None:
+        self.world.disk.capacity_bytes = self.world.disk.used_bytes("") + blocks * 4_096
+
+    @rule()
+    def make_room(self) -> None:
+        self.world.disk.capacity_bytes = 1 << 40
+        self.world.has_reserve = True
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    @rule()
+    def compare_with_rebuild(self) -> None:
+        self.step(self.world.commit)
+        self.world.check_rebuild()
+
+    def teardown(self) -> None:
+        """In the end everything that was published was delivered or cancelled."""
+        if not hasattr(self, "world"):
+            return
+        try:
+            self.end()
+        finally:
+            self._sizes.__exit__(None, None, None)
+
+    def end(self) -> None:
+        world = self.world
+        world.disk.crash(world.random)
+        world.disk.capacity_bytes = 1 << 40
+        world.open()
+        world.check_rebuild()
+        digest = world.shard.views.digest()
+        world.close()
+        assert world.shard.views.digest() == digest
+
+
+ShardMachine.TestCase.settings = settings(stateful_step_count=50)
+TestShardAgainstLogModel = ShardMachine.TestCase

@@ -57,10 +57,17 @@ class _LoopThread:
         """Run `callback` in the loop, without waiting."""
         self._loop.call_soon_threadsafe(callback)
 
-    def stop(self) -> None:
-        """End the thread; twice is fine."""
+    def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a last coroutine and end the thread, whatever comes of it; twice is fine."""
         if self._loop.is_closed():
+            coroutine.close()
             return
+        try:
+            self.run(coroutine)
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
@@ -83,10 +90,7 @@ class Producer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            self._thread.run(self._twin.__aexit__(kind))
-        finally:
-            self._thread.stop()
+        self._thread.finish(self._twin.__aexit__(kind))
 
     def publish(self, topic: str, message: Message) -> MessageId:
         """See `AsyncProducer.publish`."""
@@ -131,10 +135,7 @@ class Producer:
 
     def close(self, timeout_ms: float | None = None) -> None:
         """See `AsyncProducer.close`."""
-        try:
-            self._thread.run(self._twin.close(timeout_ms))
-        finally:
-            self._thread.stop()
+        self._thread.finish(self._twin.close(timeout_ms))
 
 
 class Consumer:
@@ -220,10 +221,7 @@ class Consumer:
 
     def close(self) -> None:
         """See `AsyncConsumer.close`."""
-        try:
-            self._thread.run(self._close())
-        finally:
-            self._thread.stop()
+        self._thread.finish(self._close())
 
     async def _close(self) -> None:
         self._hand_acks_over()
@@ -262,10 +260,7 @@ class Admin:
 
     def close(self) -> None:
         """Close the connection."""
-        try:
-            self._thread.run(self._twin.close())
-        finally:
-            self._thread.stop()
+        self._thread.finish(self._twin.close())
 
     def create_topic(self, name: str, *, queue_count: int = 0) -> admin.TopicInfo:
         """See `AsyncAdmin.create_topic`."""

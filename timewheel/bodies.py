@@ -66,7 +66,7 @@ class Bodies:
         return blobs, bad
 
     def read_joined(self, units: Units) -> tuple[bytes, list[BadBlob]]:
-        """The blobs of `units` one behind the other, and which are bad: if any, the rest is void."""
+        """The blobs of `units` one behind the other; void where any is bad."""
         blobs, bad = self.read(units)
         return b"".join(blobs), bad
 

@@ -13,8 +13,6 @@ dropped at any moment before that: a unit is in exactly one bucket at every cras
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import numpy as np
-
 from hourwheel.types import SEQUENCE_MAX, Key
 from storage.unit import Units, join, sort_by_key
 from timewheel.bodies import Bodies, LogReader

@@ -15,6 +15,7 @@ from storage.unit import NO_UNITS, UNIT, Units
 
 CAPACITY_DEFAULT: Final = 4_096
 _NEVER: Final = 1 << 62
+_NOTHING_SEEN_MS: Final = -2
 
 
 class Memtable:
@@ -29,13 +30,19 @@ class Memtable:
         self._units: Units = np.empty(capacity, UNIT)
         self._due: NDArray[np.int64] = np.empty(capacity, np.int64)
         self.count = 0
-        self._seen_after_ms = -2
+        self._seen_after_ms = _NOTHING_SEEN_MS
         self._seen_next_ms = _NEVER
 
     @property
     def units(self) -> Units:
         """All units, in order of arrival: a view."""
         return self._units[: self.count]
+
+    def clear(self) -> None:
+        """Forget all units; the memory stays."""
+        self.count = 0
+        self._seen_after_ms = _NOTHING_SEEN_MS
+        self._seen_next_ms = _NEVER
 
     def insert(self, units: Units) -> None:
         """Add `units`."""

@@ -11,7 +11,7 @@
 
     slot         first u32 (global index: ordinal in the run of the slot's first unit) | count u32
                  | previous_run u32 (the newest older run of this level that has units in this slot,
-                 0 for none; kept for slots without units, too, so that one directory tells the heads)
+                 0 for none; also in slots without units, so that one directory tells the heads)
     section      bucket i64 (hour or day since the epoch) | first u64 | count u32
                  | crc u32 (of its directory)
     footer       unit_count u64 | section_count u32 | level u32 | covers_first u32 | run_id u32

@@ -59,6 +59,8 @@ class Wheel:
         self.near = Near(cursor)
         self.memtable = self._new_memtable()
         self.frozen: Memtable | None = None
+        self._spare: Memtable | None = None
+        """The last one flushed, empty: its memory is touched already."""
         self._readers: HourReaders | None = None
 
     def _new_memtable(self) -> Memtable:
@@ -200,13 +202,16 @@ class Wheel:
     def freeze(self) -> Memtable:
         """Set the memtable aside for a flush; inserts go to a new one from now on."""
         invariant(self.frozen is None, "one flush at a time")
-        self.frozen, self.memtable = self.memtable, self._new_memtable()
+        spare, self._spare = self._spare, None
+        self.frozen, self.memtable = self.memtable, spare or self._new_memtable()
         return self.frozen
 
     def install_flush(self, runs: list[Run]) -> None:
         """The frozen memtable's units above the cursor at the freeze are in `runs` now."""
         invariant(self.frozen is not None, "a flush ends that was begun")
-        self.frozen = None
+        self._spare, self.frozen = self.frozen, None
+        if self._spare is not None:
+            self._spare.clear()
         for run in runs:
             self.runs.add(run)
             readers = self._readers

@@ -1,9 +1,11 @@
-"""The sequence index against a list, through checkpoints and crashes."""
+"""The sequence index against two arrays, through checkpoints and crashes."""
 
-from random import Random
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from hypothesis import given
+from numpy.typing import NDArray
 
 from hourwheel.types import DUE_MS_MAX
 from storage.file_header import Identity
@@ -13,9 +15,15 @@ from tests.support.checkpointed_world import CheckpointedWorld, steps_of
 IDENTITY = Identity(bytes(range(16)), 3)
 
 
-class World(CheckpointedWorld[SequenceIndex, list[tuple[int, int]]]):
+@dataclass
+class Entries:
+    due_ms: NDArray[Any] = field(default_factory=lambda: np.zeros(0, np.int64))
+    state: NDArray[Any] = field(default_factory=lambda: np.zeros(0, np.uint8))
+
+
+class World(CheckpointedWorld[SequenceIndex, Entries]):
     def __init__(self) -> None:
-        super().__init__([], 0)
+        super().__init__(Entries(), 0)
 
     def open(self, state: int) -> SequenceIndex:
         return SequenceIndex.open(self.disk, "sequences", IDENTITY, state)
@@ -24,27 +32,26 @@ class World(CheckpointedWorld[SequenceIndex, list[tuple[int, int]]]):
         return self.view.count
 
     def compare(self) -> None:
-        assert self.view.count == len(self.model)
-        rng = Random(len(self.model))
-        count = max(1, len(self.model))
+        count = len(self.model.due_ms)
+        assert self.view.count == count
+        rng = np.random.default_rng(count)
         for probes in (
             np.arange(max(0, count - 700), count + 5),
-            np.array([rng.randrange(count + 9) for _ in range(30)]),
+            rng.integers(0, count + 9, 30),
         ):
             due_ms, state = self.view.read_many(probes.astype(np.uint64))
-            expected = [
-                self.model[probe] if probe < len(self.model) else (0, 0)
-                for probe in probes.tolist()
-            ]
-            assert list(zip(due_ms.tolist(), state.tolist(), strict=True)) == expected
+            assert (due_ms == np.append(self.model.due_ms, np.zeros(9, int))[probes]).all()
+            assert (state == np.append(self.model.state, np.zeros(9, int))[probes]).all()
 
     def append(self, seed: int) -> None:
-        rng = Random(seed)
-        count = rng.choice((1, 7, BLOCK_ENTRIES, 500, 9_000))
-        due_ms = [rng.randrange(DUE_MS_MAX + 1) for _ in range(count)]
-        state = [rng.randrange(3) for _ in range(count)]
-        self.view.append(np.array(due_ms), np.array(state, np.uint8))
-        self.model = [*self.model, *zip(due_ms, state, strict=True)]
+        rng = np.random.default_rng(seed)
+        count = rng.choice((1, 7, 100, BLOCK_ENTRIES, 300, 300, 9_000))
+        due_ms = rng.integers(0, DUE_MS_MAX, count, endpoint=True)
+        state = rng.integers(0, 3, count, np.uint8)
+        self.view.append(due_ms, state)
+        self.model = Entries(
+            np.concatenate((self.model.due_ms, due_ms)), np.concatenate((self.model.state, state))
+        )
 
 
 @given(steps_of("append"))

@@ -11,6 +11,7 @@ from hourwheel.outcomes import CancelOutcome, MessageState
 from hourwheel.producer import AsyncProducer
 from tests.support.fake_node import EPOCH, SHARD, FakeNode
 
+
 @pytest.fixture
 async def admin(channel: Channel) -> AsyncIterator[AsyncAdmin]:
     async with AsyncAdmin(channel) as opened:

@@ -12,6 +12,7 @@ from hourwheel.producer import AsyncProducer
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_node import EPOCH, SHARD, STORE_MS, FakeNode
 
+
 def consumer_of(channel: Channel, **settings: Any) -> AsyncConsumer:
     return AsyncConsumer(channel, group="g", topic="orders", **settings)
 

@@ -1,37 +1,11 @@
-from collections.abc import Sequence as Seq
-
-import numpy as np
 import pytest
 
 from hourwheel import errors
 from hourwheel import meta as metas
-from hourwheel.crc32c import crc32c
-from hourwheel.delivery_batch import DeliveryBatch, pack
-from hourwheel.message import Message, ReceivedBatch
+from hourwheel.message import Message
 from hourwheel.message_id import MessageId
 from hourwheel.meta import NO_META, MessageMeta
-
-UNIT = np.dtype(
-    [
-        *(("due_ms", "<i8"), ("sequence", "<u8"), ("store_ms", "<i8"), ("body_len", "<u4")),
-        *(("crc", "<u4"), ("meta_len", "<u2"), ("attempt", "<u2")),
-    ]
-)
-
-
-def received(messages: Seq[tuple[bytes, bytes]], *, damage: int | None = None) -> ReceivedBatch:
-    units = np.zeros(len(messages), UNIT)
-    for index, (meta, body) in enumerate(messages):
-        units[index] = (
-            *(1_000 + index, 70 + index, 500, len(body)),
-            *(crc32c(meta + body), len(meta), 1 + index),
-        )
-    blobs = [meta + body for meta, body in messages]
-    raw = bytearray(pack(units, blobs, shard=2, topic_id=1, receive_ms=1_234, epoch=5))
-    if damage is not None:
-        raw[damage] ^= 1
-    batch = DeliveryBatch(bytes(raw))
-    return ReceivedBatch(batch, topic="t", receipt="r", invisible_until_ms=9_000)
+from tests.support.received import received
 
 
 def test_received_message_when_it_has_everything() -> None:

@@ -11,6 +11,7 @@ from hourwheel.producer import AsyncProducer
 from hourwheel.session import Backoff
 from tests.support.fake_node import EPOCH, SHARD, STORE_MS, FakeNode
 
+
 async def test_publish_when_all_is_well(node: FakeNode, channel: Channel) -> None:
     async with AsyncProducer(channel) as producer:
         first = await producer.publish("orders", Message(b"one", delay_ms=90_000))

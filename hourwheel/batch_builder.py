@@ -25,7 +25,7 @@ from hourwheel.record_batch import HEADER_BYTES, I64
 from hourwheel.tag_gene import GENE_NONE, GENE_SPARSE
 from hourwheel.types import DUE_MS_MAX
 
-Times: TypeAlias = Seq[int] | NDArray[np.int64]
+Times: TypeAlias = Seq[int] | NDArray[np.integer[Any]]
 
 MESSAGE_OVERHEAD_BYTES: Final = 44
 """What a message takes in a batch beside its meta and body."""

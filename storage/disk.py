@@ -53,7 +53,7 @@ class File(Protocol):
         ...
 
     def pread_many(self, lengths: Sequence[int], positions: Sequence[int]) -> list[bytes]:
-        """As so many `pread`s, for a fraction of their overhead: for many small scattered pieces."""
+        """As so many `pread`s, with a fraction of their overhead: for small scattered pieces."""
         ...
 
     def size(self) -> int:

@@ -27,7 +27,6 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from hourwheel import errors, record_batch
-from hourwheel.crc32c import crc32c
 from hourwheel.record_batch import HEADER_BYTES, RecordBatch, header_crc, unpack_header
 from hourwheel.types import Offset
 from storage.disk import Disk, join

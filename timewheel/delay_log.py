@@ -82,9 +82,9 @@ class DelayLogWriter:
         return moved
 
     def _write_blobs(self, units: Units, blobs: Sequence[Buffer], lost: NDArray[np.int64]) -> None:
-        """Write blobs one by one. A lost one is empty, and its unit keeps the place where it is bad:
+        """Write blobs one by one. A lost one is empty; its unit keeps the place where it is bad.
 
-        whoever receives such a message gets the error with file and offset, and nobody its bytes.
+        So whoever receives such a message gets the error with file and offset, not its bytes.
         """
         lengths = _lengths(units)
         lengths[lost] = 0

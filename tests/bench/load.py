@@ -100,33 +100,25 @@ async def _side_by_side(call: Any, callers: int) -> None:
             group.create_task(call())
 
 
-def prebuild(work: Sequence[Columns]) -> list[bytes]:
+def prebuild(work: Sequence[Columns]) -> list[broker_pb2.PublishStreamRequest]:
     """Requests of the publish stream, without a producer's numbers, ready to be written."""
     return [
         broker_pb2.PublishStreamRequest(
             topic=TOPIC, record_batch=batch_builder.build(batch_builder.draft_columns(one), 0, 0)
-        ).SerializeToString()
+        )
         for one in work
     ]
 
 
-class _Raw:
-    """Bytes that are sent as they are."""
-
-    def __init__(self, raw: bytes) -> None:
-        self.raw = raw
-
-    def SerializeToString(self) -> bytes:  # noqa: N802 - as protobuf calls it
-        return self.raw
-
-
-async def write_prebuilt(channel: Channel, requests: Sequence[bytes], count: int) -> None:
+async def write_prebuilt(
+    channel: Channel, requests: Sequence[broker_pb2.PublishStreamRequest], count: int
+) -> None:
     """Write `count` requests, repeating `requests`, with a dozen unanswered at most.
 
     Raises:
         RuntimeError: one was refused.
     """
-    stream: Any = channel.stream(PUBLISH_STREAM)
+    stream = channel.stream(PUBLISH_STREAM)
     room = asyncio.Semaphore(_AHEAD)
 
     async def read() -> None:
@@ -138,7 +130,7 @@ async def write_prebuilt(channel: Channel, requests: Sequence[bytes], count: int
 
     async with asyncio.TaskGroup() as group:
         group.create_task(read())
-        for raw in itertools.islice(itertools.cycle(requests), count):
+        for request in itertools.islice(itertools.cycle(requests), count):
             await room.acquire()
-            await stream.write(_Raw(raw))
+            await stream.write(request)
     stream.cancel()

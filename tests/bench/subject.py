@@ -1,4 +1,4 @@
-"""The node that is measured: a child process with a data directory of its own, seen from outside."""
+"""The node that is measured: a child process with its own data directory, seen from outside."""
 
 import asyncio
 import contextlib
@@ -149,9 +149,7 @@ def _get(address: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def running(
-    directory: Path, values: dict[str, Any] | None = None
-) -> AsyncIterator[Subject]:
+async def running(directory: Path, values: dict[str, Any] | None = None) -> AsyncIterator[Subject]:
     """A serving node inside; none after it.
 
     A failure shows the end of the node's log.

@@ -1,0 +1,138 @@
+"""What a run against real nodes saw: who asked for what and was told what. No node, no clock.
+
+A workload writes it, `tests/support/checker.py` reads it. A message is known by its **serial**, a
+number of the harness's own that stands in its body, so that even a message that was never
+acknowledged can be told from all others. Times are epoch milliseconds by the harness's clock,
+except where a field is said to be the node's.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from hourwheel.message_id import MessageId
+from hourwheel.outcomes import CancelOutcome
+
+_SERIAL_BYTES: Final = 8
+_FILLER: Final = bytes(number * 167 % 251 for number in range(1_024))
+_LENGTHS: Final = 193
+
+Verb: TypeAlias = Literal["ack", "nack"]
+
+
+def body_of(serial: int) -> bytes:
+    """The body of a message: its serial, then bytes that follow from it. Up to 200 bytes."""
+    at, length = serial % 509, serial * 31 % _LENGTHS
+    return serial.to_bytes(_SERIAL_BYTES, "big") + _FILLER[at : at + length]
+
+
+def serial_of(body: bytes) -> int | None:
+    """The serial in a body; None where the body is not one that `body_of` makes."""
+    serial = int.from_bytes(body[:_SERIAL_BYTES], "big")
+    return serial if body == body_of(serial) else None
+
+
+class Sent(NamedTuple):
+    """A message that was handed to a producer, whatever became of it."""
+
+    topic: str
+    due_ms: int
+    """The instant that was asked for; for a delay, the earliest instant that it can mean."""
+
+
+class Accepted(NamedTuple):
+    """The producer was told that the message is safe."""
+
+    message_id: MessageId
+    answered_ms: float
+
+
+class Cancel(NamedTuple):
+    """A message was to be taken back."""
+
+    serial: int
+    outcome: CancelOutcome | None
+    """None: nobody knows, the call failed."""
+    answered_ms: float
+
+
+class Delivery(NamedTuple):
+    """A message came out."""
+
+    group: str
+    topic: str
+    serial: int | None
+    """None: its body is none of ours."""
+    message_id: MessageId
+    attempt: int
+    reign: int
+    """Epoch of the lease: each start of the node begins another."""
+    receive_ms: int
+    """The node's clock when it handed the message out."""
+    seen_ms: float
+    invisible_ms: int
+
+
+class Finish(NamedTuple):
+    """A consumer said that it is done with a message, or gave it back."""
+
+    group: str
+    serial: int
+    attempt: int
+    verb: Verb
+    is_ok: bool
+    """The node confirmed it; else it may have happened or not."""
+    asked_ms: float
+    answered_ms: float
+    delay_ms: int = 0
+    """Of a nack."""
+
+
+@dataclass
+class History:
+    """Everything, in the order in which the harness saw it."""
+
+    sent: dict[int, Sent] = field(default_factory=dict)
+    accepted: dict[int, Accepted] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set)
+    """Serials of messages whose producer was told that nothing was stored."""
+    cancels: list[Cancel] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    finishes: list[Finish] = field(default_factory=list)
+    groups: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """(topic read, most attempts) of each group: one group reads one topic here."""
+    _last_serial: int = 0
+
+    def next_serial(self) -> int:
+        """A number that no message has yet."""
+        self._last_serial += 1
+        return self._last_serial
+
+
+class Entry(NamedTuple):
+    """A place where the node's directory holds a message."""
+
+    topic: str
+    """Of the queue, or of the queue that it is to be released to. Retries have topics, too."""
+    sequence: int
+    attempt: int
+
+
+class Kept(NamedTuple):
+    """A message that the node's log holds and took for a new one."""
+
+    serial: int | None
+    epoch: int
+    due_ms: int
+
+
+@dataclass
+class Stored:
+    """What a stopped node's directory holds, read once for all: see tests/support/stored.py."""
+
+    messages: dict[int, Kept] = field(default_factory=dict)
+    """By sequence."""
+    queued: list[Entry] = field(default_factory=list)
+    """In the consume queues."""
+    pending: list[Entry] = field(default_factory=list)
+    """In the wheel, cancelled ones not."""
+    cancelled: set[int] = field(default_factory=set)

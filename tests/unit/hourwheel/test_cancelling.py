@@ -1,0 +1,39 @@
+import numpy as np
+import pytest
+
+from hourwheel import cancelling, errors
+from hourwheel.channel import Channel
+from hourwheel.message_id import MessageId
+from hourwheel.outcomes import CancelOutcome
+from hourwheel.published import PublishedIds
+from tests.support.fake_node import EPOCH, SHARD, FakeNode
+
+IDS = PublishedIds.of_batch(SHARD, EPOCH, 0, np.arange(3))
+
+
+def test_pack_when_ids_come_in_every_form() -> None:
+    packed = IDS.packed()
+    assert len(packed) == 72
+    assert cancelling.pack(IDS) == packed
+    assert cancelling.pack(list(IDS)) == packed
+    assert cancelling.pack(IDS.texts()) == packed
+    assert cancelling.pack([IDS[0], str(IDS[1]), IDS[2]]) == packed
+    assert cancelling.pack([]) == b""
+
+
+def test_pack_when_one_is_no_id() -> None:
+    with pytest.raises(errors.InvalidMessageId, match="nonsense"):
+        cancelling.pack([str(IDS[0]), "nonsense"])
+
+
+async def test_cancel_many_when_each_has_its_outcome(node: FakeNode, channel: Channel) -> None:
+    node.add_topic("t", b"0", b"1")
+    await node.lease("t", 1, 0)
+    ids = [MessageId(SHARD, EPOCH, n, 5) for n in range(3)]
+    node.leases["r"] = [node.messages[0]]
+    assert await cancelling.cancel_many(channel, ids) == [
+        CancelOutcome.ALREADY_RELEASED,
+        CancelOutcome.CANCELLED,
+        CancelOutcome.UNKNOWN,
+    ]
+    assert await cancelling.cancel_packed(channel, b"") == []

@@ -75,11 +75,14 @@ class Acker:
             self._start()
             if self._task is not None:
                 await asyncio.wait([self._task])
-            error, self._last_error = self._last_error, None
-            if error is not None:
-                self._deferred = None
-                raise error
+            self._raise_last_error()
         self.raise_deferred()
+
+    def _raise_last_error(self) -> None:
+        error, self._last_error = self._last_error, None
+        if error is not None:
+            self._deferred = None
+            raise error
 
     def raise_deferred(self) -> None:
         """Raise, once, an error that no later call will mend and that nobody has been told."""
@@ -138,6 +141,9 @@ class Acker:
                 self._on_failure(error, soon)
                 if not self._waiting:
                     return
+            except BaseException:  # whoever ends this task tells those who wait
+                self._waiting = waiting + self._waiting
+                raise
             else:
                 self._last_error = None
                 _tell(waiting, _worst_by_batch(selections, outcomes))

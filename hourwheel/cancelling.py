@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import limits, message_id
-from hourwheel.channel import CALL_TIMEOUT_MS, Channel
+from hourwheel.channel import Channel
 from hourwheel.message_id import ID_BYTES, ID_DTYPE, MessageId
 from hourwheel.methods import CANCEL
 from hourwheel.outcomes import CancelOutcome
@@ -19,35 +19,26 @@ Ids: TypeAlias = Sequence[MessageId | str] | Sequence[MessageId] | Sequence[str]
 _OUTCOMES: Final = {int(outcome): outcome for outcome in CancelOutcome}
 
 
-async def cancel_many(
-    channel: Channel, ids: Ids, *, timeout_ms: float = CALL_TIMEOUT_MS
-) -> list[CancelOutcome]:
+async def cancel_many(channel: Channel, ids: Ids) -> list[CancelOutcome]:
     """Take back n messages; one definite and true outcome for each, in order.
 
     Args:
         channel: to a node.
         ids: ids, printable or not; `PublishedIds` cost nothing to send.
-        timeout_ms: for each call of up to 16,384 ids.
 
     Raises:
         InvalidMessageId: naming a text that is no id; nothing is cancelled then.
         HourwheelError: a call failed; calling again is safe.
     """
-    return [
-        _OUTCOMES[code] for code in await cancel_packed(channel, pack(ids), timeout_ms=timeout_ms)
-    ]
+    return [_OUTCOMES[code] for code in await cancel_packed(channel, pack(ids))]
 
 
-async def cancel_packed(
-    channel: Channel, packed: bytes, *, timeout_ms: float = CALL_TIMEOUT_MS
-) -> list[int]:
+async def cancel_packed(channel: Channel, packed: bytes) -> list[int]:
     """As `cancel_many`, for ids in their packed form; gives `CancelOutcome` values."""
     step = limits.CANCEL_COUNT_MAX * ID_BYTES
     answers = [
         await channel.call(
-            CANCEL,
-            broker_pb2.CancelRequest(packed_message_ids=packed[at : at + step]),
-            timeout_ms=timeout_ms,
+            CANCEL, broker_pb2.CancelRequest(packed_message_ids=packed[at : at + step])
         )
         for at in range(0, len(packed), step)
     ]

@@ -169,6 +169,7 @@ class Channel:
         server: str = SERVER_DEFAULT,
         *,
         credentials: grpc.ChannelCredentials | None = None,
+        call_timeout_ms: float = CALL_TIMEOUT_MS,
         clock: Clock | None = None,
         backoff: Backoff | None = None,
     ) -> None:
@@ -177,6 +178,7 @@ class Channel:
         Args:
             server: host:port of a node.
             credentials: for TLS; without them the connection is in the clear.
+            call_timeout_ms: how long a call is tried, unless it says otherwise.
             clock: for tests.
             backoff: waits between tries.
         """
@@ -185,6 +187,7 @@ class Channel:
         self.backoff = backoff or Backoff()
         self.random = random.Random().random
         self._credentials = credentials
+        self._call_timeout_ms = call_timeout_ms
         self._channel: grpc.aio.Channel | None = None
         self._calls: dict[str, MultiCallable] = {}
         self._is_closed = False
@@ -208,7 +211,7 @@ class Channel:
         method: Method[Request, Response],
         request: Request,
         *,
-        timeout_ms: float = CALL_TIMEOUT_MS,
+        timeout_ms: float | None = None,
         is_retried: bool = True,
     ) -> Response:
         """Make one unary call, tried again where that is safe and may help.
@@ -216,7 +219,7 @@ class Channel:
         Args:
             method: which.
             request: what to send.
-            timeout_ms: for all tries together.
+            timeout_ms: for all tries together; None: as the channel is set up.
             is_retried: False for a caller that has its own rules.
 
         Raises:
@@ -225,7 +228,7 @@ class Channel:
         session = CallSession(
             is_repeatable=method.is_repeatable,
             now_ms=self.clock.monotonic_ms(),
-            timeout_ms=timeout_ms,
+            timeout_ms=self._call_timeout_ms if timeout_ms is None else timeout_ms,
             backoff=self.backoff,
             random=self.random,
         )

@@ -214,8 +214,13 @@ class PublishPump:
             if taken is None:
                 return
             topic, pieces = taken
-            draft = batch_builder.join([piece.draft for piece in pieces])
-            raw = batch_builder.build(draft, *self._window.next_position())
+            try:
+                draft = batch_builder.join([piece.draft for piece in pieces])
+                raw = batch_builder.build(draft, *self._window.next_position())
+            except Exception as error:
+                for piece in pieces:  # they are nowhere else any more
+                    self._fail(piece, errors.Internal(f"a batch cannot be built: {error!r}"))
+                raise
             deadline_ms = pieces[0].added_ms + self._settings.delivery_timeout_ms
             self._window.submit(topic, raw, draft.count, pieces, deadline_ms=deadline_ms)
 

@@ -1,6 +1,7 @@
 """`python -m node`: run a node; show its configuration or metrics; inspect a data directory."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         sys.stderr.write(f"configuration: {error.message}\n")
         return lifecycle.EXIT_CONFIG
+    except BrokenPipeError:  # who reads has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return lifecycle.EXIT_OK
 
 
 def _parser() -> argparse.ArgumentParser:

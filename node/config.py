@@ -46,6 +46,9 @@ class NodeSection(Section):
     metrics_listen: str = _key(
         "127.0.0.1:7401", "", "host:port of Prometheus' /metrics; empty: none; port 0 for any free."
     )
+    event_loop: Literal["auto", "asyncio", "uvloop"] = _key(
+        "auto", "", "auto: uvloop where it is installed; it answers a call with less work."
+    )
     drain_ms: int = _key(
         10_000, "ms", "At a stop, calls in flight get this long to end.", ge=0, le=600_000
     )

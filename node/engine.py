@@ -83,7 +83,7 @@ class Engine:
         self._idle = asyncio.Event()
         """Set when the writer finds nothing to do."""
         self._is_closing = False
-        self._timer = make_timer(self._loop, self._on_timer)
+        self._timer = make_timer(self._loop, self._or_fail(self._on_timer))
         self._writer_task: asyncio.Task[None] | None = None
         self._timer_ms: float | None = None
         self._guard = guard
@@ -131,6 +131,19 @@ class Engine:
         """The node cannot go on: the process must end, and nobody is answered any more."""
         self._is_closing = True
         self._failure.report(error)
+
+    def _or_fail(self, step: Callable[[], None]) -> Callable[[], None]:
+        """`step` as a callback of the loop, which would only log an exception and go on."""
+
+        def call() -> None:
+            try:
+                step()
+            except HourwheelError as error:
+                self.fail(error)
+            except Exception as error:  # noqa: BLE001 - a bug: the process must end, and say why
+                self.fail(errors.Internal(repr(error)))
+
+        return call
 
     async def close(self) -> None:
         """Stop dispatching, finish what is under way, write a checkpoint, close the files."""
@@ -286,20 +299,17 @@ class Engine:
         """Dispatch what is due, end leases, open the release gate, set the next alarm."""
         if self._is_closing:
             return
-        try:
-            now_ms = self._now_ms()
-            dispatched = 0
-            while self.shard.dispatches_in_flight < _DISPATCHES_AHEAD:
-                if not self.shard.dispatch_due(now_ms):
-                    break
-                dispatched += 1
-            self.shard.views.wheel.load_ahead(self.shard.views.cursor.key, now_ms)
-            if self.consuming.end_leases(now_ms) or dispatched:
-                self._wake_writer.set()
-            self.consuming.open_gate(now_ms)
-            self._set_timer(now_ms)
-        except HourwheelError as error:
-            self.fail(error)
+        now_ms = self._now_ms()
+        dispatched = 0
+        while self.shard.dispatches_in_flight < _DISPATCHES_AHEAD:
+            if not self.shard.dispatch_due(now_ms):
+                break
+            dispatched += 1
+        self.shard.views.wheel.load_ahead(self.shard.views.cursor.key, now_ms)
+        if self.consuming.end_leases(now_ms) or dispatched:
+            self._wake_writer.set()
+        self.consuming.open_gate(now_ms)
+        self._set_timer(now_ms)
 
     def _set_timer(self, now_ms: int) -> None:
         wakeups = [
@@ -329,7 +339,9 @@ class Engine:
         if not self.config.is_durable:
             self._wake_writer.set()
         self.background.start_if_due()
-        self._housekeeping = self._loop.call_later(_HOUSEKEEPING_MS / 1000, self._keep_house)
+        self._housekeeping = self._loop.call_later(
+            _HOUSEKEEPING_MS / 1000, self._or_fail(self._keep_house)
+        )
 
     def _on_job_end(self) -> None:
         self.rearm()

@@ -12,8 +12,6 @@ and the rest is shown. A running node goes on writing: its newest file may seem 
 
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -35,7 +33,6 @@ from timewheel.run import Run
 
 Row: TypeAlias = dict[str, Any]
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INSTANT_MS_MAX: Final = 253_402_300_799_999
 _LEVELS: Final = ("hours", "days")
 
@@ -44,13 +41,13 @@ def instant(due_ms: int) -> str:
     """An instant as people write it, UTC; as a number where no calendar reaches."""
     if not 0 <= due_ms <= _INSTANT_MS_MAX:
         return str(due_ms)
-    return (_EPOCH + timedelta(milliseconds=due_ms)).isoformat(timespec="milliseconds")
+    return f"{np.datetime64(due_ms, 'ms')}Z"
 
 
 class Inspection:
     """One data directory."""
 
-    def __init__(self, directory: Path, shard: int = 0) -> None:
+    def __init__(self, directory: str, shard: int = 0) -> None:
         """Open it for reading.
 
         Raises:

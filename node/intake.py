@@ -68,8 +68,10 @@ class Intake:
         queues = choose_queues(
             found.topic_id, found.queue_count, batch.key_hash, self._shard.next_sequence
         )
+        # Stamped with the instant that its delays were counted from, and not with that of a second
+        # look at the clock: store_ms + delay is how clients know due times, and so ids.
         future = self._engine.propose(
-            lambda now, token: self._shard.publish(batch, due_ms, queues, now, token)
+            lambda _, token: self._shard.publish(batch, due_ms, queues, now_ms, token)
         )
         await self._hold_back()
         verdict = (await future)[0]

@@ -7,6 +7,7 @@ ends at once, with code 70, without tidying up. The next start recovers from wha
 
 import asyncio
 import gc
+import importlib
 import json
 import os
 import signal
@@ -59,10 +60,27 @@ def run(config: NodeConfig, ready_file: Path | None = None) -> int:
     """
     logs.configure(config.telemetry.log_level, config.telemetry.log_format)
     try:
-        return asyncio.run(serve(config, ready_file))
+        with asyncio.Runner(loop_factory=_loop_factory(config.node.event_loop)) as runner:
+            return runner.run(serve(config, ready_file))
     except HourwheelError as error:
         _log.error("cannot start", **logs.fields_of(error))
         return exit_code(error)
+
+
+def _loop_factory(kind: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the event loop; None for asyncio's own."""
+    if kind == "asyncio":
+        return None
+    try:
+        uvloop = importlib.import_module("uvloop")
+    except ImportError:
+        if kind == "auto":
+            return None
+        raise errors.ConfigError(
+            f"node.event_loop = {kind!r}: it is not installed", key="node.event_loop", value=kind
+        ) from None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 async def serve(
@@ -112,6 +130,7 @@ async def _serve(node: Node, stops: "asyncio.Queue[str]", ready_file: Path | Non
         if not starting.done():  # what is open now needs no closing: any crash is survived
             return EXIT_OK
         await starting
+        _log.debug("event loop", kind=type(asyncio.get_running_loop()).__module__)
         _settle_garbage_collector()
         if ready_file is not None:
             _write_ready(ready_file, node)

@@ -92,17 +92,23 @@ class Bodies:
     def _read_one(self, dlog_id: int, position: int, length: int) -> bytes:
         if not dlog_id:
             return self._log.read(position, length)
-        return self._file(dlog_id).pread(length, position)
+        file = self._find_file(dlog_id)
+        return b"" if file is None else file.pread(length, position)
 
     def _read_many(self, dlog_id: int, positions: list[int], sizes: list[int]) -> list[bytes]:
         if not dlog_id:
             return self._log.read_many(positions, sizes)
-        return self._file(dlog_id).pread_many(sizes, positions)
+        file = self._find_file(dlog_id)
+        return [b""] * len(sizes) if file is None else file.pread_many(sizes, positions)
 
-    def _file(self, dlog_id: int) -> File:
+    def _find_file(self, dlog_id: int) -> File | None:
+        """A delay log, or None where it is gone: what was in it is bad then."""
         file = self._files.get(dlog_id)
         if file is None:
-            file = self._disk.open(delay_log_path(self._directory, dlog_id))
+            try:
+                file = self._disk.open(delay_log_path(self._directory, dlog_id))
+            except FileNotFoundError:
+                return None
             self._files[dlog_id] = file
             if len(self._files) > _OPEN_FILES_MAX:
                 self._files.popitem(last=False)[1].close()

@@ -9,7 +9,7 @@ from hourwheel import message_id
 from hourwheel.admin import AsyncAdmin, GroupInfo, TopicInfo
 from hourwheel.channel import SERVER_DEFAULT
 from hourwheel.cli.exit_codes import ExitCode
-from hourwheel.cli.options import Json, Server, Yes, duration_option
+from hourwheel.cli.options import Json, Server, Yes, connect, duration_option
 from hourwheel.cli.output import Output, format_duration, format_instant, run
 from hourwheel.outcomes import MessageState
 
@@ -56,7 +56,8 @@ def list_topics(
     output = Output(is_json=is_json)
 
     async def command() -> None:
-        async with AsyncAdmin(server) as admin:
+        async with connect(server) as channel:
+            admin = AsyncAdmin(channel)
             found = await admin.topics(include_internal=is_all)
         output.rows("topics", [asdict(topic) for topic in found], _TOPIC_COLUMNS)
 
@@ -75,7 +76,8 @@ def create_topic(
     output = Output(is_json=is_json)
 
     async def command() -> None:
-        async with AsyncAdmin(server) as admin:
+        async with connect(server) as channel:
+            admin = AsyncAdmin(channel)
             _show_topic(output, await admin.create_topic(name, queue_count=queue_count))
 
     run(output, command())
@@ -92,7 +94,8 @@ def show_topic(
     output = Output(is_json=is_json)
 
     async def command() -> None:
-        async with AsyncAdmin(server) as admin:
+        async with connect(server) as channel:
+            admin = AsyncAdmin(channel)
             _show_topic(output, await admin.get_topic(name))
 
     run(output, command())
@@ -112,7 +115,8 @@ def delete_topic(
     output = Output(is_json=is_json)
 
     async def command() -> None:
-        async with AsyncAdmin(server) as admin:
+        async with connect(server) as channel:
+            admin = AsyncAdmin(channel)
             await admin.delete_topic(name)
         output.line(f"deleted topic {name}")
 
@@ -148,7 +152,8 @@ def list_groups(
     output = Output(is_json=is_json)
 
     async def command() -> None:
-        async with AsyncAdmin(server) as admin:
+        async with connect(server) as channel:
+            admin = AsyncAdmin(channel)
             found = await admin.groups()
         rows = [asdict(group) for group in found]
         for row in rows:
@@ -181,7 +186,8 @@ def put_group(
     output = Output(is_json=is_json)
 
     async def command() -> None:
-        async with AsyncAdmin(server) as admin:
+        async with connect(server) as channel:
+            admin = AsyncAdmin(channel)
             group = await admin.put_group(
                 name,
                 attempts_max=attempts_max,
@@ -205,7 +211,8 @@ def show_group(
     output = Output(is_json=is_json)
 
     async def command() -> None:
-        async with AsyncAdmin(server) as admin:
+        async with connect(server) as channel:
+            admin = AsyncAdmin(channel)
             _show_group(output, await admin.get_group(name))
 
     run(output, command())
@@ -225,7 +232,8 @@ def delete_group(
     output = Output(is_json=is_json)
 
     async def command() -> None:
-        async with AsyncAdmin(server) as admin:
+        async with connect(server) as channel:
+            admin = AsyncAdmin(channel)
             await admin.delete_group(name)
         output.line(f"forgot group {name}")
 
@@ -255,7 +263,8 @@ def status(
     output = Output(is_json=is_json)
 
     async def command() -> None:
-        async with AsyncAdmin(server) as admin:
+        async with connect(server) as channel:
+            admin = AsyncAdmin(channel)
             found = await admin.status()
         if output.is_json:
             output.json(asdict(found))
@@ -297,7 +306,8 @@ def describe(
 
     async def command() -> ExitCode:
         parsed = message_id.parse(text)
-        async with AsyncAdmin(server) as admin:
+        async with connect(server) as channel:
+            admin = AsyncAdmin(channel)
             found = await admin.describe(parsed)
             clock_ms = 0
             if not output.is_json:

@@ -1,12 +1,15 @@
 """Options that several commands have."""
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from hourwheel.channel import SERVER_DEFAULT
+from hourwheel.channel import SERVER_DEFAULT, Channel
 from hourwheel.errors import InvalidDueTime
 from hourwheel.when import When, parse_duration_ms, parse_when
+
+CALL_TIMEOUT_MS: Final = 5_000.0
+"""A person waits: shorter than the library's own."""
 
 Server: TypeAlias = Annotated[
     str,
@@ -18,6 +21,11 @@ Json: TypeAlias = Annotated[
     bool, typer.Option("--json", help="For scripts: one JSON object a line.")
 ]
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def connect(server: str) -> Channel:
+    """The connection for one command."""
+    return Channel(server, call_timeout_ms=CALL_TIMEOUT_MS)
 
 
 def when_option(text: str) -> When:

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from hourwheel.admin import AsyncAdmin
 from hourwheel.channel import SERVER_DEFAULT
 from hourwheel.cli.exit_codes import ExitCode
-from hourwheel.cli.options import Json, Server, when_option
+from hourwheel.cli.options import CALL_TIMEOUT_MS, Json, Server, connect, when_option
 from hourwheel.cli.output import Output, format_duration, format_instant, run
 from hourwheel.clock import SystemClock
 from hourwheel.errors import HourwheelError, InvalidArgument
@@ -31,7 +31,7 @@ from hourwheel.when import When, parse_when
 
 CHUNK_MESSAGES: Final = 1_000
 CHUNKS_UNDER_WAY: Final = 8
-DELIVERY_TIMEOUT_MS: Final = 15_000.0
+FILE_TIMEOUT_MS: Final = 30_000.0
 STANDARD_INPUT: Final = "-"
 _FIELDS: Final = frozenset(
     ("body", "body_base64", "when", "tags", "keys", "properties", "client_message_id")
@@ -123,7 +123,7 @@ def _like(template: Message, body: bytes) -> Message:
 
 
 async def _publish_one(output: Output, server: str, topic: str, message: Message) -> None:
-    async with AsyncProducer(server, delivery_timeout_ms=DELIVERY_TIMEOUT_MS) as producer:
+    async with AsyncProducer(server, delivery_timeout_ms=CALL_TIMEOUT_MS) as producer:
         message_id = await producer.publish(topic, message)
     _show(output, message_id)
     left_ms = message_id.due_ms - int(SystemClock().wall_ms())
@@ -158,7 +158,7 @@ async def _publish_file(
     with _open(file) as stream, progress:
         task = progress.add_task("publishing", total=None)
         messages = _messages(stream, template, file_format)
-        async with AsyncProducer(server, delivery_timeout_ms=DELIVERY_TIMEOUT_MS) as producer:
+        async with AsyncProducer(server, delivery_timeout_ms=FILE_TIMEOUT_MS) as producer:
             try:
                 while chunk := list(islice(messages, CHUNK_MESSAGES)):
                     under_way.append(asyncio.create_task(producer.publish_many(topic, chunk)))
@@ -241,8 +241,8 @@ def cancel(
 
 
 async def _cancel(output: Output, server: str, message_ids: list[str]) -> ExitCode:
-    async with AsyncAdmin(server) as admin:
-        outcomes = await admin.cancel_many(message_ids)
+    async with connect(server) as channel:
+        outcomes = await AsyncAdmin(channel).cancel_many(message_ids)
     rows = [
         {"message_id": message_id, "outcome": outcome.name}
         for message_id, outcome in zip(message_ids, outcomes, strict=True)

@@ -18,7 +18,7 @@ async def _echo(request: Any, _: Any) -> Any:
     return request
 
 
-def _handler(kind: str) -> grpc.RpcMethodHandler[Any, Any]:
+def _handler(kind: str) -> "grpc.RpcMethodHandler[Any, Any]":
     """`bytes`: gives back the bytes it got. `messages`: reads a message and writes it again."""
     if kind == "bytes":
         return grpc.unary_unary_rpc_method_handler(_echo)

@@ -34,8 +34,8 @@ async def run(size: Size, folder: Path) -> Report:
                 f"asked every {_POLL_S * 1e3:.0f} ms"
             ),
             (
-                "drain: begins when all are released, ends when all acknowledgements are durable; one "
-                f"AsyncConsumer, prefetch {_PREFETCH:,}, {_POLLS} polls"
+                "drain: begins when all are released, ends when all acknowledgements are durable; "
+                f"one AsyncConsumer, prefetch {_PREFETCH:,}, {_POLLS} polls"
             ),
             "a child process serves; client: live objects frozen for the collector",
             "early: published, then the node stopped and started, so that nothing is in memory",
@@ -51,7 +51,9 @@ async def _measure(
     node: Subject, report: Report, name: str, count: int, size: Size, *, is_early: bool
 ) -> None:
     speed = await _warm_up(node, size.pick(1_000, 50_000, 100_000))
-    ahead_s = 1.5 * count / speed + (size.pick(3.0, 8.0, 15.0) if is_early else 1.0)
+    ahead_s = 1.5 * count / speed + (
+        size.pick(0.5, 8.0, 15.0) if is_early else size.pick(0.2, 1.0, 1.0)
+    )
     second_ms = (int((time.time() + ahead_s) * 1_000) // 1_000 + 1) * 1_000
     dues = second_ms + np.random.default_rng(load.SEED).integers(0, 1_000, count)
     work = load.cut_columns(dues, load.make_bodies(), are_instants=True)
@@ -62,7 +64,7 @@ async def _measure(
         await node.stop()
         await node.start()
     spare_ms = second_ms - time.time() * 1_000
-    if spare_ms < 0:
+    if spare_ms < 0 and size is not Size.TINY:
         raise RuntimeError(f"published {-spare_ms:.0f} ms after the second began: a slow machine")
     status = await node.status()
     late_ms = await _released(node, int(dues.max()), released_before + count)

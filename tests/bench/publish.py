@@ -13,7 +13,7 @@ TARGET = at_least(330_000)
 
 
 async def run(size: Size, folder: Path) -> Report:
-    """Three ways to publish the same messages, one after the other, each on a node of its own."""
+    """Three ways to publish the same messages, one after the other, on one node."""
     count = size.pick(5_000, 200_000, 1_000_000)
     repetitions = size.pick(1, 3, 5)
     report = Report(
@@ -39,16 +39,20 @@ async def run(size: Size, folder: Path) -> Report:
     async def raw(node: Subject, _: AsyncProducer) -> None:
         await load.write_prebuilt(node.channel, prebuilt, len(work))
 
-    for name, way, target in (
-        ("columns, AsyncProducer.publish_batch", columns, TARGET),
-        ("Message objects made and published, publish_many", objects, TARGET),
-        ("batches built before: the node's own limit", raw, None),
+    async with (
+        subject.running(folder / "publish") as node,
+        AsyncProducer(node.channel) as producer,
     ):
-        directory = folder / name.split()[0].strip(",")
-        async with subject.running(directory) as node, AsyncProducer(node.channel) as producer:
-            await _warm_up(producer, size)
+        await _warm_up(producer, size)
+        for name, way, target in (
+            ("columns, AsyncProducer.publish_batch", columns, TARGET),
+            ("Message objects made and published, publish_many", objects, TARGET),
+            ("batches built before: the node's own limit", raw, None),
+        ):
+            if size is not Size.TINY:
+                await node.settle()
             speeds, note = await _repeat(node, producer, way, repetitions, count)
-        report.add_median(name, speeds, "msg/s", target, note)
+            report.add_median(name, speeds, "msg/s", target, note)
     return report
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
-from hourwheel import errors
+from hourwheel.channel import StreamBroken
 from hourwheel.producer import AsyncProducer
 from tests.bench import load, machine, subject
 from tests.bench.machine import Memory
@@ -40,8 +40,8 @@ async def run(size: Size, folder: Path) -> Report:
             ),
             "restart: from the start of the process until it has answered a status call",
             (
-                f"cost: time to publish {cost_count:,} messages in batches of {load.BATCH:,}, median "
-                f"of {_COST_ROUNDS}, node quiet before"
+                f"cost: time to publish {cost_count:,} messages in batches of {load.BATCH:,}, "
+                f"median of {_COST_ROUNDS}, node quiet before"
             ),
             "kill -9: while publishing goes on",
         ]
@@ -143,15 +143,16 @@ async def _restarts(node: Subject, report: Report, empty: Memory, size: Size) ->
         raise RuntimeError(f"{pending} messages were pending, now {found} are")
     report.add("restart after a clean stop", start_s, "s", CLEAN_TARGET_S, f"stop {stop_s:.1f} s")
     _add_memory(report, "after the restart", machine.memory(node.pid), empty)
-    producer = AsyncProducer(node.channel)
-    publishing = asyncio.create_task(_load(producer, 1 << 40))
+    work = load.cut_columns(load.spread_delays(20_000, span_ms=_SPAN_MS), load.make_bodies())
+    requests = load.prebuild(work)
+    publishing = asyncio.create_task(load.write_prebuilt(node.channel, requests, 1 << 40))
     await asyncio.sleep(size.pick(0.3, 3.0, 10.0))
     taken = (await node.status()).published_count
     await node.kill()
-    publishing.cancel()
-    with contextlib.suppress(asyncio.CancelledError, errors.HourwheelError, ExceptionGroup):
+    try:
         await publishing
-    await producer.close(0)
+    except* StreamBroken:
+        pass
     start_s = await node.start()
     after = await node.status()
     if after.published_count < taken:

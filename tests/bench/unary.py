@@ -99,7 +99,7 @@ async def _call(address: str, seconds: float) -> tuple[int, float]:
     async with grpc.aio.insecure_channel(address) as channel:
         method: Any = channel.unary_unary(_METHOD)
         await method(request)
-        count, begun = 0, time.perf_counter()
+        count = 0
 
         async def call() -> None:
             nonlocal count
@@ -108,6 +108,7 @@ async def _call(address: str, seconds: float) -> tuple[int, float]:
                 count += 1
 
         with subject.frozen_garbage():
+            begun = time.perf_counter()
             async with asyncio.TaskGroup() as group:
                 for _ in range(_CALLERS):
                     group.create_task(call())

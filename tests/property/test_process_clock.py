@@ -48,6 +48,7 @@ def test_clock_comes_to_agree_when_the_wall_clock_behaves(
         machine.pass_ms(duration_ms, wall_drift_ms=jump_ms)
         clock.now_ms()
     machine.wall = clock.now_ms() + settle
+    machine.pass_ms(20)
     clock.now_ms()
     for _ in range(2):  # the step lasts, and is then caught up with
         machine.pass_ms(61_000 + 3_600_000 / RATIO)

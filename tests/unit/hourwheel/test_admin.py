@@ -46,7 +46,7 @@ async def test_groups_when_made_listed_and_deleted(admin: AsyncAdmin) -> None:
 async def test_status_when_asked(admin: AsyncAdmin, node: FakeNode) -> None:
     status = await admin.status()
     assert (status.cluster_id, status.version) == ("c0ffee", "0.1.0")
-    assert [one.address for one in status.nodes] == [node.address]
+    assert [one.node_id for one in status.nodes] == ["n1"]
     assert [(one.shard, one.epoch) for one in status.shards] == [(SHARD, EPOCH)]
 
 

@@ -15,6 +15,7 @@ from hourwheel.wire import admin_pb2, broker_pb2
 from tests.support.fake_node import FakeNode
 
 LIST = admin_pb2.ListTopicsRequest()
+KINDS = list(errors.BY_REASON.values())
 DELETE = admin_pb2.DeleteTopicRequest(name="t")
 
 
@@ -28,7 +29,7 @@ def rpc_error(code: grpc.StatusCode, message: str = "", *details: Any) -> grpc.a
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), metadata, details=message)
 
 
-@pytest.mark.parametrize("kind", sorted(errors.BY_REASON.values(), key=lambda kind: kind.reason))
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.reason for kind in KINDS])
 def test_make_error_when_the_reason_is_known(kind: type[errors.HourwheelError]) -> None:
     error = make_error(kind.code, kind.reason, "why", {"message": "x", "bytes": "5"})
     assert type(error) is kind

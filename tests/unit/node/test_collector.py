@@ -104,6 +104,7 @@ def test_read_only_is_a_flag_whatever_the_reason_says() -> None:
 def test_a_step_of_the_wall_clock_shows() -> None:
     world = World()
     world.machine.wall += 600_000
+    world.machine.pass_ms(20)
     world.clock.now_ms()
     samples = world.scrape()
     assert samples["hourwheel_clock_offset_seconds"][()] == 600

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -131,6 +133,22 @@ async def test_exit_code_is_70_when_the_node_cannot_go_on(
     (line,) = [record.msg for record in caplog.records if record.levelname == "CRITICAL"]
     assert isinstance(line, dict)
     assert (line["error_type"], line["file"]) == ("FsyncFailed", "a.log")
+
+
+def test_event_loop_is_asyncios_when_uvloop_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    assert lifecycle._loop_factory("asyncio") is None
+    assert lifecycle._loop_factory("auto") is None
+    with pytest.raises(errors.ConfigError, match=r"node\.event_loop"):
+        lifecycle._loop_factory("uvloop")
+
+
+def test_event_loop_is_uvloops_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = SimpleNamespace(new_event_loop=asyncio.new_event_loop)
+    monkeypatch.setitem(sys.modules, "uvloop", there)
+    assert lifecycle._loop_factory("auto") is asyncio.new_event_loop
+    assert lifecycle._loop_factory("uvloop") is asyncio.new_event_loop
+    assert lifecycle._loop_factory("asyncio") is None
 
 
 @pytest.mark.parametrize(

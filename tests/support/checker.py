@@ -1,0 +1,298 @@
+"""The checker: a history and what the directory holds in the end -> what was promised and not kept.
+
+Pure: no node, no clock, no files. Each kind of violation has a name, for tests/cluster/test_checker
+to plant it and see that it is found. The invariants are those of docs/ARCHITECTURE.md:
+
+    I1  lost, misplaced, not delivered
+    I2  early
+    I3  published twice, queued twice, phantom, uncaused delivery, attempt, delivered after ack,
+        acknowledged twice, not given back
+    I6  cancel
+
+The history must have ended: nothing under way, every consumer drained.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from hourwheel.outcomes import CancelOutcome
+from tests.support.history import Cancel, Delivery, Finish, History, Stored
+
+_SHOWN_MAX: Final = 5
+_RETRY: Final = "%RETRY%"
+_DEAD: Final = "%DLQ%"
+
+
+class Violation(NamedTuple):
+    """A promise that was not kept."""
+
+    name: str
+    text: str
+
+
+class Bounds(NamedTuple):
+    """How exactly two clocks can be compared."""
+
+    lead_ms: int = 25
+    """So long before its due time a message may already count as released."""
+    clock_ms: float = 0.0
+    """How far the node's clock may be from the harness's."""
+
+
+def check(history: History, stored: Stored, bounds: Bounds | None = None) -> list[Violation]:
+    """All violations, in no particular order."""
+    bounds = bounds or Bounds()
+    return [
+        *_lost(history, stored),
+        *_published_twice(history, stored),
+        *_misplaced(stored),
+        *_queued(history, stored),
+        *_due_times(history, stored, bounds),
+        *_cancels(history, stored, bounds),
+        *_phantoms(history),
+        *_early(history, bounds),
+        *_not_delivered(history, stored),
+        *_each_message(history, stored, bounds),
+    ]
+
+
+def told(violations: Iterable[Violation]) -> str:
+    """For people: how many of each name, and the first few."""
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for name, text in violations:
+        by_name[name].append(text)
+    lines = []
+    for name, texts in sorted(by_name.items()):
+        lines.append(f"{name}: {len(texts)}")
+        lines += [f"    {text}" for text in texts[:_SHOWN_MAX]]
+    return "\n".join(lines)
+
+
+# -- what was published ---------------------------------------------------------------------------
+
+
+def _lost(history: History, stored: Stored) -> Iterator[Violation]:
+    """I1: what was acknowledged is in the log, under the id that was told."""
+    for serial, (message_id, _) in history.accepted.items():
+        kept = stored.messages.get(message_id.sequence)
+        if kept is None or kept.serial != serial:
+            yield Violation("lost", f"{serial} was acknowledged as {message_id}; there is {kept}")
+        elif (kept.epoch, kept.due_ms) != (message_id.epoch, message_id.due_ms):
+            yield Violation("lost", f"{serial} has another id than {message_id}: {kept}")
+
+
+def _published_twice(history: History, stored: Stored) -> Iterator[Violation]:
+    """I3: nothing is stored that was not sent, or was refused, or is stored already."""
+    first: dict[int, int] = {}
+    for sequence, kept in stored.messages.items():
+        serial = kept.serial
+        if serial is None or serial not in history.sent:
+            yield Violation("phantom", f"nobody published what is stored as sequence {sequence}")
+        elif serial in history.refused:
+            yield Violation("phantom", f"{serial} was refused and is stored as {sequence}")
+        elif serial in first:
+            yield Violation("published twice", f"{serial} as {first[serial]} and {sequence}")
+        else:
+            first[serial] = sequence
+
+
+def _misplaced(stored: Stored) -> Iterator[Violation]:
+    """I1: each message is released, or waits, or is cancelled: one of the three."""
+    places: Counter[int] = Counter(stored.cancelled)
+    for entry in (*stored.queued, *stored.pending):
+        if not entry.topic.startswith((_RETRY, _DEAD)):
+            places[entry.sequence] += 1
+    for sequence in places.keys() | stored.messages.keys():
+        if places[sequence] != 1 or sequence not in stored.messages:
+            where = [
+                name
+                for name, entries in (("queued", stored.queued), ("pending", stored.pending))
+                for entry in entries
+                if entry.sequence == sequence
+            ]
+            where += ["cancelled"] * (sequence in stored.cancelled)
+            yield Violation("misplaced", f"sequence {sequence} is {where or 'nowhere'}")
+
+
+def _queued(history: History, stored: Stored) -> Iterator[Violation]:
+    """I3: one entry for each release: the first in its own topic, retries with rising attempts."""
+    counted = Counter(stored.queued)
+    for entry, count in counted.items():
+        if count > 1:
+            yield Violation("queued twice", f"{entry} stands {count} times in its queues")
+    for entry in (*counted, *stored.pending):
+        kept = stored.messages.get(entry.sequence)
+        serial = None if kept is None else kept.serial
+        sent = None if serial is None else history.sent.get(serial)
+        is_own = not entry.topic.startswith((_RETRY, _DEAD))
+        if sent is not None and is_own and (entry.attempt != 1 or entry.topic != sent.topic):
+            yield Violation("queued twice", f"{entry}, but it was published to {sent.topic}")
+
+
+def _due_times(history: History, stored: Stored, bounds: Bounds) -> Iterator[Violation]:
+    """I2: what is stored is due when it was asked for, or later where that was a delay."""
+    for sequence, kept in stored.messages.items():
+        sent = None if kept.serial is None else history.sent.get(kept.serial)
+        if sent is not None and kept.due_ms < sent.due_ms - bounds.clock_ms:
+            ahead = sent.due_ms - kept.due_ms
+            yield Violation("early", f"sequence {sequence} is stored as due {ahead} ms too soon")
+
+
+# -- cancels --------------------------------------------------------------------------------------
+
+
+def _cancels(history: History, stored: Stored, bounds: Bounds) -> Iterator[Violation]:
+    """I6: each answer is true, and nothing is cancelled that nobody took back."""
+    released = {one.sequence for one in stored.queued if not one.topic.startswith((_RETRY, _DEAD))}
+    asked: set[int] = set()
+    for cancel in history.cancels:
+        message_id = history.accepted[cancel.serial].message_id
+        asked.add(message_id.sequence)
+        fault = _find_untruth(cancel, message_id.sequence, stored, released)
+        if fault is None and cancel.outcome is CancelOutcome.ALREADY_RELEASED:
+            ahead = message_id.due_ms - cancel.answered_ms - bounds.clock_ms
+            if ahead > bounds.lead_ms:
+                fault = f"was said to be released {ahead:.0f} ms before its due time"
+        if fault is not None:
+            yield Violation("cancel", f"{cancel.serial} ({message_id}) {fault}")
+    for sequence in stored.cancelled - asked:
+        yield Violation("cancel", f"sequence {sequence} is cancelled, and nobody asked for it")
+    taken_back = {one.serial for one in history.cancels if one.outcome is CancelOutcome.CANCELLED}
+    for delivery in history.deliveries:
+        if delivery.serial in taken_back:
+            yield Violation("cancel", f"{delivery.serial} was cancelled and delivered: {delivery}")
+
+
+def _find_untruth(
+    cancel: Cancel, sequence: int, stored: Stored, released: set[int]
+) -> str | None:
+    if cancel.outcome is CancelOutcome.CANCELLED and sequence not in stored.cancelled:
+        return "was said to be cancelled, and is not"
+    if cancel.outcome is CancelOutcome.ALREADY_RELEASED and sequence not in released:
+        return "was said to be released, and is not"
+    if cancel.outcome is CancelOutcome.UNKNOWN:
+        return "was acknowledged, and a cancel does not know it"
+    return None
+
+
+# -- deliveries -----------------------------------------------------------------------------------
+
+
+def _phantoms(history: History) -> Iterator[Violation]:
+    """I3: what is delivered was published, comes whole, in its own topic and under its own id."""
+    ids: dict[int, object] = {}
+    for one in history.deliveries:
+        sent = None if one.serial is None else history.sent.get(one.serial)
+        if one.serial is None or sent is None:
+            yield Violation("phantom", f"nobody published this: {one}")
+        elif sent.topic != one.topic or history.groups[one.group][0] != one.topic:
+            yield Violation("phantom", f"published to {sent.topic}: {one}")
+        elif one.serial in history.refused:
+            yield Violation("phantom", f"it was refused: {one}")
+        else:
+            accepted = history.accepted.get(one.serial)
+            known = ids.setdefault(one.serial, accepted.message_id if accepted else one.message_id)
+            if known != one.message_id:
+                yield Violation("published twice", f"{one.serial} is {known}, and here: {one}")
+
+
+def _early(history: History, bounds: Bounds) -> Iterator[Violation]:
+    """I2, by the harness's clock alone."""
+    for one in history.deliveries:
+        sent = None if one.serial is None else history.sent.get(one.serial)
+        due_ms = one.message_id.due_ms if sent is None else sent.due_ms
+        if one.seen_ms < due_ms - bounds.clock_ms:
+            yield Violation("early", f"{due_ms - one.seen_ms:.1f} ms too soon: {one}")
+
+
+def _not_delivered(history: History, stored: Stored) -> Iterator[Violation]:
+    """I1: what was released has come to every group, or has died on its way there."""
+    seen = {(one.group, one.serial) for one in history.deliveries}
+    dead = _dead_letters(stored)
+    for group, (topic, _) in history.groups.items():
+        for entry in stored.queued:
+            serial = stored.messages[entry.sequence].serial if entry.topic == topic else None
+            if serial is not None and not {(group, serial)} & seen:
+                if (group, entry.sequence) not in dead:
+                    yield Violation("not delivered", f"{serial} never came to {group}")
+
+
+def _dead_letters(stored: Stored) -> set[tuple[str, int]]:
+    """(group, sequence) of each."""
+    return {
+        (entry.topic.removeprefix(_DEAD), entry.sequence)
+        for entry in stored.queued
+        if entry.topic.startswith(_DEAD)
+    }
+
+
+def _each_message(history: History, stored: Stored, bounds: Bounds) -> Iterator[Violation]:
+    """I3: the life of each message in each group: deliveries have causes, an ack is the end."""
+    deliveries: dict[tuple[str, int], list[Delivery]] = defaultdict(list)
+    for one in history.deliveries:
+        if one.serial is not None:
+            deliveries[one.group, one.serial].append(one)
+    finishes: dict[tuple[str, int], list[Finish]] = defaultdict(list)
+    for finish in history.finishes:
+        finishes[finish.group, finish.serial].append(finish)
+    dead = _dead_letters(stored)
+    for (group, serial), lives in deliveries.items():
+        lives.sort(key=lambda one: (one.receive_ms, one.attempt, one.seen_ms))
+        done = finishes[group, serial]
+        yield from _attempts(lives, history.groups[group][1])
+        yield from _causes(lives, done, bounds)
+        is_dead = (group, lives[0].message_id.sequence) in dead
+        yield from _ends(lives, done, bounds, is_dead=is_dead)
+    for key in finishes.keys() - deliveries.keys():
+        yield Violation("phantom", f"{key} was finished without having come")
+
+
+def _attempts(lives: list[Delivery], attempts_max: int) -> Iterator[Violation]:
+    """Attempts grow; only another reign, which forgets leases, may say the same number again."""
+    for before, after in zip(lives, lives[1:], strict=False):
+        least = before.attempt + (after.reign == before.reign)
+        if after.attempt < least or after.reign < before.reign:
+            yield Violation("attempt", f"{before} and then {after}")
+    if not 1 <= lives[-1].attempt <= attempts_max:
+        yield Violation("attempt", f"of {attempts_max} at most: {lives[-1]}")
+
+
+def _causes(lives: list[Delivery], done: list[Finish], bounds: Bounds) -> Iterator[Violation]:
+    """A message comes again after a lease has ended, was given back, or with another reign."""
+    for before, after in zip(lives, lives[1:], strict=False):
+        if after.reign != before.reign:
+            continue
+        is_over = after.receive_ms >= before.receive_ms + before.invisible_ms - 1
+        is_given_back = any(
+            one.verb == "nack"
+            and one.attempt == before.attempt
+            and after.seen_ms >= one.asked_ms + one.delay_ms - bounds.clock_ms
+            for one in done
+        )
+        if not (is_over or is_given_back):
+            yield Violation("uncaused delivery", f"{before} and then {after}")
+
+
+def _ends(
+    lives: list[Delivery], done: list[Finish], bounds: Bounds, *, is_dead: bool
+) -> Iterator[Violation]:
+    confirmed = [one for one in done if one.is_ok]
+    acks = [one for one in confirmed if one.verb == "ack"]
+    if len(acks) > 1:
+        yield Violation("acknowledged twice", f"{acks}")
+    positions = Counter(one.attempt for one in confirmed)
+    if any(count > 1 for count in positions.values()):
+        yield Violation("acknowledged twice", f"one attempt, two ends: {confirmed}")
+    for ack in acks:
+        for one in lives:
+            if one.receive_ms > ack.answered_ms + bounds.clock_ms:
+                yield Violation("delivered after ack", f"{ack} and then {one}")
+    for nack in confirmed:
+        if nack.verb != "nack" or is_dead:
+            continue
+        again = [one for one in lives if one.attempt > nack.attempt]
+        if not again:
+            yield Violation("not given back", f"nothing came after {nack}")
+        elif min(one.seen_ms for one in again) < nack.asked_ms + nack.delay_ms - bounds.clock_ms:
+            yield Violation("early", f"{nack} and then {again[0]}")

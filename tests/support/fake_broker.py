@@ -1,0 +1,196 @@
+"""What the fake node keeps and knows, and its script: see fake_node.py."""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from hourwheel import errors, message_id
+from hourwheel.crc32c import crc32c
+from hourwheel.record_batch import Flag, RecordBatch
+from hourwheel.wire import admin_pb2, broker_pb2
+
+STORE_MS = 1_700_000_000_000
+"""The fake's clock: it stands still."""
+SHARD, EPOCH = 3, 7
+
+
+@dataclass
+class Stored:
+    """One published message."""
+
+    topic: str
+    sequence: int
+    due_ms: int
+    blob: bytes
+    meta_bytes: int
+    crc: int
+    attempt: int = 1
+
+    @property
+    def body(self) -> bytes:
+        return self.blob[self.meta_bytes :]
+
+    @property
+    def id(self) -> str:
+        return str(message_id.MessageId(SHARD, EPOCH, self.sequence, self.due_ms))
+
+
+@dataclass
+class Producer:
+    """Idempotence, as a node keeps it: the last number and the last 5 batches."""
+
+    next_sequence: int = 0
+    batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=5))
+
+
+@dataclass
+class Script:
+    """What is to go wrong, by method."""
+
+    failures: dict[str, deque[errors.HourwheelError]] = field(
+        default_factory=lambda: defaultdict(deque)
+    )
+    break_after: int | None = None
+    is_taken_before_break: bool = False
+    gates: dict[str, asyncio.Event] = field(default_factory=dict)
+
+
+class FakeBroker:
+    """The node without its sockets. `calls[method]` are the requests that it saw."""
+
+    def __init__(self) -> None:
+        self.script = Script()
+        self.calls: dict[str, list[Any]] = defaultdict(list)
+        self.messages: list[Stored] = []
+        self.producers: dict[int, Producer] = {}
+        self.leases: dict[str, list[Stored]] = {}
+        self.cancelled: set[int] = set()
+        self.topics: dict[str, int] = {}
+        self.groups: dict[str, admin_pb2.GroupSettings] = {}
+        self.stale_receipts: set[str] = set()
+        self.damage_next_delivery = False
+        self._queues: dict[str, deque[Stored]] = defaultdict(deque)
+        self._arrived = asyncio.Event()
+        self._call_arrived = asyncio.Event()
+
+    # --- the script -----------------------------------------------------------------------------
+
+    def fail_next(self, method: str, *failures: errors.HourwheelError) -> None:
+        self.script.failures[method].extend(failures)
+
+    def break_stream(self, *, after_batches: int, is_taken: bool) -> None:
+        self.script.break_after = after_batches
+        self.script.is_taken_before_break = is_taken
+
+    @contextmanager
+    def hold(self, method: str) -> Iterator[None]:
+        """No answer of `method` leaves before the end of the block."""
+        gate = self.script.gates[method] = asyncio.Event()
+        try:
+            yield
+        finally:
+            gate.set()
+            del self.script.gates[method]
+
+    async def seen(self, method: str, count: int = 1) -> list[Any]:
+        """Wait until `count` requests of `method` are there; gives them."""
+        while len(self.calls[method]) < count:
+            self._call_arrived.clear()
+            await self._call_arrived.wait()
+        return self.calls[method]
+
+    def acked(self) -> set[bytes]:
+        """Bodies of all acknowledged messages."""
+        return {
+            message.body
+            for request in self.calls["Ack"]
+            for chosen in request.ranges
+            for message in self.leases[chosen.receipt][chosen.first : chosen.first + chosen.count]
+        }
+
+    async def arrive(self, method: str, request: Any) -> errors.HourwheelError | None:
+        """Note a request; gives the failure that is due for it."""
+        self.calls[method].append(request)
+        self._call_arrived.set()
+        gate = self.script.gates.get(method)
+        if gate is not None:
+            await gate.wait()
+        failures = self.script.failures[method]
+        return failures.popleft() if failures else None
+
+    # --- the broker -----------------------------------------------------------------------------
+
+    def add_topic(self, topic: str, *bodies: bytes) -> None:
+        """Publish messages without a producer."""
+        for body in bodies:
+            self.store(topic, STORE_MS, body, 0)
+
+    def store(self, topic: str, due_ms: int, blob: bytes, meta_bytes: int) -> None:
+        stored = Stored(topic, len(self.messages), due_ms, blob, meta_bytes, crc32c(blob))
+        self.messages.append(stored)
+        self._queues[topic].append(stored)
+        self._arrived.set()
+
+    def publish(self, topic: str, raw: bytes) -> broker_pb2.PublishedBatch:
+        """Take a batch, or recognise it."""
+        batch = RecordBatch(raw)
+        batch.verify()
+        header = batch.header
+        base, is_duplicate = self._number(
+            header.producer_id, header.producer_sequence, header.count
+        )
+        if not is_duplicate:
+            dues = batch.due_ms + (STORE_MS if header.flags & Flag.RELATIVE_DUE else 0)
+            at = 0
+            blobs = bytes(batch.blobs)
+            lengths = zip(batch.meta_len.tolist(), batch.body_len.tolist(), strict=True)
+            for due_ms, (meta_len, body_len) in zip(dues.tolist(), lengths, strict=True):
+                end = at + meta_len + body_len
+                self.store(topic, due_ms, blobs[at:end], meta_len)
+                at = end
+        return broker_pb2.PublishedBatch(
+            shard=SHARD,
+            epoch=EPOCH,
+            base_sequence=base,
+            count=header.count,
+            store_ms=STORE_MS,
+            duplicate=is_duplicate,
+        )
+
+    def _number(self, producer_id: int, first: int, count: int) -> tuple[int, bool]:
+        base = len(self.messages)
+        if producer_id == 0:
+            return base, False
+        producer = self.producers.get(producer_id)
+        if producer is None:
+            if first:
+                raise errors.UnknownProducer
+            producer = self.producers[producer_id] = Producer()
+        for known_first, known_count, known_base in producer.batches:
+            if (known_first, known_count) == (first, count):
+                return known_base, True
+        if first != producer.next_sequence:
+            raise errors.OutOfOrderSequence
+        producer.next_sequence += count
+        producer.batches.append((first, count, base))
+        return base, False
+
+    async def lease(self, topic: str, count: int, wait_ms: int) -> list[Stored]:
+        queue = self._queues[topic]
+        try:
+            async with asyncio.timeout(wait_ms / 1_000):
+                while not queue:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+        except TimeoutError:
+            return []
+        return [queue.popleft() for _ in range(min(count, len(queue)))]
+
+    def give_back(self, messages: list[Stored]) -> None:
+        for message in messages:
+            message.attempt += 1
+            self._queues[message.topic].append(message)
+        self._arrived.set()

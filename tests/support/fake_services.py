@@ -1,0 +1,240 @@
+"""The fake node's API, over what fake_broker.py keeps."""
+
+from typing import Any
+
+import grpc
+import numpy as np
+from google.protobuf import any_pb2
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from hourwheel import delivery_batch, errors, message_id
+from hourwheel.receipt import Receipt
+from hourwheel.wire import (
+    admin_pb2,
+    admin_pb2_grpc,
+    broker_pb2,
+    broker_pb2_grpc,
+    consumer_pb2,
+    consumer_pb2_grpc,
+)
+from tests.support.fake_broker import EPOCH, SHARD, STORE_MS, FakeBroker
+
+TOPIC_ID = 1
+UNIT = np.dtype(
+    [
+        *(("due_ms", "<i8"), ("sequence", "<u8"), ("store_ms", "<i8"), ("body_len", "<u4")),
+        *(("crc", "<u4"), ("meta_len", "<u2"), ("attempt", "<u2")),
+    ]
+)
+CODES = {code.name: code for code in grpc.StatusCode}
+
+
+def to_status(error: errors.HourwheelError) -> Any:
+    """The rich gRPC status of an error of ours."""
+    info = error_details_pb2.ErrorInfo(
+        reason=error.reason, domain="hourwheel", metadata=error.params
+    )
+    detail = any_pb2.Any()
+    detail.Pack(info)
+    code = CODES[error.code].value[0]
+    return rpc_status.to_status(
+        status_pb2.Status(code=code, message=error.message, details=[detail])
+    )
+
+
+async def arrive_or_abort(node: FakeBroker, method: str, request: Any, context: Any) -> None:
+    failure = await node.arrive(method, request)
+    if failure is not None:
+        await context.abort_with_status(to_status(failure))
+
+
+class ProducerService(broker_pb2_grpc.ProducerServiceServicer):
+    def __init__(self, node: FakeBroker) -> None:
+        self._node = node
+
+    async def PublishStream(self, requests: Any, context: Any) -> Any:  # noqa: N802
+        node, answered = self._node, 0
+        async for request in requests:
+            failure = await node.arrive("PublishStream", request)
+            if node.script.break_after == answered:
+                node.script.break_after = None
+                if node.script.is_taken_before_break:
+                    node.publish(request.topic, request.record_batch)
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "broken by the script")
+            try:
+                if failure is not None:
+                    raise failure
+                published = node.publish(request.topic, request.record_batch)
+            except errors.HourwheelError as error:
+                detail = broker_pb2.ErrorDetail(
+                    code=CODES[error.code].value[0],
+                    reason=error.reason,
+                    message=error.message,
+                    params=error.params,
+                )
+                yield broker_pb2.PublishStreamResponse(error=detail)
+            else:
+                yield broker_pb2.PublishStreamResponse(published=published)
+            answered += 1
+
+    async def Cancel(self, request: Any, context: Any) -> Any:  # noqa: N802
+        node = self._node
+        await arrive_or_abort(node, "Cancel", request, context)
+        outcomes = []
+        for row in message_id.unpack_many(request.packed_message_ids):
+            sequence = int(row["sequence"])
+            if sequence >= len(node.messages):
+                outcomes.append(broker_pb2.CANCEL_OUTCOME_UNKNOWN)
+            elif any(node.messages[sequence] in lease for lease in node.leases.values()):
+                outcomes.append(broker_pb2.CANCEL_OUTCOME_ALREADY_RELEASED)
+            else:
+                node.cancelled.add(sequence)
+                outcomes.append(broker_pb2.CANCEL_OUTCOME_CANCELLED)
+        return broker_pb2.CancelResponse(outcomes=outcomes)
+
+
+class ConsumerService(consumer_pb2_grpc.ConsumerServiceServicer):
+    def __init__(self, node: FakeBroker) -> None:
+        self._node = node
+
+    async def Receive(self, request: Any, context: Any) -> Any:  # noqa: N802
+        node = self._node
+        await arrive_or_abort(node, "Receive", request, context)
+        leased = await node.lease(request.topic, request.max_messages, request.wait_ms)
+        if not leased:
+            return consumer_pb2.ReceiveResponse(receive_ms=STORE_MS)
+        receipt = str(Receipt(1, EPOCH, 1, 256, len(node.leases), 0, 0, len(leased)))
+        node.leases[receipt] = leased
+        units = np.array(
+            [
+                (
+                    *(one.due_ms, one.sequence, STORE_MS, len(one.body)),
+                    *(one.crc, one.meta_bytes, one.attempt),
+                )
+                for one in leased
+            ],
+            UNIT,
+        )
+        packed = delivery_batch.pack(
+            units,
+            [one.blob for one in leased],
+            shard=SHARD,
+            topic_id=TOPIC_ID,
+            receive_ms=STORE_MS,
+            epoch=EPOCH,
+        )
+        if node.damage_next_delivery:
+            node.damage_next_delivery = False
+            packed = packed[:50] + bytes([packed[50] ^ 1]) + packed[51:]
+        return consumer_pb2.ReceiveResponse(
+            delivery_batch=packed,
+            receipt=receipt,
+            receive_ms=STORE_MS,
+            invisible_until_ms=STORE_MS + (request.invisible_ms or 30_000),
+        )
+
+    def _outcome(self, chosen: Any) -> Any:
+        if chosen.receipt not in self._node.leases:
+            return consumer_pb2.RECEIPT_OUTCOME_INVALID
+        if chosen.receipt in self._node.stale_receipts:
+            return consumer_pb2.RECEIPT_OUTCOME_STALE
+        return consumer_pb2.RECEIPT_OUTCOME_OK
+
+    async def Ack(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "Ack", request, context)
+        return consumer_pb2.AckResponse(outcomes=map(self._outcome, request.ranges))
+
+    async def Nack(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "Nack", request, context)
+        for chosen in request.ranges:
+            leased = self._node.leases.get(chosen.receipt, [])
+            self._node.give_back(leased[chosen.first : chosen.first + chosen.count])
+        return consumer_pb2.NackResponse(outcomes=map(self._outcome, request.ranges))
+
+    async def ChangeInvisible(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "ChangeInvisible", request, context)
+        return consumer_pb2.ChangeInvisibleResponse(
+            outcomes=map(self._outcome, request.ranges),
+            invisible_until_ms=STORE_MS + request.invisible_ms,
+        )
+
+
+class AdminService(admin_pb2_grpc.AdminServiceServicer):
+    def __init__(self, node: FakeBroker) -> None:
+        self._node = node
+
+    def _topic(self, name: str) -> admin_pb2.Topic:
+        settings = admin_pb2.TopicSettings(queue_count=self._node.topics[name])
+        return admin_pb2.Topic(name=name, settings=settings, released_count=5)
+
+    async def CreateTopic(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "CreateTopic", request, context)
+        self._node.topics.setdefault(request.name, request.settings.queue_count or 1)
+        return admin_pb2.CreateTopicResponse(topic=self._topic(request.name))
+
+    async def DeleteTopic(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "DeleteTopic", request, context)
+        if self._node.topics.pop(request.name, None) is None:
+            await context.abort_with_status(to_status(errors.UnknownTopic()))
+        return admin_pb2.DeleteTopicResponse()
+
+    async def GetTopic(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "GetTopic", request, context)
+        if request.name not in self._node.topics:
+            await context.abort_with_status(to_status(errors.UnknownTopic()))
+        return admin_pb2.GetTopicResponse(topic=self._topic(request.name))
+
+    async def ListTopics(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "ListTopics", request, context)
+        names = [
+            name for name in sorted(self._node.topics) if request.include_internal or name[0] != "%"
+        ]
+        return admin_pb2.ListTopicsResponse(topics=map(self._topic, names))
+
+    def _group(self, name: str) -> admin_pb2.Group:
+        lag = admin_pb2.GroupLag(topic="orders", unresolved_count=12, leased_count=2)
+        return admin_pb2.Group(name=name, settings=self._node.groups[name], lags=[lag])
+
+    async def PutGroup(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "PutGroup", request, context)
+        self._node.groups[request.name] = request.settings
+        return admin_pb2.PutGroupResponse(group=self._group(request.name))
+
+    async def DeleteGroup(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "DeleteGroup", request, context)
+        if self._node.groups.pop(request.name, None) is None:
+            await context.abort_with_status(to_status(errors.UnknownGroup()))
+        return admin_pb2.DeleteGroupResponse()
+
+    async def GetGroup(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "GetGroup", request, context)
+        if request.name not in self._node.groups:
+            await context.abort_with_status(to_status(errors.UnknownGroup()))
+        return admin_pb2.GetGroupResponse(group=self._group(request.name))
+
+    async def ListGroups(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "ListGroups", request, context)
+        return admin_pb2.ListGroupsResponse(groups=map(self._group, sorted(self._node.groups)))
+
+    async def GetStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "GetStatus", request, context)
+        node = admin_pb2.NodeStatus(
+            node_id="n1", address="127.0.0.1:7400", started_ms=STORE_MS, clock_ms=STORE_MS
+        )
+        shard = admin_pb2.ShardStatus(
+            shard=SHARD, epoch=EPOCH, master="n1", published_count=len(self._node.messages)
+        )
+        return admin_pb2.GetStatusResponse(
+            cluster_id="c0ffee", version="0.1.0", nodes=[node], shards=[shard]
+        )
+
+    async def DescribeMessage(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "DescribeMessage", request, context)
+        parts = message_id.parse(request.message_id)
+        state = admin_pb2.MESSAGE_STATE_PENDING
+        if parts.sequence >= len(self._node.messages):
+            state = admin_pb2.MESSAGE_STATE_UNKNOWN
+        return admin_pb2.DescribeMessageResponse(
+            message_id=request.message_id, state=state, due_ms=parts.due_ms
+        )

@@ -1,0 +1,413 @@
+"""Load on a real node, from producers, cancellers and consumers, written down in a `History`.
+
+    async with Workload(address, seed).running() as load:
+        await load.wait_for(lambda: load.event_count >= 100)
+        ...                                  # what goes wrong with the node goes wrong here
+        await load.settle()                  # no more new messages; all due ones are consumed
+    violations = check(load.history, read_stored(directory))
+
+It goes on by itself while the node is away, and takes nothing back. The number of messages that
+are under way is bounded, so the load follows what the node and the machine can do: nothing is
+paced by a clock. The same seed makes the same choices; threads and processes still differ.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from hourwheel import (
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncProducer,
+    Channel,
+    Columns,
+    Message,
+    MessageId,
+    ReceivedMessage,
+    errors,
+    message_id,
+    receipt,
+)
+from hourwheel.clock import SystemClock
+from hourwheel.methods import Method
+from hourwheel.session import is_undecided
+from hourwheel.wire import broker_pb2
+from tests.support.history import (
+    Accepted,
+    Cancel,
+    Delivery,
+    Finish,
+    History,
+    Sent,
+    Verb,
+    body_of,
+    serial_of,
+)
+
+TOPICS: Final = {"alpha": 1, "beta": 3}
+"""Name -> number of queues."""
+GROUPS: Final = {"alpha-all": ("alpha", 64), "alpha-few": ("alpha", 3), "beta-all": ("beta", 64)}
+"""Name -> (topic, most attempts)."""
+CONSUMERS: Final = ("alpha-all", "alpha-all", "alpha-few", "beta-all")
+INVISIBLE_MS: Final = 1_500
+_HANG_S: Final = 120.0
+_FAR_MS: Final = 3_600_000
+_FAR_MS_MAX: Final = 700 * 86_400_000
+_CANCELS_AT_ONCE: Final = 50
+_PUBLISH_PATH: Final = "/hourwheel.v1.ProducerService/Publish"
+_PUBLISH_ONCE: Final = Method(
+    _PUBLISH_PATH, broker_pb2.PublishRequest, broker_pb2.PublishResponse, is_repeatable=False
+)
+_PUBLISH_AGAIN: Final = Method(
+    _PUBLISH_PATH, broker_pb2.PublishRequest, broker_pb2.PublishResponse, is_repeatable=True
+)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What the load is made of."""
+
+    open_max: int = 2_000
+    """Messages that are published and not yet seen by a consumer, those of the far future not."""
+    stream_callers: int = 3
+    """Tasks that publish lists over one stream."""
+    batch_messages: int = 120
+    """Most messages of one list."""
+    far_ratio: float = 0.02
+    """Part that falls due long after the test; they stay pending, or are cancelled."""
+    cancel_ratio: float = 0.12
+    give_back_ratio: float = 0.05
+    forget_ratio: float = 0.03
+    """Part of what is received that is left until its lease ends."""
+
+
+@dataclass
+class Workload:
+    """See the top of this file."""
+
+    address: str
+    seed: int
+    mix: Mix = field(default_factory=Mix)
+    history: History = field(default_factory=lambda: History(groups=dict(GROUPS)))
+    event_count: int = 0
+    """Answers that came, of all kinds."""
+
+    def __post_init__(self) -> None:
+        """Nothing is connected yet."""
+        self._clock = SystemClock()
+        self._open: set[int] = set()
+        self._to_cancel: asyncio.Queue[int] = asyncio.Queue()
+        self._changed = asyncio.Event()
+        self._is_stopping = False
+        self._producing: list[asyncio.Task[None]] = []
+
+    def _random(self, name: object) -> random.Random:
+        return random.Random(f"{self.seed} {name}")
+
+    # -- life -------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> "AsyncIterator[Workload]":
+        """Load inside, none after it. What an actor raises is raised here."""
+        async with AsyncExitStack() as clients, asyncio.TaskGroup() as tasks:
+            channel = await clients.enter_async_context(Channel(self.address))
+            self.admin = await clients.enter_async_context(AsyncAdmin(channel))
+            await self._set_up()
+            background = [
+                tasks.create_task(self._consume(channel, group, number))
+                for number, group in enumerate(CONSUMERS)
+            ]
+            background.append(tasks.create_task(self._cancel_some()))
+            producer = await clients.enter_async_context(
+                AsyncProducer(Channel(self.address), batch_messages=60)
+            )
+            callers = range(self.mix.stream_callers)
+            self._producing = [
+                *(tasks.create_task(self._publish_lists(producer, number)) for number in callers),
+                tasks.create_task(self._publish_unary(channel, 1 + self.seed)),
+                tasks.create_task(self._publish_unary(channel, 0)),
+            ]
+            yield self
+            for task in (*background, *self._producing):
+                task.cancel()
+
+    async def _set_up(self) -> None:
+        for topic, queue_count in TOPICS.items():
+            await self.admin.create_topic(topic, queue_count=queue_count)
+        for group, (_, attempts_max) in GROUPS.items():
+            await self.admin.put_group(
+                group, attempts_max=attempts_max, invisible_ms=INVISIBLE_MS, retry_delay_ms=50
+            )
+
+    async def wait_for(self, condition: Callable[[], object]) -> None:
+        """Go on until `condition` holds."""
+        async with asyncio.timeout(_HANG_S):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    def _note(self) -> None:
+        """An answer came."""
+        self.event_count += 1
+        self._changed.set()
+
+    async def settle(self) -> None:
+        """Publish no more; wait until everything that is not of the far future is done with."""
+        self._is_stopping = True
+        self._changed.set()
+        await asyncio.wait_for(asyncio.gather(*self._producing), _HANG_S)
+        await self.wait_for(lambda: not self._open)
+        async with asyncio.timeout(_HANG_S):
+            while not await self._is_drained():
+                await self._pass_ms(50)
+
+    async def _is_drained(self) -> bool:
+        if not self._to_cancel.empty():
+            return False
+        for group in GROUPS:
+            lags = (await self.admin.get_group(group)).lags
+            if any(lag.unresolved_count for lag in lags):
+                return False
+        status = (await self.admin.status()).shards[0]
+        horizon_ms = self._clock.wall_ms() + _FAR_MS / 2
+        return not 0 < status.next_due_ms < horizon_ms
+
+    async def _pass_ms(self, duration_ms: float) -> None:
+        """Between two questions to the node."""
+        passed = asyncio.Event()
+        asyncio.get_running_loop().call_later(duration_ms / 1_000, passed.set)
+        await passed.wait()
+
+    # -- producers --------------------------------------------------------------------------------
+
+    def _make(
+        self, topic: str, count: int, chooser: random.Random, *, with_far: bool = True
+    ) -> tuple[list[int], list[int], bool]:
+        """(serials, times, whether those are delays) of new messages, taken down as sent."""
+        now_ms = int(self._clock.wall_ms())
+        is_delay = chooser.random() < 0.5
+        serials, times = [], []
+        for _ in range(count):
+            serial = self.history.next_serial()
+            delay_ms, is_far = _choose_delay(chooser, self.mix.far_ratio if with_far else 0.0)
+            if not is_delay and chooser.random() < 0.05:
+                delay_ms, is_far = -1_000, False  # an instant in the past is at once
+            self.history.sent[serial] = Sent(topic, now_ms + delay_ms)
+            if not is_far:
+                self._open.add(serial)
+            serials.append(serial)
+            times.append(delay_ms if is_delay else now_ms + delay_ms)
+        return serials, times, is_delay
+
+    async def _room(self) -> bool:
+        """Wait until more may be published; False when nothing is to be any more."""
+        await self.wait_for(lambda: self._is_stopping or len(self._open) < self.mix.open_max)
+        return not self._is_stopping
+
+    async def _publish_lists(self, producer: AsyncProducer, number: int) -> None:
+        """Lists and columns over the stream, idempotent: in the end each of them is accepted."""
+        chooser = self._random(f"stream {number}")
+        topic = chooser.choice(list(TOPICS)) if number > 1 else list(TOPICS)[number]
+        while await self._room():
+            count = chooser.randint(1, self.mix.batch_messages)
+            serials, times, is_delay = self._make(topic, count, chooser)
+            bodies = [body_of(serial) for serial in serials]
+            if chooser.random() < 0.5:
+                columns = Columns(
+                    bodies=bodies,
+                    delay_ms=times if is_delay else None,
+                    due_ms=None if is_delay else times,
+                )
+                ids = await producer.publish_batch(topic, columns)
+            else:
+                messages = [
+                    _message(body, at, chooser, is_delay=is_delay)
+                    for body, at in zip(bodies, times, strict=True)
+                ]
+                ids = await producer.publish_many(topic, messages)
+            self._accept(serials, list(ids), chooser)
+
+    async def _publish_unary(self, channel: Channel, producer_id: int) -> None:
+        """Few messages a call, sent again until there is an answer; without a producer id, once."""
+        chooser = self._random(f"unary {producer_id}")
+        first_sequence = 0
+        while await self._room():
+            count = chooser.randint(1, 8)
+            serials, times, is_delay = self._make("beta", count, chooser, with_far=False)
+            request = broker_pb2.PublishRequest(topic="beta")
+            for serial, at in zip(serials, times, strict=True):
+                added = request.messages.add(body=body_of(serial))
+                if is_delay:
+                    added.delay_ms = at
+                else:
+                    added.due_ms = at
+            if producer_id:
+                request.producer.producer_id = producer_id
+                request.producer.first_sequence = first_sequence
+                first_sequence += count
+            method = _PUBLISH_AGAIN if producer_id else _PUBLISH_ONCE
+            try:
+                answer = await channel.call(method, request, timeout_ms=_HANG_S * 1_000)
+            except errors.HourwheelError as error:
+                if producer_id:
+                    raise
+                self._fail(serials, error)
+            else:
+                ids = [message_id.parse(one.message_id) for one in answer.messages]
+                self._accept(serials, ids, chooser)
+
+    def _accept(self, serials: list[int], ids: list[MessageId], chooser: random.Random) -> None:
+        now_ms = self._clock.wall_ms()
+        loop = asyncio.get_running_loop()
+        for serial, one in zip(serials, ids, strict=True):
+            self.history.accepted[serial] = Accepted(one, now_ms)
+            if chooser.random() < self.mix.cancel_ratio:
+                lag_s = chooser.random() * chooser.random() * 3.0
+                loop.call_later(lag_s, self._to_cancel.put_nowait, serial)
+        self._note()
+
+    def _fail(self, serials: list[int], error: errors.HourwheelError) -> None:
+        self._open.difference_update(serials)
+        if not is_undecided(error):
+            self.history.refused.update(serials)
+        self._note()
+
+    # -- cancelling -------------------------------------------------------------------------------
+
+    async def _cancel_some(self) -> None:
+        """Take some back, a few of them twice; asked again until there is an answer."""
+        chooser = self._random("cancel")
+        while True:
+            serials = [await self._to_cancel.get()]
+            while not self._to_cancel.empty() and len(serials) < _CANCELS_AT_ONCE:
+                serials.append(self._to_cancel.get_nowait())
+            serials += chooser.choices(serials, k=1)
+            ids = [self.history.accepted[serial].message_id for serial in serials]
+            try:
+                outcomes = await self.admin.cancel_many(ids)
+            except errors.HourwheelError:
+                now_ms = self._clock.wall_ms()
+                self.history.cancels += [Cancel(serial, None, now_ms) for serial in serials]
+                for serial in set(serials):
+                    self._to_cancel.put_nowait(serial)
+            else:
+                now_ms = self._clock.wall_ms()
+                for serial, outcome in zip(serials, outcomes, strict=True):
+                    self.history.cancels.append(Cancel(serial, outcome, now_ms))
+                    if outcome.name == "CANCELLED":
+                        self._open.discard(serial)
+            self._note()
+
+    # -- consumers --------------------------------------------------------------------------------
+
+    async def _consume(self, channel: Channel, group: str, number: int) -> None:
+        topic, attempts_max = GROUPS[group]
+        chooser = self._random(f"consumer {number}")
+        consumer = AsyncConsumer(
+            channel,
+            group=group,
+            topic=topic,
+            prefetch_messages=200,
+            unavailable_ms_max=_HANG_S * 1_000,
+        )
+        try:
+            while True:
+                messages = await consumer.receive(64)
+                self._take_down(group, messages)
+                await self._finish(consumer, group, attempts_max, messages, chooser)
+        finally:
+            with suppress(errors.HourwheelError):
+                await consumer.close()
+
+    def _take_down(self, group: str, messages: Sequence[ReceivedMessage]) -> None:
+        seen_ms = self._clock.wall_ms()
+        for one in messages:
+            try:
+                serial = serial_of(one.body)
+            except errors.InvalidBatch:
+                serial = None
+            self._open.discard(serial or 0)
+            reign = receipt.parse(one.batch.receipt).epoch
+            self.history.deliveries.append(
+                Delivery(
+                    group,
+                    one.topic,
+                    serial,
+                    one.message_id,
+                    one.attempt,
+                    reign,
+                    one.receive_ms,
+                    seen_ms,
+                    INVISIBLE_MS,
+                )
+            )
+        self._note()
+
+    async def _finish(
+        self,
+        consumer: AsyncConsumer,
+        group: str,
+        attempts_max: int,
+        messages: Sequence[ReceivedMessage],
+        chooser: random.Random,
+    ) -> None:
+        """Acknowledge most, give some back, forget some."""
+        done, given_back = [], []
+        patience = 4 if attempts_max > 4 else attempts_max + 1
+        for one in messages:
+            chance = chooser.random()
+            if one.attempt >= patience or chance > self.mix.give_back_ratio + self.mix.forget_ratio:
+                done.append(one)
+            elif chance > self.mix.forget_ratio:
+                given_back.append(one)
+        delay_ms = chooser.randint(0, 400)
+        for verb, chosen in (("ack", done), ("nack", given_back)):
+            if chosen:
+                await self._tell(consumer, group, verb, chosen, delay_ms if verb == "nack" else 0)
+
+    async def _tell(
+        self,
+        consumer: AsyncConsumer,
+        group: str,
+        verb: Verb,
+        messages: list[ReceivedMessage],
+        delay_ms: int,
+    ) -> None:
+        asked_ms, is_ok = self._clock.wall_ms(), True
+        try:
+            if verb == "ack":
+                await consumer.ack(messages)
+            else:
+                await consumer.nack(messages, delay_ms)
+        except errors.HourwheelError:
+            is_ok = False  # of some of them, perhaps, or an answer was lost
+        answered_ms = self._clock.wall_ms()
+        for one in messages:
+            serial = serial_of(one.body) or 0
+            self.history.finishes.append(
+                Finish(group, serial, one.attempt, verb, is_ok, asked_ms, answered_ms, delay_ms)
+            )
+        self._note()
+
+
+def _choose_delay(chooser: random.Random, far_ratio: float) -> tuple[int, bool]:
+    """(delay in milliseconds, whether it ends long after the test)."""
+    chance = chooser.random()
+    if chance < far_ratio:
+        return chooser.randint(_FAR_MS, _FAR_MS_MAX), True
+    if chance < 0.12:
+        return 0, False
+    if chance < 0.2:
+        return chooser.randint(2_500, 6_000), False
+    return chooser.randint(1, 2_500), False
+
+
+def _message(body: bytes, at: int, chooser: random.Random, *, is_delay: bool) -> Message:
+    keys = (f"key-{chooser.randint(0, 9)}",) if chooser.random() < 0.3 else ()
+    tags = ("red",) if chooser.random() < 0.3 else ()
+    if is_delay:
+        return Message(body, delay_ms=at, keys=keys, tags=tags)
+    return Message(body, due_ms=at, keys=keys, tags=tags)

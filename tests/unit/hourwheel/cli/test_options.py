@@ -1,0 +1,17 @@
+import pytest
+import typer
+
+from hourwheel.cli.options import duration_option, when_option
+from hourwheel.when import When
+
+
+def test_options_when_good() -> None:
+    assert when_option("90s") == When(delay_ms=90_000)
+    assert duration_option("90s") == 90_000
+
+
+def test_options_when_bad() -> None:
+    with pytest.raises(typer.BadParameter, match="no due time"):
+        when_option("soon")
+    with pytest.raises(typer.BadParameter, match="instant"):
+        duration_option("2027-03-01T08:00:00Z")

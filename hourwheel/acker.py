@@ -45,7 +45,8 @@ class Acker:
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._last_error: errors.HourwheelError | None = None
-        self._deferred: errors.HourwheelError | None = None
+        self.deferred: errors.HourwheelError | None = None
+        """An error that no later call will mend and that nobody has been told."""
         self.stale_count = 0
         """Messages of `add_soon` that were not acknowledged before their lease ended."""
 
@@ -59,9 +60,11 @@ class Acker:
     def add_soon(self, messages: Finishable) -> None:
         """Acknowledge within `linger_ms`, without waiting."""
         self._soon.add(messages)
-        if len(self._soon) >= SOON_MESSAGES_MAX:
+        if self._task is not None:
+            return
+        if self._soon.count >= SOON_MESSAGES_MAX:
             self._start()
-        elif self._timer is None and self._task is None:
+        elif self._timer is None:
             self._start_in(self._linger_ms)
 
     async def flush(self) -> None:
@@ -81,12 +84,12 @@ class Acker:
     def _raise_last_error(self) -> None:
         error, self._last_error = self._last_error, None
         if error is not None:
-            self._deferred = None
+            self.deferred = None
             raise error
 
     def raise_deferred(self) -> None:
-        """Raise, once, an error that no later call will mend and that nobody has been told."""
-        error, self._deferred = self._deferred, None
+        """Raise `deferred`, once."""
+        error, self.deferred = self.deferred, None
         if error is not None:
             raise error
 
@@ -118,8 +121,8 @@ class Acker:
         if task.cancelled():
             return
         if (error := task.exception()) is not None:
-            self._deferred = errors.Internal(f"the acknowledging task failed: {error!r}")
-            self._fail_waiting(self._deferred)
+            self.deferred = errors.Internal(f"the acknowledging task failed: {error!r}")
+            self._fail_waiting(self.deferred)
         elif self._waiting:
             self._start()
         elif self._soon:
@@ -165,7 +168,7 @@ class Acker:
             if outcome == ReceiptOutcome.STALE:
                 self.stale_count += chosen.end - chosen.first
             elif outcome != ReceiptOutcome.OK:
-                self._deferred = find_error([outcome])
+                self.deferred = find_error([outcome])
 
     def _on_failure(self, error: errors.HourwheelError, soon: list[Selection]) -> None:
         self._last_error = error
@@ -176,7 +179,7 @@ class Acker:
             else:
                 self.stale_count += chosen.end - chosen.first
         if soon and not error.retriable:
-            self._deferred = error
+            self.deferred = error
 
     def _fail_waiting(self, error: errors.HourwheelError) -> None:
         waiting, self._waiting = self._waiting, []

@@ -59,18 +59,30 @@ class Draft:
     """None: no message has any."""
     blob_bytes: int
     """Bytes of all metas and bodies."""
-    largest_bytes: int = field(default=0)
+    largest_bytes: int
     """Bytes of the largest message's meta and body."""
+    count: int = field(init=False)
+    """How many messages."""
+    batch_bytes: int = field(init=False)
+    """About what it takes in a batch."""
 
-    @property
-    def count(self) -> int:
-        """How many messages."""
-        return len(self.bodies)
+    def __post_init__(self) -> None:
+        """Derive what is asked for again and again."""
+        self.count = len(self.bodies)
+        self.batch_bytes = self.blob_bytes + MESSAGE_OVERHEAD_BYTES * self.count
 
-    @property
-    def batch_bytes(self) -> int:
-        """About what it takes in a batch."""
-        return self.blob_bytes + MESSAGE_OVERHEAD_BYTES * len(self.bodies)
+
+def draft_one(message: Message) -> Draft:
+    """Check one message and take it over; as `draft_messages`, at a fourth of the cost."""
+    delay_ms, due_ms, body = message.delay_ms, message.due_ms, message.body
+    time_ms = due_ms if delay_ms is None else delay_ms
+    is_plain = type(body) is bytes and len(body) <= limits.MESSAGE_BODY_BYTES_MAX
+    is_timed = time_ms is None or (type(time_ms) is int and 0 <= time_ms <= DUE_MS_MAX)
+    if not is_plain or not is_timed or (delay_ms is not None and due_ms is not None):
+        return draft_messages((message,))[0][0]  # says what is wrong, if it is
+    encoded = [_encode_meta(message)] if _has_meta(message) else None
+    size = len(body) + (len(encoded[0].raw) if encoded else 0)
+    return Draft([body], np.array((time_ms or 0,), np.int64), due_ms is None, encoded, size, size)
 
 
 def draft_messages(messages: Seq[Message]) -> list[tuple[Draft, list[int] | None]]:
@@ -107,7 +119,7 @@ def _draft(messages: Seq[Message], times_ms: Seq[int | None], *, is_relative: bo
     with_meta = [
         index
         for index, message in enumerate(messages)
-        if message.tags
+        if message.tags  # spelt out: a call for each message would cost as much as all the rest
         or message.keys
         or message.properties
         or message.client_message_id
@@ -120,6 +132,16 @@ def _draft(messages: Seq[Message], times_ms: Seq[int | None], *, is_relative: bo
             encoded[index] = _encode_meta(messages[index])
     bodies = [message.body for message in messages]
     return _checked(bodies, _time_column(times_ms), encoded, is_relative=is_relative)
+
+
+def _has_meta(message: Message) -> bool:
+    return bool(
+        message.tags
+        or message.keys
+        or message.properties
+        or message.client_message_id
+        or message.content_type
+    )
 
 
 def _encode_meta(message: Message) -> EncodedMeta:

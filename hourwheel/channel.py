@@ -232,7 +232,9 @@ class Channel:
             backoff=self.backoff,
             random=self.random,
         )
+        connect_ms = min(self._call_timeout_ms, session.left_ms(self.clock.monotonic_ms()))
         while True:
+            await self.connect(connect_ms)
             now_ms = self.clock.monotonic_ms()
             try:
                 answer: Response = await self._unary(method)(
@@ -246,6 +248,34 @@ class Channel:
             if wait_ms is None or not is_retried:
                 raise final_error(failure, is_repeatable=method.is_repeatable)
             await asyncio.sleep(wait_ms / 1_000)
+            connect_ms = session.left_ms(self.clock.monotonic_ms())
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now; asking begins to make one."""
+        state = self._open().get_state(try_to_connect=True)
+        return bool(state is grpc.ChannelConnectivity.READY)
+
+    async def connect(self, timeout_ms: float | None = None) -> None:
+        """Wait until there is a connection.
+
+        What is sent without one may or may not have been sent when time runs out; so nothing is.
+
+        Args:
+            timeout_ms: how long to wait; None: for ever.
+
+        Raises:
+            Unavailable: there is still none; nothing was sent.
+        """
+        if self.is_connected:
+            return
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
+                await self._open().channel_ready()
+        except TimeoutError:
+            raise errors.Unavailable(f"no connection to {self.server}") from None
+        except grpc.aio.UsageError:
+            raise errors.Cancelled("the client was closed") from None
 
     def stream(self, method: Method[Request, Response]) -> Stream[Request, Response]:
         """Open a stream in both directions, without a deadline."""
@@ -258,6 +288,14 @@ class Channel:
         return self._calls.get(method.path) or self._make(method, "stream_stream")
 
     def _make(self, method: Method[Any, Any], shape: str) -> MultiCallable:
+        self._calls[method.path] = call = getattr(self._open(), shape)(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.response.FromString,
+        )
+        return call
+
+    def _open(self) -> grpc.aio.Channel:
         if self._is_closed:
             raise errors.Cancelled("the client is closed")
         if self._channel is None:
@@ -267,9 +305,4 @@ class Channel:
                 if self._credentials is None
                 else grpc.aio.secure_channel(self.server, self._credentials, options=options)
             )
-        self._calls[method.path] = call = getattr(self._channel, shape)(
-            method.path,
-            request_serializer=method.request.SerializeToString,
-            response_deserializer=method.response.FromString,
-        )
-        return call
+        return self._channel

@@ -98,6 +98,8 @@ class AsyncConsumer:
         self._failing_since_ms: float | None = None
         self._failure: errors.HourwheelError | None = None
         self._is_closed = False
+        self._is_settled = False
+        """Nothing to raise, all polls under way: what `_prepare` would find out anew each time."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -253,6 +255,7 @@ class AsyncConsumer:
         if self._is_closed:
             return
         self._is_closed = True
+        self._is_settled = False
         pollers = set(self._pollers)
         for poller in pollers:
             poller.cancel()
@@ -285,6 +288,8 @@ class AsyncConsumer:
 
     def _prepare(self) -> float:
         """Start polling, raise what is to be raised; gives the time."""
+        if self._is_settled and self._acker.deferred is None:
+            return self._clock.monotonic_ms()
         if self._is_closed:
             raise errors.Cancelled("the consumer is closed")
         self._acker.raise_deferred()
@@ -297,6 +302,7 @@ class AsyncConsumer:
             )
             poller.add_done_callback(self._on_poller_done)
             self._pollers.add(poller)
+        self._is_settled = True
         return self._clock.monotonic_ms()
 
     async def _wait_for_arrival(self, wait_ms: float) -> bool:
@@ -313,6 +319,7 @@ class AsyncConsumer:
     def _on_poller_done(self, poller: "asyncio.Task[None]") -> None:
         """A failure that trying again does not mend, or a bug of ours: the next caller is told."""
         self._pollers.discard(poller)
+        self._is_settled = False
         if poller.cancelled() or (error := poller.exception()) is None:
             return
         if not isinstance(error, errors.HourwheelError):
@@ -355,6 +362,7 @@ class AsyncConsumer:
         if now_ms - self._failing_since_ms >= self._unavailable_ms_max:
             self._failing_since_ms = now_ms
             self._failure = error
+            self._is_settled = False
             self._arrived.set()
 
     async def _poll(self, count: int, wait_ms: float) -> ReceivedBatch | None:

@@ -130,16 +130,24 @@ class AckBuffer:
     def __init__(self) -> None:
         """Begin with none."""
         self._runs: list[Selection] = []
-        self._last: Selection | None = None
-        self._count = 0
+        self._batch: ReceivedBatch | None = None
+        """The run that grows: messages [_first, _end) of this answer."""
+        self._first = 0
+        self._end = 0
+        self.count = 0
+        """How many messages, those added twice counted twice."""
 
     def __len__(self) -> int:
-        """How many messages, those added twice counted twice."""
-        return self._count
+        """See `count`."""
+        return self.count
 
     def add(self, messages: Finishable) -> None:
         """Add messages."""
         if isinstance(messages, ReceivedMessage):
+            if messages.batch is self._batch and messages.index == self._end:
+                self._end += 1
+                self.count += 1
+                return
             self.add_range(messages.batch, messages.index, messages.index + 1)
         elif isinstance(messages, ReceivedBatch):
             self.add_range(messages, 0, len(messages))
@@ -162,19 +170,16 @@ class AckBuffer:
 
     def add_range(self, batch: ReceivedBatch, first: int, end: int) -> None:
         """Add the messages [first, end) of an answer."""
-        self._count += end - first
-        last = self._last
-        if last is not None and last.batch is batch and last.end == first:
-            self._last = Selection(batch, last.first, end)
+        self.count += end - first
+        if batch is self._batch and first == self._end:
+            self._end = end
             return
-        if last is not None:
-            self._runs.append(last)
-        self._last = Selection(batch, first, end)
+        self._finish_run()
+        self._batch, self._first, self._end = batch, first, end
 
     def take(self, ranges_max: int) -> list[Selection]:
         """Up to `ranges_max` ranges, answer by answer, those that touch joined; the rest stays."""
-        if self._last is not None:
-            self._runs.append(self._last)
+        self._finish_run()
         by_batch: dict[int, list[Selection]] = {}
         for run in self._runs:
             by_batch.setdefault(id(run.batch), []).append(run)
@@ -182,9 +187,13 @@ class AckBuffer:
         for runs in by_batch.values():
             joined += _join(runs)
         self._runs = joined[ranges_max:]
-        self._last = None
-        self._count = sum(run.end - run.first for run in self._runs)
+        self.count = sum(run.end - run.first for run in self._runs)
         return joined[:ranges_max]
+
+    def _finish_run(self) -> None:
+        if self._batch is not None:
+            self._runs.append(Selection(self._batch, self._first, self._end))
+            self._batch = None
 
 
 def _join(runs: list[Selection]) -> list[Selection]:

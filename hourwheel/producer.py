@@ -105,7 +105,7 @@ class AsyncProducer:
 
     async def publish_soon(self, topic: str, message: Message) -> "asyncio.Future[MessageId]":
         """As `publish`, but waits only for room in the buffer: await the result for the id."""
-        draft = batch_builder.draft_messages((message,))[0][0]
+        draft = batch_builder.draft_one(message)
         return await self._pump.add(topic, draft, is_single=True)
 
     async def publish_many(self, topic: str, messages: Sequence[Message]) -> PublishedIds:

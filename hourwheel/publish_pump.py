@@ -120,6 +120,7 @@ class PublishPump:
         self._is_closed = False
         self._stream: _Stream | None = None
         self._reader: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[None] | None = None
 
     async def add(self, topic: str, draft: Draft, *, is_single: bool) -> "asyncio.Future[Any]":
         """Take a draft in when there is room for it; the result will be its ids.
@@ -176,6 +177,9 @@ class PublishPump:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
         await self._drop_stream()
         self._give_up(errors.Cancelled("the producer was closed"))
 
@@ -195,17 +199,34 @@ class PublishPump:
         while True:
             self._wake.clear()
             now_ms = self._clock.monotonic_ms()
-            self._window.expire(now_ms)
+            self._window.expire(now_ms, unsent=f"no connection to {self._channel.server}")
             self._fill(now_ms)
             failure = self._find_failure(now_ms)
-            if failure is None:
+            can_send = self._can_send()
+            if failure is None and can_send:
                 failure = await self._send(now_ms)
             if failure is not None:
                 await self._drop_stream()
                 self._window.on_broken(self._clock.monotonic_ms(), failure)
                 self._wake.set()
             self._settle()
-            await self._sleep()
+            await self._sleep(can_send=can_send)
+
+    def _can_send(self) -> bool:
+        """Whether there is a stream, or a connection for one; makes one if there is need."""
+        if self._stream is not None or self._window.is_idle or self._channel.is_connected:
+            return True
+        if self._connecting is None:
+            loop = asyncio.get_running_loop()
+            self._connecting = loop.create_task(self._channel.connect(), name="hourwheel-connect")
+            self._connecting.add_done_callback(self._on_connected)
+        return False
+
+    def _on_connected(self, task: "asyncio.Task[None]") -> None:
+        self._connecting = None
+        self._wake.set()
+        if not task.cancelled():
+            task.exception()  # the channel was closed: who publishes is told by the channel, too
 
     def _fill(self, now_ms: float) -> None:
         """Build batches while there is room for them in the window."""
@@ -291,8 +312,8 @@ class PublishPump:
             if not reader.cancelled():
                 reader.exception()  # known already, or of a stream that nobody needs any more
 
-    async def _sleep(self) -> None:
-        wakeups = [self._window.find_next_wakeup_ms()]
+    async def _sleep(self, *, can_send: bool) -> None:
+        wakeups = [self._window.find_next_wakeup_ms(can_send=can_send)]
         if self._window.has_room:
             wakeups.append(self._accumulator.find_next_wakeup_ms())
         known = [wakeup for wakeup in wakeups if wakeup is not None]

@@ -179,12 +179,15 @@ class PublishWindow(Generic[Token]):
         settled, self._settled = self._settled, []
         return settled
 
-    def find_next_wakeup_ms(self) -> float | None:
-        """When something happens by itself: a deadline, an answer overdue, a wait that is over."""
+    def find_next_wakeup_ms(self, *, can_send: bool = True) -> float | None:
+        """When something happens by itself: a deadline, an answer overdue, a wait that is over.
+
+        With `can_send` False waits do not count: there is no connection to send over.
+        """
         wakeups = [batch.deadline_ms for batch in self._queue]
         if self._in_flight:
             wakeups.append(self._in_flight[0].sent_ms + self._answer_timeout_ms)
-        elif self._queue:
+        elif self._queue and can_send:
             wakeups.append(self._resume_ms)
         return min(wakeups, default=None)
 
@@ -244,10 +247,16 @@ class PublishWindow(Generic[Token]):
         if not failure.error.retriable:
             self.give_up(failure.error)
 
-    def expire(self, now_ms: float) -> None:
-        """Give up the batches whose deadline is over."""
+    def expire(self, now_ms: float, *, unsent: str = "no connection") -> None:
+        """Give up the batches whose deadline is over; `unsent`: why some were never sent."""
         for batch in [batch for batch in self._queue if batch.deadline_ms <= now_ms]:
-            self._fail(batch, self._late(batch))
+            if batch.is_in_flight or batch.is_unsure:
+                error: errors.HourwheelError = errors.Timeout(
+                    "no answer in time: the batch may or may not be published"
+                )
+            else:
+                error = batch.refusal or errors.Unavailable(unsent)
+            self._fail(batch, error)
 
     def give_up(self, error: errors.HourwheelError) -> None:
         """Settle everything with `error`, or with `Timeout` where the outcome is unknown."""
@@ -287,11 +296,6 @@ class PublishWindow(Generic[Token]):
             self._hole = max(self._hole, _Hole.CERTAIN if is_certain else _Hole.UNCERTAIN)
             self._is_draining = True
         self._settle(batch, error)
-
-    def _late(self, batch: Batch[Token]) -> errors.HourwheelError:
-        if batch.is_in_flight or batch.is_unsure:
-            return errors.Timeout("no answer in time: the batch may or may not be published")
-        return batch.refusal or errors.Unavailable("the batch could not be sent in time")
 
     def _wait(self, now_ms: float) -> None:
         self._failures += 1

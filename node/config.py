@@ -114,6 +114,9 @@ class WheelSection(Section):
     near_ahead_ms: int = _key(
         10_000, "ms", "What is due so soon is loaded ahead, if it fits.", ge=1_000, le=600_000
     )
+    load_units: int = _key(
+        32_768, "messages", "It is loaded about so many at a time.", ge=64, le=1 << 20
+    )
     hour_level_hours: int = _key(
         48,
         "hours",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from pydantic import ValidationError
 
 from hourwheel import errors
+from storage.unit import UNIT_BYTES
 
 if TYPE_CHECKING:
     from node.config import NodeConfig, NodeSection
@@ -56,6 +57,9 @@ def fits_together(config: "NodeConfig") -> None:
     retained, segment = config.log.retention_bytes, config.log.segment_bytes
     if retained and retained < 2 * segment:
         _refuse("log.retention_bytes", retained, f"less than two of log.segment_bytes = {segment}")
+    load_units, near_bytes = config.wheel.load_units, config.wheel.near_bytes
+    if load_units * UNIT_BYTES > near_bytes:
+        _refuse("wheel.load_units", load_units, f"more than wheel.near_bytes = {near_bytes} holds")
     hours = config.wheel.hour_level_hours
     if hours % _HOURS_A_DAY:
         _refuse("wheel.hour_level_hours", hours, "not a multiple of 24")

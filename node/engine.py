@@ -35,6 +35,7 @@ _APPLY_BATCHES: Final = 8
 _APPLY_SLICE_MS: Final = 5.0
 _DISPATCHES_AHEAD: Final = 4
 _HOUSEKEEPING_MS: Final = 1_000
+_LINGER_S: Final = 0.002
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class Engine:
         self._wake_writer = asyncio.Event()
         self._idle = asyncio.Event()
         """Set when the writer finds nothing to do."""
+        self._lingering: asyncio.Future[None] | None = None
         self._is_closing = False
         self._timer = make_timer(self._loop, self._or_fail(self._on_timer))
         self._writer_task: asyncio.Task[None] | None = None
@@ -169,8 +171,19 @@ class Engine:
         return self._is_closing
 
     def wake_writer(self) -> None:
-        """Something waits to be written."""
+        """Something waits to be written, now."""
         self._wake_writer.set()
+        self._end_linger()
+
+    def wake_for_single(self) -> None:
+        """A single publish waits to be written: soon, but others may join it."""
+        self._wake_writer.set()
+        if self.intake.is_complete:
+            self._end_linger()
+
+    def _end_linger(self) -> None:
+        if self._lingering is not None and not self._lingering.done():
+            self._lingering.set_result(None)
 
     def now_ms(self) -> int:
         """The cluster clock."""
@@ -188,13 +201,13 @@ class Engine:
             raise errors.ShuttingDown
         future: asyncio.Future[Any] = self._loop.create_future()
         append(self._now_ms(), future)
-        self._wake_writer.set()
+        self.wake_writer()
         return future
 
     async def _drain(self, writer: "asyncio.Task[None]") -> None:
         """Return when everything that is appended or waits to be is applied, or cannot be."""
         self._idle.clear()
-        self._wake_writer.set()
+        self.wake_writer()
         idle = self._loop.create_task(self._idle.wait())
         await asyncio.wait([writer, idle], return_when=asyncio.FIRST_COMPLETED)
         idle.cancel()
@@ -202,6 +215,9 @@ class Engine:
     async def _write_forever(self) -> None:
         """Write, and apply what the write before committed while it is under way."""
         while True:
+            if self.intake.has_merges and not self.shard.has_appended:
+                await self._apply_committed()
+                await self._linger()
             write = self._next_write()
             if write is None and not self.shard.has_committed:
                 self._wake_writer.clear()
@@ -216,6 +232,21 @@ class Engine:
             await self._apply_committed()
             if running is not None and write is not None:
                 await self._finish(write, running, begun)
+
+    async def _linger(self) -> None:
+        """Wait a little for more single publishes, where several callers send them.
+
+        Callers that were just answered send their next ones within a millisecond or two; to write
+        for each few of them would cost more than their calls do. One or two callers do not wait,
+        and nothing else that is to be written does.
+        """
+        if self.intake.is_complete:
+            return
+        self._lingering = self._loop.create_future()
+        timer = self._loop.call_later(_LINGER_S, self._end_linger)
+        await self._lingering
+        timer.cancel()
+        self._lingering = None
 
     def _next_write(self) -> LogWrite | None:
         for merge in self.intake.take_merges():
@@ -307,7 +338,7 @@ class Engine:
             dispatched += 1
         self.shard.views.wheel.load_ahead(self.shard.views.cursor.key, now_ms)
         if self.consuming.end_leases(now_ms) or dispatched:
-            self._wake_writer.set()
+            self.wake_writer()
         self.consuming.open_gate(now_ms)
         self._set_timer(now_ms)
 
@@ -335,9 +366,9 @@ class Engine:
                 self.shard.trim(trim, now_ms)
             if expire is not None:
                 self.shard.expire_producers(expire, now_ms)
-            self._wake_writer.set()
+            self.wake_writer()
         if not self.config.is_durable:
-            self._wake_writer.set()
+            self.wake_writer()
         self.background.start_if_due()
         self._housekeeping = self._loop.call_later(
             _HOUSEKEEPING_MS / 1000, self._or_fail(self._keep_house)

@@ -1,93 +1,133 @@
-"""`python -m node inspect`: the rows of node/inspect.py as tables, or as JSON one object a line."""
+"""`python -m node inspect` and `hourwheel inspect`: what node/inspect.py finds, printed."""
 
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
-from itertools import chain
-from typing import Any, Final
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
-from hourwheel.errors import HourwheelError
-from node.inspect import Inspection, Row
+import numpy as np
+from rich.console import Console
+
+from node.inspect import inspect
+from node.inspect_files import SHARD_START
+from node.inspect_report import Report
+from node.inspect_single import Asked
+from node.inspect_text import texts_of
+from node.node_meta import NODE_META
+from storage.disk import RealDisk
 
 EXIT_OK: Final = 0
-EXIT_FAULT: Final = 65
-"""Something is damaged, or it is no data directory."""
-_LIMIT: Final = 100
+EXIT_DAMAGE: Final = 1
+"""Something is damaged, or a path is no data directory and no file of ours."""
+EXIT_USAGE: Final = 2
+_LIMIT: Final = 20
+_WIDTH_PLAIN: Final = 1_000
+"""Where no terminal sets a width, no cell is folded."""
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    parser = commands.add_parser("inspect", help="look into a data directory, read-only")
-    parser.add_argument("directory")
-    parser.add_argument("what", nargs="?", choices=_WHAT, default="all", help="default: all")
-    parser.add_argument("--json", action="store_true", help="one object a line")
-    parser.add_argument("--limit", type=int, default=_LIMIT, help="rows of batches and units")
-    parser.add_argument("--from", type=int, default=0, dest="first", help="offset or global index")
-    parser.add_argument("--run", type=int, help="number of a run")
-    parser.add_argument("--bucket", type=int, help="number of an hour or day")
-    parser.set_defaults(run_command=run)
+def main(arguments: Sequence[str]) -> int:
+    """Print what was asked for; 1 if something is damaged."""
+    parsed = _parser().parse_args(arguments)
+    reports: list[tuple[Path, Report]] = []
+    for path in parsed.paths:
+        if not path.exists():
+            sys.stderr.write(f"{path}: there is no such file or directory\n")
+            return EXIT_USAGE
+        root, inside = find_root(path)
+        asked = Asked(
+            path=inside,
+            is_folder=path.is_dir(),
+            offset=parsed.offset,
+            sequence=parsed.sequence,
+            hour=parsed.hour,
+            position=parsed.position,
+            limit=parsed.limit,
+            verify=parsed.verify,
+        )
+        reports.append((path, inspect(RealDisk(root, read_only=True), asked)))
+    (_print_json if parsed.json else _print_tables)(reports, verified=parsed.verify)
+    sys.stdout.flush()
+    return EXIT_OK if all(report.is_good for _, report in reports) else EXIT_DAMAGE
 
 
-def run(parsed: argparse.Namespace) -> int:
-    """Write what was asked for to standard output; 65 if something is damaged."""
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "hourwheel inspect",
+        description="Look into data directories, parts of them or single files. Changes nothing,"
+        " and may be used while a node runs.",
+        epilog="Exit codes: 0 fine, 1 something is damaged, 2 wrong command line.",
+    )
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="check every checksum, and that all parts fit together; reads everything",
+    )
+    parser.add_argument("--offset", type=_number, help="batches of the log from there on")
+    parser.add_argument("--sequence", type=_number, help="all that is known of one message")
+    parser.add_argument(
+        "--hour",
+        type=parse_hour,
+        help="slots of an hour of UTC in the wheel, as 2027-01-31T08 or in hours since 1970",
+    )
+    parser.add_argument(
+        "--position", type=_number, help="entries of a consume queue's file from there on"
+    )
+    parser.add_argument(
+        "--limit",
+        type=_number,
+        default=_LIMIT,
+        metavar="ROWS",
+        help="of what there may be many of (%(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="for scripts")
+    return parser
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+    return int(text)
+
+
+def parse_hour(text: str) -> int:
+    """Hours since the Unix epoch, from such a number or from an instant in UTC."""
+    if text.isascii() and text.isdigit():
+        return int(text)
     try:
-        inspection = Inspection(parsed.directory)
-        is_good = True
-        for title in _ALL if parsed.what == "all" else (parsed.what,):
-            rows = list(_WHAT[title](inspection, parsed))
-            is_good &= not any("fault" in row for row in rows)
-            write = _write_json if parsed.json else _write_table
-            write(title, rows)
-        sys.stdout.flush()
-    except HourwheelError as error:
-        sys.stderr.write(f"{error.message}\n")
-        return EXIT_FAULT
-    return EXIT_OK if is_good else EXIT_FAULT
+        return int(np.datetime64(text.removesuffix("Z"), "h").astype(np.int64))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no hour, such as 2027-01-31T08") from None
 
 
-Read = Callable[[Inspection, Any], Iterator[Row]]
+def find_root(path: Path) -> tuple[Path, str]:
+    """(data directory that a path lies in, the path inside it); else its folder, and its name."""
+    whole = path.resolve()
+    for folder in (whole, *whole.parents):
+        is_root = (folder / NODE_META).is_file() or any(folder.glob(f"{SHARD_START}[0-9]*/log"))
+        if is_root:
+            return folder, "" if folder == whole else whole.relative_to(folder).as_posix()
+    return (whole, "") if whole.is_dir() else (whole.parent, whole.name)
 
 
-def _required(parsed: Any, name: str) -> int:
-    value = getattr(parsed, name)
-    if value is None:
-        sys.stderr.write(f"--{name} is needed\n")
-        raise SystemExit(2)
-    return int(value)
+def _print_json(reports: list[tuple[Path, Report]], *, verified: bool) -> None:
+    found = {
+        "good": all(report.is_good for _, report in reports),
+        "verified": verified,
+        "paths": [{"path": str(path), **report.as_json()} for path, report in reports],
+    }
+    sys.stdout.write(f"{json.dumps(found)}\n")
 
 
-_WHAT: Final[dict[str, Read]] = {
-    "all": lambda _inspection, _asked: iter(()),
-    "nodes": lambda it, _: it.nodes(),
-    "segments": lambda it, _: it.segments(),
-    "batches": lambda it, asked: it.batches(asked.first, asked.limit),
-    "epochs": lambda it, _: it.epochs(),
-    "checkpoint": lambda it, _: it.checkpoint(),
-    "runs": lambda it, _: it.runs(),
-    "buckets": lambda it, asked: it.buckets(asked.run),
-    "slots": lambda it, asked: it.slots(_required(asked, "run"), asked.bucket),
-    "units": lambda it, asked: it.units(_required(asked, "run"), asked.first, asked.limit),
-}
-_ALL: Final = ("nodes", "segments", "epochs", "checkpoint", "runs", "buckets")
-
-
-def _write_json(title: str, rows: list[Row]) -> None:
-    for row in rows:
-        sys.stdout.write(json.dumps({"in": title, **row}) + "\n")
-
-
-def _write_table(title: str, rows: list[Row]) -> None:
-    if title == "checkpoint":  # parts of many kinds: as columns they would be very wide
-        rows = [{"part": row["part"], "content": _content(row)} for row in rows]
-    columns = list(dict.fromkeys(chain.from_iterable(rows)))
-    lines = [columns, *([str(row.get(name, "")) for name in columns] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    sys.stdout.write(f"\n{title}: {len(rows)}\n")
-    for line in lines if rows else []:
-        cells = (text.ljust(width) for text, width in zip(line, widths, strict=True))
-        sys.stdout.write(f"  {'  '.join(cells).rstrip()}\n")
-
-
-def _content(row: Row) -> str:
-    return " ".join(f"{name}={value}" for name, value in row.items() if name != "part")
+def _print_tables(reports: list[tuple[Path, Report]], *, verified: bool) -> None:
+    is_terminal = sys.stdout.isatty()
+    console = Console(highlight=False, width=None if is_terminal else _WIDTH_PLAIN)
+    for path, report in reports:
+        if len(reports) > 1:
+            console.rule(str(path))
+        for text in texts_of(report):
+            console.print(text)
+        if verified and report.is_good:
+            console.print("\nverified: no damage", style="bold green")

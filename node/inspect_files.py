@@ -49,14 +49,17 @@ class ShardFiles:
             return []
         return [found for found in self.disk.list(path) if found.endswith(end)]
 
-    def manifest(self) -> Checkpoint | None:
+    def manifest(self, path: str = "") -> Checkpoint | None:
         """What the newest checkpoint says; None before the first.
+
+        Args:
+            path: of another manifest than the shard's own.
 
         Raises:
             CorruptFile, ForeignDirectory, IncompatibleFormat: it cannot be used.
             DecodeError: neither.
         """
-        path = self.path(MANIFEST)
+        path = path or self.path(MANIFEST)
         if not self.disk.exists(path):
             return None
         found = atomic_file.read_any(self.disk, path)

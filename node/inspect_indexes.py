@@ -71,20 +71,29 @@ def show_sequences(files: ShardFiles, manifest: Checkpoint | None, report: Repor
                 "file": path,
             }
         if TAIL in files.list(SEQUENCES):
-            first, entries = read_tail(files)
+            first, entries = read_tail(files, tail_path(files))
             yield {
                 "sequences": f"{first} .. {first + len(entries)}",
                 "blocks": None,
                 "entries_by_manifest": count,
-                "file": files.path(SEQUENCES, TAIL),
+                "file": tail_path(files),
             }
 
     report.add("sequence index", files.path(SEQUENCES), rows())
 
 
-def read_tail(files: ShardFiles) -> tuple[int, U64]:
+def tail_path(files: ShardFiles) -> str:
+    """Path of the tail of the sequence index."""
+    return files.path(SEQUENCES, TAIL)
+
+
+def sequence_path(files: ShardFiles, number: int) -> str:
+    """Path of a file of whole blocks of the sequence index."""
+    return files.path(SEQUENCES, sequence_file_name(number))
+
+
+def read_tail(files: ShardFiles, path: str) -> tuple[int, U64]:
     """(first sequence, entries) of the tail. Raises `CorruptFile`, FileNotFoundError."""
-    path = files.path(SEQUENCES, TAIL)
     found = atomic_file.read_any(files.disk, path)
     files.check_header(found.header, path, FileType.SEQUENCE_INDEX)
     if len(found.payload) % 8 or len(found.payload) >= 8 * BLOCK_ENTRIES:
@@ -92,13 +101,12 @@ def read_tail(files: ShardFiles) -> tuple[int, U64]:
     return found.header.base * BLOCK_ENTRIES, np.frombuffer(found.payload, "<u8")
 
 
-def blocks_of(files: ShardFiles, number: int, count: int) -> Iterator[tuple[int, U64]]:
+def blocks_of(files: ShardFiles, path: str, number: int, count: int) -> Iterator[tuple[int, U64]]:
     """(first sequence, u64[n, 128] verified entries) of the first `count` blocks of a file.
 
     Raises:
         CorruptFile: naming the byte at which a bad block begins.
     """
-    path = files.path(SEQUENCES, sequence_file_name(number))
     file, header = files.open_checked(path, FileType.SEQUENCE_INDEX)
     with closing(file):
         if header.base != number:
@@ -130,15 +138,15 @@ def show_sequence_file(
 ) -> None:
     """Entries of one file, from `sequence` on."""
     file, header = files.open_checked(path, FileType.SEQUENCE_INDEX)
-    is_tail = path.endswith(TAIL)
+    is_tail = not path.endswith(SEQUENCE_SUFFIX)
     with closing(file):
         blocks = 0 if is_tail else (file.size() - FILE_HEADER_BYTES) // BLOCK_BYTES
 
     def rows() -> Iterator[Row]:
         if is_tail:
-            stretches: Iterator[tuple[int, U64]] = iter([read_tail(files)])
+            stretches: Iterator[tuple[int, U64]] = iter([read_tail(files, path)])
         else:
-            stretches = blocks_of(files, header.base, blocks)
+            stretches = blocks_of(files, path, header.base, blocks)
         for first, entries in stretches:
             skipped = max(0, (sequence or 0) - first)
             for index, entry in enumerate(entries.reshape(-1)[skipped:].tolist(), skipped):
@@ -156,10 +164,10 @@ def find_entry(files: ShardFiles, sequence: int) -> Entry | None:
     block, inside = divmod(sequence, BLOCK_ENTRIES)
     number, at = divmod(block, CHUNK_BLOCKS)
     if TAIL in files.list(SEQUENCES):
-        first, entries = read_tail(files)
+        first, entries = read_tail(files, tail_path(files))
         if first <= sequence < first + len(entries):
             return Entry(int(entries[sequence - first]) >> 2, int(entries[sequence - first]) & 3)
-    path = files.path(SEQUENCES, sequence_file_name(number))
+    path = sequence_path(files, number)
     if not files.disk.exists(path):
         return None
     file, _ = files.open_checked(path, FileType.SEQUENCE_INDEX)

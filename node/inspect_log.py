@@ -81,13 +81,12 @@ def kind_name(number: int) -> str:
     return Kind(number).name if number in set(Kind) else str(number)
 
 
-def mark_offset(files: ShardFiles) -> int:
+def mark_offset(files: ShardFiles, path: str) -> int:
     """The flushed mark: what lies below it was durable. 0 where there is none.
 
     Raises:
         CorruptFile: the file is damaged.
     """
-    path = files.path(MARK)
     if not files.disk.exists(path):
         return 0
     file, _ = files.open_checked(path, FileType.FLUSHED_MARK)
@@ -104,11 +103,12 @@ def mark_offset(files: ShardFiles) -> int:
 
 
 def find_mark(files: ShardFiles, report: Report) -> int:
-    """As `mark_offset`; damage goes into the report."""
+    """The shard's flushed mark; damage goes into the report."""
+    path = files.path(MARK)
     try:
-        return mark_offset(files)
+        return mark_offset(files, path)
     except READ_ERRORS as error:
-        report.caught(error, files.path(MARK))
+        report.caught(error, path)
         return 0
 
 
@@ -148,7 +148,7 @@ def show_segments(files: ShardFiles, report: Report) -> None:
 
     report.add("segments", files.path(LOG), rows())
     if starts:
-        report.remarks.append(f"{files.path(MARK)}: the log is durable up to {mark}, at least")
+        report.add("flushed mark", files.path(MARK), [{"durable_to": mark}])
 
 
 def is_unfinished(
@@ -271,9 +271,8 @@ def index_path(files: ShardFiles, start: int) -> str:
     return segment_file(files, start, INDEX_SUFFIX)
 
 
-def read_epochs(files: ShardFiles) -> tuple[EpochEntry, ...]:
+def read_epochs(files: ShardFiles, path: str) -> tuple[EpochEntry, ...]:
     """The epochs of a shard. Raises `CorruptFile`."""
-    path = files.path(EPOCHS)
     if not files.disk.exists(path):
         return ()
     found = atomic_file.read_any(files.disk, path)
@@ -281,12 +280,11 @@ def read_epochs(files: ShardFiles) -> tuple[EpochEntry, ...]:
     return EpochFile.open(files.disk, path, found.header.identity).entries
 
 
-def show_epochs(files: ShardFiles, report: Report) -> None:
+def show_epochs(files: ShardFiles, path: str, report: Report) -> None:
     """Where each reign begins."""
-    path = files.path(EPOCHS)
 
     def rows() -> Iterator[Row]:
-        for entry in read_epochs(files):
+        for entry in read_epochs(files, path):
             yield {"epoch": int(entry.epoch), "start_offset": int(entry.start_offset)}
 
     report.add("epochs", path, rows())

@@ -102,7 +102,9 @@ class Report:
         params = getattr(error, "params", {})
         where = params.get("position", params.get("offset"))
         why = error.message if isinstance(error, HourwheelError) else _in_words(error)
-        self.damaged(params.get("file", file), None if where is None else int(where), why)
+        file = params.get("file", file)
+        why = why.removeprefix(file).removeprefix(":").strip()
+        self.damaged(file, None if where is None else int(where), why)
 
     def take(self, other: "Report") -> None:
         """Add all that another report has."""

@@ -11,11 +11,9 @@ from google.protobuf.message import Message
 from hourwheel import errors
 from hourwheel.types import queue_of, topic_of
 from hourwheel.wire.state_pb2 import Checkpoint, QueueState
-from node.checkpoint import MANIFEST
 from node.inspect_files import SHARD_START, ShardFiles
 from node.inspect_report import READ_ERRORS, Report, Row, instant
 from node.inspect_wheel import unit_row
-from node.node_meta import NODE_META
 from storage import atomic_file
 from storage.consume_queues import folder_name
 from storage.disk import Disk, File, join
@@ -36,13 +34,13 @@ _NO_UNIT: Final = bytes(UNIT_BYTES)
 # --- the directory ------------------------------------------------------------------------------
 
 
-def show_node(disk: Disk, report: Report) -> None:
+def show_node(disk: Disk, path: str, report: Report) -> None:
     """Whose data directory it is."""
 
     def rows() -> Iterator[Row]:
-        found = atomic_file.read_any(disk, NODE_META)
+        found = atomic_file.read_any(disk, path)
         if found.header.file_type is not FileType.NODE:
-            raise errors.CorruptFile(f"is a {found.header.file_type.name}", file=NODE_META)
+            raise errors.CorruptFile(f"is a {found.header.file_type.name}", file=path)
         yield {
             "node_id": found.payload.decode(),
             "cluster_id": str(uuid.UUID(bytes=found.header.identity.cluster_id)),
@@ -52,7 +50,7 @@ def show_node(disk: Disk, report: Report) -> None:
             "disk_bytes": disk.used_bytes(""),
         }
 
-    report.add("node", NODE_META, rows())
+    report.add("node", path, rows())
 
 
 def shards_of(disk: Disk) -> list[str]:
@@ -70,17 +68,16 @@ def _lock_text(disk: Disk) -> str | None:
 # --- the manifest -------------------------------------------------------------------------------
 
 
-def show_manifest(files: ShardFiles, report: Report) -> Checkpoint | None:
-    """What the newest checkpoint says of everything that has no view of its own here."""
-    path = files.path(MANIFEST)
+def show_manifest(files: ShardFiles, path: str, report: Report) -> None:
+    """What a checkpoint says."""
     try:
-        manifest = files.manifest()
+        manifest = files.manifest(path)
     except READ_ERRORS as error:
         report.caught(error, path)
-        return None
+        return
     if manifest is None:
         report.remarks.append(f"{path}: there was no checkpoint yet")
-        return None
+        return
     cursor = {f"cursor_{name}": value for name, value in _row(manifest.cursor).items()}
     whole = {**_row(manifest), **cursor}
     report.add("checkpoint", path, [{"field": name, "value": whole[name]} for name in whole])
@@ -88,7 +85,6 @@ def show_manifest(files: ShardFiles, report: Report) -> Checkpoint | None:
         rows = [_row(one) for one in getattr(manifest, name)]
         if rows:
             report.add(f"checkpoint: {name}", path, rows)
-    return manifest
 
 
 def _row(message: Message) -> Row:

@@ -1,7 +1,7 @@
 """Publishing and cancelling: admit, check, propose, and put the verdict into words."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,10 @@ from node.publishing import (
 if TYPE_CHECKING:
     from node.engine import Engine
 
+_CALLERS_MIN: Final = 2.5
+_CALLERS_ENOUGH: Final = 64
+_USUAL_WEIGHT: Final = 0.2
+
 
 class Intake:
     """The producers' side of the engine."""
@@ -33,6 +37,10 @@ class Intake:
         self._engine, self._horizon_ms, self._guard = engine, horizon_ms, guard
         self._shard = engine.shard
         self._merges = MergeBuffer()
+        self._waiting = 0
+        """Calls that wait for the next write."""
+        self._usual = 1.0
+        """How many it were lately, each time."""
 
     @property
     def has_merges(self) -> bool:
@@ -41,7 +49,15 @@ class Intake:
 
     def take_merges(self) -> list[Merge]:
         """Remove and return the single publishes that wait, merged."""
+        if self._waiting:
+            self._usual += _USUAL_WEIGHT * (self._waiting - self._usual)
+        self._waiting = 0
         return self._merges.take()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether waiting for more single publishes would not gain much: few callers, or enough."""
+        return self._usual < _CALLERS_MIN or self._waiting >= _CALLERS_ENOUGH
 
     def _admit(self) -> None:
         """Raises ShuttingDown or DiskFull where nothing is accepted now."""
@@ -103,7 +119,8 @@ class Intake:
         )
         future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
         self._merges.add(incoming, queues, future)
-        self._engine.wake_writer()
+        self._waiting += 1
+        self._engine.wake_for_single()
         await self._hold_back()
         verdict = await future
         result = self._published(verdict)

@@ -225,6 +225,11 @@ class Shard:
         return answers
 
     @property
+    def has_appended(self) -> bool:
+        """Whether something is appended and not committed yet."""
+        return self.log.end_offset > self.log.flushed_end_offset
+
+    @property
     def has_committed(self) -> bool:
         """Whether `apply_some` has something to do."""
         return self.views.applied_offset < self.log.flushed_end_offset

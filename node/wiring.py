@@ -23,6 +23,7 @@ def shard_config(config: NodeConfig) -> ShardConfig:
         wheel=WheelConfig(
             near_bytes_max=wheel.near_bytes,
             near_ahead_ms=wheel.near_ahead_ms,
+            load_units=wheel.load_units,
             memtable_units_max=wheel.memtable_units,
             memtable_span_bytes_max=wheel.memtable_span_bytes,
             hour_level_days=wheel.hour_level_hours // _HOURS_A_DAY,

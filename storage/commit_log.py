@@ -23,6 +23,7 @@ under way when `truncate` or `close` is called.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 from hourwheel import errors
 from hourwheel.record_batch import Buffer, RecordBatch
@@ -364,7 +365,9 @@ class CommitLog:
         """Save indexes and mark, and let go of the files. What was not written is lost."""
         if self.recovery_report is not None:
             for step in self.begin_checkpoint():
-                step()
+                # An index that finds no room is made again at the next start.
+                with suppress(errors.DiskFull):
+                    step()
         for segment in self._segments:
             segment.close()
         self._mark.close()

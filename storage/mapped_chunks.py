@@ -119,8 +119,9 @@ class MappedChunks:
         A page that has to come from the disk when mapped memory is touched stops all threads:
         Python holds its lock meanwhile.
         """
-        if number not in self._chunks:
-            file = self._disk.open(self.path_of(number))
+        path = self.path_of(number)
+        if number not in self._chunks and self._disk.exists(path):  # else its reader is told
+            file = self._disk.open(path)
             file.will_need(0, chunk_bytes(self._chunk_entries))
             file.close()
 

@@ -214,9 +214,12 @@ class Chunk:
         """Map a chunk that exists, and verify what `seal` is over.
 
         Raises:
-            CorruptFile: those entries fail their CRC; or the file has another size.
+            CorruptFile: those entries fail their CRC; or the file is missing or has another size.
         """
-        mapping = disk.map(path, chunk_bytes(chunk_entries))
+        try:
+            mapping = disk.map(path, chunk_bytes(chunk_entries))
+        except FileNotFoundError:
+            raise errors.CorruptFile(f"{path} is missing", file=path) from None
         chunk = cls(mapping, 0)
         if not chunk._is_intact(seal):
             chunk.close()

@@ -294,7 +294,7 @@ class SequenceIndex:
         while done < count:
             number, at = divmod(self._block_count + done, CHUNK_BLOCKS)
             part = blocks[done : done + CHUNK_BLOCKS - at]
-            is_new = at == 0 and number not in self._files
+            is_new = at == 0
             file = self._file(number, create=is_new)
             self._file_count += is_new
             file.pwrite([part.view(np.uint8).data], FILE_HEADER_BYTES + at * BLOCK_BYTES)

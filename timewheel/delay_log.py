@@ -9,7 +9,7 @@ as everywhere. The manifest says how long the file is.
 """
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from hourwheel.record_batch import Buffer
 from storage.disk import Disk
 from storage.file_header import FILE_HEADER_BYTES, FileType, Identity, pack_file_header
-from storage.unit import Units, join
+from storage.unit import Units
 from timewheel.bodies import BadBlob, Bodies
 from timewheel.gather import gather
 from timewheel.run_format import delay_log_path
-
-_CHUNK_UNITS: Final = 32_768
 
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -49,18 +47,14 @@ class DelayLogWriter:
             span_start: an offset.
             others: for units that do not point into the span (retries of older messages).
         """
-        moved = []
-        for low in range(0, len(units), _CHUNK_UNITS):
-            part = units[low : low + _CHUNK_UNITS].copy()
-            starts = part["position"].astype(np.int64) - span_start
-            lengths = _lengths(part)
-            inside = (part["dlog_id"] == 0) & (starts >= 0) & (starts + lengths <= len(span))
-            if inside.all():
-                self._write(part, [gather(span, starts, lengths)], lengths)
-            else:
-                self._append_mixed(part, inside, span, span_start, others)
-            moved.append(part)
-        return join(moved) if moved else units
+        moved = units.copy()
+        starts, lengths = moved["position"].astype(np.int64) - span_start, _lengths(moved)
+        inside = (moved["dlog_id"] == 0) & (starts >= 0) & (starts + lengths <= len(span))
+        if inside.all():
+            self._write(moved, [gather(span, starts, lengths)], lengths)
+        else:
+            self._append_mixed(moved, inside, span, span_start, others)
+        return moved
 
     def _append_mixed(
         self, part: Units, inside: Mask, span: bytes, span_start: int, others: Bodies

@@ -2,21 +2,24 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.types import Key
-from storage.commit_log import CommitLog
 from storage.disk import Disk
 from storage.file_header import Identity
 from storage.unit import Units, sort_by_key
-from timewheel.bodies import Bodies
+from timewheel.bodies import Bodies, LogReader
 from timewheel.delay_log import DelayLogWriter
 from timewheel.levels import DAY_LEVEL, DAY_MS, HOUR_LEVEL
 from timewheel.memtable import Memtable
 from timewheel.run_format import Footer
 from timewheel.run_writer import RunWriter
+
+_CHUNK_UNITS: Final = 16_384
+"""Written at once: large enough for numpy, small enough that no copy holds the GIL for long."""
 
 HeadsOf = Callable[[int, int, int], NDArray[np.uint32]]
 """(level, bucket, before run id) -> slot heads: `RunSet.heads`."""
@@ -59,7 +62,7 @@ class FlushJob:
         table: Memtable,
         cursor: Key,
         *,
-        log: CommitLog,
+        log: LogReader,
         span: tuple[int, int],
         run_ids: tuple[int, int],
         hour_level_end_day: int,
@@ -110,6 +113,8 @@ class FlushJob:
             run_id=run_id,
             heads=lambda bucket: self._heads(level, bucket, run_id),
         )
-        writer.append(delay_log.append_from_log(units, span, self._span[0], others))
+        for low in range(0, len(units), _CHUNK_UNITS):
+            part = units[low : low + _CHUNK_UNITS]
+            writer.append(delay_log.append_from_log(part, span, self._span[0], others))
         delay_log.finish()
         return WrittenRun(writer.finish(), run_id, delay_log.size_bytes)

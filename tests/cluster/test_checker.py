@@ -20,6 +20,7 @@ from tests.support.history import (
     Kept,
     Sent,
     Stored,
+    Verb,
     body_of,
     serial_of,
 )
@@ -96,7 +97,7 @@ def deliver(
             continue
         if what != "forget":
             delay_ms = 100 if what == "nack" else 0
-            verb = "nack" if what == "nack" else "ack"
+            verb: Verb = "nack" if what == "nack" else "ack"
             times = (now_ms + 5.0, now_ms + 7.0)
             life.history.finishes.append(
                 Finish(group, serial, attempt, verb, True, *times, delay_ms)
@@ -243,9 +244,7 @@ def cancel_unasked(life: Life) -> None:
 
 
 def say_released_when_it_waits(life: Life) -> None:
-    entry = next(
-        one for one in life.stored.pending if one.sequence % 7 != 6
-    )
+    entry = next(one for one in life.stored.pending if one.sequence % 7 != 6)
     serial = life.stored.messages[entry.sequence].serial
     assert serial is not None
     life.history.cancels.append(Cancel(serial, CancelOutcome.ALREADY_RELEASED, START_MS + 10_000))
@@ -284,7 +283,7 @@ def exceed_the_attempts(life: Life) -> None:
 def deliver_again_for_no_reason(life: Life) -> None:
     acked = the_acked(life)
     at = a_delivery(
-        life, lambda one: (one.group, one.serial, one.attempt) == acked[:2] + (acked.attempt,)
+        life, lambda one: (one.group, one.serial, one.attempt) == (*acked[:2], acked.attempt)
     )
     one = life.history.deliveries[at]
     life.history.deliveries.append(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from node.dispatcher import DispatchConfig
+from node.maintenance import RetentionConfig
 from node.opening import ShardConfig
 from storage.commit_log import LogConfig
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
@@ -41,10 +42,17 @@ class ShardMachine(RuleBasedStateMachine):
         merge=st.integers(2, 3),
         units_max=st.sampled_from([3, 64]),
         segment_bytes=st.sampled_from([2_048, 1 << 16]),
+        retention_ms=st.sampled_from([1 << 50, 1 << 50, HOUR_MS]),
         seed=st.integers(0, 1 << 32),
     )
     def begin(
-        self, memtable: int, merge: int, units_max: int, segment_bytes: int, seed: int
+        self,
+        memtable: int,
+        merge: int,
+        units_max: int,
+        segment_bytes: int,
+        retention_ms: int,
+        seed: int,
     ) -> None:
         """The first start."""
         self._sizes = small_sizes()
@@ -61,6 +69,7 @@ class ShardMachine(RuleBasedStateMachine):
                 job_units_per_slice=8,
             ),
             dispatch=DispatchConfig(units_max=units_max),
+            retention=RetentionConfig(retention_ms=retention_ms),
         )
         self.world = ShardWorld(SimulatedDisk(), config, seed=seed)
         self.sent: dict[int, int] = {}
@@ -165,9 +174,33 @@ class ShardMachine(RuleBasedStateMachine):
     def end_job(self) -> None:
         self.step(self.world.end_job)
 
-    @rule(save=st.booleans())
-    def work(self, save: bool) -> None:
-        self.step(self.world.save if save else self.world.work)
+    @rule()
+    def save(self) -> None:
+        self.step(self.world.save)
+
+    @rule()
+    def work(self) -> None:
+        self.step(self.work_all)
+
+    def work_all(self) -> None:
+        """Run background jobs until none is due."""
+        while self.world.work():
+            pass
+
+    @rule(delays=_few, step=_delays)
+    def age(self, delays: list[int], step: int) -> None:
+        """A stretch of life: messages become runs, time passes, runs are merged and cascaded."""
+        world = self.world
+        for delay in delays:
+            world.publish([world.now_ms + delay, world.now_ms + delay // 2])
+        self.step(world.commit)
+        self.step(world.save)
+        self.step(lambda: world.advance(max(0, step)))
+        self.step(self.work_all)
+
+    @rule()
+    def remove(self) -> None:
+        self.step(self.world.remove)
 
     # -- what goes wrong --------------------------------------------------------------------------
 
@@ -189,7 +222,7 @@ class ShardMachine(RuleBasedStateMachine):
         self.step(self.world.restart if clean else self.world.kill)
         del before
 
-    @rule(blocks=st.integers(0, 6))
+    @rule(blocks=st.integers(0, 30))
     def fill_disk(self, blocks: int) -> None:
         self.world.disk.capacity_bytes = self.world.disk.used_bytes("") + blocks * 4_096
 

@@ -11,11 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hourwheel.types import SEQUENCE_MAX, Key
 from storage.unit import UNIT_BYTES
 from tests.sim.disk import SimulatedDisk
-from tests.support.wheel_world import WheelWorld
+from tests.support.wheel_world import START_MS, WheelWorld, after
 from timewheel.levels import DAY_MS, HOUR_MS
 from timewheel.wheel import WheelConfig
-
-_START = 20_000 * DAY_MS + 10 * HOUR_MS
 
 _delays = st.one_of(
     st.integers(0, 3_000),
@@ -47,7 +45,7 @@ class WheelMachine(RuleBasedStateMachine):
             hour_level_days=hour_level_days,
             merge_run_count=merge,
         )
-        self.world = WheelWorld(SimulatedDisk(), config, Key(_START, SEQUENCE_MAX), _START)
+        self.world = WheelWorld(SimulatedDisk(), config, after(0), START_MS)
 
     # -- in
 

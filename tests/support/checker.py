@@ -14,6 +14,7 @@ The history must have ended: nothing under way, every consumer drained.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from hourwheel.outcomes import CancelOutcome
@@ -164,9 +165,7 @@ def _cancels(history: History, stored: Stored, bounds: Bounds) -> Iterator[Viola
             yield Violation("cancel", f"{delivery.serial} was cancelled and delivered: {delivery}")
 
 
-def _find_untruth(
-    cancel: Cancel, sequence: int, stored: Stored, released: set[int]
-) -> str | None:
+def _find_untruth(cancel: Cancel, sequence: int, stored: Stored, released: set[int]) -> str | None:
     if cancel.outcome is CancelOutcome.CANCELLED and sequence not in stored.cancelled:
         return "was said to be cancelled, and is not"
     if cancel.outcome is CancelOutcome.ALREADY_RELEASED and sequence not in released:
@@ -212,10 +211,11 @@ def _not_delivered(history: History, stored: Stored) -> Iterator[Violation]:
     dead = _dead_letters(stored)
     for group, (topic, _) in history.groups.items():
         for entry in stored.queued:
-            serial = stored.messages[entry.sequence].serial if entry.topic == topic else None
-            if serial is not None and not {(group, serial)} & seen:
-                if (group, entry.sequence) not in dead:
-                    yield Violation("not delivered", f"{serial} never came to {group}")
+            kept = stored.messages.get(entry.sequence)
+            if entry.topic != topic or kept is None or (group, entry.sequence) in dead:
+                continue
+            if (group, kept.serial) not in seen:
+                yield Violation("not delivered", f"{kept.serial} never came to {group}")
 
 
 def _dead_letters(stored: Stored) -> set[tuple[str, int]]:
@@ -250,7 +250,7 @@ def _each_message(history: History, stored: Stored, bounds: Bounds) -> Iterator[
 
 def _attempts(lives: list[Delivery], attempts_max: int) -> Iterator[Violation]:
     """Attempts grow; only another reign, which forgets leases, may say the same number again."""
-    for before, after in zip(lives, lives[1:], strict=False):
+    for before, after in pairwise(lives):
         least = before.attempt + (after.reign == before.reign)
         if after.attempt < least or after.reign < before.reign:
             yield Violation("attempt", f"{before} and then {after}")
@@ -260,7 +260,7 @@ def _attempts(lives: list[Delivery], attempts_max: int) -> Iterator[Violation]:
 
 def _causes(lives: list[Delivery], done: list[Finish], bounds: Bounds) -> Iterator[Violation]:
     """A message comes again after a lease has ended, was given back, or with another reign."""
-    for before, after in zip(lives, lives[1:], strict=False):
+    for before, after in pairwise(lives):
         if after.reign != before.reign:
             continue
         is_over = after.receive_ms >= before.receive_ms + before.invisible_ms - 1

@@ -6,7 +6,7 @@ beforehand what goes wrong:
     node.fail_next("Receive", errors.Overloaded())      the next call ends with this error
     node.fail_next("PublishStream", errors.DiskFull())  the next batch is refused
     node.break_stream(after_batches=2, is_taken=True)   the stream dies instead of the 3rd answer
-    with node.hold("PublishStream"):                    nothing is answered before the end of the block
+    with node.hold("PublishStream"):                    nothing is answered in this block
 """
 
 from typing import Self

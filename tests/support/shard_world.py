@@ -21,7 +21,7 @@ from node.api.ports import IncomingMessages
 from node.checkpoint import ShardPlace
 from node.judge import Published
 from node.leases import Held
-from node.maintenance import Job
+from node.maintenance import Job, Work
 from node.opening import Opened, ShardConfig, open_shard
 from node.publishing import Merge
 from node.receive import Delivery
@@ -94,6 +94,7 @@ class ShardWorld:
     def _open(self) -> Opened:
         self.write: LogWrite | None = None
         self.job: Job | None = None
+        self.removals: list[Work] = []
         self.tokens: list[Token] = []
         self.held: dict[tuple[int, int], int] = {}
         """(topic_queue, position) -> until when it is leased."""
@@ -137,6 +138,7 @@ class ShardWorld:
         """A clean stop."""
         self.commit()
         self.save()
+        self.remove()
         self.shard.log.close()
 
     def restart(self) -> None:
@@ -371,6 +373,7 @@ class ShardWorld:
     def begin_job(self, *, save: bool = False) -> bool:
         """Begin the next job, if one is due, or a checkpoint."""
         if self.job is None:
+            self.remove()
             with suppress(errors.DiskFull):
                 self.job = self.maintenance.plan(self.now_ms, force_checkpoint=save)
         return self.job is not None
@@ -386,7 +389,12 @@ class ShardWorld:
             self.maintenance.fail(job)
             return
         self.checkpoints += job.name == "checkpoint"
-        self.maintenance.finish(job, self.now_ms)
+        self.removals += self.maintenance.finish(job, self.now_ms)
+
+    def remove(self) -> None:
+        """Remove the files that jobs left behind; done before the next job at the latest."""
+        while self.removals:
+            self.removals.pop(0)()
 
     def work(self) -> bool:
         """Run one background job, if one is due."""
@@ -410,7 +418,7 @@ class ShardWorld:
 
     def check_rebuild(self) -> None:
         """I5: the views are those that the whole log makes, on another disk, in another layout."""
-        if self.write is None:
+        if self.write is None and self.shard.log.start_offset == 0:
             assert self.shard.views.digest() == rebuilt_digest(self.shard, self.place)
 
 

@@ -87,9 +87,7 @@ def read_stored(directory: Path) -> Stored:
             topic = _topic(views, number)
             stored.queued += [Entry(topic, one.sequence, one.attempt) for one in entries]
         for one in model.pending:
-            stored.pending.append(
-                Entry(_topic(views, one.topic_queue), one.sequence, one.attempt)
-            )
+            stored.pending.append(Entry(_topic(views, one.topic_queue), one.sequence, one.attempt))
         stored.cancelled = set(model.cancelled)
     return stored
 

@@ -14,14 +14,14 @@ from typing import Final
 import numpy as np
 
 from hourwheel.crc32c import crc32c
-from hourwheel.types import KEY_MIN, Key
+from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
 from storage.file_header import Identity
-from storage.unit import NO_UNITS, UNIT, Units, is_sorted
+from storage.unit import NO_UNITS, UNIT, UNIT_BYTES, Units, is_sorted
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from timewheel.bodies import Bodies
 from timewheel.compaction import CascadeJob, MergeJob, plan_cascade, plan_merge
 from timewheel.flush import FlushJob, Place, WrittenRun
-from timewheel.levels import day_of
+from timewheel.levels import DAY_MS, HOUR_MS, day_of
 from timewheel.memtable import within
 from timewheel.run import Run, open_run
 from timewheel.run_format import delay_log_path
@@ -29,6 +29,8 @@ from timewheel.wheel import Wheel, WheelConfig
 
 IDENTITY = Identity(bytes(range(16)), 0)
 DIRECTORY: Final = "wheel"
+START_MS: Final = 20_000 * DAY_MS + 10 * HOUR_MS
+"""Ten o'clock of some day."""
 END: Final = Key(1 << 62, 0)
 """Above every message."""
 Entry = tuple[Key, int]
@@ -293,17 +295,22 @@ class WheelWorld:
 
     def check(self) -> None:
         """Assert the invariants of `Wheel` and `Near`. Reads all runs."""
-        near, wheel = self.wheel.near, self.wheel
-        assert near.frontier >= self.cursor
-        expected = Counter({e: n for e, n in self.pending.items() if e[0] <= near.frontier})
-        assert entries_in(near.arrays()) == expected
-        assert near.count == expected.total()
+        self.check_near()
+        wheel = self.wheel
         tables = [wheel.memtable] if wheel.frozen is None else [wheel.frozen, wheel.memtable]
         held = [table.units for table in tables]
         for run in wheel.runs.all():
             held += [run.read(*run.section(bucket)) for bucket in run.buckets()]
         waiting = [within(units, self.cursor, END) for units in held]
         assert entries_in(waiting) == self.pending
+
+    def check_near(self) -> None:
+        """Assert that level 0 is what is pending up to its frontier."""
+        near = self.wheel.near
+        assert near.frontier >= self.cursor
+        expected = Counter({e: n for e, n in self.pending.items() if e[0] <= near.frontier})
+        assert entries_in(near.arrays()) == expected
+        assert near.count == expected.total()
 
 
 def keys_of(units: Units) -> list[Key]:
@@ -320,3 +327,21 @@ def entries_of(units: Units) -> list[Entry]:
 def entries_in(arrays: list[Units]) -> Counter[Entry]:
     """How often each entry is in all of these together."""
     return Counter(entry for units in arrays for entry in entries_of(units))
+
+
+def world_at_start(
+    *, near_units: int = 1_000_000, load_units: int = 50, merge_run_count: int = 2
+) -> WheelWorld:
+    """An empty wheel at START_MS, with a small memtable, and loads of `load_units`."""
+    config = WheelConfig(
+        near_bytes_max=near_units * UNIT_BYTES,
+        load_units=load_units,
+        memtable_units_max=64,
+        merge_run_count=merge_run_count,
+    )
+    return WheelWorld(SimulatedDisk(), config, after(0), START_MS)
+
+
+def after(delay_ms: int) -> Key:
+    """The last key of the millisecond that is so long after START_MS."""
+    return Key(START_MS + delay_ms, SEQUENCE_MAX)

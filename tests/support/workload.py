@@ -24,7 +24,6 @@ from hourwheel import (
     AsyncProducer,
     Channel,
     Columns,
-    Message,
     MessageId,
     ReceivedMessage,
     errors,
@@ -46,6 +45,7 @@ from tests.support.history import (
     body_of,
     serial_of,
 )
+from tests.support.message_mix import FAR_MS, Mix, choose_delay, make_message
 
 TOPICS: Final = {"alpha": 1, "beta": 3}
 """Name -> number of queues."""
@@ -54,8 +54,6 @@ GROUPS: Final = {"alpha-all": ("alpha", 64), "alpha-few": ("alpha", 3), "beta-al
 CONSUMERS: Final = ("alpha-all", "alpha-all", "alpha-few", "beta-all")
 INVISIBLE_MS: Final = 1_500
 _HANG_S: Final = 120.0
-_FAR_MS: Final = 3_600_000
-_FAR_MS_MAX: Final = 700 * 86_400_000
 _CANCELS_AT_ONCE: Final = 50
 _PUBLISH_PATH: Final = "/hourwheel.v1.ProducerService/Publish"
 _PUBLISH_ONCE: Final = Method(
@@ -64,24 +62,6 @@ _PUBLISH_ONCE: Final = Method(
 _PUBLISH_AGAIN: Final = Method(
     _PUBLISH_PATH, broker_pb2.PublishRequest, broker_pb2.PublishResponse, is_repeatable=True
 )
-
-
-@dataclass(frozen=True)
-class Mix:
-    """What the load is made of."""
-
-    open_max: int = 2_000
-    """Messages that are published and not yet seen by a consumer, those of the far future not."""
-    stream_callers: int = 3
-    """Tasks that publish lists over one stream."""
-    batch_messages: int = 120
-    """Most messages of one list."""
-    far_ratio: float = 0.02
-    """Part that falls due long after the test; they stay pending, or are cancelled."""
-    cancel_ratio: float = 0.12
-    give_back_ratio: float = 0.05
-    forget_ratio: float = 0.03
-    """Part of what is received that is left until its lease ends."""
 
 
 @dataclass
@@ -94,6 +74,8 @@ class Workload:
     history: History = field(default_factory=lambda: History(groups=dict(GROUPS)))
     event_count: int = 0
     """Answers that came, of all kinds."""
+    publish_count: int = 0
+    """Those of them that said that messages are safe."""
 
     def __post_init__(self) -> None:
         """Nothing is connected yet."""
@@ -172,7 +154,7 @@ class Workload:
             if any(lag.unresolved_count for lag in lags):
                 return False
         status = (await self.admin.status()).shards[0]
-        horizon_ms = self._clock.wall_ms() + _FAR_MS / 2
+        horizon_ms = self._clock.wall_ms() + FAR_MS / 2
         return not 0 < status.next_due_ms < horizon_ms
 
     async def _pass_ms(self, duration_ms: float) -> None:
@@ -192,7 +174,7 @@ class Workload:
         serials, times = [], []
         for _ in range(count):
             serial = self.history.next_serial()
-            delay_ms, is_far = _choose_delay(chooser, self.mix.far_ratio if with_far else 0.0)
+            delay_ms, is_far = choose_delay(chooser, self.mix.far_ratio if with_far else 0.0)
             if not is_delay and chooser.random() < 0.05:
                 delay_ms, is_far = -1_000, False  # an instant in the past is at once
             self.history.sent[serial] = Sent(topic, now_ms + delay_ms)
@@ -224,7 +206,7 @@ class Workload:
                 ids = await producer.publish_batch(topic, columns)
             else:
                 messages = [
-                    _message(body, at, chooser, is_delay=is_delay)
+                    make_message(body, at, chooser, is_delay=is_delay)
                     for body, at in zip(bodies, times, strict=True)
                 ]
                 ids = await producer.publish_many(topic, messages)
@@ -267,6 +249,7 @@ class Workload:
             if chooser.random() < self.mix.cancel_ratio:
                 lag_s = chooser.random() * chooser.random() * 3.0
                 loop.call_later(lag_s, self._to_cancel.put_nowait, serial)
+        self.publish_count += 1
         self._note()
 
     def _fail(self, serials: list[int], error: errors.HourwheelError) -> None:
@@ -363,10 +346,10 @@ class Workload:
                 done.append(one)
             elif chance > self.mix.forget_ratio:
                 given_back.append(one)
-        delay_ms = chooser.randint(0, 400)
-        for verb, chosen in (("ack", done), ("nack", given_back)):
-            if chosen:
-                await self._tell(consumer, group, verb, chosen, delay_ms if verb == "nack" else 0)
+        if done:
+            await self._tell(consumer, group, "ack", done, 0)
+        if given_back:
+            await self._tell(consumer, group, "nack", given_back, chooser.randint(0, 400))
 
     async def _tell(
         self,
@@ -391,23 +374,3 @@ class Workload:
                 Finish(group, serial, one.attempt, verb, is_ok, asked_ms, answered_ms, delay_ms)
             )
         self._note()
-
-
-def _choose_delay(chooser: random.Random, far_ratio: float) -> tuple[int, bool]:
-    """(delay in milliseconds, whether it ends long after the test)."""
-    chance = chooser.random()
-    if chance < far_ratio:
-        return chooser.randint(_FAR_MS, _FAR_MS_MAX), True
-    if chance < 0.12:
-        return 0, False
-    if chance < 0.2:
-        return chooser.randint(2_500, 6_000), False
-    return chooser.randint(1, 2_500), False
-
-
-def _message(body: bytes, at: int, chooser: random.Random, *, is_delay: bool) -> Message:
-    keys = (f"key-{chooser.randint(0, 9)}",) if chooser.random() < 0.3 else ()
-    tags = ("red",) if chooser.random() < 0.3 else ()
-    if is_delay:
-        return Message(body, delay_ms=at, keys=keys, tags=tags)
-    return Message(body, due_ms=at, keys=keys, tags=tags)

@@ -96,12 +96,31 @@ def test_draft_messages_when_bad(message: Message, error: type[errors.HourwheelE
         batch_builder.draft_messages([message])
     with pytest.raises(error):
         batch_builder.draft_messages([Message(b"good"), message])
+    with pytest.raises(error):
+        batch_builder.draft_one(message)
 
 
 def test_draft_messages_when_bodies_are_other_buffers() -> None:
     messages = [Message(bytearray(b"a")), Message(memoryview(b"bc"))]  # type: ignore[arg-type]
     ((draft, _),) = batch_builder.draft_messages(messages)
     assert draft.bodies == [b"a", b"bc"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(b"a"),
+        Message(b"", delay_ms=5),
+        Message(b"a", due_ms=5, tags=["x"], keys=["k"]),
+        Message(bytearray(b"a"), due_ms=DUE_MS_MAX),  # type: ignore[arg-type]
+        Message(b"a", delay_ms=True),
+    ],
+)
+def test_draft_one_when_compared_with_a_list_of_one(message: Message) -> None:
+    ((draft, _),) = batch_builder.draft_messages([message])
+    single = batch_builder.draft_one(message)
+    assert batch_builder.build(single, 1, 2) == batch_builder.build(draft, 1, 2)
+    assert (single.batch_bytes, single.largest_bytes) == (draft.batch_bytes, draft.largest_bytes)
 
 
 def test_draft_columns_when_lists_or_arrays() -> None:

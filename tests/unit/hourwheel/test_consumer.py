@@ -206,11 +206,14 @@ async def test_receive_when_the_node_restarts(node: FakeNode, channel: Channel) 
         assert message.body == b"one"
 
 
-async def test_receive_when_the_node_stays_away(node: FakeNode, channel: Channel) -> None:
+async def test_receive_when_the_node_stays_away(node: FakeNode) -> None:
     await node.stop()
-    async with consumer_of(channel, unavailable_ms_max=10) as consumer:
+    async with (
+        Channel(node.address, call_timeout_ms=5.0) as channel,
+        consumer_of(channel, unavailable_ms_max=10.0) as consumer,
+    ):
         for _ in range(2):
-            with pytest.raises(errors.Unavailable):
+            with pytest.raises(errors.Unavailable, match="no connection"):
                 await consumer.receive()
 
 

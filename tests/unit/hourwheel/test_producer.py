@@ -153,7 +153,8 @@ async def test_publish_when_not_idempotent_and_refused_for_now(
 
 
 async def test_publish_when_nobody_answers(node: FakeNode, channel: Channel) -> None:
-    async with AsyncProducer(channel, delivery_timeout_ms=30.0) as producer:
+    await channel.connect()
+    async with AsyncProducer(channel, delivery_timeout_ms=400.0) as producer:
         with node.hold("PublishStream"), pytest.raises(errors.Timeout):
             await producer.publish("orders", Message(b"one"))
 
@@ -165,12 +166,12 @@ async def test_publish_when_there_is_no_node() -> None:
         Channel(address, backoff=Backoff(ms_min=1.0, ms_max=5.0)) as channel,
         AsyncProducer(channel, delivery_timeout_ms=50.0) as producer,
     ):
-        with pytest.raises(errors.Unavailable):
+        with pytest.raises(errors.Unavailable, match="no connection to 127"):
             await producer.publish("orders", Message(b"one"))
 
 
 async def test_publish_when_a_try_takes_too_long(node: FakeNode, channel: Channel) -> None:
-    async with AsyncProducer(channel, answer_timeout_ms=20.0) as producer:
+    async with AsyncProducer(channel, answer_timeout_ms=200.0) as producer:
         with node.hold("PublishStream"):
             waiting = asyncio.create_task(producer.publish("orders", Message(b"one")))
             await node.seen("PublishStream", 2)

@@ -30,6 +30,7 @@ GIB = 1 << 30
         ({"limits": {"stream_bytes_in_flight": 65_536}}, "limits.batch_bytes"),
         ({"limits": {"bytes_in_flight": 1 << 23}}, "limits.stream_bytes_in_flight"),
         ({"log": {"retention_bytes": GIB}}, "log.retention_bytes"),
+        ({"wheel": {"load_units": 1 << 20}}, "wheel.load_units"),
         ({"wheel": {"hour_level_hours": 47}}, "wheel.hour_level_hours"),
     ],
 )

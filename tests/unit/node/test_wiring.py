@@ -20,6 +20,7 @@ OTHER = {
         "memtable_span_bytes": 65_537,
         "near_bytes": 5 << 20,
         "near_ahead_ms": 2_000,
+        "load_units": 128,
         "hour_level_hours": 72,
         "merge_run_count": 3,
         "job_units_per_slice": 2_048,

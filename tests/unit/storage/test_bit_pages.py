@@ -20,7 +20,7 @@ def test_contains_when_around_members() -> None:
     pages = BitPages()
     pages.add(u64(0, 7, 8, PAGE - 1, PAGE, 5 * PAGE + 3))
     probes = [0, 1, 6, 7, 8, 9, PAGE - 2, PAGE - 1, PAGE, PAGE + 1, 5 * PAGE + 3, 4 * PAGE + 3]
-    expected = [True, False, False, True, True, False] + [False, True, True, False, True, False]
+    expected = [True, False, False, True, True, False, False, True, True, False, True, False]
     assert pages.contains(u64(*probes)).tolist() == expected
     assert pages.page_count == 3
     assert pages.page_numbers().tolist() == [0, 1, 5]

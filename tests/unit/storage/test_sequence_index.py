@@ -53,9 +53,11 @@ def digest(index: SequenceIndex) -> bytes:
 
 
 def check_all(index: SequenceIndex, count: int) -> None:
-    """Entries [0, count) are those of `append`, read near and far."""
-    sequences = np.arange(count, dtype=np.uint64)
-    for order in (sequences, sequences[::-1], np.random.default_rng(1).permutation(sequences)):
+    """Entries [0, count) are those of `append`, read near and far; of many, a part is looked at."""
+    sequences = np.arange(0, count, 1 + count // 20_000, dtype=np.uint64)
+    latest = np.arange(max(0, count - 20_000), count, dtype=np.uint64)
+    shuffled = np.random.default_rng(1).permutation(sequences)
+    for order in (sequences, sequences[::-1], shuffled, latest):
         due_ms, state = index.read_many(order)
         assert (due_ms == order).all()
         assert (state == SlotState.WHEEL).all()
@@ -87,6 +89,16 @@ def test_read_many_when_in_memory_and_in_several_files() -> None:
     check_all(index, index.count)
     assert disk.list("sequences") == [file_name(0), file_name(1)]
     assert read(index, 2**63 - 1, 3, index.count) == [(0, 0), (3, 1), (0, 0)]
+
+
+def test_read_many_when_across_the_end_of_a_file() -> None:
+    index = opened(SimulatedDisk())
+    append(index, FILE_ENTRIES + 9_000)
+    append(index, 1)
+    near = np.arange(FILE_ENTRIES - 300, FILE_ENTRIES + 300, dtype=np.uint64)
+    far = np.append(near, np.arange(0, FILE_ENTRIES, 50_000, dtype=np.uint64))
+    for sequences in (near, far):
+        assert (index.read_many(sequences)[0] == sequences).all()
 
 
 def test_read_many_when_many_files_are_open() -> None:
@@ -297,7 +309,7 @@ def test_open_when_files_are_left_over() -> None:
     index = opened(disk)
     append(index, 2 * FILE_ENTRIES)
     checkpoint(index)
-    opened(disk, FILE_ENTRIES - 1)
+    opened(disk, FILE_ENTRIES - BLOCK_ENTRIES)
     assert disk.list("sequences") == [file_name(0)]
 
 

@@ -102,7 +102,7 @@ def test_checkpoint_when_much_is_garbage_goes_to_a_new_file() -> None:
     tombstones.add(u64(PAGE))
     state, sequence = checkpoint(tombstones), 0
     while state.file == 1:
-        assert state.record_count <= 2 + 64
+        assert state.record_count <= 2 * 2 + 64
         tombstones.add(u64(sequence))
         sequence += 1
         state = checkpoint(tombstones)

@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -137,7 +135,7 @@ def test_read_when_nothing_is_asked_for() -> None:
 
 @pytest.mark.parametrize("file", [0, 5])
 @pytest.mark.parametrize("scattered", [False, True])
-def test_I8_read_when_blobs_are_damaged_serves_the_others_and_names_the_place(
+def test_I8_read_when_blobs_are_damaged_serves_the_others_and_names_the_place(  # noqa: N802
     file: int, *, scattered: bool
 ) -> None:
     blobs = Blobs()
@@ -193,9 +191,8 @@ def test_read_when_bytes_are_those_of_another_message_is_bad() -> None:
 
 
 @pytest.fixture
-def few_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_OPEN_FILES_MAX", 3)
-    yield
 
 
 @pytest.mark.usefixtures("few_files")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hourwheel import errors
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
 from hourwheel.wire.state_pb2 import CursorState
-from tests.support.runs import keyed
+from tests.support.runs import KeyPair, keyed
 from timewheel.cursor import Cursor, mix
 
 SEQUENCES = st.integers(0, SEQUENCE_MAX)
@@ -48,7 +48,9 @@ def test_release_rule_when_cursor_is_at_100_5(
     at=st.tuples(st.integers(0, 9), st.integers(0, 4)),
     store_ms=st.integers(0, 9),
 )
-def test_release_rule_when_compared_with_its_sentence(keys, at, store_ms: int) -> None:
+def test_release_rule_when_compared_with_its_sentence(
+    keys: list[KeyPair], at: KeyPair, store_ms: int
+) -> None:
     units = keyed(keys)
     found = cursor_at(*at).is_due(units["due_ms"], units["sequence"], store_ms)
     assert found.tolist() == [due_ms <= store_ms or (due_ms, seq) <= at for due_ms, seq in keys]
@@ -104,7 +106,9 @@ def test_local_index_when_a_second_is_empty_is_zero() -> None:
 
 
 @given(st.lists(SEQUENCES, max_size=20), st.lists(SEQUENCES, max_size=20))
-def test_count_release_when_in_other_portions_and_order_is_the_same(first, second) -> None:
+def test_count_release_when_in_other_portions_and_order_is_the_same(
+    first: list[int], second: list[int]
+) -> None:
     one, other = Cursor(), Cursor()
     one.count_release(keyed((0, sequence) for sequence in [*first, *second]))
     other.count_release(keyed((9, sequence) for sequence in second))
@@ -115,7 +119,9 @@ def test_count_release_when_in_other_portions_and_order_is_the_same(first, secon
 
 
 @given(st.sets(SEQUENCES, min_size=1, max_size=20), st.data())
-def test_mix_when_one_of_a_set_is_swapped_for_another_differs(sequences, data) -> None:
+def test_mix_when_one_of_a_set_is_swapped_for_another_differs(
+    sequences: set[int], data: st.DataObject
+) -> None:
     gone = data.draw(st.sampled_from(sorted(sequences)))
     other = data.draw(SEQUENCES.filter(lambda sequence: sequence not in sequences))
     assert mixed(*sequences) != mixed(*(sequences - {gone} | {other}))
@@ -133,7 +139,9 @@ def test_mix_when_one_of_a_set_is_swapped_for_another_differs(sequences, data) -
         ((0,), ()),  # sequence 0 counts for something
     ],
 )
-def test_mix_when_plain_sums_would_cancel_out_differs(released, instead) -> None:
+def test_mix_when_plain_sums_would_cancel_out_differs(
+    released: tuple[int, ...], instead: tuple[int, ...]
+) -> None:
     assert mixed(*released) != mixed(*instead)
 
 

@@ -47,7 +47,6 @@ class World:
             old = self.disk.open(delay_log_path(DIRECTORY, file), create=True)
             old.pwrite([blob], 100 + 50 * ordinal)
         else:
-            self.log.data[100 + 50 * ordinal :][: len(blob)] = blob
             self.log.data[100 + 50 * ordinal : 100 + 50 * ordinal + len(blob)] = blob
 
     def flush(self, number: int = 9) -> Units:
@@ -125,7 +124,7 @@ def test_append_from_log_when_a_message_ends_with_the_span_or_begins_it() -> Non
 
 
 @pytest.mark.parametrize("file", [0, 3])
-def test_I8_append_from_log_when_a_message_that_lies_elsewhere_is_corrupt(file: int) -> None:
+def test_I8_append_from_log_when_a_message_that_lies_elsewhere_is_corrupt(file: int) -> None:  # noqa: N802
     world = World(bodies(6))
     for ordinal in (1, 4):
         world.put_elsewhere(ordinal, b"an older message", file)
@@ -142,7 +141,7 @@ def test_I8_append_from_log_when_a_message_that_lies_elsewhere_is_corrupt(file: 
     assert found == [*world.blobs[:4], b"", world.blobs[5]]
 
 
-def test_I8_append_from_log_when_a_message_in_the_span_is_corrupt_stays_so() -> None:
+def test_I8_append_from_log_when_a_message_in_the_span_is_corrupt_stays_so() -> None:  # noqa: N802
     world = World(bodies(40))
     world.log.data[int(world.units["position"][5])] ^= 1
     moved = world.flush()

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from random import Random
 
 import numpy as np
@@ -15,7 +16,9 @@ BLOBS = LENGTHS.flatmap(
 )
 
 
-def gathered(blobs: list[tuple[int, int]], source: bytes | bytearray | memoryview = SOURCE) -> bytes:
+def gathered(
+    blobs: list[tuple[int, int]], source: bytes | bytearray | memoryview = SOURCE
+) -> bytes:
     starts = np.array([start for start, _ in blobs], np.int64)
     lengths = np.array([length for _, length in blobs], np.int64)
     return bytes(gather(source, starts, lengths))
@@ -67,7 +70,9 @@ def test_gather_when_empty_blobs_stand_between() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_gather_when_the_source_is_any_buffer(kind) -> None:
+def test_gather_when_the_source_is_any_buffer(
+    kind: Callable[[bytes], bytes | bytearray | memoryview],
+) -> None:
     blobs = [(3, 700), (9, 2), (2_000, 4_200)]
     assert gathered(blobs, kind(SOURCE)) == sliced(blobs)
 

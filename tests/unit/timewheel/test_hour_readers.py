@@ -9,9 +9,11 @@ from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
 from storage.unit import sort_by_key
 from tests.sim.disk import SimulatedDisk
 from tests.support.runs import KeyPair, keyed, pairs_of, write_run
+from tests.support.wheel_world import END as END_OF_ALL
+from tests.support.wheel_world import START_MS, after, world_at_start
 from timewheel import hour_readers
 from timewheel.hour_readers import HourReaders
-from timewheel.levels import HOUR_MS
+from timewheel.levels import DAY_MS, HOUR_MS
 from timewheel.run import Run
 from timewheel.run_format import unit_at
 from timewheel.run_set import Piece
@@ -181,3 +183,50 @@ def test_take_when_many_runs_interleave(seed: int) -> None:
     drain.to(END, 120)
     assert drain.left == []
     assert len(sort_by_key(keyed(keys))) == 2_000
+
+
+# -- merges and cascades beside an hour that is read
+
+
+def test_merge_when_the_hour_is_being_read_goes_on_in_the_old_runs() -> None:
+    world = world_at_start(load_units=10)
+    for part in range(2):
+        world.publish([START_MS + ordinal * 50 + part for ordinal in range(1, 100)])
+        world.flush()
+    world.wheel.load_for_plan(world.cursor, after(9_000), 5)
+    reading = world.wheel.runs_in_use()
+    assert world.merge()
+    assert world.wheel.runs_in_use() == reading
+    assert not reading & set(world.wheel.runs.all())
+    world.take(after(3_000))
+    world.check()
+    world.take(END_OF_ALL)
+
+
+def test_cascade_when_the_hour_is_being_read_is_not_read_twice() -> None:
+    world = world_at_start(load_units=10)
+    day_ms = START_MS // DAY_MS * DAY_MS + 2 * DAY_MS
+    world.publish([day_ms + ordinal * 50 for ordinal in range(1, 400)])
+    world.flush()
+    world.take(Key(day_ms + 2_000, 0))
+    world.hour_level_end_day += 1
+    assert world.cascade()
+    world.check()
+    world.publish([day_ms + 2_500 + ordinal for ordinal in range(100)])
+    world.flush()
+    world.take(Key(day_ms + 3_000, 0))
+    world.take(END_OF_ALL)
+
+
+def test_runs_in_use_when_the_next_hour_begins_are_let_go() -> None:
+    world = world_at_start()
+    world.publish([START_MS + 5_000, START_MS + HOUR_MS + 5_000])
+    world.flush()
+    world.publish([START_MS + 6_000])
+    world.flush()
+    world.take(after(1_000))
+    assert len(world.wheel.runs_in_use()) == 2
+    world.take(after(HOUR_MS + 1))
+    assert len(world.wheel.runs_in_use()) == 1
+    world.take(after(2 * HOUR_MS))
+    assert world.wheel.runs_in_use() == set()

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -26,7 +27,9 @@ def instant(text: str) -> int:
 
 @pytest.mark.parametrize(("of", "length_ms"), OF)
 @pytest.mark.parametrize("ordinal", [0, 1, 20_000, 1 << 30])
-def test_number_when_at_the_borders_of_its_stretch(of, length_ms, ordinal) -> None:
+def test_number_when_at_the_borders_of_its_stretch(
+    of: Callable[[int], int], length_ms: int, ordinal: int
+) -> None:
     start = ordinal * length_ms
     assert [of(start - 1), of(start), of(start + length_ms - 1), of(start + length_ms)] == [
         ordinal - 1,
@@ -37,7 +40,9 @@ def test_number_when_at_the_borders_of_its_stretch(of, length_ms, ordinal) -> No
 
 
 @pytest.mark.parametrize(("of", "length_ms"), OF)
-def test_number_when_before_the_epoch_lies_below_zero(of, length_ms) -> None:
+def test_number_when_before_the_epoch_lies_below_zero(
+    of: Callable[[int], int], length_ms: int
+) -> None:
     # KEY_MIN is one millisecond before the epoch: truncation would put it into stretch 0.
     assert of(-1) == -1
     assert of(-length_ms) == -1

@@ -1,3 +1,5 @@
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,8 +25,11 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, capacity=st.integers(0, 3))
-def test_memtable_when_asked_in_any_order_answers_as_a_list(steps, capacity: int) -> None:
-    table, model = Memtable(capacity), []
+def test_memtable_when_asked_in_any_order_answers_as_a_list(
+    steps: list[tuple[str, Any]], capacity: int
+) -> None:
+    table = Memtable(capacity)
+    model: list[Key] = []
     for name, argument in steps:
         if name == "insert":
             table.insert(keyed(argument))
@@ -97,7 +102,7 @@ def test_units_when_read_is_no_longer_than_what_was_inserted() -> None:
 
 
 @given(keys=st.lists(KEYS), after=BOUNDS, to=BOUNDS)
-def test_within_when_compared_with_tuples(keys, after: Key, to: Key) -> None:
+def test_within_when_compared_with_tuples(keys: list[Key], after: Key, to: Key) -> None:
     expected = [key for key in keys if after < key <= to]
     assert pairs_of(within(keyed(keys), after, to)) == expected
 

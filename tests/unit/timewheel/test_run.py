@@ -103,7 +103,7 @@ def test_open_when_it_stands_for_several_runs() -> None:
     assert open_run(disk, DIRECTORY, IDENTITY, 4, 9).order == (9, 4)
 
 
-def test_I8_run_when_any_bit_is_flipped_is_never_served() -> None:
+def test_I8_run_when_any_bit_is_flipped_is_never_served() -> None:  # noqa: N802
     good = SimulatedDisk()
     units = keyed(KEYS)
     write_run(good, units, level=DAY_LEVEL)
@@ -114,7 +114,7 @@ def test_I8_run_when_any_bit_is_flipped_is_never_served() -> None:
         assert corrupt(disk), bit
 
 
-def test_I8_run_when_bits_of_an_hour_level_run_are_flipped_is_never_served() -> None:
+def test_I8_run_when_bits_of_an_hour_level_run_are_flipped_is_never_served() -> None:  # noqa: N802
     good = SimulatedDisk()
     write_run(good, keyed([(due * 97, due) for due in range(300)]))
     raw = run_bytes(good)

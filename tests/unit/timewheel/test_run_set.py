@@ -108,7 +108,9 @@ class RunSetBesideLists:
         assert self.runs.all() == [*by_level[HOUR_LEVEL], *by_level[DAY_LEVEL]]
         hours = sorted({due // HOUR_MS for each in dues.values() for due in each})
         for hour in [*HOURS, 0, 9, 13, 59]:
-            assert self.runs.next_hour(hour) == min((one for one in hours if one >= hour), default=None)
+            assert self.runs.next_hour(hour) == min(
+                (one for one in hours if one >= hour), default=None
+            )
             self.check_hour(hour, dues)
         of_days = [due for run in by_level[DAY_LEVEL] for due in dues[run]]
         assert self.runs.days() == sorted({due // DAY_MS for due in of_days})
@@ -147,7 +149,7 @@ class RunSetBesideLists:
             for before in (1 << 32, *(run.footer.covers_first for run in newest_first)):
                 older = [run for run in having if run.footer.run_id < before]
                 head = int(self.runs.heads(level, bucket, before)[slot])
-                # What an old directory names may be merged or gone by now, but nothing is passed over.
+                # What it names may be merged or gone by now, but nothing is passed over.
                 assert head < before
                 assert (head >= older[0].footer.covers_first) if older else True
 

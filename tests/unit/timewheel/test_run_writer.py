@@ -1,3 +1,4 @@
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -68,7 +69,7 @@ def test_run_when_appended_in_other_chunks_is_byte_for_byte_the_same(
     write_run(whole, keyed(keys), level=level)
     writer = writer_for(pieces, level)
     borders = sorted([0, *(min(cut, len(keys)) for cut in cuts), len(keys)])
-    for low, high in zip(borders, borders[1:], strict=False):
+    for low, high in pairwise(borders):
         writer.append(keyed(keys[low:high]))
     writer.finish()
     assert run_bytes(pieces) == run_bytes(whole)

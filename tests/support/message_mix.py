@@ -1,0 +1,50 @@
+"""What the messages of a workload are like."""
+
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from hourwheel import Message
+
+FAR_MS: Final = 3_600_000
+"""What falls due later than this does so long after the test."""
+FAR_MS_MAX: Final = 700 * 86_400_000
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What the load is made of."""
+
+    open_max: int = 2_000
+    """Messages that are published and not yet seen by a consumer, those of the far future not."""
+    stream_callers: int = 3
+    """Tasks that publish lists over one stream."""
+    batch_messages: int = 120
+    """Most messages of one list."""
+    far_ratio: float = 0.02
+    """Part that falls due long after the test; they stay pending, or are cancelled."""
+    cancel_ratio: float = 0.12
+    give_back_ratio: float = 0.05
+    forget_ratio: float = 0.03
+    """Part of what is received that is left until its lease ends."""
+
+
+def choose_delay(chooser: random.Random, far_ratio: float) -> tuple[int, bool]:
+    """(delay in milliseconds, whether it ends long after the test)."""
+    chance = chooser.random()
+    if chance < far_ratio:
+        return chooser.randint(FAR_MS, FAR_MS_MAX), True
+    if chance < 0.12:
+        return 0, False
+    if chance < 0.15:
+        return chooser.randint(2_500, 5_000), False
+    return chooser.randint(1, 800 if chance < 0.6 else 2_500), False
+
+
+def make_message(body: bytes, at: int, chooser: random.Random, *, is_delay: bool) -> Message:
+    """A message with this body, some of them with a key or a tag."""
+    keys = (f"key-{chooser.randint(0, 9)}",) if chooser.random() < 0.3 else ()
+    tags = ("red",) if chooser.random() < 0.3 else ()
+    if is_delay:
+        return Message(body, delay_ms=at, keys=keys, tags=tags)
+    return Message(body, due_ms=at, keys=keys, tags=tags)

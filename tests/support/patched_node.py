@@ -1,0 +1,71 @@
+"""A node whose calls of the operating system go wrong as planned: the child's side.
+
+    python -m tests.support.patched_node '{"calls": ["fdatasync"], "first": 7, "effect": "EIO"}' ...
+
+Everything behind the plan is for `python -m node`. Calls are counted over all threads from the
+process's beginning. What maps files into memory writes without a call and is not seen here. The
+product knows nothing of this: functions of `os` are replaced before it is loaded.
+"""
+
+import errno
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+_ERRORS: Final = ("EIO", "ENOSPC")
+
+
+class Plan:
+    """Which calls to count, and what to do to some of them."""
+
+    def __init__(self, calls: list[str], first: int, last: int, effect: str) -> None:
+        """Affect the calls number `first` to `last` of those in `calls`, counted from 1."""
+        self._first, self._last, self._effect = first, last, effect
+        self._count = 0
+        self._lock = threading.Lock()
+        for name in calls:
+            setattr(os, name, self._wrap(getattr(os, name)))
+
+    def _wrap(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            if not self._is_hit():
+                return real(*args, **named)
+            if self._effect in _ERRORS:
+                code = getattr(errno, self._effect)
+                raise OSError(code, os.strerror(code))
+            if self._effect == "kill after":
+                real(*args, **named)
+            elif self._effect == "torn":
+                _write_a_part(real, *args)
+            return _die()
+
+        return call
+
+    def _is_hit(self) -> bool:
+        with self._lock:
+            self._count += 1
+            return self._first <= self._count <= self._last
+
+
+def _write_a_part(pwritev: Callable[..., Any], fd: int, pieces: list[Any], position: int) -> None:
+    """Half of what was to be written, to the byte."""
+    whole = b"".join(bytes(piece) for piece in pieces)
+    pwritev(fd, [whole[: len(whole) // 2]], position)
+
+
+def _die() -> NoReturn:
+    while True:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    plan = json.loads(sys.argv.pop(1))
+    first = plan["first"]
+    Plan(plan["calls"], first, plan.get("last", first), plan["effect"])
+    from node.__main__ import main
+
+    sys.exit(main())

@@ -168,6 +168,7 @@ class Consuming:
             due_ms,
             delivery.receive_ms,
             lease.until_ms,
+            delivery.topic,
         )
 
     # -- waking -----------------------------------------------------------------------------------

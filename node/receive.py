@@ -75,7 +75,7 @@ class Receiver:
         for step in range(len(queues)):
             number = queues[(turn + step) % len(queues)]
             delivery = self._receive_from(
-                Held(group_id, number), topic_id, count_max, bytes_max, invisible_ms, now_ms
+                Held(group_id, number), count_max, bytes_max, invisible_ms, now_ms
             )
             if delivery is not None:
                 self._turns[group_id, topic_id] = (turn + step + 1) % len(queues)
@@ -85,7 +85,6 @@ class Receiver:
     def _receive_from(
         self,
         held: Held,
-        topic_id: int,
         count_max: int,
         bytes_max: int,
         invisible_ms: int,
@@ -101,7 +100,7 @@ class Receiver:
             first, end = self.leases.find_range(held, window, bounds, count_max)
             if first >= end:
                 return None
-            units = _cut_to_bytes(queue.read(first, end - first), bytes_max)
+            units = _cut_to_origin(_cut_to_bytes(queue.read(first, end - first), bytes_max))
             end = first + len(units)
             blobs, bad = self._bodies.read_joined(units)
             if not bad:
@@ -117,7 +116,7 @@ class Receiver:
                 blobs, bad = self._bodies.read_joined(units)
                 break
         lease = self.leases.grant(held, first, end, now_ms + invisible_ms)
-        topic = self._views.catalog.find_topic_by_id(topic_id)
+        topic = self._views.catalog.find_topic_by_id(int(units["origin_topic"][0]))
         return Delivery(lease, topic.name if topic else "", units, blobs, now_ms)
 
     def is_blocked(self, group_id: int, topic_id: int, now_ms: int) -> list[Held]:
@@ -140,6 +139,13 @@ def _cut_to_bytes(units: Units, bytes_max: int) -> Units:
     if int(total[-1]) <= bytes_max:
         return units
     return units[: max(1, int(total.searchsorted(bytes_max, "right")))]
+
+
+def _cut_to_origin(units: Units) -> Units:
+    """The first units that were published to one topic: dead letters are of several."""
+    origins = units["origin_topic"]
+    same = origins == origins[0]
+    return units if same.all() else units[: int(same.argmin())]
 
 
 def _good_run(bad: list[int], count: int) -> tuple[int, int]:

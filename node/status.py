@@ -4,6 +4,7 @@ from typing import Final
 
 import numpy as np
 
+from hourwheel.errors import DiskFull
 from hourwheel.message_id import MessageId
 from hourwheel.types import SEQUENCE_MAX, Key
 from hourwheel.wire.admin_pb2 import MessageState
@@ -48,7 +49,7 @@ def shard_status(
         memtable_units=wheel.memtable.count,
         near_bytes=wheel.near.size_bytes,
         disk_free_bytes=guard.free_bytes,
-        read_only_reason=guard.read_only_reason,
+        read_only_reason=DiskFull.reason if guard.read_only_reason else "",
     )
 
 

@@ -8,6 +8,7 @@ failed; a benchmark that raises makes the exit code 1.
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -92,6 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown:
         parser.error(f"there is no benchmark {', '.join(unknown)}")
     size = Size.QUICK if parsed.quick else Size.FULL
+    signal.signal(signal.SIGTERM, _leave)
     console = Console(width=None if sys.stdout.isatty() else 160)
     with tempfile.TemporaryDirectory(prefix="hourwheel-bench-", dir=parsed.directory) as folder:
         facts = machine.read_facts(Path(folder))
@@ -103,6 +105,11 @@ def main(arguments: list[str] | None = None) -> int:
             if parsed.json is not None:
                 _write(parsed.json, facts, size, outcomes)
     return 1 if any(outcome.error for outcome in outcomes) else 0
+
+
+def _leave(number: int, _: object) -> None:
+    """End as by an exception: nodes are stopped and their directories removed."""
+    sys.exit(128 + number)
 
 
 def run_one(name: str, size: Size, folder: Path) -> Outcome:

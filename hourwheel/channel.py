@@ -27,6 +27,8 @@ _UNSEEN_CODES: Final = ("UNIMPLEMENTED", "UNAUTHENTICATED", "PERMISSION_DENIED")
 """What gRPC itself answers before anything of the request is looked at."""
 _LOST_STATUS: Final = "Internal error from Core"
 """What grpc.aio says when it writes to a stream that has just ended, instead of how it ended."""
+_CANCELLED_HERE: Final = "Locally cancelled by application!"
+"""What grpc.aio says of a call that this process has cancelled."""
 _NEVER_SENT: Final = "failed to connect to all addresses"
 """What gRPC says where there never was a connection. Should it ever say it in other words, calls
 that must not be repeated fail where they could have been tried again: the safe side."""
@@ -79,7 +81,12 @@ def failure_of(status: grpc.aio.AioRpcError, *, is_stream: bool = False) -> Fail
         error = make_error(code, info.reason, message, info.metadata)
         return Failure(error, not is_stream and not is_undecided(error))
     if code == errors.Internal.code and message == _LOST_STATUS:
-        return Failure(errors.Unavailable("the connection broke"), is_definite=False)
+        return Failure(errors.Unavailable("the connection was cut"), is_definite=False)
+    if code == errors.HourwheelError.code:  # what a node's handler raised was not even typed
+        return Failure(errors.Internal(message), is_definite=False)
+    if code == errors.Cancelled.code and message != _CANCELLED_HERE:
+        # So gRPC answers what reaches a node that has just begun to stop.
+        return Failure(errors.Unavailable("the node dropped the call"), is_definite=False)
     is_unseen = code in _UNSEEN_CODES or (code == "UNAVAILABLE" and _NEVER_SENT in message)
     return Failure(make_error(code, "", message, {}), is_unseen)
 

@@ -8,7 +8,7 @@ class Clock(Protocol):
     """Where a shell gets its time."""
 
     def wall_ms(self) -> float:
-        """Milliseconds since the Unix epoch, with a fraction. May step when someone sets the clock."""
+        """Milliseconds since the Unix epoch, with a fraction. May step when the clock is set."""
         ...
 
     def monotonic_ms(self) -> float:
@@ -17,7 +17,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks: CLOCK_REALTIME, and CLOCK_BOOTTIME so that a suspended lease still ends."""
+    """The machine's clocks: CLOCK_REALTIME, and CLOCK_BOOTTIME which runs through suspend."""
 
     def wall_ms(self) -> float:
         """See `Clock.wall_ms`."""

@@ -1,4 +1,4 @@
-"""The one tree of errors. Each class names its gRPC code, its typed reason and whether to try again.
+"""The one tree of errors. Each class names its gRPC code, typed reason and whether to try again.
 
     HourwheelError
     +-- InvalidArgument            the request can never succeed as it is
@@ -28,7 +28,8 @@
         +-- InvariantViolated      a bug of ours: the process stops
         +-- DiskFailed             a read or write failed, not for want of room: the process stops
         +-- FsyncFailed            never retried: the process stops
-    StartupError (never on the wire): DirectoryLocked, IncompatibleFormat, ForeignDirectory, ConfigError
+    StartupError (never on the wire)
+    +-- DirectoryLocked, IncompatibleFormat, ForeignDirectory, ConfigError
 
 `retriable` says that sending the same request again is safe *and* may help. A request without
 idempotence (no producer id) is never retried after `Timeout`, whatever the class says of itself.

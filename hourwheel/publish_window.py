@@ -244,7 +244,7 @@ class PublishWindow(Generic[Token]):
         self._wait(now_ms)
         for batch in given_up:
             self._fail(batch, _unknown(failure.error))
-        if not failure.error.retriable:
+        if not failure.error.retriable and not is_undecided(failure.error):
             self.give_up(failure.error)
 
     def expire(self, now_ms: float, *, unsent: str = "no connection") -> None:

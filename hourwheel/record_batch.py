@@ -149,7 +149,7 @@ class Header(NamedTuple):
     kind: int
     flags: int
     total_bytes: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
     offset: int
     base_sequence: int
     store_ms: int
@@ -205,7 +205,7 @@ def unpack_header(buffer: Buffer, at: int = 0) -> Header:
 
 
 class RecordBatch:
-    """A read-only view of one whole batch; columns are numpy views on its bytes, made when asked for.
+    """A read-only view of one whole batch; columns are numpy views on its bytes.
 
     It is given whole (a buffer that starts with it and may go on behind it) or in the two pieces
     that `stamp` makes of it.

@@ -26,7 +26,7 @@ QUEUE_COUNT_MAX: Final = 1 << QUEUE_BITS
 TOPIC_ID_MAX: Final = (1 << (32 - QUEUE_BITS)) - 1
 SEQUENCE_MAX: Final = (1 << 63) - 1
 DUE_MS_MAX: Final = (1 << 53) - 1
-"""No instant beyond this is ever stored: exact in every language's numbers, far past any horizon."""
+"""No instant beyond this is ever stored: exact in every language, far past any horizon."""
 
 
 class Key(NamedTuple):

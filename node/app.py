@@ -139,6 +139,7 @@ class Node:
             failure=self.failure,
             cluster_id=meta.cluster_id,
         )
+        engine.consuming.on_corrupt = _log_corrupt
         undo.push_async_callback(engine.close)
         await engine.start(meta.node_id, uuid.uuid4().hex)
         engine.stats.recovery_seconds = (self._clock.monotonic_ms() - begun_ms) * _SECONDS
@@ -177,6 +178,10 @@ def _log_opened(opened: Opened, seconds: float) -> None:
     if opened.rebuilt_because:
         _log.warning("views were rebuilt from the log", because=opened.rebuilt_because)
     _log.info("opened", replayed_batches=opened.replayed_batches, seconds=round(seconds, 3))
+
+
+def _log_corrupt(error: errors.DataLoss) -> None:
+    _log.error("a damaged message is not delivered", **logs.fields_of(error))
 
 
 def _log_step(event: StepEvent, step_ms: float) -> None:

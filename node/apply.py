@@ -5,6 +5,8 @@ acknowledgement of something resolved. What proposers look at before they append
 No clock, no Raft state, no configuration: what apply needs is in the log.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +22,7 @@ from node.judge import PublishVerdicts, judge
 from node.views import FEATURE_LEVEL, Views
 from storage.catalog import Subscription
 from storage.sequence_index import SlotState
-from storage.unit import NO_UNITS, UNIT, Units, join, stretches
+from storage.unit import NO_UNITS, UNIT, Units, join, pick, stretches
 
 Verdict: TypeAlias = Any
 """What a record's proposer is told, by kind: see the handlers."""
@@ -36,6 +38,8 @@ class Applier:
         """Apply to `views`, from its applied offset on."""
         self.views = views
         self.touched: set[int] = set()
+        self.make_room: Callable[[], bool] | None = None
+        """Asked where a view finds no room: gives up what was kept back; whether there was any."""
         self._handlers = {
             Kind.PUBLISH: self._publish,
             Kind.DISPATCH: self._dispatch,
@@ -54,6 +58,7 @@ class Applier:
         Raises:
             IncompatibleFormat: a kind or feature level that this binary does not know: it stops.
             InvariantViolated: the log contradicts itself or us.
+            DiskFull: also after `make_room`. The views are half changed then, as after others.
         """
         views, header = self.views, batch.header
         invariant(header.offset == views.applied_offset, "batches are applied in log order")
@@ -62,7 +67,9 @@ class Applier:
             raise errors.IncompatibleFormat(
                 f"record kind {header.kind} is not known to this version", offset=header.offset
             )
+        views.is_whole = False
         verdict = handler(batch)
+        views.is_whole = True
         views.applied_offset += header.total_bytes
         views.store_ms = max(views.store_ms, header.store_ms)
         views.remember_check()
@@ -86,10 +93,19 @@ class Applier:
             return verdicts
         states = np.full(header.count, SlotState.VOID, np.uint8)
         if accepted.any():
-            units = self._units_of(batch)[accepted]
+            units = pick(self._units_of(batch), accepted)
             states[accepted] = self._schedule(units, header.store_ms)
-        views.sequences.append(batch.due_ms, states)
+        self._with_room(partial(views.sequences.append, batch.due_ms, states))
         return verdicts
+
+    def _with_room(self, append: Callable[[], object]) -> None:
+        """Call what changes nothing where it finds no room; make room, and call it again, once."""
+        try:
+            append()
+        except errors.DiskFull:
+            if self.make_room is None or not self.make_room():
+                raise
+            append()
 
     def _units_of(self, batch: RecordBatch) -> Units:
         header, count = batch.header, batch.header.count
@@ -117,8 +133,8 @@ class Applier:
 
     def _store(self, units: Units, store_ms: int) -> None:
         """Schedule accepted messages and index their sequences."""
-        due = units["due_ms"].copy()
-        self.views.sequences.append(due, self._schedule(units, store_ms))
+        due, states = units["due_ms"].copy(), self._schedule(units, store_ms)
+        self._with_room(partial(self.views.sequences.append, due, states))
 
     def _schedule(self, units: Units, store_ms: int) -> NDArray[np.uint8]:
         """The release rule (timewheel/cursor.py). Returns uint8[n]: SlotState of each unit."""
@@ -127,8 +143,8 @@ class Applier:
         states = np.where(at_once, SlotState.RELEASED_AT_APPLY, SlotState.WHEEL).astype(np.uint8)
         waiting = units
         if at_once.any():
-            self._release(units[at_once])
-            waiting = units[~at_once]
+            self._release(pick(units, at_once))
+            waiting = pick(units, ~at_once)
         if len(waiting):
             views.counters.pending += len(waiting)
             views.wheel.insert(waiting)
@@ -141,14 +157,14 @@ class Applier:
         queues = units["topic_queue"]
         first = int(queues[0])
         if bool((queues == first).all()):
-            views.queues.get(first).append(units)
+            self._with_room(partial(views.queues.get(first).append, units))
             self.touched.add(first)
             return
         order = np.argsort(queues, kind="stable")
-        units, queues = units[order], queues[order]
+        units, queues = pick(units, order), queues[order]
         for low, high in stretches(queues):
             number = int(queues[low])
-            views.queues.get(number).append(units[low:high])
+            self._with_room(partial(views.queues.get(number).append, units[low:high]))
             self.touched.add(number)
 
     # -- dispatch and cancel --------------------------------------------------------------------
@@ -166,7 +182,7 @@ class Applier:
         if len(units):
             cancelled = views.tombstones.contains(units["sequence"])
             if cancelled.any():
-                units = units[~cancelled]
+                units = pick(units, ~cancelled)
         views.counters.pending -= len(units)
         units = self._without_deleted_topics(units)
         views.cursor.advance(to, units)
@@ -182,7 +198,7 @@ class Applier:
             return units
         kept = ~np.isin(topics, gone)
         self.views.counters.discarded += len(units) - int(kept.sum())
-        return units[kept]
+        return pick(units, kept)
 
     def _cancel(self, batch: RecordBatch) -> NDArray[np.uint8]:
         """uint8[n]: CancelOutcome of each row."""
@@ -264,11 +280,11 @@ class Applier:
             return
         spent = np.full(len(units), True) if dead else units["attempt"] >= group.attempts_max
         if spent.any():
-            letters = units[spent].copy()
+            letters = pick(units, spent)
             letters["topic_queue"] = group.dead_letter_topic_id << 8
             views.counters.dead_lettered += len(letters)
             self._release(letters)
-        again = units[~spent].copy()
+        again = pick(units, ~spent)
         if len(again):
             again["topic_queue"] = subscription.retry_topic_id << 8
             again["attempt"] += 1

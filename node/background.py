@@ -45,10 +45,17 @@ class Background:
             return
         if self._loop.time() < self._not_before_s:
             return
-        job = self.maintenance.plan(self._now_ms())
+        job = self._plan()
         if job is not None:
             self._task = self._loop.create_task(self._run(job))
             self._task.add_done_callback(self._on_task_end)
+
+    def _plan(self, *, save: bool = False) -> Job | None:
+        try:
+            return self.maintenance.plan(self._now_ms(), force_checkpoint=save)
+        except errors.DiskFull:
+            self._not_before_s = self._loop.time() + _RETRY_S
+            return None
 
     def _on_task_end(self, task: "asyncio.Task[None]") -> None:
         self._task = None
@@ -103,7 +110,7 @@ class Background:
             await asyncio.wait([self._task])
         self._near.set()
         if save and self.maintenance.unsaved_bytes and not self._failure.found.done():
-            job = self.maintenance.plan(self._now_ms(), force_checkpoint=True)
+            job = self._plan(save=True)
             if job is not None:
                 await self._run(job)
         self._thread.shutdown(wait=True)

@@ -60,7 +60,7 @@ def inspect(disk: Disk, asked: Asked) -> Report:
         else:
             report.damaged(asked.path, None, "is no data directory and no part of one")
     except READ_ERRORS as error:
-        report.caught(error, asked.path)
+        report.caught(error, asked.path or ".")
     return report
 
 
@@ -106,7 +106,7 @@ def _show_parts(files: ShardFiles, manifest: Checkpoint | None, part: str, repor
 def _show_batches(files: ShardFiles, asked: Asked, report: Report) -> None:
     path = find_segment(files, asked.offset, None)
     if path is None:
-        report.remarks.append(f"{files.path(LOG)}: the log is empty")
+        report.remark(f"{files.path(LOG)}: the log is empty")
         return
     rows = batches(files, path, report, offset=asked.offset)
     report.add("batches", path, rows, asked.limit)

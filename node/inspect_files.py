@@ -12,14 +12,14 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.wire.state_pb2 import Checkpoint
 from node.checkpoint import MANIFEST
-from node.inspect_report import READ_ERRORS, Report
+from node.inspect_report import READ_ERRORS, Damage, Report
 from node.node_meta import NODE_META
 from storage import atomic_file
 from storage.disk import Disk, File, join
 from storage.file_header import FILE_HEADER_BYTES, FileHeader, FileType, unpack_file_header
 
 SHARD_START: Final = "shard-"
-_ATTEMPTS: Final = 3
+_ATTEMPTS: Final = 10
 
 
 @dataclass(frozen=True)
@@ -122,18 +122,25 @@ def cluster_id_of(disk: Disk) -> bytes | None:
 def steadily(files: ShardFiles, check: Callable[[Checkpoint, Report], None]) -> Report:
     """Run a check that compares files with the manifest.
 
-    If it finds damage and there is a new manifest by now, it looked at files that the node was
-    changing, and is run again with the new one.
+    If it finds damage and there is a new manifest by now, it may have looked at files that the node
+    was changing, and is run again with the new one. Of a node that changes them all the time, what
+    was found twice in a row counts.
     """
-    report = Report()
     manifest = files.find_manifest()
-    for attempt in range(_ATTEMPTS):
+    before: list[Damage] | None = None
+    for _ in range(_ATTEMPTS):
         report = Report()
         if manifest is None:
-            break
+            return report
         check(manifest, report)
         newer = None if report.is_good else files.find_manifest()
-        if newer is None or newer == manifest or attempt + 1 == _ATTEMPTS:
-            break
-        manifest = newer
+        if newer is None or newer == manifest:
+            return report
+        if before is not None:
+            report.damage = [damage for damage in report.damage if damage in before]
+            if report.damage:
+                return report
+        before, manifest = report.damage, newer
+    report = Report()
+    report.remark(f"{files.folder} changes faster than it can be compared with its checkpoints")
     return report

@@ -156,14 +156,12 @@ def is_unfinished(
 ) -> bool:
     """Whether a segment that cannot be read is being made or removed now; then it is remarked."""
     if not files.disk.exists(path):
-        report.remarks.append(f"{path} was removed meanwhile")
+        report.remark(f"{path} was removed meanwhile")
         return True
     with closing(files.disk.open(path)) as file:
         is_new = start == starts[-1] and mark <= start and file.size() <= FILE_HEADER_BYTES
     if is_new and (start == 0 or len(starts) > 1):
-        report.remarks.append(
-            f"{path}: being made, or its making was interrupted; it holds nothing"
-        )
+        report.remark(f"{path}: being made, or its making was interrupted; it holds nothing")
         return True
     return False
 
@@ -217,7 +215,7 @@ def tell_fault(
     bad, end = bad_and_end
     position = bad - start + FILE_HEADER_BYTES
     if mark is not None and bad >= mark:
-        report.remarks.append(
+        report.remark(
             f"{path}, byte {position}: {end - bad} bytes that nobody was told are durable: being"
             f" written, or torn by a crash ({why})"
         )

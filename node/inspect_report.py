@@ -92,10 +92,19 @@ class Report:
             self.caught(error, file)
 
     def damaged(self, file: str, offset: int | None, why: str) -> None:
-        """Note damage."""
+        """Note damage, of one place once."""
         found = Damage(file, offset, why)
-        if found not in self.damage:
+        is_known = any(
+            one == found or (one.file, one.offset) == (file, offset) != (file, None)
+            for one in self.damage
+        )
+        if not is_known:
             self.damage.append(found)
+
+    def remark(self, text: str) -> None:
+        """Note what is worth knowing, once."""
+        if text not in self.remarks:
+            self.remarks.append(text)
 
     def caught(self, error: Exception, file: str) -> None:
         """Note what reading `file` raised; errors of ours know the place better."""
@@ -109,7 +118,8 @@ class Report:
     def take(self, other: "Report") -> None:
         """Add all that another report has."""
         self.tables += other.tables
-        self.remarks += other.remarks
+        for text in other.remarks:
+            self.remark(text)
         for one in other.damage:
             self.damaged(*one)
 

@@ -129,7 +129,7 @@ def _verify_as_named(
     if not asked.verify:
         return
     if files.find_manifest() is None:
-        report.remarks.append(f"{asked.path}: without a manifest nobody knows what of it is valid")
+        report.remark(f"{asked.path}: without a manifest nobody knows what of it is valid")
     found = steadily(files, lambda manifest, report: verify(files, manifest, report))
     report.take(found)
 
@@ -149,7 +149,7 @@ def _run(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None
 def _delay_log(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
     report.add("delay log", asked.path, [delay_log_row(files, asked.path)])
     if asked.verify:
-        report.remarks.append(
+        report.remark(
             f"{asked.path} has no checksum of its own: verify a run that points into it, or the"
             " whole shard"
         )

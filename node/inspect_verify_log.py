@@ -123,7 +123,11 @@ def _verify_ends(files: ShardFiles, walked: _Walked, starts: list[int]) -> None:
     if facts.batches and not walked.epochs and report.is_good:
         report.damaged(files.path(EPOCHS), None, "there is a log, and no epoch")
     applied = walked.applied
-    if applied is None or not report.is_good:
+    if not report.is_good:
+        return
+    if applied is None:
+        if facts.start_offset:
+            report.damaged(where, None, "the log does not begin at 0, and there is no checkpoint")
         return
     if not facts.start_offset <= applied <= facts.end_offset:
         report.damaged(
@@ -182,7 +186,7 @@ def _walk_all(
                 given_up, at, end = bad, bad, max(end, end_of(file, start))
                 continue
             if _find_proof(file, start, bad, end) is None:
-                report.remarks.append(
+                report.remark(
                     f"{path}, byte {position}: {end - bad} bytes that nobody was told are durable:"
                     f" being written, or torn by a crash ({walk.fault})"
                 )
@@ -258,8 +262,8 @@ def _verify_batch(batch: RecordBatch, path: str, start: int, walked: _Walked) ->
         wrong.append(f"is sequence and time {indexed} by the index")
     if count:
         wrong += _bad_messages(batch)
-    for why in wrong:
-        walked.report.damaged(path, position, f"{why}, at offset {header.offset}")
+    if wrong:
+        walked.report.damaged(path, position, f"{'; '.join(wrong)}, at offset {header.offset}")
     if header.offset == walked.applied:
         walked.has_applied = True
         facts.sequence_at_applied = header.base_sequence

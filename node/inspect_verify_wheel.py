@@ -24,10 +24,10 @@ from node.inspect_report import READ_ERRORS, Report
 from node.inspect_wheel import WHEEL, open_run
 from storage.disk import File
 from storage.file_header import FileType
-from storage.unit import Units, count_to, is_sorted
+from storage.unit import Units, count_to, is_sorted, join
 from timewheel.levels import BUCKET_MS, SLOT_MS, SLOTS
 from timewheel.run import Run
-from timewheel.run_format import BLOCK_UNITS, Slots, delay_log_path, run_path, unit_at
+from timewheel.run_format import BLOCK_UNITS, delay_log_path, run_path, unit_at
 
 _CHUNK_UNITS: Final = 64 * BLOCK_UNITS
 _PIECE_BYTES_MAX: Final = 4 << 20
@@ -107,7 +107,8 @@ def verify_wheel(
     """Verify everything in the wheel's folder that the manifest names."""
     _verify_delay_logs(files, manifest, report)
     blobs = Blobs(files, log_start)
-    pending, runs = 0, list[tuple[RunState, Run]]()
+    pending = 0
+    chains = [Chain(manifest, level) for level in range(len(SLOTS))]
     try:
         cancelled = Cancelled(files, manifest)
     except READ_ERRORS:
@@ -120,17 +121,14 @@ def verify_wheel(
             except READ_ERRORS as error:
                 report.caught(error, path)
                 continue
-            runs.append((state, run))
-            for units in verify_run(run, state, report):
+            for units in verify_run(run, state, report, chains[state.level]):
                 blobs.verify(units, path, report)
                 ahead = units[count_to(units, manifest.cursor.due_ms, manifest.cursor.sequence) :]
                 if cancelled is not None:
                     pending += int((~cancelled.contains(ahead["sequence"])).sum())
-        _verify_chains(runs, manifest, report)
+            run.close()
     finally:
         blobs.close()
-        for _, run in runs:
-            run.close()
     if report.is_good and cancelled is not None and pending != manifest.pending_count:
         report.damaged(
             files.path(WHEEL),
@@ -158,14 +156,47 @@ def _verify_delay_logs(files: ShardFiles, manifest: Checkpoint, report: Report) 
 # --- one run ------------------------------------------------------------------------------------
 
 
-def verify_run(run: Run, state: RunState, report: Report) -> Iterator[Units]:
-    """Verify a run; yields the units that are its own, in key order, chunk by chunk."""
+class Chain:
+    """Which runs of a level a link of a chain may lead to, as a manifest has them."""
+
+    def __init__(self, manifest: Checkpoint, level: int) -> None:
+        """Of one level."""
+        ranges = [(one.covers_first, one.run_id) for one in manifest.runs if one.level == level]
+        self._ranges = sorted(ranges)
+        self._past_ms = manifest.cursor.due_ms
+        self._bucket_ms = BUCKET_MS[level]
+        self._known: dict[int, bool] = {0: True}
+
+    def is_past(self, bucket: int) -> bool:
+        """Whether runs of a bucket may be gone already."""
+        return bucket * self._bucket_ms <= self._past_ms
+
+    def stands(self, number: int) -> bool:
+        """Whether some run stands for this number; 0 is the end of a chain."""
+        found = self._known.get(number)
+        if found is None:
+            found = any(first <= number <= last for first, last in self._ranges)
+            self._known[number] = found
+        return found
+
+
+def verify_run(
+    run: Run, state: RunState, report: Report, chain: Chain | None = None
+) -> Iterator[Units]:
+    """Verify a run; yields the units that are its own, in key order, some thousands at once.
+
+    Args:
+        run: which.
+        state: what the manifest says of it.
+        report: for the damage.
+        chain: of its level; None: links are not followed.
+    """
     footer, path = run.footer, run.path
     told = (state.level, state.unit_count, state.due_ms_min, state.due_ms_max)
     found = (footer.level, footer.unit_count, footer.due_ms_min, footer.due_ms_max)
     if told != found:
         report.damaged(path, None, f"level, units, first and last due are {found}, not {told}")
-    next_index, last, ends = 0, _NOTHING, list[int]()
+    next_index, order, waiting = 0, _Order(path, report), _Waiting()
     for section in run.sections:
         bucket, first, count = int(section["bucket"]), int(section["first"]), int(section["count"])
         if first != next_index:
@@ -175,19 +206,56 @@ def verify_run(run: Run, state: RunState, report: Report) -> Iterator[Units]:
         counts = np.zeros(SLOTS[footer.level], np.int64)
         try:
             for units in _chunks(run, first, min(next_index, footer.unit_count)):
-                last = _verify_order(units, last, path, first, report)
+                order.follow(units, first)
                 counts += _count_slots(units, footer.level, bucket, path, report)
-                ends += [int(units["due_ms"][0]), int(units["due_ms"][-1])]
                 if is_own:
-                    yield units
+                    yield from waiting.add(units)
             if is_own:
-                _verify_directory(run, bucket, first, counts, report)
+                _verify_directory(run, bucket, first, counts, report, chain)
         except READ_ERRORS as error:
             report.caught(error, path)
+    yield from waiting.rest()
     if next_index != footer.unit_count:
         report.damaged(path, None, f"has {footer.unit_count} units, and buckets of {next_index}")
-    if ends and report.is_good and (ends[0], ends[-1]) != found[2:]:
-        report.damaged(path, None, f"begins and ends at {ends[0]} and {ends[-1]}")
+    if report.is_good and footer.unit_count and order.ends != found[2:]:
+        report.damaged(path, None, f"begins and ends at {order.ends}, not {found[2:]}")
+
+
+class _Waiting:
+    """Units of small buckets, until there are enough to be worth a look."""
+
+    def __init__(self) -> None:
+        self._parts: list[Units] = []
+        self._count = 0
+
+    def add(self, units: Units) -> Iterator[Units]:
+        self._parts.append(units)
+        self._count += len(units)
+        if self._count >= _CHUNK_UNITS:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[Units]:
+        parts, self._parts, self._count = self._parts, [], 0
+        if parts:
+            yield join(parts)
+
+
+class _Order:
+    """That the keys of a run never fall."""
+
+    def __init__(self, path: str, report: Report) -> None:
+        self._path, self._report = path, report
+        self._last = _NOTHING
+        self.ends = (0, 0)
+        """Due times of the first and the last unit."""
+
+    def follow(self, units: Units, index: int) -> None:
+        begins = Key(int(units["due_ms"][0]), int(units["sequence"][0]))
+        if begins < self._last or not is_sorted(units):
+            self._report.damaged(self._path, unit_at(index), "its units are not in key order")
+        first = begins.due_ms if self._last == _NOTHING else self.ends[0]
+        self._last = Key(int(units["due_ms"][-1]), int(units["sequence"][-1]))
+        self.ends = (first, self._last.due_ms)
 
 
 def _chunks(run: Run, first: int, end: int) -> Iterator[Units]:
@@ -195,14 +263,6 @@ def _chunks(run: Run, first: int, end: int) -> Iterator[Units]:
         units = run.read(first, min(first + _CHUNK_UNITS, end))
         yield units
         first += len(units)
-
-
-def _verify_order(units: Units, last: Key, path: str, index: int, report: Report) -> Key:
-    """That keys do not fall; gives the last one."""
-    begins = Key(int(units["due_ms"][0]), int(units["sequence"][0]))
-    if begins < last or not is_sorted(units):
-        report.damaged(path, unit_at(index), "its units are not in key order")
-    return Key(int(units["due_ms"][-1]), int(units["sequence"][-1]))
 
 
 def _count_slots(
@@ -216,7 +276,12 @@ def _count_slots(
 
 
 def _verify_directory(
-    run: Run, bucket: int, first: int, counts: NDArray[np.int64], report: Report
+    run: Run,
+    bucket: int,
+    first: int,
+    counts: NDArray[np.int64],
+    report: Report,
+    chain: Chain | None,
 ) -> None:
     directory = run.directory(bucket)
     if directory is None:
@@ -226,47 +291,11 @@ def _verify_directory(
         report.damaged(
             run.path, None, f"the slot directory of bucket {bucket} counts other units than it has"
         )
-    newest = int(directory["previous_run"].max())
-    if newest >= run.footer.covers_first:
+    links = set(directory["previous_run"].tolist())
+    newer = max(links) >= run.footer.covers_first
+    if newer or (
+        chain is not None and not chain.is_past(bucket) and not all(map(chain.stands, links))
+    ):
         report.damaged(
-            run.path, None, f"the chain of bucket {bucket} goes on to run {newest}, a newer one"
+            run.path, None, f"the chain of bucket {bucket} does not lead to an older run"
         )
-
-
-# --- chains -------------------------------------------------------------------------------------
-
-
-def _verify_chains(runs: list[tuple[RunState, Run]], manifest: Checkpoint, report: Report) -> None:
-    """That each link of a bucket to come leads to a run that is there."""
-    for state, run in runs:
-        for bucket in run.buckets():
-            if bucket * BUCKET_MS[state.level] <= manifest.cursor.due_ms:
-                continue  # what is past may be gone already
-            try:
-                directory = run.directory(bucket)
-            except READ_ERRORS as error:
-                report.caught(error, run.path)
-                continue
-            if directory is not None:
-                _verify_links(directory, bucket, run, state, manifest, report)
-
-
-def _verify_links(
-    directory: Slots,
-    bucket: int,
-    run: Run,
-    state: RunState,
-    manifest: Checkpoint,
-    report: Report,
-) -> None:
-    for number in np.unique(directory["previous_run"]).tolist():
-        stands = any(
-            other.level == state.level and other.covers_first <= number <= other.run_id
-            for other in manifest.runs
-        )
-        if number and not stands:
-            report.damaged(
-                run.path,
-                None,
-                f"the chain of bucket {bucket} goes on to run {number}, which no run stands for",
-            )

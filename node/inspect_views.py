@@ -76,7 +76,7 @@ def show_manifest(files: ShardFiles, path: str, report: Report) -> None:
         report.caught(error, path)
         return
     if manifest is None:
-        report.remarks.append(f"{path}: there was no checkpoint yet")
+        report.remark(f"{path}: there was no checkpoint yet")
         return
     cursor = {f"cursor_{name}": value for name, value in _row(manifest.cursor).items()}
     whole = {**_row(manifest), **cursor}
@@ -141,7 +141,7 @@ def show_chunk(
         seals = chunk_seals(files.disk, path, header, file)
         report.add("seals", path, [_seal_row(slot, *one) for slot, one in seals.items()])
         if not seals:
-            report.remarks.append(f"{path}: no seal: no checkpoint relies on it")
+            report.remark(f"{path}: no seal: no checkpoint relies on it")
         sealed = max((seal.entry_count for seal, _ in seals.values()), default=0)
         at = 0 if position is None else min(max(position - first, 0), chunk_entries)
         rows = (

@@ -9,10 +9,12 @@ import numpy as np
 from hourwheel.wire.state_pb2 import Checkpoint
 from node.inspect_files import ShardFiles, header_of
 from node.inspect_report import READ_ERRORS, Report, Row, instant
+from storage.disk import parent_of
 from storage.file_header import FileType
 from storage.unit import Units
 from timewheel.levels import BUCKET_MS, DAY_LEVEL, HOUR_LEVEL, HOUR_MS, SLOT_MS, SLOTS_PER_DAY
 from timewheel.run import Run
+from timewheel.run_format import delay_log_path, run_path
 
 WHEEL: Final = "wheel"
 RUN_SUFFIX: Final = ".run"
@@ -38,23 +40,41 @@ def open_run(files: ShardFiles, path: str, manifest: Checkpoint | None = None) -
 
 def is_named(manifest: Checkpoint | None, run: Run) -> bool:
     """Whether the manifest names a run."""
-    return manifest is not None and any(
-        (state.covers_first, state.run_id) == (run.footer.covers_first, run.footer.run_id)
-        for state in manifest.runs
-    )
+    return _names(manifest, run.path)
+
+
+def _names(manifest: Checkpoint | None, path: str) -> bool:
+    """Whether the manifest names a file of the wheel."""
+    if manifest is None:
+        return False
+    folder = parent_of(path)
+    runs = (run_path(folder, state.covers_first, state.run_id) for state in manifest.runs)
+    logs = (delay_log_path(folder, state.delay_log_id) for state in manifest.delay_logs)
+    return path in runs or path in logs
+
+
+def tell_bad_file(
+    files: ShardFiles, manifest: Checkpoint | None, path: str, error: Exception, report: Report
+) -> None:
+    """A run or delay log that cannot be used: damage, if a checkpoint needs it."""
+    if not files.disk.exists(path):
+        return  # removed since it was listed: whoever needs it, will miss it
+    if _names(manifest, path) and _names(files.find_manifest(), path):
+        report.caught(error, path)
+    else:
+        report.remark(f"{path}: no checkpoint needs it: being written, or left by a crash")
 
 
 def runs_of(
     files: ShardFiles, manifest: Checkpoint | None, report: Report
 ) -> Iterator[tuple[str, Run]]:
-    """(path, run) of all runs in the folder; of damaged ones the report tells."""
+    """(path, run) of all runs in the folder; of bad ones the report tells."""
     for name in files.list(WHEEL, RUN_SUFFIX):
         path = files.path(WHEEL, name)
         try:
             run = open_run(files, path, manifest)
         except READ_ERRORS as error:
-            if files.disk.exists(path):  # else it was merged away since it was listed
-                report.caught(error, path)
+            tell_bad_file(files, manifest, path, error, report)
             continue
         with closing(run):
             yield path, run
@@ -101,8 +121,7 @@ def show_delay_logs(files: ShardFiles, manifest: Checkpoint | None, report: Repo
             try:
                 row = delay_log_row(files, path)
             except READ_ERRORS as error:
-                if files.disk.exists(path):
-                    report.caught(error, path)
+                tell_bad_file(files, manifest, path, error, report)
                 continue
             state = states.get(number_of(name))
             row["in_manifest"] = _yes(state is not None) if manifest else None

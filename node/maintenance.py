@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
+from hourwheel import errors
+from hourwheel.types import Key
 from hourwheel.wire.state_pb2 import Checkpoint, DelayLogState
 from node.checkpoint import CheckpointJob, ShardPlace, hour_level_end, run_state, write_manifest
 from node.views import Views
@@ -174,8 +176,12 @@ class Maintenance:
         )
 
     def plan(self, now_ms: int, *, force_checkpoint: bool = False) -> Job | None:
-        """The next job, which is then under way, or None."""
-        if self._current is not None:
+        """The next job, which is then under way, or None.
+
+        Raises:
+            DiskFull: there is no room to begin one; nothing has changed.
+        """
+        if self._current is not None or not self._views.is_whole:
             return None
         if force_checkpoint or self.is_due:
             self._current = self._plan_checkpoint(now_ms)
@@ -190,15 +196,20 @@ class Maintenance:
             manifest.hour_level_end_day, hour_level_end(now_ms, views.wheel.config.hour_level_days)
         )
         views.wheel.runs.remove(past)
-        job = CheckpointJob(
-            self._place,
-            views,
-            self._log,
-            span_start=manifest.applied_offset,
-            next_run_id=self.next_run_id,
-            hour_level_end_day=end_day,
-            delay_logs=self._needed_delay_logs(),
-        )
+        try:
+            job = CheckpointJob(
+                self._place,
+                views,
+                self._log,
+                span_start=manifest.applied_offset,
+                next_run_id=self.next_run_id,
+                hour_level_end_day=end_day,
+                delay_logs=self._needed_delay_logs(),
+            )
+        except errors.DiskFull:
+            for run in past:
+                views.wheel.runs.add(run)
+            raise
         self.next_run_id += 2
         return _Checkpoint(job, past)
 
@@ -212,9 +223,10 @@ class Maintenance:
         lowest = [self._views.queues.references()[1]]
         lowest += [delay_log_min(units) for units in wheel.units_in_memory()]
         floor = min((one for one in lowest if one is not None), default=1 << 32)
+        # Also of runs that are merged or cascaded, but still being read.
         ranges = [
             (run.footer.delay_log_first, run.footer.delay_log_last)
-            for run in wheel.runs.all()
+            for run in {*wheel.runs.all(), *wheel.runs_in_use()}
             if run.footer.unit_count
         ]
         return [
@@ -225,7 +237,7 @@ class Maintenance:
         ]
 
     def _plan_rewrite(self) -> Job | None:
-        views, wheel = self._views, self._views.wheel
+        wheel = self._views.wheel
         day = plan_cascade(wheel.runs, self.manifest.hour_level_end_day)
         slice_units = wheel.config.job_units_per_slice
         inner: MergeJob | CascadeJob
@@ -243,10 +255,12 @@ class Maintenance:
         for level in (HOUR_LEVEL, DAY_LEVEL):
             runs = plan_merge(wheel.runs, level, wheel.config.merge_run_count)
             if runs:
+                # What is past at the checkpoint: a restart begins there, and releases it again.
+                cursor = self.manifest.cursor
                 inner = MergeJob(
                     self._place.wheel,
                     runs,
-                    views.cursor.key,
+                    Key(cursor.due_ms, cursor.sequence),
                     heads=wheel.runs.heads,
                     slice_units=slice_units,
                 )

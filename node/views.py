@@ -17,7 +17,7 @@ from storage.consume_queues import ConsumeQueues
 from storage.producer_state import ProducerStates
 from storage.sequence_index import SequenceIndex
 from storage.tombstones import Tombstones
-from storage.unit import UNIT, Units, join, sort_by_key
+from storage.unit import UNIT, Units, copied, join, pick, sort_by_key
 from timewheel.cursor import Cursor
 from timewheel.memtable import within
 from timewheel.wheel import Wheel
@@ -59,6 +59,8 @@ class Views:
     producers: ProducerStates
     catalog: Catalog
     applied_offset: int = 0
+    is_whole: bool = True
+    """No record is half applied: else they are lost, and only the log is left."""
     next_sequence: int = 0
     store_ms: int = 0
     """Largest store_ms applied: time as the log knows it."""
@@ -105,15 +107,15 @@ class Views:
                 within(run.read(*run.section(bucket)), after, top) for bucket in run.buckets()
             ]
         tables = [self.wheel.frozen, self.wheel.memtable]
-        found += [within(one.units.copy(), after, top) for one in tables if one is not None]
+        found += [within(copied(one.units), after, top) for one in tables if one is not None]
         units = sort_by_key(join(found))
-        return units[~self.tombstones.contains(units["sequence"])]
+        return pick(units, ~self.tombstones.contains(units["sequence"]))
 
     def digest(self) -> str:
         """Canonical logical digest of everything (I5): physical places are left out."""
         hasher = hashlib.blake2b(digest_size=16)
         units = self.pending_units()
-        units = units[np.lexsort((units["topic_queue"], units["sequence"], units["due_ms"]))]
+        units = pick(units, np.lexsort((units["topic_queue"], units["sequence"], units["due_ms"])))
         for name in UNIT.names or ():
             if name not in ("position", "dlog_id"):
                 hasher.update(np.ascontiguousarray(units[name]).tobytes())

@@ -32,7 +32,7 @@ from storage.disk import Disk, join
 from storage.file_header import Identity
 from storage.flushed_mark import FlushedMark
 from storage.log_tail import LogConfig, LogTail
-from storage.log_write import LogWrite
+from storage.log_write import LogSync, LogWrite
 from storage.recovery import FoundLog, Recovery, RecoveryReport, TailCut, find_log
 from storage.segment import Segment, SegmentInfo
 
@@ -40,6 +40,7 @@ __all__ = [
     "CommitLog",
     "Identity",
     "LogConfig",
+    "LogSync",
     "LogWrite",
     "RecoveryReport",
     "SegmentInfo",
@@ -200,10 +201,31 @@ class CommitLog:
         self._outstanding = None
         self._tail.reset(self._segments.last)
 
+    def begin_sync(self) -> LogSync | None:
+        """What makes durable what finished writes left undone; None where there is nothing.
+
+        For the asynchronous mode, where no later write may come that does it.
+        """
+        last = self._segments.last
+        if last is None or self._durable_end == self._flushed_end:
+            return None
+        return LogSync(last, self._flushed_end)
+
+    def finish_sync(self, sync: LogSync) -> None:
+        """Take note that `sync` ran: what is below its end is durable."""
+        errors.invariant(sync.is_run, "a sync ends that did not run")
+        if sync.end_offset > self._durable_end:
+            self._durable_end = sync.end_offset
+            self._mark.store(sync.end_offset)
+
     # --- reading
 
     def _segment_of(self, offset: int, end: int) -> Segment:
-        if not (self.start_offset <= offset <= end <= self._flushed_end):
+        start = self.start_offset
+        if not (start <= offset <= end <= self._flushed_end):
+            if 0 <= offset < start:
+                why = f"{self._directory}: offset {offset} is deleted, the log begins at {start}"
+                raise errors.CorruptLog(why, file=self._directory, offset=offset)
             errors.violated("reading what is not in the log", offset=offset, end=end)
         return self._segments.get(offset)
 
@@ -211,7 +233,7 @@ class CommitLog:
         """Exactly these bytes, which must lie below `flushed_end_offset`; unverified.
 
         Raises:
-            CorruptLog: a file is shorter than it was.
+            CorruptLog: a file is shorter than it was, or deleted.
         """
         end = offset + length
         if length == 0:
@@ -231,6 +253,9 @@ class CommitLog:
         """Many small pieces, each inside one batch, at any offsets; unverified.
 
         A piece that a file is too short for comes short.
+
+        Raises:
+            CorruptLog: a piece lies in a file that is deleted.
         """
         found: list[bytes] = []
         low = 0

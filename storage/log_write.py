@@ -118,3 +118,29 @@ class LogWrite:
                 file = part.segment.open_file()
                 file.truncate(part.position)
                 file.datasync()
+
+
+class LogSync:
+    """Makes durable what was written without. Made by `CommitLog.begin_sync`, run, then finished.
+
+    Attributes:
+        end_offset: up to where.
+        is_run: it ran.
+    """
+
+    __slots__ = ("_segment", "end_offset", "is_run")
+
+    def __init__(self, segment: Segment, end_offset: Offset) -> None:
+        """`segment` is the last one that was written to: those before it are durable."""
+        self._segment = segment
+        self.end_offset = end_offset
+        self.is_run = False
+
+    def run(self) -> None:
+        """For any one thread, also while a write is run by another.
+
+        Raises:
+            FsyncFailed: stop the process.
+        """
+        self._segment.open_file().datasync()
+        self.is_run = True

@@ -60,6 +60,25 @@ def release_ms(units: Units) -> NDArray[np.int64]:
     return released
 
 
+def pick(units: Units, chosen: NDArray[Any]) -> Units:
+    """A copy of the chosen units: by ordinals, in their order, or by a mask.
+
+    As opaque items: numpy copies structured ones field by field, thirty times as slow.
+    """
+    picked: Units = units.view(_OPAQUE)[chosen].view(UNIT)
+    return picked
+
+
+def copied(units: Units) -> Units:
+    """A copy; see `pick` for why not `units.copy()`."""
+    return units.view(_OPAQUE).copy().view(UNIT)
+
+
+def put(target: Units, first: int, units: Units) -> None:
+    """Copy `units` into `target` from ordinal `first` on; see `pick` for why not by a slice."""
+    target.view(_OPAQUE)[first : first + len(units)] = units.view(_OPAQUE)
+
+
 def join(arrays: Sequence[Units]) -> Units:
     """The arrays one behind the other, as a new array (or the only one as it is).
 
@@ -82,10 +101,10 @@ def sort_by_key(units: Units) -> Units:
     due = units["due_ms"]
     if len(units) < 2 or is_sorted(units):  # noqa: PLR2004
         return units
-    by_due: Units = units[np.argsort(due, kind="stable")]
+    by_due = pick(units, np.argsort(due, kind="stable"))
     if is_sorted(by_due):
         return by_due
-    return units[np.lexsort((units["sequence"], due))]
+    return pick(units, np.lexsort((units["sequence"], due)))
 
 
 def is_sorted(units: Units) -> bool:

@@ -36,6 +36,10 @@ class LogReader(Protocol):
         """Many small pieces."""
         ...
 
+    def locate(self, offset: int) -> tuple[str, int]:
+        """The file that an offset lies in, and the byte there: for people."""
+        ...
+
 
 class BadBlob(NamedTuple):
     """A message whose bytes fail their checksum: its ordinal among those asked for, and where."""
@@ -119,8 +123,11 @@ class Bodies:
     def _corrupt(self, unit: Units) -> errors.DataLoss:
         dlog_id, position = int(unit["dlog_id"]), int(unit["position"])
         if not dlog_id:
+            file, at = self._log.locate(position)
             return errors.CorruptLog(
-                f"the message at offset {position} of the log fails its CRC32C", offset=position
+                f"{file}: the message at offset {position}, byte {at} there, fails its CRC32C",
+                file=file,
+                offset=position,
             )
         path = delay_log_path(self._directory, dlog_id)
         return errors.CorruptFile(

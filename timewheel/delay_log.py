@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hourwheel.record_batch import Buffer
 from storage.disk import Disk
 from storage.file_header import FILE_HEADER_BYTES, FileType, Identity, pack_file_header
-from storage.unit import Units
+from storage.unit import Units, copied
 from timewheel.bodies import BadBlob, Bodies
 from timewheel.gather import gather
 from timewheel.run_format import delay_log_path
@@ -47,7 +47,7 @@ class DelayLogWriter:
             span_start: an offset.
             others: for units that do not point into the span (retries of older messages).
         """
-        moved = units.copy()
+        moved = copied(units)
         starts, lengths = moved["position"].astype(np.int64) - span_start, _lengths(moved)
         inside = (moved["dlog_id"] == 0) & (starts >= 0) & (starts + lengths <= len(span))
         if inside.all():
@@ -71,7 +71,7 @@ class DelayLogWriter:
 
     def append_blobs(self, units: Units, blobs: Sequence[Buffer], bad: list[BadBlob]) -> Units:
         """Write these blobs and return the units pointing here."""
-        moved = units.copy()
+        moved = copied(units)
         self._write_blobs(moved, blobs, np.array([one.ordinal for one in bad], np.int64))
         return moved
 

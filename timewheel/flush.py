@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hourwheel.types import Key
 from storage.disk import Disk
 from storage.file_header import Identity
-from storage.unit import Units, sort_by_key
+from storage.unit import Units, pick, sort_by_key
 from timewheel.bodies import Bodies, LogReader
 from timewheel.delay_log import DelayLogWriter
 from timewheel.levels import DAY_LEVEL, DAY_MS, HOUR_LEVEL
@@ -81,7 +81,7 @@ class FlushJob:
         ahead = (due > cursor.due_ms) | (
             (due == cursor.due_ms) & (units["sequence"] > cursor.sequence)
         )
-        units = sort_by_key(units[ahead])
+        units = sort_by_key(pick(units, ahead))
         split = int(np.searchsorted(units["due_ms"], self._split_ms, "left"))
         span_start, span_end = self._span
         span = self._log.read(span_start, span_end - span_start) if len(units) else b""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.types import SEQUENCE_MAX, Key
-from storage.unit import NO_UNITS, UNIT, Units
+from storage.unit import NO_UNITS, UNIT, Units, pick, put
 
 CAPACITY_DEFAULT: Final = 4_096
 _NEVER: Final = 1 << 62
@@ -49,7 +49,7 @@ class Memtable:
         end = self.count + len(units)
         if end > len(self._due):
             self._grow(end)
-        self._units[self.count : end] = units
+        put(self._units, self.count, units)
         due = units["due_ms"]
         self._due[self.count : end] = due
         self.count = end
@@ -60,7 +60,7 @@ class Memtable:
     def _grow(self, least: int) -> None:
         capacity = max(least, 2 * len(self._due))
         units, due = np.empty(capacity, UNIT), np.empty(capacity, np.int64)
-        units[: self.count] = self._units[: self.count]
+        put(units, 0, self.units)
         due[: self.count] = self._due[: self.count]
         self._units, self._due = units, due
 
@@ -72,7 +72,7 @@ class Memtable:
         found = np.flatnonzero((due >= after.due_ms) & (due <= to.due_ms))
         if not len(found):
             return NO_UNITS
-        return within(self._units[found], after, to)
+        return within(pick(self._units, found), after, to)
 
     def next_due_ms(self, after: Key) -> int | None:
         """The least due time of a unit with key > `after`, or None."""
@@ -97,4 +97,4 @@ def within(units: Units, after: Key, to: Key) -> Units:
     low = (due > after.due_ms) | ((due == after.due_ms) & (sequence > after.sequence))
     high = (due < to.due_ms) | ((due == to.due_ms) & (sequence <= to.sequence))
     both = low & high
-    return units if both.all() else units[both]
+    return units if both.all() else pick(units, both)

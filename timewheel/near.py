@@ -16,7 +16,7 @@ import numpy as np
 
 from hourwheel.errors import invariant
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
-from storage.unit import UNIT_BYTES, Units, count_to, join, sort_by_key, stretches
+from storage.unit import UNIT_BYTES, Units, count_to, join, pick, sort_by_key, stretches
 from timewheel.memtable import within
 
 _BUCKET_BITS: Final = 5
@@ -55,7 +55,7 @@ class Near:
         buckets = units["due_ms"] >> _BUCKET_BITS
         if not bool((buckets[1:] >= buckets[:-1]).all()):
             order = np.argsort(buckets, kind="stable")
-            units, buckets = units[order], buckets[order]
+            units, buckets = pick(units, order), buckets[order]
         self._add(units, buckets)
 
     def _add(self, units: Units, buckets: np.ndarray) -> None:

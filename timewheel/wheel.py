@@ -13,7 +13,7 @@ import numpy as np
 
 from hourwheel.errors import invariant
 from hourwheel.types import SEQUENCE_MAX, Key
-from storage.unit import UNIT_BYTES, Units, join, sort_by_key
+from storage.unit import UNIT_BYTES, Units, join, pick, sort_by_key
 from timewheel.hour_readers import HourReaders
 from timewheel.levels import HOUR_MS, SECOND_MS, hour_of
 from timewheel.memtable import Memtable
@@ -78,7 +78,7 @@ class Wheel:
         close = due <= frontier.due_ms
         if close.any():
             close &= (due < frontier.due_ms) | (units["sequence"] <= frontier.sequence)
-            near = units if close.all() else units[close]
+            near = units if close.all() else pick(units, close)
             if len(near):
                 self.near.insert(near)
 

@@ -56,6 +56,7 @@ class Subject:
 
     async def start(self) -> float:
         """Start it and connect; gives the seconds until the first answer."""
+        await self.channel.close()
         begun = time.perf_counter()
         await self.child.start()
         self.channel = Channel(self.child.address)
@@ -73,9 +74,8 @@ class Subject:
         return time.perf_counter() - begun
 
     async def kill(self) -> None:
-        """End it as a crash would."""
+        """End it as a crash would. The connection stays to be broken, until the next start."""
         await self.child.kill()
-        await self.channel.close()
 
     async def end(self) -> None:
         """Leave nothing behind that runs."""

@@ -7,11 +7,14 @@ from typing import Final
 
 from node.lifecycle import EXIT_DISK, EXIT_FAILURE
 from tests.support.faulty_node import NAMES, ROOM, SYNCS, WRITES, Effect, Fault, injectors
+from tests.support.machine import can_lose_power, power_disk
 from tests.support.reaper import complaints_of, events_of, reaping, say
 
 IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 SEED: Final = int(os.environ.get("FAULT_SEED", str(secrets.randbits(32)) if IS_SOAK else "7"))
 CRASHES: Final = int(os.environ.get("FAULT_ROUNDS", "40" if IS_SOAK else "6"))
+
+POWER_FAILURES: Final = int(os.environ.get("POWER_FAILURES", "30" if IS_SOAK else "3"))
 
 CRASH_POINTS: Final[tuple[tuple[tuple[str, ...], tuple[Effect, ...], int], ...]] = (
     (SYNCS, ("kill before", "kill after"), 80),
@@ -70,3 +73,20 @@ async def test_node_goes_on_when_there_was_no_room_for_a_while(tmp_path: Path) -
     said = [one["event"] for one in events_of(tmp_path / "node.log")]
     assert said.count("messages are refused: the disk is full") >= 2
     assert "messages are accepted" in said
+
+
+async def test_promises_hold_when_the_power_fails(tmp_path: Path) -> None:
+    if not can_lose_power():
+        say("no power failures: this machine cannot mount and shut down a file system")
+        return
+    with power_disk(tmp_path, 256) as disk:
+        async with reaping(tmp_path, SEED, directory=disk.path / "data") as reaper:
+            for _ in range(POWER_FAILURES):
+                await reaper.some_load(250)
+                disk.cut_power()
+                code = await reaper.node.ended()
+                assert code == EXIT_FAILURE
+                disk.take_out()
+                disk.power_on()
+                await reaper.look(f"power failure {code}")
+                await reaper.start()

@@ -21,6 +21,8 @@ class Mix:
     """Tasks that publish lists over one stream."""
     batch_messages: int = 120
     """Most messages of one list."""
+    delay_ms_max: int = 2_500
+    """Of most messages; a few wait up to twice as long."""
     far_ratio: float = 0.02
     """Part that falls due long after the test; they stay pending, or are cancelled."""
     cancel_ratio: float = 0.12
@@ -29,16 +31,20 @@ class Mix:
     """Part of what is received that is left until its lease ends."""
 
 
-def choose_delay(chooser: random.Random, far_ratio: float) -> tuple[int, bool]:
+QUICK: Final = Mix(open_max=1_000, delay_ms_max=500, forget_ratio=0.01)
+"""For tests that want to see an end soon."""
+
+
+def choose_delay(chooser: random.Random, mix: Mix, *, with_far: bool) -> tuple[int, bool]:
     """(delay in milliseconds, whether it ends long after the test)."""
-    chance = chooser.random()
-    if chance < far_ratio:
+    chance, longest = chooser.random(), mix.delay_ms_max
+    if with_far and chance < mix.far_ratio:
         return chooser.randint(FAR_MS, FAR_MS_MAX), True
     if chance < 0.12:
         return 0, False
     if chance < 0.15:
-        return chooser.randint(2_500, 5_000), False
-    return chooser.randint(1, 800 if chance < 0.6 else 2_500), False
+        return chooser.randint(longest, 2 * longest), False
+    return chooser.randint(1, longest // 3 if chance < 0.6 else longest), False
 
 
 def make_message(body: bytes, at: int, chooser: random.Random, *, is_delay: bool) -> Message:

@@ -160,18 +160,24 @@ class Reaper:
 
 @asynccontextmanager
 async def reaping(
-    folder: Path, seed: int, *, mix: Mix | None = None, values: dict[str, Any] | None = None
+    folder: Path,
+    seed: int,
+    *,
+    mix: Mix | None = None,
+    values: dict[str, Any] | None = None,
+    directory: Path | None = None,
 ) -> AsyncIterator[Reaper]:
     """A node that serves, under load; in the end it is settled, stopped and judged.
 
     Args:
-        folder: for the data directory, which is "data" in it, and the log file.
+        folder: for the log file, and for the data directory.
         seed: of all choices.
         mix: of the load.
         values: the node's configuration.
+        directory: the data directory; "data" in `folder` by default.
     """
     say(f"\nseed {seed}")
-    directory, log = folder / "data", folder / "node.log"
+    directory, log = directory or folder / "data", folder / "node.log"
     node = FaultyNode(directory, values or small_node(), log_file=log)
     load = Workload(node.configured_address, seed, mix or Mix())
     reaper = Reaper(node, directory, log, load, random.Random(seed))

@@ -7,7 +7,7 @@ beside the shard; `check_promises` holds the views against it, and it against wh
 
 import random
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from node.api.ports import IncomingMessages
 from node.checkpoint import ShardPlace
 from node.judge import Published
 from node.leases import Held
-from node.maintenance import Job, Work
+from node.maintenance import Job, RetentionConfig, Work
 from node.opening import Opened, ShardConfig, open_shard
 from node.publishing import Merge
 from node.receive import Delivery
@@ -73,6 +73,8 @@ class ShardWorld:
         self.boots = 0
         self.checkpoints = 0
         self.has_reserve = True
+        self.refused = 0
+        """Writes that found no room."""
         self.deliveries: list[Delivery] = []
         """All, also those of earlier boots."""
         self.open()
@@ -99,10 +101,13 @@ class ShardWorld:
         self.held: dict[tuple[int, int], int] = {}
         """(topic_queue, position) -> until when it is leased."""
         self.place = ShardPlace(self.disk, "shard-0", IDENTITY)
-        self.opened = open_shard(self.place, self.config)
+        # Nothing may be deleted that the model has not read.
+        for_ever = RetentionConfig(retention_ms=1 << 50)
+        self.opened = open_shard(self.place, replace(self.config, retention=for_ever))
         self.shard: Shard = self.opened.shard
         self.maintenance = self.opened.maintenance
-        setattr(self.shard.applier, "make_room", self._make_room)
+        self.maintenance._retention = self.config.retention
+        self.shard.applier.make_room = self._make_room
         self._check_opened()
         self.boots += 1
         self.shard.begin_epoch("node-1", f"boot-{self.boots}", self.now_ms)
@@ -270,6 +275,7 @@ class ShardWorld:
             self.write.run(True)
         except errors.DiskFull as error:
             write, self.write = self.write, None
+            self.refused += 1
             self.note(self.shard.abandon_write(write, error))
             self._make_room()
 
@@ -320,8 +326,9 @@ class ShardWorld:
         self.tick()
 
     def tick(self) -> None:
-        """What the engine's timer does, until nothing is left to do."""
-        while self.propose_due():
+        """What the engine's timer does, until nothing is left to do (or no room to do it)."""
+        refused = self.refused
+        while self.propose_due() and self.refused == refused:
             self.commit()
         self.shard.views.wheel.load_ahead(self.shard.views.cursor.key, self.now_ms)
 

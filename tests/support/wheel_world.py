@@ -49,6 +49,9 @@ class MemoryLog:
     def read_many(self, offsets: list[int], lengths: list[int]) -> list[bytes]:
         return [self.read(*each) for each in zip(offsets, lengths, strict=True)]
 
+    def locate(self, offset: int) -> tuple[str, int]:
+        return "log/memory", offset
+
 
 def body_of(sequence: int) -> bytes:
     """The body that goes with a sequence: 0 to 200 bytes."""

@@ -144,7 +144,7 @@ class Workload:
         await self.wait_for(lambda: not self._open)
         async with asyncio.timeout(_HANG_S):
             while not await self._is_drained():
-                await self._pass_ms(50)
+                await self.pass_ms(50)
 
     async def _is_drained(self) -> bool:
         if not self._to_cancel.empty():
@@ -157,8 +157,8 @@ class Workload:
         horizon_ms = self._clock.wall_ms() + FAR_MS / 2
         return not 0 < status.next_due_ms < horizon_ms
 
-    async def _pass_ms(self, duration_ms: float) -> None:
-        """Between two questions to the node."""
+    async def pass_ms(self, duration_ms: float) -> None:
+        """Let the real node have some real time."""
         passed = asyncio.Event()
         asyncio.get_running_loop().call_later(duration_ms / 1_000, passed.set)
         await passed.wait()
@@ -174,7 +174,7 @@ class Workload:
         serials, times = [], []
         for _ in range(count):
             serial = self.history.next_serial()
-            delay_ms, is_far = choose_delay(chooser, self.mix.far_ratio if with_far else 0.0)
+            delay_ms, is_far = choose_delay(chooser, self.mix, with_far=with_far)
             if not is_delay and chooser.random() < 0.05:
                 delay_ms, is_far = -1_000, False  # an instant in the past is at once
             self.history.sent[serial] = Sent(topic, now_ms + delay_ms)

@@ -10,12 +10,7 @@ import pytest
 
 from tests.tidy import tree
 
-UNTESTED: Final[dict[str, str]] = {
-    "hourwheel/clock.py": "two calls of the operating system; everything else takes a fake of it",
-    "hourwheel/crc32c.py": "one re-export; tests of formats compare its values with golden files",
-    "hourwheel/limits.py": "numbers; the tests of what refuses them use them by name",
-    "hourwheel/types.py": "names of numbers; joined and taken apart in the tests of their users",
-}
+UNTESTED: Final[dict[str, str]] = {}
 """Modules without a test file of their own, and why."""
 
 SHOWN_BY: Final[dict[str, str]] = {}

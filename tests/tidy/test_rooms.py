@@ -28,7 +28,7 @@ DISTRIBUTIONS: Final[dict[str, str]] = {
 }
 """Module that is imported -> distribution that must be declared for it."""
 
-CLI: Final = ("hourwheel/cli", "hourwheel/demo")
+CLI: Final = ("hourwheel/cli", "hourwheel/demo", "hourwheel/when")
 """Beginnings of the paths of what only the command line imports: it may use the `cli` extra."""
 
 

@@ -76,7 +76,9 @@ def test_failure_of_when_the_node_says_why() -> None:
         ("INTERNAL", "Internal error from Core", errors.Unavailable, False),
         ("INTERNAL", "something else", errors.Internal, False),
         ("DEADLINE_EXCEEDED", "Deadline Exceeded", errors.Timeout, False),
-        ("CANCELLED", "", errors.Cancelled, False),
+        ("CANCELLED", "CANCELLED", errors.Unavailable, False),
+        ("UNKNOWN", "Unexpected ZeroDivisionError", errors.Internal, False),
+        ("CANCELLED", "Locally cancelled by application!", errors.Cancelled, False),
     ],
 )
 def test_failure_of_when_grpc_itself_speaks(

@@ -334,3 +334,82 @@ def test_log_when_written_by_another_thread(tmp_path: Path) -> None:
     log.close()
     assert recovered(disk, config=config)[1] == raw
     assert disk.used_bytes(LOG) >= len(raw)
+
+
+def test_read_when_it_is_deleted(disk: SimulatedDisk) -> None:
+    log = open_log(disk)
+    fill(log, 60)
+    log.delete_below(5_000)
+    deleted = log.start_offset - BATCH_BYTES
+    assert deleted > 0
+    for read in (
+        lambda: log.read(deleted, 10),
+        lambda: log.read_many([log.start_offset, deleted], [10, 10]),
+        lambda: log.locate(deleted),
+    ):
+        with pytest.raises(errors.CorruptLog, match=f"{deleted} is deleted") as raised:
+            read()
+        assert raised.value.params["file"] == LOG
+
+
+def test_sync_when_writes_were_not_durable(disk: SimulatedDisk) -> None:
+    log = open_log(disk)
+    assert log.begin_sync() is None
+    raw = fill(log, 3)
+    assert log.begin_sync() is None
+    publish(log)
+    flush(log, durable=False)
+    sync = log.begin_sync()
+    assert sync is not None
+    with pytest.raises(errors.InvariantViolated):
+        log.finish_sync(sync)
+    publish(log)
+    flush(log, durable=False)
+    sync.run()
+    log.finish_sync(sync)
+    assert ends(log) == (0, len(raw) + 200, len(raw) + 400, len(raw) + 400)
+    disk.crash(Random(1))
+    assert recovered(disk)[1].startswith(raw)
+    assert len(recovered(disk)[1]) >= len(raw) + 200
+
+
+def test_sync_when_a_durable_write_comes_first(disk: SimulatedDisk) -> None:
+    log = open_log(disk)
+    publish(log)
+    flush(log, durable=False)
+    sync = log.begin_sync()
+    assert sync is not None
+    publish(log)
+    flush(log)
+    sync.run()
+    log.finish_sync(sync)
+    assert ends(log) == (0, 400, 400, 400)
+
+
+def test_sync_when_power_is_cut_leaves_what_was_durable() -> None:
+    def use(disk: SimulatedDisk) -> None:
+        log = open_log(disk)
+        for count in range(1, 40):
+            publish(log)
+            flush(log, durable=False)
+            if count % 3 == 0:
+                sync = log.begin_sync()
+                assert sync is not None
+                sync.run()
+                log.finish_sync(sync)
+                durable[:] = [log.durable_end_offset]
+
+    def check(disk: SimulatedDisk, rng: Random) -> None:
+        assert len(recovered(disk)[1]) >= durable[0]
+        durable[:] = [0]
+
+    durable = [0]
+    crash_everywhere(use, check, seeds=range(2))
+
+
+def test_close_when_the_disk_is_full(disk: SimulatedDisk) -> None:
+    log = open_log(disk)
+    raw = fill(log, 60)
+    disk.capacity_bytes = disk.used_bytes("")
+    log.close()
+    assert recovered(disk)[1] == raw

@@ -1,4 +1,6 @@
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 
@@ -6,6 +8,7 @@ from hourwheel import errors
 from hourwheel.types import topic_queue
 from hourwheel.wire.state_pb2 import QueueState
 from storage.consume_queues import ConsumeQueues
+from storage.disk import RealDisk
 from storage.file_header import Identity
 from tests.sim.disk import SimulatedDisk
 from tests.support.units import make_units
@@ -165,3 +168,35 @@ def test_close_when_used_again() -> None:
 
 def test_end_checkpoint_when_none_has_begun() -> None:
     assert opened(SimulatedDisk()).end_checkpoint() == []
+
+
+def test_checkpoint_when_its_works_run_in_a_thread_on_a_real_disk(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    queues = ConsumeQueues.open(disk, "queues", IDENTITY, [], chunk_entries=500)
+    ends: dict[int, int] = dict.fromkeys((A, B, C), 0)
+
+    def append_some() -> None:
+        for number, end in ends.items():
+            queues.get(number).append(make_units(end, 37))
+            ends[number] = end + 37
+
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(10):
+            append_some()
+            works, state = queues.begin_checkpoint(), queues.state()
+            running = [pool.submit(work) for work in works]
+            for _ in range(30):
+                append_some()
+            for future in running:
+                future.result()
+            for work in queues.end_checkpoint():
+                work()
+    queues.close()
+    again = ConsumeQueues.open(disk, "queues", IDENTITY, state, chunk_entries=500)
+    for each in state:
+        queue, at = again.get(each.topic_queue), 0
+        while at < each.end_position:
+            units = queue.read(at, 500)
+            assert units["sequence"].tolist() == list(range(at, at + len(units)))
+            at += len(units)
+    again.close()

@@ -1,4 +1,6 @@
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -6,6 +8,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.types import DUE_MS_MAX
+from storage.disk import RealDisk
 from storage.file_header import Identity
 from storage.sequence_index import (
     BLOCK_BYTES,
@@ -322,3 +325,20 @@ def test_digest_when_files_differ() -> None:
     assert digest(one) == digest(two)
     append(two, 1)
     assert digest(one) != digest(two)
+
+
+def test_checkpoint_when_its_works_run_in_a_thread_on_a_real_disk(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    index = SequenceIndex.open(disk, "sequences", IDENTITY, 0)
+    count = 0
+    with ThreadPoolExecutor(1) as pool:
+        for size in range(1, 200, 9):
+            append(index, 50 * size)
+            works, count = index.begin_checkpoint(), index.count
+            running = [pool.submit(work) for work in works]
+            for _ in range(30):
+                append(index, 300)
+            for future in running:
+                future.result()
+            index.end_checkpoint()
+    check_all(SequenceIndex.open(disk, "sequences", IDENTITY, count), count)

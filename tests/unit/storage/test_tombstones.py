@@ -1,4 +1,6 @@
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -6,6 +8,7 @@ import pytest
 
 from hourwheel import errors
 from storage.bit_pages import U64
+from storage.disk import RealDisk
 from storage.file_header import Identity
 from storage.tombstones import RECORD_BYTES, Tombstones, TombstoneState, file_name
 from tests.sim.disk import SimulatedDisk
@@ -238,3 +241,23 @@ def test_open_when_power_failed_before_the_manifest(seed: int) -> None:
         work()
     disk.crash(Random(seed))
     assert digest(opened(disk, state)) == before
+
+
+def test_checkpoint_when_its_works_run_in_a_thread_on_a_real_disk(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    tombstones = Tombstones.open(disk, "tombstones", IDENTITY, NONE)
+    state, captured, sequence = NONE, b"", 0
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(30):
+            tombstones.add(np.arange(sequence, sequence + 9 * PAGE, 997, dtype=np.uint64))
+            works = tombstones.begin_checkpoint()
+            state, captured = tombstones.state, digest(tombstones)
+            running = [pool.submit(work) for work in works]
+            for _ in range(30):
+                sequence += 1
+                tombstones.add(u64(sequence * 7))
+            for future in running:
+                future.result()
+            for work in tombstones.end_checkpoint():
+                work()
+    assert digest(Tombstones.open(disk, "tombstones", IDENTITY, state)) == captured

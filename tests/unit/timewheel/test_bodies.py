@@ -155,7 +155,9 @@ def test_I8_read_when_blobs_are_damaged_serves_the_others_and_names_the_place(  
     for one in bad:
         assert isinstance(one.error, errors.CorruptFile if file else errors.CorruptLog)
         assert one.error.params["offset"] == str(units["position"][one.ordinal])
-        assert one.error.params.get("file") == (delay_log_path(DIRECTORY, 5) if file else None)
+        place = delay_log_path(DIRECTORY, 5) if file else "log/memory"
+        assert one.error.params["file"] == place
+        assert place in one.error.message
     assert [one.ordinal for one in blobs.bodies.read_joined(units)[1]] == [0, 13, 29]
 
 

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from storage.file_header import FileType, check_file_header
-from storage.unit import Units
+from storage.unit import Units, join
 from tests.sim.disk import SimulatedDisk
 from tests.support.runs import DIRECTORY, IDENTITY, keyed
 from tests.support.wheel_world import MemoryLog
-from timewheel import delay_log as module
 from timewheel.bodies import Bodies
 from timewheel.delay_log import DelayLogWriter
 from timewheel.run_format import delay_log_path
@@ -49,19 +48,21 @@ class World:
         else:
             self.log.data[100 + 50 * ordinal : 100 + 50 * ordinal + len(blob)] = blob
 
-    def flush(self, number: int = 9) -> Units:
-        """Write the delay log, as a flush does."""
+    def flush(self, number: int = 9, chunk: int = 1_000) -> Units:
+        """Write the delay log in chunks, as a flush does."""
         others = Bodies(self.disk, DIRECTORY, self.log)
         writer = DelayLogWriter(self.disk, DIRECTORY, IDENTITY, number)
         before = self.units.copy()
-        moved = writer.append_from_log(
-            self.units, bytes(self.log.data[FIRST_PART:]), FIRST_PART, others
-        )
+        span = bytes(self.log.data[FIRST_PART:])
+        moved = [
+            writer.append_from_log(self.units[low : low + chunk], span, FIRST_PART, others)
+            for low in range(0, len(self.units), chunk)
+        ]
         writer.finish()
         self.disk.sync_dir(DIRECTORY)
         assert self.units.tobytes() == before.tobytes()
         assert writer.size_bytes == self.disk.open(writer.path).size()
-        return moved
+        return join(moved)
 
     def read(self, units: Units) -> tuple[list[bytes], list[int]]:
         """(blobs, ordinals of the bad ones)."""
@@ -85,9 +86,7 @@ def test_append_from_log_when_some_messages_lie_elsewhere(
     for ordinal, file in elsewhere.items():
         if ordinal < len(blobs):
             world.put_elsewhere(ordinal, b"older %d" % ordinal, file)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_CHUNK_UNITS", chunk)
-        moved = world.flush()
+    moved = world.flush(chunk=chunk)
     assert world.read(moved) == (world.blobs, [])
     ends = moved["position"] + moved["body_len"]
     assert moved["position"].tolist() == [64, *ends.tolist()][: len(blobs)]

@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from hourwheel import errors
@@ -26,3 +29,8 @@ def test_exit_code_of_when_any(error: errors.HourwheelError, code: ExitCode) -> 
 def test_describe_exit_codes_when_shown_in_the_help() -> None:
     text = describe_exit_codes()
     assert all(f"{code:d} " in text for code in ExitCode)
+
+
+def test_exit_codes_when_documented() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "CLIENT.md").read_text()
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)} == set(ExitCode)

@@ -135,6 +135,7 @@ class Node:
             opened,
             engine_config(self.config),
             now_ms=clock.now_ms,
+            until_ms=clock.until_ms,
             guard=guard,
             failure=self.failure,
             cluster_id=meta.cluster_id,

@@ -19,7 +19,13 @@ from storage.catalog import Catalog
 from storage.commit_log import CommitLog
 from storage.consume_queues import ConsumeQueues
 from storage.disk import Disk
-from storage.file_header import FileType, Identity, pack_file_header
+from storage.file_header import (
+    FILE_HEADER_BYTES,
+    FileType,
+    Identity,
+    check_file_header,
+    pack_file_header,
+)
 from storage.producer_state import ProducerStates
 from storage.sequence_index import SequenceIndex
 from storage.tombstones import Tombstones, TombstoneState
@@ -27,6 +33,7 @@ from timewheel.cursor import Cursor
 from timewheel.flush import FlushJob, Place, WrittenRun
 from timewheel.levels import day_of
 from timewheel.run import Run, open_run
+from timewheel.run_format import delay_log_path
 from timewheel.wheel import Wheel, WheelConfig
 
 MANIFEST = "checkpoint"
@@ -59,6 +66,7 @@ def load_views(place: ShardPlace, config: WheelConfig) -> tuple[Views, Checkpoin
     """
     manifest = _read_manifest(place)
     views = _empty_views(place, config, manifest)
+    views.queues.all()  # to find damage here, where it can be mended, and not when they are used
     for state in manifest.runs:
         views.wheel.runs.add(_open(place, state))
     return views, manifest
@@ -118,6 +126,43 @@ def _open(place: ShardPlace, state: RunState) -> Run:
         raise errors.CorruptFile("a run is not the one that the manifest names", file=run.path)
     run.cascaded_days.update(state.cascaded_days)
     return run
+
+
+def check_delay_logs(place: ShardPlace, manifest: Checkpoint, *, demand_all: bool) -> None:
+    """Look at the headers of the delay logs; their messages are verified when they are read.
+
+    Args:
+        place: of the shard.
+        manifest: names them.
+        demand_all: one that is damaged, missing or too short is an error; else its messages will
+            turn out to be lost, one by one.
+
+    Raises:
+        CorruptFile: see `demand_all`.
+        IncompatibleFormat, ForeignDirectory: one is not ours to read.
+    """
+    for state in manifest.delay_logs:
+        try:
+            _check_delay_log(place, state)
+        except errors.CorruptFile:
+            if demand_all:
+                raise
+
+
+def _check_delay_log(place: ShardPlace, state: DelayLogState) -> None:
+    number = state.delay_log_id
+    path = delay_log_path(place.under("wheel"), number)
+    try:
+        file = place.disk.open(path)
+    except FileNotFoundError:
+        raise errors.CorruptFile(f"{path} is missing", file=path) from None
+    try:
+        header, size = file.pread(FILE_HEADER_BYTES, 0), file.size()
+    finally:
+        file.close()
+    check_file_header(header, path, FileType.DELAY_LOG, place.identity, number)
+    if size < state.bytes:
+        raise errors.CorruptFile(f"{path} has {size} bytes instead of {state.bytes}", file=path)
 
 
 def run_state(run: Run) -> RunState:

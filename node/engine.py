@@ -1,17 +1,12 @@
 """The engine: drives one shard in an event loop. Time, threads and waiting are here; rules are not.
 
-    callers --> shard --> [flusher thread: write, fdatasync] --> apply --> answers
-    timers  --> dispatch what is due, end leases, open the release gate
-    [background thread: checkpoints, merges, cascades]
-
-One write is under way at a time; what is proposed meanwhile is written together next (group
-commit). While a write is under way, the batches of the one before are applied.
+callers --> shard --> [flusher thread: write, fdatasync] --> apply --> answers
+timers  --> dispatch what is due, end leases, open the release gate
+[background thread: checkpoints, merges, cascades]
 """
 
 import asyncio
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,16 +21,13 @@ from node.disk_guard import DiskGuard
 from node.intake import Intake
 from node.opening import Opened
 from node.precise_timer import make_timer
-from node.shard import Answer
 from node.stats import EngineStats
 from node.status import describe, shard_status
-from storage.commit_log import LogWrite
+from node.sync_schedule import SyncSchedule
+from node.writer import Writer
 
-_APPLY_BATCHES: Final = 8
-_APPLY_SLICE_MS: Final = 5.0
 _DISPATCHES_AHEAD: Final = 4
 _HOUSEKEEPING_MS: Final = 1_000
-_LINGER_S: Final = 0.002
 
 
 @dataclass(frozen=True)
@@ -50,15 +42,6 @@ class EngineConfig:
     defaults: DefaultsConfig = field(default_factory=DefaultsConfig)
 
 
-class _MergedToken:
-    """The callers whose messages one batch holds."""
-
-    __slots__ = ("parts",)
-
-    def __init__(self, parts: list[tuple["asyncio.Future[Any]", int, int]]) -> None:
-        self.parts = parts
-
-
 class Engine:
     """One node's broker (node/api/ports.py has the contract). All calls on the loop's thread."""
 
@@ -68,28 +51,35 @@ class Engine:
         config: EngineConfig,
         *,
         now_ms: Callable[[], int],
+        until_ms: Callable[[int], float] | None = None,
         guard: DiskGuard,
         failure: Failure,
         cluster_id: bytes,
     ) -> None:
-        """Take over an open shard; `start` begins its reign."""
+        """Take over an open shard; `start` begins its reign.
+
+        `until_ms` tells how long it is until `now_ms` says something, more exactly than the
+        difference of whole milliseconds.
+        """
         self.shard = opened.shard
         self.config = config
         self.cluster_id = cluster_id
         self.stats = EngineStats()
         self._now_ms, self._failure = now_ms, failure
+        self._until_ms = until_ms or (lambda at_ms: float(at_ms - now_ms()))
         self._loop = asyncio.get_running_loop()
-        self._flusher = ThreadPoolExecutor(1, "hourwheel-flusher")
-        self._wake_writer = asyncio.Event()
-        self._idle = asyncio.Event()
-        """Set when the writer finds nothing to do."""
-        self._lingering: asyncio.Future[None] | None = None
         self._is_closing = False
         self._timer = make_timer(self._loop, self._or_fail(self._on_timer))
-        self._writer_task: asyncio.Task[None] | None = None
-        self._timer_ms: float | None = None
         self._guard = guard
-        self._last_sync_s = 0.0
+        self.writer = Writer(
+            self.shard,
+            guard,
+            self.stats,
+            now_ms=now_ms,
+            on_applied=self._on_applied,
+            syncs=SyncSchedule(is_durable=config.is_durable, flush_ms=config.async_flush_ms),
+            flush_ms=config.async_flush_ms,
+        )
         self.background = Background(
             opened.maintenance, now_ms, self._on_job_end, failure, self.stats
         )
@@ -117,17 +107,10 @@ class Engine:
     async def start(self, node_id: str, boot_id: str) -> None:
         """Begin the reign: its first records are durable and applied when this returns."""
         self.shard.begin_epoch(node_id, boot_id, self._now_ms())
-        self._writer_task = self._loop.create_task(self._write_forever())
-        self._writer_task.add_done_callback(self._on_writer_end)
-        await self._drain(self._writer_task)
+        self.writer.start(self.intake, self.fail)
+        await self.writer.drain()
         self._keep_house()
         self._on_timer()
-
-    def _on_writer_end(self, task: "asyncio.Task[None]") -> None:
-        if task.cancelled() or task.exception() is None:
-            return
-        error = task.exception()
-        self.fail(error if isinstance(error, HourwheelError) else errors.Internal(repr(error)))
 
     def fail(self, error: HourwheelError) -> None:
         """The node cannot go on: the process must end, and nobody is answered any more."""
@@ -154,42 +137,23 @@ class Engine:
         if self._housekeeping is not None:
             self._housekeeping.cancel()
         self.consuming.close()
-        if self._writer_task is not None and not self._failure.found.done():
-            await self._drain(self._writer_task)
-            self._writer_task.cancel()
         if not self._failure.found.done():
-            await self.background.close(save=True)
+            await self.writer.drain()
+        await self.writer.close()
+        is_sound = not self._failure.found.done()
+        await self.background.close(save=is_sound)
+        if is_sound:
             self.shard.log.close()
             self.shard.views.queues.close()
-        else:
-            await self.background.close(save=False)
-        self._flusher.shutdown(wait=True)
 
     @property
     def is_closing(self) -> bool:
         """Nothing new is accepted any more."""
         return self._is_closing
 
-    def wake_writer(self) -> None:
-        """Something waits to be written, now."""
-        self._wake_writer.set()
-        self._end_linger()
-
-    def wake_for_single(self) -> None:
-        """A single publish waits to be written: soon, but others may join it."""
-        self._wake_writer.set()
-        if self.intake.is_complete:
-            self._end_linger()
-
-    def _end_linger(self) -> None:
-        if self._lingering is not None and not self._lingering.done():
-            self._lingering.set_result(None)
-
     def now_ms(self) -> int:
         """The cluster clock."""
         return self._now_ms()
-
-    # -- writing ----------------------------------------------------------------------------------
 
     def propose(self, append: Callable[[int, Any], None]) -> "asyncio.Future[Any]":
         """Append something: `append(now_ms, token)`. The future gets its verdict.
@@ -201,130 +165,21 @@ class Engine:
             raise errors.ShuttingDown
         future: asyncio.Future[Any] = self._loop.create_future()
         append(self._now_ms(), future)
-        self.wake_writer()
+        self.writer.wake()
         return future
-
-    async def _drain(self, writer: "asyncio.Task[None]") -> None:
-        """Return when everything that is appended or waits to be is applied, or cannot be."""
-        self._idle.clear()
-        self.wake_writer()
-        idle = self._loop.create_task(self._idle.wait())
-        await asyncio.wait([writer, idle], return_when=asyncio.FIRST_COMPLETED)
-        idle.cancel()
-
-    async def _write_forever(self) -> None:
-        """Write, and apply what the write before committed while it is under way."""
-        while True:
-            if self.intake.has_merges and not self.shard.has_appended:
-                await self._apply_committed()
-                await self._linger()
-            write = self._next_write()
-            if write is None and not self.shard.has_committed:
-                self._wake_writer.clear()
-                self._idle.set()
-                await self._wake_writer.wait()
-                continue
-            running = None
-            begun = time.perf_counter()
-            if write is not None:
-                durable = self.config.is_durable or self._is_sync_due(begun)
-                running = self._loop.run_in_executor(self._flusher, write.run, durable)
-            await self._apply_committed()
-            if running is not None and write is not None:
-                await self._finish(write, running, begun)
-
-    async def _linger(self) -> None:
-        """Wait a little for more single publishes, where several callers send them.
-
-        Callers that were just answered send their next ones within a millisecond or two; to write
-        for each few of them would cost more than their calls do. One or two callers do not wait,
-        and nothing else that is to be written does.
-        """
-        if self.intake.is_complete:
-            return
-        self._lingering = self._loop.create_future()
-        timer = self._loop.call_later(_LINGER_S, self._end_linger)
-        await self._lingering
-        timer.cancel()
-        self._lingering = None
-
-    def _next_write(self) -> LogWrite | None:
-        for merge in self.intake.take_merges():
-            batch = merge.build()
-            self.shard.publish(
-                batch,
-                batch.due_ms,
-                batch.topic_queue,
-                self._now_ms(),
-                _MergedToken(merge.tokens),
-            )
-        return self.shard.take_write()
-
-    def _is_sync_due(self, now_s: float) -> bool:
-        return (now_s - self._last_sync_s) * 1000 >= self.config.async_flush_ms
-
-    async def _finish(self, write: LogWrite, running: "asyncio.Future[None]", begun: float) -> None:
-        try:
-            await running
-        except errors.DiskFull as error:
-            self._guard.on_disk_full(self._now_ms())
-            self._answer(self.shard.abandon_write(write, error))
-            await asyncio.sleep(0.05)
-            return
-        self.shard.finish_write(write)
-        duration = time.perf_counter() - begun
-        self._last_sync_s = begun + duration
-        self.stats.append.observe(duration)
-        self.stats.fsync.observe(duration)
-        self.stats.commit_bytes += write.bytes
-        self.stats.commit_batches.observe(write.batch_count)
-        self.shard.dispatcher.observe_commit(duration * 1000)
-
-    async def _apply_committed(self) -> None:
-        """Apply in slices, so that nothing else on the loop waits long."""
-        while self.shard.has_committed:
-            begun = time.perf_counter()
-            while True:
-                answers = self.shard.apply_some(_APPLY_BATCHES)
-                self._answer(answers)
-                if not answers or (time.perf_counter() - begun) * 1000 > _APPLY_SLICE_MS:
-                    break
-            touched = self.shard.applier.touched
-            if touched:
-                self.shard.applier.touched = set()
-                self.consuming.on_entries(touched)
-            self._on_timer()
-            self.background.start_if_due()
-            await asyncio.sleep(0)
-
-    def _answer(self, answers: list[Answer]) -> None:
-        for token, verdict, error in answers:
-            if isinstance(token, _MergedToken):
-                self._answer_merged(token, verdict, error)
-            elif token is not None and not token.done():
-                if error is not None:
-                    token.set_exception(error)
-                else:
-                    token.set_result(verdict)
-
-    @staticmethod
-    def _answer_merged(
-        token: _MergedToken, verdicts: dict[int, Any], error: HourwheelError | None
-    ) -> None:
-        for future, first, _ in token.parts:
-            if future.done():
-                continue
-            verdict = error if error is not None else verdicts[first]
-            if isinstance(verdict, HourwheelError):
-                future.set_exception(verdict)
-            else:
-                future.set_result(verdict)
 
     # -- time -------------------------------------------------------------------------------------
 
     def rearm(self) -> None:
         """Something may be due earlier than the timer is set for."""
-        self._set_timer(self._now_ms())
+        self._set_timer()
+
+    def _on_applied(self, queues: set[int]) -> None:
+        """Records were applied; these queues got entries."""
+        if queues:
+            self.consuming.on_entries(queues)
+        self._on_timer()
+        self.background.start_if_due()
 
     def _on_timer(self) -> None:
         """Dispatch what is due, end leases, open the release gate, set the next alarm."""
@@ -338,11 +193,11 @@ class Engine:
             dispatched += 1
         self.shard.views.wheel.load_ahead(self.shard.views.cursor.key, now_ms)
         if self.consuming.end_leases(now_ms) or dispatched:
-            self.wake_writer()
+            self.writer.wake()
         self.consuming.open_gate(now_ms)
-        self._set_timer(now_ms)
+        self._set_timer()
 
-    def _set_timer(self, now_ms: int) -> None:
+    def _set_timer(self) -> None:
         wakeups = [
             self.shard.dispatcher.next_wakeup_ms(self.shard.views),
             self.consuming.next_wakeup_ms(),
@@ -351,7 +206,7 @@ class Engine:
         if not times:
             self._timer.clear()
             return
-        self._timer.set_in(min(times) - now_ms)
+        self._timer.set_in(self._until_ms(min(times)))
 
     def _keep_house(self) -> None:
         """Once a second: room on the disk, retention, forgotten producers."""
@@ -366,9 +221,7 @@ class Engine:
                 self.shard.trim(trim, now_ms)
             if expire is not None:
                 self.shard.expire_producers(expire, now_ms)
-            self.wake_writer()
-        if not self.config.is_durable:
-            self.wake_writer()
+            self.writer.wake()
         self.background.start_if_due()
         self._housekeeping = self._loop.call_later(
             _HOUSEKEEPING_MS / 1000, self._or_fail(self._keep_house)

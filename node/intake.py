@@ -120,7 +120,7 @@ class Intake:
         future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
         self._merges.add(incoming, queues, future)
         self._waiting += 1
-        self._engine.wake_for_single()
+        self._engine.writer.wake_for_single()
         await self._hold_back()
         verdict = await future
         result = self._published(verdict)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from hourwheel import errors
 from hourwheel.wire.state_pb2 import Checkpoint
-from node.checkpoint import MANIFEST, ShardPlace, load_views
+from node.checkpoint import MANIFEST, ShardPlace, check_delay_logs, load_views
 from node.dispatcher import DispatchConfig
 from node.maintenance import Maintenance, RetentionConfig
 from node.shard import Shard
@@ -82,6 +82,7 @@ def _load_or_reset(
     else:
         try:
             views, manifest = load_views(place, config)
+            check_delay_logs(place, manifest, demand_all=log.start_offset == 0)
         except errors.CorruptFile as error:
             reason = error.message
         else:

@@ -91,6 +91,14 @@ class SlewedClock:
         self._now_ms = max(self._now_ms, int(monotonic + self._offset_ms))
         return self._now_ms
 
+    def until_ms(self, at_ms: int) -> float:
+        """How long until `now_ms` says `at_ms`, in milliseconds with a fraction; negative if over.
+
+        For timers: waiting by whole milliseconds would be half a millisecond late on average.
+        """
+        exact = self._clock.monotonic_ms() + self._offset_ms
+        return at_ms - max(float(self._now_ms), exact)
+
     def _follow(self, monotonic: float, elapsed: float) -> None:
         """Look at the wall clock and move the offset by what `elapsed` allows."""
         self._judge(self._clock.wall_ms() - monotonic, monotonic)

@@ -32,7 +32,16 @@ from storage.mapped_chunks import (
     MappingBudget,
     file_name,
 )
-from storage.queue_chunk import NO_ENTRIES, ROW, Chunk, Rows, Seal, find_seal, lowest_references
+from storage.queue_chunk import (
+    NO_ENTRIES,
+    ROW,
+    Chunk,
+    Rows,
+    Seal,
+    chunk_bytes,
+    find_seal,
+    lowest_references,
+)
 from storage.unit import NO_UNITS, UNIT, Units, release_ms
 
 CHUNK_ENTRIES: Final = 16_384
@@ -117,7 +126,13 @@ class ConsumeQueue:
             count = self._entry_count(number)
             path = self._mapped.path_of(number)
             seal, slot = find_seal(
-                self._disk, path, self._identity, number, self.topic_queue, count
+                self._disk,
+                path,
+                self._identity,
+                number,
+                self.topic_queue,
+                count,
+                chunk_bytes(self._chunk_entries),
             )
             if count == self._chunk_entries:
                 self._seals.append(seal)

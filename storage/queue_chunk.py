@@ -115,9 +115,17 @@ def pack_seal(seal: Seal, topic_queue: int) -> bytes:
 
 
 def find_seal(
-    disk: Disk, path: str, identity: Identity, number: int, topic_queue: int, entry_count: int
+    disk: Disk,
+    path: str,
+    identity: Identity,
+    number: int,
+    topic_queue: int,
+    entry_count: int,
+    file_bytes: int | None = None,
 ) -> tuple[Seal, int]:
     """(seal over the first `entry_count` entries, 0 or 1 for where it lies) of a chunk's file.
+
+    `file_bytes` is the size that the file must have to be mapped.
 
     Raises:
         CorruptFile: the file is missing, damaged, of another queue, or has no such seal.
@@ -128,10 +136,12 @@ def find_seal(
     except FileNotFoundError:
         raise errors.CorruptFile(f"{path} is missing", file=path) from None
     try:
-        head = file.pread(ENTRIES_AT, 0)
+        head, size = file.pread(ENTRIES_AT, 0), file.size()
     finally:
         file.close()
     check_file_header(head, path, FileType.CONSUME_QUEUE, identity, number)
+    if file_bytes is not None and size != file_bytes:
+        raise errors.CorruptFile(f"{path} has {size} bytes instead of {file_bytes}", file=path)
     for slot in (0, 1):
         raw = head[seal_position(slot) : seal_position(slot) + SEAL_BYTES]
         if len(raw) == SEAL_BYTES:

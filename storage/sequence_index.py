@@ -126,6 +126,8 @@ class SequenceIndex:
         disk.make_dir(directory)
         index = cls(disk, directory, identity, count)
         index._load_tail()
+        for number in range(-(-index._block_count // CHUNK_BLOCKS)):
+            index._file(number)  # for its header: blocks are looked at when they are read
         last = index._block_count // CHUNK_BLOCKS
         for name in disk.list(directory):
             if name.endswith(_NAME_END) and name > file_name(last):

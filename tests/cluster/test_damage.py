@@ -282,6 +282,9 @@ VIEW_DAMAGE: Final[dict[str, tuple[str, Callable[[Path], None]]]] = {
         ("run", "wheel/*.run", (remove, cut, empty, flip_last)),
         ("sequence tail", "sequences/tail", (remove, cut, empty, flip_last)),
         ("tombstones", "tombstones/*.tomb", (remove, cut, empty, flip_last)),
+        ("sequences", "sequences/*.seq", (remove, empty)),
+        ("delay log", "wheel/*.dlog", (remove, cut, empty)),
+        ("queue", "queues/*/*.cq", (remove, cut, empty)),
     )
     for damage in damages
 }

@@ -388,6 +388,7 @@ def test_sync_when_a_durable_write_comes_first(disk: SimulatedDisk) -> None:
 
 def test_sync_when_power_is_cut_leaves_what_was_durable() -> None:
     def use(disk: SimulatedDisk) -> None:
+        durable[:] = [0]
         log = open_log(disk)
         for count in range(1, 40):
             publish(log)
@@ -401,7 +402,6 @@ def test_sync_when_power_is_cut_leaves_what_was_durable() -> None:
 
     def check(disk: SimulatedDisk, rng: Random) -> None:
         assert len(recovered(disk)[1]) >= durable[0]
-        durable[:] = [0]
 
     durable = [0]
     crash_everywhere(use, check, seeds=range(2))

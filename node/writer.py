@@ -1,0 +1,222 @@
+"""The writer: group commits of one shard, and the apply of what they committed.
+
+One write is under way at a time, on a thread of its own; what is proposed meanwhile is written
+together next (group commit). While a write is under way, the batches of the one before are applied,
+in slices.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from hourwheel import errors
+from hourwheel.errors import HourwheelError
+from node.disk_guard import DiskGuard
+from node.intake import Intake
+from node.shard import Answer, Shard
+from node.stats import EngineStats
+from node.sync_schedule import SyncSchedule
+from storage.commit_log import LogWrite
+
+_APPLY_BATCHES: Final = 8
+_APPLY_SLICE_MS: Final = 5.0
+_LINGER_S: Final = 0.002
+_FULL_DISK_PAUSE_S: Final = 0.05
+
+
+class MergedToken:
+    """The callers whose messages one batch holds."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: list[tuple["asyncio.Future[Any]", int, int]]) -> None:
+        """`parts` are (future, ordinal of the caller's first message, how many)."""
+        self.parts = parts
+
+    def answer(self, verdicts: dict[int, Any], error: HourwheelError | None) -> None:
+        """Tell each caller the verdict of its own messages."""
+        for future, first, _ in self.parts:
+            if future.done():
+                continue
+            verdict = error if error is not None else verdicts[first]
+            if isinstance(verdict, HourwheelError):
+                future.set_exception(verdict)
+            else:
+                future.set_result(verdict)
+
+
+class Writer:
+    """Writes what is proposed to a shard, applies it, and answers who proposed it."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        guard: DiskGuard,
+        stats: EngineStats,
+        *,
+        now_ms: Callable[[], int],
+        on_applied: Callable[[set[int]], None],
+        syncs: SyncSchedule,
+        flush_ms: int,
+    ) -> None:
+        """`on_applied` is told the queues that got entries, after each slice of apply."""
+        self._shard, self._guard, self._stats = shard, guard, stats
+        self._now_ms, self._on_applied = now_ms, on_applied
+        self._syncs, self._flush_s = syncs, flush_ms / 1_000
+        self._loop = asyncio.get_running_loop()
+        self._flusher = ThreadPoolExecutor(1, "hourwheel-flusher")
+        self._awake = asyncio.Event()
+        self._idle = asyncio.Event()
+        """Set when there is nothing to do."""
+        self._lingering: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, intake: Intake, on_error: Callable[[HourwheelError], None]) -> None:
+        """Begin. `on_error` is told of what ends it; it cannot go on after that."""
+        self._intake = intake
+        self._task = self._loop.create_task(self._write_forever())
+        self._task.add_done_callback(lambda task: _tell(task, on_error))
+
+    async def close(self) -> None:
+        """End. What is appended and not written is dropped."""
+        if self._task is not None:
+            self._task.cancel()
+        self._flusher.shutdown(wait=True)
+
+    def wake(self) -> None:
+        """Something waits to be written, now."""
+        self._awake.set()
+        self._end_linger()
+
+    def wake_for_single(self) -> None:
+        """A single publish waits to be written: soon, but others may join it."""
+        self._awake.set()
+        if self._intake.is_complete:
+            self._end_linger()
+
+    def _end_linger(self) -> None:
+        if self._lingering is not None and not self._lingering.done():
+            self._lingering.set_result(None)
+
+    async def drain(self) -> None:
+        """Return when everything that is appended or waits to be is applied, or cannot be."""
+        if self._task is None:
+            return
+        self._idle.clear()
+        self.wake()
+        idle = self._loop.create_task(self._idle.wait())
+        await asyncio.wait([self._task, idle], return_when=asyncio.FIRST_COMPLETED)
+        idle.cancel()
+
+    async def _write_forever(self) -> None:
+        """Write, and apply what the write before committed while it is under way."""
+        while True:
+            if self._intake.has_merges and not self._shard.has_appended:
+                await self._apply_committed()
+                await self._linger()
+            write = self._next_write()
+            begun = time.perf_counter()
+            if write is None and not self._shard.has_committed:
+                if self._syncs.wait_s(begun) == 0:
+                    await self._sync(begun)
+                    continue
+                self._awake.clear()
+                self._idle.set()
+                await self._awake.wait()
+                continue
+            running = None
+            if write is not None:
+                durable = self._syncs.is_due(begun)
+                running = self._loop.run_in_executor(self._flusher, write.run, durable)
+            await self._apply_committed()
+            if running is not None and write is not None:
+                await self._finish(write, running, begun)
+
+    async def _linger(self) -> None:
+        """Wait a little for more single publishes, where several callers send them.
+
+        Callers that were just answered send their next ones within a millisecond or two; to write
+        for each few of them would cost more than their calls do. One or two callers do not wait,
+        and nothing else that is to be written does.
+        """
+        if self._intake.is_complete:
+            return
+        self._lingering = self._loop.create_future()
+        timer = self._loop.call_later(_LINGER_S, self._end_linger)
+        await self._lingering
+        timer.cancel()
+        self._lingering = None
+
+    def _next_write(self) -> LogWrite | None:
+        for merge in self._intake.take_merges():
+            batch = merge.build()
+            self._shard.publish(
+                batch,
+                batch.due_ms,
+                batch.topic_queue,
+                self._now_ms(),
+                MergedToken(merge.tokens),
+            )
+        return self._shard.take_write()
+
+    async def _sync(self, begun: float) -> None:
+        """Make durable what the asynchronous mode wrote, where no further write does it."""
+        sync = self._shard.log.begin_sync()
+        if sync is not None:
+            await self._loop.run_in_executor(self._flusher, sync.run)
+            self._shard.log.finish_sync(sync)
+            self._stats.fsync.observe(time.perf_counter() - begun)
+        self._syncs.note(begun, is_synced=True)
+
+    async def _finish(self, write: LogWrite, running: "asyncio.Future[None]", begun: float) -> None:
+        try:
+            await running
+        except errors.DiskFull as error:
+            self._guard.on_disk_full(self._now_ms())
+            self._answer(self._shard.abandon_write(write, error))
+            await asyncio.sleep(_FULL_DISK_PAUSE_S)
+            self._on_applied(set())  # what was to be dispatched is to be dispatched again
+            return
+        self._shard.finish_write(write)
+        duration = time.perf_counter() - begun
+        self._syncs.note(begun, is_synced=write.is_durable)
+        self._stats.append.observe(duration)
+        if write.is_durable:
+            self._stats.fsync.observe(duration)
+        else:
+            self._loop.call_later(self._flush_s, self.wake)
+        self._stats.commit_bytes += write.bytes
+        self._stats.commit_batches.observe(write.batch_count)
+        self._shard.dispatcher.observe_commit(duration * 1000)
+
+    async def _apply_committed(self) -> None:
+        """Apply in slices, so that nothing else on the loop waits long."""
+        while self._shard.has_committed:
+            begun = time.perf_counter()
+            while True:
+                answers = self._shard.apply_some(_APPLY_BATCHES)
+                self._answer(answers)
+                if not answers or (time.perf_counter() - begun) * 1000 > _APPLY_SLICE_MS:
+                    break
+            touched, self._shard.applier.touched = self._shard.applier.touched, set()
+            self._on_applied(touched)
+            await asyncio.sleep(0)
+
+    @staticmethod
+    def _answer(answers: list[Answer]) -> None:
+        for token, verdict, error in answers:
+            if isinstance(token, MergedToken):
+                token.answer(verdict, error)
+            elif token is not None and not token.done():
+                if error is not None:
+                    token.set_exception(error)
+                else:
+                    token.set_result(verdict)
+
+
+def _tell(task: "asyncio.Task[None]", on_error: Callable[[HourwheelError], None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        on_error(error if isinstance(error, HourwheelError) else errors.Internal(repr(error)))

@@ -41,7 +41,7 @@ class Background:
 
     def start_if_due(self) -> None:
         """Begin the next job, if there is one and none is under way."""
-        if self._task is not None or self._stopping.is_set():
+        if self._task is not None or self._stopping.is_set() or self._failure.found.done():
             return
         if self._loop.time() < self._not_before_s:
             return

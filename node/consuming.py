@@ -123,7 +123,13 @@ class Consuming:
             self._stats.crc_errors += 1
             self._on_corrupt(one.error)
             ranges = [(one.position, one.position + 1)]
-            self._resolve_unasked(one.held, ranges, dead_rows(one.held, ranges))
+            rows = ack_rows if self._is_buried(one.held) else dead_rows
+            self._resolve_unasked(one.held, ranges, rows(one.held, ranges))
+
+    def _is_buried(self, held: Held) -> bool:
+        """Whether these are a group's own dead letters: to bury one again would never end."""
+        group = self._shard.views.catalog.find_group_by_id(held.group_id)
+        return group is not None and group.dead_letter_topic_id == topic_of(held.topic_queue)
 
     on_corrupt: Callable[[errors.DataLoss], None] | None = None
     """Told of each message whose bytes are lost, for the log."""
@@ -190,6 +196,8 @@ class Consuming:
         earliest: int | None = None
         now_ms = self._now_ms()
         for number in queues:
+            if self._shard.views.catalog.find_topic_by_id(topic_of(number)) is None:
+                continue  # deleted while somebody waited
             queue = self._shard.views.queues.get(number)
             queue.visible_end(now_ms)
             gate = queue.next_gate_ms()
@@ -224,7 +232,7 @@ class Consuming:
 
     def _give_up(self, held: Held, ranges: list[tuple[int, int]], now_ms: int) -> bool:
         group = self._shard.views.catalog.find_group_by_id(held.group_id)
-        if group is None or self._is_closing:
+        if group is None or not self._reads(group, held.topic_queue) or self._is_closing:
             return False
         rows = retry_rows(self._shard.views, group, held, ranges, now_ms, None)
         self._resolve_unasked(held, ranges, rows)

@@ -61,11 +61,17 @@ class DiskGuard:
 
     def on_disk_full(self, now_ms: int) -> None:
         """A write found no room: give up the reserve, and refuse messages."""
-        if self._disk.exists(RESERVE):
-            self._disk.remove(RESERVE)
+        self.give_up_reserve()
         self.check(now_ms)
         if not self.read_only_reason:
             self._say("a write found no room")
+
+    def give_up_reserve(self) -> bool:
+        """Free the room of the reserve, for what must not fail. Whether there was any."""
+        had_reserve = self._disk.exists(RESERVE)
+        if had_reserve:
+            self._disk.remove(RESERVE)
+        return had_reserve
 
     def _say(self, reason: str) -> None:
         changed = bool(reason) != bool(self.read_only_reason)

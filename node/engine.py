@@ -6,7 +6,8 @@ timers  --> dispatch what is due, end leases, open the release gate
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -88,6 +89,8 @@ class Engine:
         self.intake = Intake(self, config.horizon_ms, guard)
         self._delegate()
         self._housekeeping: asyncio.TimerHandle | None = None
+        self.shard.applier.make_room = guard.give_up_reserve
+        failure.found.add_done_callback(self._on_failure)
 
     def _delegate(self) -> None:
         """The calls of EnginePort that are somebody else's as they stand."""
@@ -105,17 +108,48 @@ class Engine:
     # -- life -------------------------------------------------------------------------------------
 
     async def start(self, node_id: str, boot_id: str) -> None:
-        """Begin the reign: its first records are durable and applied when this returns."""
-        self.shard.begin_epoch(node_id, boot_id, self._now_ms())
+        """Begin the reign: its first records are durable and applied when this returns.
+
+        Raises:
+            DiskFull: there is no room for them, not even the reserve's.
+            HourwheelError: why the node cannot go on.
+        """
         self.writer.start(self.intake, self.fail)
-        await self.writer.drain()
+        try:
+            await self._begin_epoch(node_id, boot_id)
+        except errors.DiskFull:
+            await self._begin_epoch(node_id, boot_id)  # the reserve was given up meanwhile
         self._keep_house()
         self._on_timer()
+
+    async def _begin_epoch(self, node_id: str, boot_id: str) -> None:
+        begun: asyncio.Future[Any] = self._loop.create_future()
+        self.shard.begin_epoch(node_id, boot_id, self._now_ms(), begun)
+        self.writer.wake()
+        failed: asyncio.Future[Any] = self._failure.found
+        await asyncio.wait([begun, failed], return_when=asyncio.FIRST_COMPLETED)
+        if failed.done():
+            raise failed.result()
+        await begun
 
     def fail(self, error: HourwheelError) -> None:
         """The node cannot go on: the process must end, and nobody is answered any more."""
         self._is_closing = True
         self._failure.report(error)
+
+    def _on_failure(self, found: "asyncio.Future[HourwheelError]") -> None:
+        self._is_closing = True
+        if not found.cancelled() and isinstance(found.result(), errors.CorruptFile):
+            self.background.maintenance.distrust()
+
+    @contextmanager
+    def _failing_with_damage(self) -> Iterator[None]:
+        """A damaged view is of no use to the next caller either."""
+        try:
+            yield
+        except errors.CorruptFile as error:
+            self.fail(error)
+            raise
 
     def _or_fail(self, step: Callable[[], None]) -> Callable[[], None]:
         """`step` as a callback of the loop, which would only log an exception and go on."""
@@ -246,14 +280,15 @@ class Engine:
         if self._is_closing:
             raise errors.ShuttingDown
         known, group_config = await self.configurator.subscribe(group, topic)
-        return await self.consuming.receive(
-            known,
-            group_config,
-            max_messages=max_messages,
-            max_bytes=max_bytes,
-            wait_ms=wait_ms,
-            invisible_ms=invisible_ms or group_config.invisible_ms,
-        )
+        with self._failing_with_damage():
+            return await self.consuming.receive(
+                known,
+                group_config,
+                max_messages=max_messages,
+                max_bytes=max_bytes,
+                wait_ms=wait_ms,
+                invisible_ms=invisible_ms or group_config.invisible_ms,
+            )
 
     async def resolve(
         self,
@@ -265,9 +300,10 @@ class Engine:
     ) -> list[int]:
         """See EnginePort."""
         found = self.shard.views.catalog.get_group(group)
-        return await self.consuming.resolve(
-            found, selections, retry_delay_ms=retry_delay_ms, is_ack=is_ack
-        )
+        with self._failing_with_damage():
+            return await self.consuming.resolve(
+                found, selections, retry_delay_ms=retry_delay_ms, is_ack=is_ack
+            )
 
     def change_invisible(
         self, group: str, selections: "list[ports.Selection]", invisible_ms: int

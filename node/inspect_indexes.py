@@ -15,7 +15,7 @@ from node.inspect_files import ShardFiles
 from node.inspect_report import Report, Row, instant
 from storage import atomic_file
 from storage.bit_pages import PAGE_BITS_LOG2
-from storage.disk import join
+from storage.disk import File, join
 from storage.file_header import FILE_HEADER_BYTES, FileType
 from storage.sequence_index import BLOCK, BLOCK_BYTES, BLOCK_ENTRIES, CHUNK_BLOCKS, SlotState
 from storage.sequence_index import file_name as sequence_file_name
@@ -27,6 +27,8 @@ TOMBSTONES: Final = "tombstones"
 TAIL: Final = "tail"
 SEQUENCE_SUFFIX: Final = ".seq"
 TOMBSTONE_SUFFIX: Final = ".tomb"
+_FRAME_BYTES: Final = 16
+"""Between header and payload of an atomic file."""
 _READ_BLOCKS: Final = 1_024
 _READ_RECORDS: Final = 128
 _PAGE_NUMBER: Final = Struct("<Q")
@@ -138,8 +140,8 @@ def show_sequence_file(
 ) -> None:
     """Entries of one file, from `sequence` on."""
     file, header = files.open_checked(path, FileType.SEQUENCE_INDEX)
-    is_tail = not path.endswith(SEQUENCE_SUFFIX)
     with closing(file):
+        is_tail = _is_tail(file, path)
         blocks = 0 if is_tail else (file.size() - FILE_HEADER_BYTES) // BLOCK_BYTES
 
     def rows() -> Iterator[Row]:
@@ -153,6 +155,14 @@ def show_sequence_file(
                 yield Entry(entry >> 2, entry & 3).row(first + index)
 
     report.add("entries", path, rows(), limit)
+
+
+def _is_tail(file: File, path: str) -> bool:
+    """Whether it is the tail: by its name, or else by its size, which an atomic file knows."""
+    if path.endswith((TAIL, SEQUENCE_SUFFIX)):
+        return path.endswith(TAIL)
+    payload_bytes = int.from_bytes(file.pread(8, FILE_HEADER_BYTES), "little")
+    return file.size() == FILE_HEADER_BYTES + _FRAME_BYTES + payload_bytes
 
 
 def find_entry(files: ShardFiles, sequence: int) -> Entry | None:

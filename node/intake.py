@@ -1,6 +1,7 @@
 """Publishing and cancelling: admit, check, propose, and put the verdict into words."""
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -122,7 +123,8 @@ class Intake:
         self._waiting += 1
         self._engine.writer.wake_for_single()
         await self._hold_back()
-        verdict = await future
+        # (Of messages without a producer apply cannot tell how many came together.)
+        verdict = replace(await future, count=len(incoming.bodies))
         result = self._published(verdict)
         due_ms = incoming.due_ms
         if verdict.duplicate:

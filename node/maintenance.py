@@ -12,7 +12,14 @@ from typing import Final, Protocol, TypeAlias
 from hourwheel import errors
 from hourwheel.types import Key
 from hourwheel.wire.state_pb2 import Checkpoint, DelayLogState
-from node.checkpoint import CheckpointJob, ShardPlace, hour_level_end, run_state, write_manifest
+from node.checkpoint import (
+    MANIFEST,
+    CheckpointJob,
+    ShardPlace,
+    hour_level_end,
+    run_state,
+    write_manifest,
+)
 from node.views import Views
 from storage.commit_log import CommitLog
 from storage.unit import delay_log_min, log_offset_min
@@ -266,6 +273,16 @@ class Maintenance:
                 )
                 return _Rewrite(self._place, inner, self.manifest)
         return None
+
+    def distrust(self) -> None:
+        """A file of the views turned out damaged: let the next start build them from the log.
+
+        Where the log no longer has all of it the checkpoint stays, for people to decide about.
+        """
+        path = self._place.under(MANIFEST)
+        if self._log.start_offset == 0 and self._place.disk.exists(path):
+            self._place.disk.remove(path)
+            self._place.disk.sync_dir(self._place.directory)
 
     def disk_bytes(self) -> int:
         """Bytes of the shard's files on disk: looks at each file's size."""

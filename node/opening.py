@@ -3,12 +3,10 @@
 from dataclasses import dataclass, field
 
 from hourwheel import errors
-from hourwheel.wire.state_pb2 import Checkpoint
 from node.checkpoint import MANIFEST, ShardPlace, check_delay_logs, load_views
 from node.dispatcher import DispatchConfig
 from node.maintenance import Maintenance, RetentionConfig
 from node.shard import Shard
-from node.views import Views
 from storage.commit_log import CommitLog, LogConfig
 from storage.epoch_file import EpochFile
 from timewheel.bodies import Bodies
@@ -43,17 +41,35 @@ class Opened:
 def open_shard(place: ShardPlace, config: ShardConfig) -> Opened:
     """Bring the views up to the end of the durable log.
 
+    Where there is no checkpoint, or a file of it turns out to be damaged, the views are built anew.
+
     Raises:
         CorruptLog: the log fails its checksums below its durable end: naming file and offset.
-        CorruptFile: a view is damaged and the log no longer reaches back to its beginning.
+        CorruptFile: a view is damaged and the log no longer reaches back to its beginning; or the
+            file of the epochs is.
         IncompatibleFormat, ForeignDirectory: see storage.file_header.
     """
     for name in ("", *_VIEW_DIRECTORIES):
         place.disk.make_dir(place.under(name) if name else place.directory)
-    log = CommitLog.open(place.disk, place.directory, config.log, place.identity)
-    views, manifest, reason = _load_or_reset(place, log, config.wheel)
-    bodies = Bodies(place.disk, place.under("wheel"), log)
     epochs = EpochFile.open(place.disk, place.under("epochs"), place.identity)
+    file, why = place.under(MANIFEST), "no checkpoint"
+    if place.disk.exists(file):
+        try:
+            return _open(place, config, epochs)
+        except errors.CorruptFile as error:
+            file = error.params.get("file", file)
+            why = error.message if file in error.message else f"{file}: {error.message}"
+    _remove_views(place, config.log, file, why)
+    return _open(place, config, epochs, why)
+
+
+def _open(
+    place: ShardPlace, config: ShardConfig, epochs: EpochFile, rebuilt_because: str = ""
+) -> Opened:
+    log = CommitLog.open(place.disk, place.directory, config.log, place.identity)
+    views, manifest = load_views(place, config.wheel)
+    check_delay_logs(place, manifest, demand_all=log.start_offset == 0)
+    bodies = Bodies(place.disk, place.under("wheel"), log)
     maintenance = Maintenance(place, views, log, bodies, manifest, config.retention)
     shard = Shard(
         log=log,
@@ -69,49 +85,30 @@ def open_shard(place: ShardPlace, config: ShardConfig) -> Opened:
     shard.epoch = last + 1
     epochs.append(shard.epoch, log.end_offset)
     notes = [str(log.recovery_report)] if log.recovery_report else []
-    return Opened(shard, maintenance, count, reason, notes)
+    return Opened(shard, maintenance, count, rebuilt_because if count else "", notes)
 
 
-def _load_or_reset(
-    place: ShardPlace, log: CommitLog, config: WheelConfig
-) -> tuple[Views, Checkpoint, str]:
-    """The checkpoint's views; empty ones where it is missing or damaged and the log whole."""
-    reason = ""
-    if not place.disk.exists(place.under(MANIFEST)):
-        reason = "no checkpoint" if log.end_offset else ""
-    else:
-        try:
-            views, manifest = load_views(place, config)
-            check_delay_logs(place, manifest, demand_all=log.start_offset == 0)
-        except errors.CorruptFile as error:
-            reason = error.message
-        else:
-            return views, manifest, ""
-    if log.start_offset > 0:
+def _remove_views(place: ShardPlace, config: LogConfig, file: str, why: str) -> None:
+    """Remove the manifest and what it names; queues remove by themselves what no manifest names.
+
+    Raises:
+        CorruptFile: the log does not reach back to its beginning, so nothing was removed.
+    """
+    log = CommitLog.open(place.disk, place.directory, config, place.identity)
+    start_offset = log.start_offset
+    log.close()
+    if start_offset > 0:
         raise errors.CorruptFile(
-            f"{reason}; and the log begins at {log.start_offset}, so the views cannot be rebuilt",
-            log_start_offset=log.start_offset,
+            f"{why}; and the log begins at {start_offset}, so the views cannot be rebuilt",
+            file=file,
+            log_start_offset=start_offset,
         )
-    _remove_views(place)
-    return *load_views(place, config), reason
-
-
-def _remove_views(place: ShardPlace) -> None:
-    """Remove every file of the views, the manifest first."""
     if place.disk.exists(place.under(MANIFEST)):
         place.disk.remove(place.under(MANIFEST))
         place.disk.sync_dir(place.directory)
-    for name in _VIEW_DIRECTORIES:
-        _remove_files(place, place.under(name))
-
-
-def _remove_files(place: ShardPlace, directory: str) -> None:
-    for name in place.disk.list(directory):
-        path = f"{directory}/{name}"
-        if name.startswith(("0", "tail")) and "." not in name and name != "tail":
-            _remove_files(place, path)
-        else:
-            place.disk.remove(path)
+    for directory in ("sequences", "tombstones", "wheel"):
+        for name in place.disk.list(place.under(directory)):
+            place.disk.remove(place.under(f"{directory}/{name}"))
 
 
 def _replay(shard: Shard, maintenance: Maintenance) -> int:

@@ -48,9 +48,9 @@ def retry_rows(
     cut: list[tuple[int, int, int]] = []
     queue = views.queues.get(held.topic_queue)
     for first, end in ranges:
-        at = max(first, queue.start_position)
-        while at < end:
-            units = queue.read(at, end - at)
+        at, to = max(first, queue.start_position), min(end, queue.end_position)
+        while at < to:
+            units = queue.read(at, to - at)
             cut += _by_attempt(group, units, at, now_ms)
             at += len(units)
     return _rows(held, cut, Outcome.RETRY)

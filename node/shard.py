@@ -102,7 +102,7 @@ class Shard:
 
     # -- appending ------------------------------------------------------------------------------
 
-    def begin_epoch(self, node_id: str, boot_id: str, now_ms: int) -> None:
+    def begin_epoch(self, node_id: str, boot_id: str, now_ms: int, token: Any = None) -> None:
         """Append what opens a reign; the shell writes and applies it before it serves anyone."""
         if self.views.feature_level < FEATURE_LEVEL:
             row = np.zeros(1, FEATURE_LEVEL_ROW)
@@ -110,7 +110,7 @@ class Shard:
             self._append(RecordBatch(build_rows(Kind.FEATURE_LEVEL, row)), now_ms, None)
         start = EpochStart(node_id=node_id, boot_id=boot_id)
         blob = start.SerializeToString(deterministic=True)
-        self._append(RecordBatch(build_blob(Kind.EPOCH_START, blob)), now_ms, None)
+        self._append(RecordBatch(build_blob(Kind.EPOCH_START, blob)), now_ms, token)
 
     def _append(
         self,

@@ -22,7 +22,7 @@ class SyncSchedule:
         return None if self._since_s is None else max(0.0, self._since_s + self._flush_s - now_s)
 
     def note(self, begun_s: float, *, is_synced: bool) -> bool:
-        """A write that was begun then, or a sync alone, has ended. Whether a wait begins with it."""
+        """A write, or a sync alone, that was begun then has ended. Whether a wait begins so."""
         begins = not is_synced and self._since_s is None
         if is_synced:
             self._since_s = None

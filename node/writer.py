@@ -181,12 +181,11 @@ class Writer:
             return
         self._shard.finish_write(write)
         duration = time.perf_counter() - begun
-        self._syncs.note(begun, is_synced=write.is_durable)
+        if self._syncs.note(begun, is_synced=write.is_durable):
+            self._loop.call_later(self._flush_s, self.wake)
         self._stats.append.observe(duration)
         if write.is_durable:
             self._stats.fsync.observe(duration)
-        else:
-            self._loop.call_later(self._flush_s, self.wake)
         self._stats.commit_bytes += write.bytes
         self._stats.commit_batches.observe(write.batch_count)
         self._shard.dispatcher.observe_commit(duration * 1000)

@@ -199,6 +199,15 @@ class ShardMachine(RuleBasedStateMachine):
         self.step(lambda: world.advance(max(0, step)))
         self.step(self.work_all)
 
+    @rule(age_ms=st.integers(0, HOUR_MS))
+    def clean_up(self, age_ms: int) -> None:
+        """What was released, and producers that were heard of, so long ago are forgotten."""
+        world = self.world
+        world.shard.trim(world.now_ms - age_ms, world.now_ms)
+        if age_ms % 4 == 0:
+            world.shard.expire_producers(world.now_ms - age_ms, world.now_ms)
+        self.step(world.commit)
+
     @rule()
     def remove(self) -> None:
         self.step(self.world.remove)

@@ -28,6 +28,8 @@ Image = dict[str, bytes]
 SHARD: Final = "shard-0"
 HOUR: Final = START_MS // HOUR_MS + 2
 """An hour whose slots are filled by several runs."""
+_MESSAGES: Final = 48
+"""Published in each round."""
 _CONFIG: Final = ShardConfig(
     log=LogConfig(segment_bytes=8_192, index_interval_bytes=1_024),
     wheel=WheelConfig(merge_run_count=3),
@@ -54,12 +56,12 @@ def _made() -> tuple[tuple[str, bytes], ...]:
 
 def _live(world: ShardWorld, round_: int) -> None:
     """Messages for now, for the same seconds of later hours, and for later days; and their use."""
-    first = world.shard.next_sequence
+    first = round_ * _MESSAGES
     now_ms = world.now_ms
     world.publish([now_ms + 5 * number for number in range(20)])
     world.publish([HOUR * HOUR_MS + 1_000 * number + round_ for number in range(12)])
     world.publish([START_MS + hour * HOUR_MS + round_ for hour in range(3, 9)])
-    world.publish([START_MS + day * DAY_MS + round_ for day in range(3, 40, 4)])
+    world.publish([START_MS + day * DAY_MS + round_ for day in range(3, 43, 4)])
     world.commit()
     world.cancel([first + 21, first + 33, first + 40])
     world.commit()

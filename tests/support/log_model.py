@@ -37,12 +37,15 @@ class Sent(NamedTuple):
     first: int
     count: int
     base_sequence: int
+    store_ms: int
 
 
 @dataclass
 class LogModel:
     """See the top of this file. Equal models have read equal logs, as far as anyone can see."""
 
+    chunk_entries: int = 16_384
+    """Entries of a file of a queue: trimming goes by whole files."""
     offset: int = 0
     """Read up to here."""
     next_sequence: int = 0
@@ -55,6 +58,8 @@ class LogModel:
     pending: list[Entry] = field(default_factory=list)
     """In the wheel, retries included, cancelled ones not."""
     queues: dict[int, list[Entry]] = field(default_factory=dict)
+    starts: dict[int, int] = field(default_factory=dict)
+    """topic_queue -> first position that is not trimmed."""
     resolved: dict[tuple[int, int], set[int]] = field(default_factory=dict)
     """(group, topic_queue) -> positions."""
     done: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
@@ -83,6 +88,8 @@ class LogModel:
             Kind.CANCEL: self._cancel,
             Kind.RESOLVE: self._resolve,
             Kind.CONFIG: self._configure,
+            Kind.TRIM: self._trim,
+            Kind.EXPIRE: self._expire,
             Kind.EPOCH_START: self._epoch_start,
             Kind.FEATURE_LEVEL: lambda _: None,
         }
@@ -98,7 +105,7 @@ class LogModel:
         verdicts = []
         for at, end, producer, first in _requests(batch):
             own = header.base_sequence + at
-            verdict = self._judge(producer, first, end - at, own)
+            verdict = self._judge(producer, first, end - at, own, header.store_ms)
             verdicts.append(verdict)
             if verdict[0] == "new":
                 for ordinal in range(at, end):
@@ -106,7 +113,9 @@ class LogModel:
         self.next_sequence += header.count
         return verdicts
 
-    def _judge(self, producer: int, first: int, count: int, own: int) -> tuple[str, int, int]:
+    def _judge(
+        self, producer: int, first: int, count: int, own: int, store_ms: int
+    ) -> tuple[str, int, int]:
         sent = self.producers.get(producer)
         if producer and sent is None and first:
             return "unknown producer", 0, 0
@@ -117,7 +126,7 @@ class LogModel:
             return "out of order", 0, 0
         if producer:
             memory = self.producers.setdefault(producer, deque(maxlen=5))
-            memory.append(Sent(first, count, own))
+            memory.append(Sent(first, count, own, store_ms))
         return "new", own, count
 
     def _accept(self, batch: RecordBatch, ordinal: int) -> None:
@@ -182,6 +191,7 @@ class LogModel:
             resolved = self.resolved.setdefault((group, queue), set())
             entries = self.queues.get(queue, [])
             last = min(first + count, len(entries))
+            first = max(first, self.starts.get(queue, 0))
             fresh = [at for at in range(first, last) if at not in resolved]
             resolved.update(fresh)
             counts[-1] = len(fresh)
@@ -224,6 +234,23 @@ class LogModel:
         else:
             raise NotImplementedError(change)
         return True
+
+    def _trim(self, batch: RecordBatch) -> None:
+        retain_from_ms = int(batch.rows[0]["retain_from_ms"])
+        for queue, entries in self.queues.items():
+            start = self.starts.get(queue, 0)
+            while start + self.chunk_entries <= len(entries):
+                chunk = entries[start : start + self.chunk_entries]
+                if max(entry.release_ms for entry in chunk) >= retain_from_ms:
+                    break
+                start += self.chunk_entries
+            self.starts[queue] = start
+
+    def _expire(self, batch: RecordBatch) -> None:
+        idle_before_ms = int(batch.rows[0]["producer_idle_before_ms"])
+        for producer, sent in list(self.producers.items()):
+            if sent[-1].store_ms < idle_before_ms:
+                del self.producers[producer]
 
     def _epoch_start(self, batch: RecordBatch) -> None:
         assert all(epoch < batch.header.epoch for _, epoch in self.epochs)

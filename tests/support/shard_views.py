@@ -29,22 +29,23 @@ def check_views(views: Views, model: LogModel) -> None:
     assert views.counters.cancelled == len(model.cancelled) == views.tombstones.count
     assert views.queues.topic_queues() == sorted(model.queues)
     for number, entries in model.queues.items():
-        _check_queue(views, number, entries)
+        _check_queue(views, number, entries, model.starts.get(number, 0))
     for (group, number), window in views.acks.items():
-        resolved = model.resolved[group, number]
-        end = len(model.queues[number])
-        assert {at for at in range(end) if window.is_resolved(at)} == resolved
+        kept = range(model.starts.get(number, 0), len(model.queues[number]))
+        resolved = model.resolved[group, number].intersection(kept)
+        assert {at for at in kept if window.is_resolved(at)} == resolved
     assert sum(len(one) > 0 for one in model.resolved.values()) == len(views.acks.items())
     _check_sequences(views, model)
 
 
-def _check_queue(views: Views, number: int, expected: list[Entry]) -> None:
+def _check_queue(views: Views, number: int, expected: list[Entry], start: int) -> None:
     queue = views.queues.get(number)
     assert queue.end_position == len(expected)
+    assert queue.start_position == start
     found: list[Entry] = []
-    while (at := queue.start_position + len(found)) < queue.end_position:
-        found += entries_of(queue.read(at, 4_096))
-    assert found == expected[queue.start_position :]
+    while start + len(found) < len(expected):
+        found += entries_of(queue.read(start + len(found), 4_096))
+    assert found == expected[start:]
 
 
 def _check_sequences(views: Views, model: LogModel) -> None:

@@ -33,6 +33,7 @@ from storage.unit import Units
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.log_model import LogModel
 from tests.support.shard_views import check_views, rebuilt_digest
+from tests.support.small_sizes import chunk_entries
 
 IDENTITY = Identity(bytes(range(16)), 0)
 TOPIC, LETTERS, RETRIES, GROUP = 1, 2, 3, 1
@@ -69,14 +70,22 @@ class ShardWorld:
         self.disk, self.config = disk, config
         self.random = random.Random(seed)
         self.now_ms = START_MS
-        self.model = LogModel()
+        self.model = LogModel(chunk_entries())
         self.boots = 0
+        self.power_failures = 0
         self.checkpoints = 0
+        self.jobs: set[str] = set()
+        """Kinds of jobs that were done."""
         self.has_reserve = True
         self.refused = 0
-        """Writes that found no room."""
+        """Writes that found no room, and"""
+        self.failed_jobs = 0
+        """jobs that did, and"""
+        self.deaths = 0
+        """how often there was not even room to apply, so that the process died."""
         self.deliveries: list[Delivery] = []
         """All, also those of earlier boots."""
+        self.shard: Shard | None = None  # type: ignore[assignment]
         self.open()
         self._configure()
 
@@ -88,6 +97,7 @@ class ShardWorld:
             try:
                 return self._open()
             except SimulatedCrash:
+                self.power_failures += 1
                 self.disk.crash(self.random)
             except errors.DiskFull:
                 self.disk.kill()
@@ -101,10 +111,12 @@ class ShardWorld:
         self.held: dict[tuple[int, int], int] = {}
         """(topic_queue, position) -> until when it is leased."""
         self.place = ShardPlace(self.disk, "shard-0", IDENTITY)
+        appended = self.shard.log.end_offset if self.shard else 0
         # Nothing may be deleted that the model has not read.
         for_ever = RetentionConfig(retention_ms=1 << 50)
         self.opened = open_shard(self.place, replace(self.config, retention=for_ever))
-        self.shard: Shard = self.opened.shard
+        self.shard = self.opened.shard
+        assert self.shard.log.flushed_end_offset <= appended, "what was refused has come back"
         self.maintenance = self.opened.maintenance
         self.maintenance._retention = self.config.retention
         self.shard.applier.make_room = self._make_room
@@ -124,13 +136,14 @@ class ShardWorld:
         assert not (because and self.checkpoints), "the checkpoint is gone"
         self.model.follow(log, self.shard.views.applied_offset)
         if log.start_offset == 0:
-            again = LogModel()
+            again = LogModel(chunk_entries())
             again.follow(log, self.shard.views.applied_offset)
             assert again == self.model, "the log says something else than before"
         self.check_promises()
 
     def crash(self) -> None:
         """Power is lost and comes back."""
+        self.power_failures += 1
         self.disk.crash(self.random)
         self.open()
 
@@ -149,7 +162,7 @@ class ShardWorld:
     def restart(self) -> None:
         """Stop cleanly and start again."""
         self.close()
-        self.kill()
+        self.open()
 
     def _make_room(self) -> bool:
         """Give up the reserve, as the engine's guard does."""
@@ -290,6 +303,7 @@ class ShardWorld:
         try:
             answers = self.shard.apply_some(batches_max)
         except errors.DiskFull:
+            self.deaths += 1
             self.disk.capacity_bytes += RESERVE_BYTES
             self.kill()
             return False
@@ -393,9 +407,11 @@ class ShardWorld:
         try:
             job.run(lambda: None)
         except errors.DiskFull:
+            self.failed_jobs += 1
             self.maintenance.fail(job)
             return
         self.checkpoints += job.name == "checkpoint"
+        self.jobs.add(job.name)
         self.removals += self.maintenance.finish(job, self.now_ms)
 
     def remove(self) -> None:

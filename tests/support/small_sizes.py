@@ -13,11 +13,20 @@ _CONSTANTS = {
 }
 
 
+def _defaults() -> dict[str, int]:
+    defaults: dict[str, int] = ConsumeQueues.open.__kwdefaults__  # type: ignore[attr-defined]
+    return defaults
+
+
+def chunk_entries() -> int:
+    """Entries of a consume queue's file, now."""
+    return _defaults()["chunk_entries"]
+
+
 @contextmanager
-def small_sizes(chunk_entries: int = 32) -> Iterator[None]:
+def small_sizes(entries: int = 32) -> Iterator[None]:
     """Within this, a consume queue's file has so many entries, and other things are as small."""
-    defaults = ConsumeQueues.open.__func__.__kwdefaults__  # type: ignore[attr-defined]
-    with mock.patch.dict(defaults, chunk_entries=chunk_entries):
+    with mock.patch.dict(_defaults(), chunk_entries=entries):
         patches = [mock.patch(name, value) for name, value in _CONSTANTS.items()]
         for patch in patches:
             patch.start()

@@ -165,7 +165,7 @@ def test_flipped_bit_of_a_batch_is_named_by_the_byte_that_it_begins_at() -> None
 def test_rest_is_shown_when_something_is_damaged() -> None:
     image = made_image()
     for path in ("node.meta", MANIFEST, paths(image, "log/", ".log")[0]):
-        report = look(flipped(image, path, 70))
+        report = look(flipped(image, path, 65))
         assert not report.is_good
         assert rows(report, "runs")
         assert len(rows(report, "segments")) == len(paths(image, "log/", ".log"))

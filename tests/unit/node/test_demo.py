@@ -1,0 +1,117 @@
+"""The command: arguments, where orders are from, exit codes. A whole run: tests/cluster."""
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hourwheel import errors
+from node import demo
+from node.demo import (
+    EXIT_BAD,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    ORDERS_VARIABLE,
+    find_orders,
+    main,
+)
+
+CSV = (
+    "order_id,order_purchase_timestamp,order_approved_at,order_delivered_carrier_date,"
+    "order_delivered_customer_date,order_estimated_delivery_date\n"
+    "a,2017-10-02 10:00:00,,,,2017-10-18 00:00:00\n"
+    "b,2017-10-03 10:00:00,,,,2017-10-18 00:00:00\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_orders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(ORDERS_VARIABLE, raising=False)
+    monkeypatch.setattr(demo, "_ORDERS_PATH", tmp_path / "none.csv")
+
+
+@pytest.fixture
+def orders_file(tmp_path: Path) -> Path:
+    path = tmp_path / "orders.csv"
+    path.write_text(CSV)
+    return path
+
+
+def test_orders_are_generated_when_there_is_no_file() -> None:
+    orders, where = find_orders(None, None, 7)
+    assert (len(orders.ids), where) == (4_071, "generated (seed 7)")
+    assert len(find_orders(None, 12, 7)[0].ids) == 12
+
+
+def test_orders_are_those_of_the_file_that_is_asked_for(
+    orders_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert find_orders(orders_file, None, 7)[0].ids == ["a", "b"]
+    assert find_orders(orders_file, 1, 7)[0].ids == ["a"]
+    monkeypatch.setattr(demo, "_ORDERS_PATH", orders_file)
+    assert find_orders(None, None, 7)[1] == f"from {orders_file}"
+    monkeypatch.setattr(demo, "_ORDERS_PATH", Path("none"))
+    monkeypatch.setenv(ORDERS_VARIABLE, str(orders_file))
+    assert find_orders(None, None, 7)[1] == f"from {orders_file}"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--orders", "no-such-file"],
+        ["--orders", "{folder}"],
+        ["--count", "0"],
+        ["--seconds", "0.5"],
+        ["--seconds", "nan"],
+    ],
+)
+def test_exit_code_is_2_when_the_command_line_is_wrong(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([each.format(folder=tmp_path) for each in arguments]) == EXIT_USAGE
+    assert capsys.readouterr().err.startswith("demo: ")
+
+
+def test_file_is_named_when_it_has_no_orders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "y.csv").write_bytes(b"\xff\xfe")
+    for name in ("x.csv", "y.csv"):
+        assert main(["--orders", str(tmp_path / name)]) == EXIT_USAGE
+        assert name in capsys.readouterr().err
+
+
+def fails(error: BaseException) -> Callable[..., None]:
+    def run(work: Coroutine[Any, Any, Any]) -> None:
+        work.close()
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (errors.Unavailable("the node ended"), EXIT_BAD, "the node ended"),
+        (KeyboardInterrupt(), EXIT_INTERRUPTED, "interrupted"),
+    ],
+)
+def test_exit_code_tells_how_it_ended(
+    error: BaseException,
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(demo.asyncio, "run", fails(error))
+    monkeypatch.setattr(demo, "_settle_garbage_collector", lambda: None)
+    assert main(["--count", "3"]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_end_of_the_log_is_shown_when_there_is_one(tmp_path: Path) -> None:
+    assert demo._last_lines(tmp_path / "none") == ""
+    (tmp_path / "log").write_text("".join(f"{number}\n" for number in range(50)))
+    assert demo._last_lines(tmp_path / "log").split() == [str(number) for number in range(30, 50)]

@@ -1,0 +1,168 @@
+"""Which positions are handed out next, and how leases split, end and are forgotten."""
+
+import pytest
+
+from node.leases import Held, Leases, Part
+from storage.ack_state import WINDOW_POSITIONS, AckWindow
+
+HELD = Held(1, 256)
+OTHER = Held(2, 256)
+
+
+def test_find_range_steps_over_what_is_resolved() -> None:
+    leases, window = Leases(), AckWindow(5, [(8, 10)])
+    assert leases.find_range(HELD, window, (0, 20), 100) == (5, 8)
+    leases.grant(HELD, 5, 8, 1_000)
+    assert leases.find_range(HELD, window, (0, 20), 4) == (10, 14)
+
+
+def test_find_range_stays_within_the_bounds_of_the_queue() -> None:
+    leases, window = Leases(), AckWindow(2)
+    assert leases.find_range(HELD, window, (7, 9), 100) == (7, 9)
+    leases.grant(HELD, 7, 9, 1_000)
+    assert leases.find_range(HELD, window, (7, 9), 100) == (9, 9)
+    first, end = leases.find_range(HELD, window, (30, 30), 100)
+    assert first == end, "all that was there is trimmed"
+
+
+def test_find_range_is_the_groups_own() -> None:
+    leases = Leases()
+    leases.grant(HELD, 0, 3, 1_000)
+    assert leases.find_range(OTHER, AckWindow(), (0, 5), 100) == (0, 5)
+
+
+def test_find_range_stops_when_the_window_is_full() -> None:
+    leases, window = Leases(), AckWindow(10)
+    full = 10 + WINDOW_POSITIONS
+    bounds = 0, full + 5
+    assert leases.find_range(HELD, window, bounds, 1 << 30) == (10, full)
+    leases.skip_to(HELD, full - 1)
+    assert not leases.is_blocked(HELD, window, bounds)
+    leases.grant(HELD, full - 1, full, 1_000)
+    assert leases.find_range(HELD, window, bounds, 1) == (full, full)
+    assert leases.is_blocked(HELD, window, bounds)
+    assert not leases.is_blocked(HELD, window, (0, full)), "there is no more"
+    window.resolve(10, 2)
+    assert leases.find_range(HELD, window, bounds, 100) == (full, full + 2)
+    assert not leases.is_blocked(HELD, window, bounds)
+
+
+def test_skip_to_never_goes_back() -> None:
+    leases = Leases()
+    leases.skip_to(HELD, 8)
+    leases.skip_to(HELD, 3)
+    assert leases.next_position(HELD) == 8
+    assert leases.next_position(OTHER) == 0
+
+
+def test_hold_leaves_the_next_position_alone() -> None:
+    leases = Leases()
+    leases.grant(HELD, 0, 10, 1_000)
+    lease = leases.hold(HELD, 2, 4, 900)
+    assert leases.next_position(HELD) == 10
+    assert leases.get(lease.lease_id) is lease
+    assert leases.next_end_ms() == 900
+    assert leases.count == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "parts"),
+    [
+        (12, 15, [Part(10, 12, 100), Part(12, 15, 500), Part(15, 20, 100)]),
+        (10, 20, [Part(10, 20, 500)]),
+        (0, 11, [Part(10, 11, 500), Part(11, 20, 100)]),
+        (19, 30, [Part(10, 19, 100), Part(19, 20, 500)]),
+        (20, 30, [Part(10, 20, 100)]),
+        (13, 13, [Part(10, 20, 100)]),
+    ],
+)
+def test_change_splits_parts(first: int, end: int, parts: list[Part]) -> None:
+    leases = Leases()
+    lease = leases.grant(HELD, 10, 20, 100)
+    leases.change(lease, first, end, 500)
+    assert lease.parts == parts
+    assert leases.leased_ranges(HELD) == [part[:2] for part in parts]
+    assert leases.next_end_ms() == min(part.until_ms for part in parts)
+
+
+def test_change_spans_parts_but_not_those_that_ended() -> None:
+    leases = Leases()
+    lease = leases.grant(HELD, 0, 9, 300)
+    leases.change(lease, 3, 6, 100)
+    assert leases.take_ended(100, 10) == [(HELD, Part(3, 6, 100))]
+    leases.change(lease, 2, 7, 900)
+    assert lease.parts == [Part(0, 2, 300), Part(2, 3, 900), Part(6, 7, 900), Part(7, 9, 300)]
+
+
+def test_take_ended_takes_the_first_to_end_first() -> None:
+    leases = Leases()
+    late = leases.grant(HELD, 0, 5, 300)
+    leases.grant(OTHER, 0, 5, 100)
+    leases.change(late, 1, 2, 200)
+    assert leases.take_ended(99, 10) == []
+    assert leases.take_ended(200, 10) == [(OTHER, Part(0, 5, 100)), (HELD, Part(1, 2, 200))]
+    assert leases.next_end_ms() == 300
+    assert leases.leased_ranges(HELD) == [(0, 1), (2, 5)]
+    assert leases.take_ended(300, 10) == [(HELD, Part(0, 1, 300)), (HELD, Part(2, 5, 300))]
+    assert (leases.count, leases.next_end_ms()) == (0, None)
+
+
+def test_take_ended_leaves_the_rest_when_there_are_many() -> None:
+    leases = Leases()
+    for first in range(5):
+        leases.grant(HELD, first, first + 1, 100 + first)
+    assert [part.first for _, part in leases.take_ended(1_000, 2)] == [0, 1]
+    assert [part.first for _, part in leases.take_ended(1_000, 2)] == [2, 3]
+    assert [part.first for _, part in leases.take_ended(1_000, 2)] == [4]
+
+
+def test_old_ends_count_no_more_when_a_lease_was_prolonged_or_ended() -> None:
+    leases = Leases()
+    prolonged = leases.grant(HELD, 0, 5, 100)
+    resolved = leases.grant(HELD, 5, 6, 110)
+    leases.change(prolonged, 0, 5, 400)
+    leases.change(prolonged, 0, 5, 100)
+    leases.change(prolonged, 0, 5, 500)
+    leases.end(resolved.lease_id)
+    assert leases.take_ended(499, 10) == []
+    assert leases.next_end_ms() == 500
+    assert leases.take_ended(500, 10) == [(HELD, Part(0, 5, 500))]
+    assert leases.get(prolonged.lease_id) is leases.get(resolved.lease_id) is None
+
+
+def test_end_is_quiet_when_the_lease_is_gone() -> None:
+    leases = Leases()
+    lease = leases.grant(HELD, 0, 1, 100)
+    leases.end(lease.lease_id)
+    leases.end(lease.lease_id)
+    assert leases.count == 0
+
+
+def test_take_at_removes_the_lease_that_holds_the_position() -> None:
+    leases = Leases()
+    leases.grant(HELD, 0, 4, 100)
+    leases.grant(HELD, 4, 8, 200)
+    leases.grant(OTHER, 0, 9, 300)
+    assert leases.take_at(HELD, 4) == [Part(4, 8, 200)]
+    assert leases.take_at(HELD, 4) == []
+    assert leases.take_at(HELD, 8) == []
+    assert leases.leased_ranges(HELD) == [(0, 4)]
+    assert leases.leased_ranges(OTHER) == [(0, 9)]
+
+
+def test_drop_group_forgets_leases_and_positions_of_that_group_only() -> None:
+    leases = Leases()
+    dropped = [leases.grant(HELD, 0, 4, 100), leases.grant(Held(1, 257), 0, 4, 100)]
+    kept = leases.grant(OTHER, 0, 4, 200)
+    leases.drop_group(1)
+    assert [leases.get(lease.lease_id) for lease in dropped] == [None, None]
+    assert leases.get(kept.lease_id) is kept
+    assert (leases.next_position(HELD), leases.next_position(OTHER)) == (0, 4)
+    assert leases.next_end_ms() == 200
+
+
+def test_ids_are_not_used_again() -> None:
+    leases = Leases()
+    lease = leases.grant(HELD, 0, 4, 100)
+    leases.end(lease.lease_id)
+    assert leases.grant(HELD, 4, 8, 100).lease_id != lease.lease_id

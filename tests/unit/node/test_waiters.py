@@ -1,0 +1,131 @@
+"""Long polls: who is served, in which order, and who waits on."""
+
+import asyncio
+
+from node.leases import Held, Lease
+from node.receive import Delivery
+from node.waiters import Interest, Waiter, Waiters
+from storage.unit import NO_UNITS
+
+ORDERS, BILLS, OTHERS = Interest(1, 1), Interest(1, 2), Interest(2, 1)
+
+
+class Shop:
+    """Has so many deliveries for each interest."""
+
+    def __init__(self) -> None:
+        self.stock: dict[Interest, int] = {}
+        self.asked: list[tuple[Interest, Waiter]] = []
+        self.waiters = Waiters(self.serve)
+
+    def serve(self, interest: Interest, waiter: Waiter) -> Delivery | None:
+        self.asked.append((interest, waiter))
+        left = self.stock.get(interest, 0)
+        self.stock[interest] = max(0, left - 1)
+        lease = Lease(left, Held(interest.group_id, 0), 0, 0, [])
+        return Delivery(lease, "orders", NO_UNITS, b"", 0) if left else None
+
+    def wait(self, interest: Interest, queues: list[int]) -> Waiter:
+        future: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
+        waiter = Waiter(future, count_max=10, bytes_max=1_000, invisible_ms=500)
+        self.waiters.add(interest, queues, waiter)
+        return waiter
+
+
+async def test_first_come_is_served_first() -> None:
+    shop = Shop()
+    first, second, third = (shop.wait(ORDERS, [256, 257]) for _ in range(3))
+    shop.stock[ORDERS] = 2
+    shop.waiters.wake({257})
+    answers = [first.future.result(), second.future.result()]
+    assert [answer.lease.lease_id for answer in answers if answer] == [2, 1]
+    assert not third.future.done()
+    assert len(shop.waiters) == 1
+    assert [waiter for _, waiter in shop.asked] == [first, second, third]
+
+
+async def test_only_those_wake_that_the_queue_serves() -> None:
+    shop = Shop()
+    shop.stock = {ORDERS: 9, BILLS: 9, OTHERS: 9}
+    orders, bills, others = (
+        shop.wait(ORDERS, [768, 256]),
+        shop.wait(BILLS, [1024, 512]),
+        shop.wait(OTHERS, [1280, 256]),
+    )
+    shop.waiters.wake({999})
+    assert shop.asked == []
+    shop.waiters.wake({256})
+    assert [one.future.done() for one in (orders, bills, others)] == [True, False, True]
+    assert sorted(shop.waiters.waited_queues()) == [512, 1024]
+    shop.waiters.wake({1, 2, 3, 512})
+    assert bills.future.done(), "also when more queues woke than are waited for"
+    assert shop.waiters.waited_queues() == []
+
+
+async def test_an_interest_is_asked_once_when_several_of_its_queues_wake() -> None:
+    shop = Shop()
+    shop.wait(ORDERS, [256, 257, 258])
+    shop.waiters.wake({256, 257})
+    assert len(shop.asked) == 1
+    assert len(shop.waiters) == 1
+
+
+async def test_nothing_is_leased_for_those_that_went_away() -> None:
+    shop = Shop()
+    gone, answered, waiting = (shop.wait(ORDERS, [256]) for _ in range(3))
+    gone.future.cancel()
+    answered.future.set_result(None)
+    shop.stock[ORDERS] = 5
+    shop.waiters.wake({256})
+    assert [waiter for _, waiter in shop.asked] == [waiting]
+    assert shop.stock[ORDERS] == 4
+    assert len(shop.waiters) == 0
+
+
+async def test_discard_takes_one_and_leaves_those_beside_it() -> None:
+    shop = Shop()
+    first, second = shop.wait(ORDERS, [256]), shop.wait(ORDERS, [256])
+    shop.waiters.discard(ORDERS, first)
+    shop.waiters.discard(ORDERS, first)
+    assert len(shop.waiters) == 1
+    shop.stock[ORDERS] = 1
+    shop.waiters.wake({256})
+    assert second.future.done()
+    assert not first.future.done()
+
+
+async def test_queues_are_forgotten_with_the_last_that_waits_for_them() -> None:
+    shop = Shop()
+    orders, others = shop.wait(ORDERS, [256, 768]), shop.wait(OTHERS, [256, 1280])
+    shop.waiters.discard(ORDERS, orders)
+    assert sorted(shop.waiters.waited_queues()) == [256, 1280]
+    shop.waiters.discard(OTHERS, others)
+    assert shop.waiters.waited_queues() == []
+    shop.waiters.discard(OTHERS, others)
+
+
+async def test_queues_are_taken_up_anew_when_an_interest_comes_back() -> None:
+    shop = Shop()
+    shop.waiters.discard(ORDERS, shop.wait(ORDERS, [256]))
+    waiter = shop.wait(ORDERS, [256, 257])
+    shop.stock[ORDERS] = 1
+    shop.waiters.wake({257})
+    assert waiter.future.done()
+
+
+async def test_close_answers_everyone_with_nothing() -> None:
+    shop = Shop()
+    orders, bills, gone = (
+        shop.wait(ORDERS, [256]),
+        shop.wait(BILLS, [512]),
+        shop.wait(BILLS, [512]),
+    )
+    gone.future.cancel()
+    shop.stock[ORDERS] = 1
+    shop.waiters.close()
+    assert orders.future.result() is bills.future.result() is None
+    assert len(shop.waiters) == 0
+    assert shop.waiters.waited_queues() == []
+    shop.waiters.wake({256, 512})
+    shop.waiters.discard(ORDERS, orders)
+    assert shop.asked == []

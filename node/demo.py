@@ -3,8 +3,9 @@
     orders.csv (or generated) -> trace of timers -> producer -> node -> consumer group -> books
 
 The node is a child process: inside this one, the demo's own work would be a part of the lateness
-that it measures (docs/TESTING.md has the numbers). Exit code 0: each message came once, on time;
-1: something is missing, duplicated, early or wrong, or the node failed; 2: wrong arguments.
+that it measures (p99 14 ms instead of 5, on two cores of which nothing else had any). Exit code 0:
+each message came once, on time; 1: something is missing, duplicated, early or wrong, or the node
+failed; 2: wrong arguments.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import asyncio
 import gc
 import json
 import os
+import signal
 import sys
 import tempfile
 import urllib.request
@@ -45,6 +47,7 @@ _LIVE_S: Final = 0.25
 _PLAIN_S: Final = 2.0
 _SCRAPE_S: Final = 10.0
 _LOG_LINES: Final = 20
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _WIDTH_PLAIN: Final = 100
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 _NODE_VALUES: Final = {"disk": {"free_bytes_min": 16 * 1024 * 1024, "reserve_bytes": 0}}
@@ -59,11 +62,13 @@ EXIT_INTERRUPTED: Final = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; the process's exit code."""
     parsed = _parser().parse_args(arguments)
-    is_live = (sys.stderr if parsed.json else sys.stdout).isatty() and not parsed.plain
-    out = Console(stderr=parsed.json, highlight=False, width=None if is_live else _WIDTH_PLAIN)
+    is_terminal = (sys.stderr if parsed.json else sys.stdout).isatty()
+    out = Console(stderr=parsed.json, highlight=False, width=None if is_terminal else _WIDTH_PLAIN)
+    is_live = is_terminal and not parsed.plain and out.encoding.startswith("utf")
     try:
         if not parsed.seconds >= _SECONDS_MIN:
             raise errors.InvalidArgument(f"--seconds is at least {_SECONDS_MIN:g}")
+        _check_empty(parsed.keep)
         orders, where = find_orders(parsed.orders, parsed.count, parsed.seed)
     except errors.HourwheelError as error:
         sys.stderr.write(f"demo: {error.message}\n")
@@ -72,14 +77,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trace = build_trace(orders, parsed.seconds)
     _settle_garbage_collector()
     try:
-        summary, node = asyncio.run(_play(trace, out, parsed.keep, is_live=is_live))
+        summary, node = asyncio.run(_play_or_stop(trace, out, parsed.keep, is_live=is_live))
     except errors.HourwheelError as error:
         sys.stderr.write(f"demo: {error.message}\n")
         return EXIT_BAD
-    except KeyboardInterrupt:
+    except asyncio.CancelledError:
         sys.stderr.write("demo: interrupted\n")
         return EXIT_INTERRUPTED
     out.print(report(summary, node))
+    if parsed.keep is not None:
+        out.print(f"  To look into it: hourwheel inspect {parsed.keep}", soft_wrap=True)
     if parsed.json:
         sys.stdout.write(json.dumps(as_json(summary, node), indent=2) + "\n")
     return EXIT_GOOD if summary.is_good else EXIT_BAD
@@ -106,6 +113,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--plain", action="store_true", help="lines instead of a live display")
     parser.add_argument("--json", action="store_true", help="end with JSON on standard output")
     return parser
+
+
+def _check_empty(keep: Path | None) -> None:
+    """Refuse a directory with something in it: an old node's counters would be compared, too."""
+    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise errors.InvalidArgument(f"--keep {keep}: it must be a new or empty directory")
 
 
 def _settle_garbage_collector() -> None:
@@ -143,6 +156,26 @@ def find_orders(path: Path | None, count: int | None, seed: int) -> tuple[Orders
     except errors.InvalidArgument as error:
         raise errors.InvalidArgument(f"{path}: {error.message}") from None
     return orders.first(len(orders.ids) if count is None else count), f"from {path}"
+
+
+async def _play_or_stop(
+    trace: Trace, out: Console, keep: Path | None, *, is_live: bool
+) -> tuple[Summary, NodeSays]:
+    """As `_play`; Ctrl-C, or the SIGTERM of a CI, stops the node and removes its files.
+
+    Raises:
+        CancelledError: it was stopped so.
+        HourwheelError: as `_play`.
+    """
+    loop = asyncio.get_running_loop()
+    playing = loop.create_task(_play(trace, out, keep, is_live=is_live))
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, playing.cancel)
+    try:
+        return await playing
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
 
 
 async def _play(

@@ -23,11 +23,11 @@ from node.process_clock import SlewedClock
 
 TOPIC: Final = "order-timers"
 GROUP: Final = "shop"
-_QUEUES: Final = 4
+_QUEUES: Final = 2
 _CONSUMERS: Final = 2
 _LEAD_IN_MS: Final = 250
 """Between building the books and the first order."""
-_TICK_MS: Final = 20
+_TICK_MS: Final = 50
 """The producer works in rounds: what falls into the same one goes into one batch."""
 _INVISIBLE_MS: Final = 60_000
 _GIVE_UP_MS: Final = 20_000

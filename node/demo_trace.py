@@ -11,7 +11,8 @@ Two years are played in half a minute, and there 30 minutes would be half a mill
 are two scales. Orders are purchased on a linear one, the calendar. What happens in an order's life,
 t after its purchase, happens `scale * log(1 + t / 10 min)` after it: 30 minutes are about a second
 and two months ten. It is the same for all orders and only grows, so within an order everything
-keeps its order: a timer is taken back before it is due if and only if it was in real life.
+keeps its order: a timer is taken back before it is due if and only if it was in real life. Due
+times fall on hundredths of a second, as they fall on seconds in real life.
 
 Pure: orders in, timers out.
 """
@@ -42,6 +43,7 @@ _DAY_S: Final = 86_400
 _LOG_UNIT_S: Final = 10 * _MINUTE_S
 _CALENDAR_SHARE: Final = 0.65
 """Part of the playing time in which orders are purchased; the rest is for the last ones' lives."""
+_GRID_MS: Final = 10
 _QUICK_SHARE: Final = 0.57
 _UNPAID_SHARE: Final = 0.002
 _NEVER_HANDED_SHARE: Final = 0.015
@@ -208,7 +210,7 @@ def build_trace(orders: Orders, seconds: float) -> Trace:
         timers["order"][chosen],
         timers["kind"][chosen].astype(np.uint8),
         publish_ms[chosen],
-        played("due")[chosen],
+        (played("due")[chosen] + _GRID_MS - 1) // _GRID_MS * _GRID_MS,
         cancel_ms[chosen],
         round(calendar_ms),
     )

@@ -48,9 +48,12 @@ class _LoopTimer:
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
         self._loop, self._callback = loop, callback
         self._handle: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
     def set_in(self, delay_ms: float) -> None:
         self.clear()
+        if self._is_closed:
+            return
         self._handle = self._loop.call_later(max(0.0, delay_ms) / 1000, self._callback)
 
     def clear(self) -> None:
@@ -58,6 +61,7 @@ class _LoopTimer:
             self._handle.cancel()
 
     def close(self) -> None:
+        self._is_closed = True
         self.clear()
 
 

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 from hourwheel.errors import invariant
 from timewheel.levels import DAY_LEVEL, HOUR_LEVEL, SLOTS, SLOTS_PER_DAY
 from timewheel.run import Run
+
+_OCCUPIED_MAX: Final = 8
 
 Piece = tuple[Run, int, int]
 """(run, first, end): a stretch of a run in key order."""
@@ -27,6 +30,8 @@ class RunSet:
         self._levels: tuple[list[Run], list[Run]] = ([], [])
         self._by_bucket: tuple[dict[int, list[Run]], dict[int, list[Run]]] = ({}, {})
         self._sorted_buckets: list[list[int] | None] = [None, None]
+        self._occupied: dict[int, NDArray[np.bool_]] = {}
+        """`occupied_seconds` of the hours asked for lately."""
 
     def all(self) -> list[Run]:
         """Every run, oldest first within a level."""
@@ -71,6 +76,7 @@ class RunSet:
             for bucket in run.buckets():
                 index.setdefault(bucket, []).append(run)
         self._sorted_buckets[level] = None
+        self._occupied.clear()
 
     def _buckets(self, level: int) -> list[int]:
         buckets = self._sorted_buckets[level]
@@ -124,6 +130,14 @@ class RunSet:
 
     def occupied_seconds(self, hour: int) -> NDArray[np.bool_]:
         """bool[3600]: slots that may hold units. A day-level run occupies its whole hour."""
+        found = self._occupied.get(hour)
+        if found is None:  # asked with every commit, for the next wake-up
+            if len(self._occupied) >= _OCCUPIED_MAX:
+                self._occupied.clear()
+            found = self._occupied[hour] = self._find_occupied(hour)
+        return found
+
+    def _find_occupied(self, hour: int) -> NDArray[np.bool_]:
         taken = np.zeros(SLOTS[HOUR_LEVEL], np.bool_)
         for run, first, end in self.pieces_of_hour(hour):
             if run.footer.level == DAY_LEVEL:

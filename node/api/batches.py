@@ -5,7 +5,6 @@ only the master may fill in. What depends on state (topics, producer sequences, 
 the engine.
 """
 
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -13,7 +12,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from hourwheel import errors, limits
-from hourwheel.crc32c import crc32c
+from hourwheel.crc32c import crc32c_each, split
 from hourwheel.record_batch import Flag, Kind, RecordBatch
 from hourwheel.tag_gene import GENE_NONE, GENE_SPARSE
 from hourwheel.types import SEQUENCE_MAX
@@ -109,15 +108,14 @@ def _check_messages(batch: RecordBatch, raw: bytes, allowed: LimitsSection) -> N
                 bytes=int(sizes[index]),
                 bytes_max=most,
             )
-    ends = np.cumsum(body_len.astype(np.int64) + meta_len) + batch.blob_offset
     # A wrong message CRC under a right batch CRC would look like a broken disk at its delivery.
-    starts = [batch.blob_offset, *ends.tolist()]
-    crcs = [crc32c(raw[at:end]) for at, end in pairwise(starts)]
-    wrong = np.array(crcs, np.uint32) != batch.crc
+    lengths = body_len.astype(np.int64) + meta_len
+    wrong = crc32c_each(split(raw, batch.blob_offset, lengths)) != batch.crc
     if wrong.any():
         index = int(np.argmax(wrong))
         raise errors.InvalidBatch(f"message {index} fails its CRC32C", index=index)
     if meta_len.any():
+        starts = (np.cumsum(lengths) - lengths + batch.blob_offset).tolist()
         _check_metas(raw, starts, meta_len)
 
 

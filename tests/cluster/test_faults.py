@@ -48,6 +48,7 @@ async def test_nothing_is_replayed_when_the_node_was_stopped_under_load(tmp_path
             await reaper.start()
     opened = [one for one in events_of(tmp_path / "node.log") if one["event"] == "opened"]
     assert [one["replayed_batches"] for one in opened] == [0, 0, 0]
+    assert reaper.load.given_up == []
     assert complaints_of(tmp_path / "node.log") == []
 
 
@@ -58,6 +59,7 @@ async def test_promises_hold_when_the_node_is_frozen_for_a_while(tmp_path: Path)
         await reaper.load.pass_ms(3_000)
         send(reaper.node.pid, signal.SIGCONT)
         await reaper.some_load(200)
+    assert reaper.load.given_up == []
     assert complaints_of(tmp_path / "node.log") == []
 
 

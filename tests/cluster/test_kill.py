@@ -40,4 +40,5 @@ async def test_promises_hold_when_the_node_is_killed_again_and_again(tmp_path: P
                 await reaper.look("again")
             await reaper.start()
             say(f"round {number + 1}: {reaper.report()}")
+    assert reaper.load.given_up == []
     assert complaints_of(tmp_path / "node.log") == []

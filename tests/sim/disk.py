@@ -139,6 +139,9 @@ class SimulatedDisk:
 
     def kill(self) -> None:
         """The process dies. What it wrote is in the page cache, and is seen again."""
+        for folder in self._folders.values():
+            for inode in folder.names.values():
+                inode.unmap()
         self.life += 1
         self._is_down = False
         self._fail_at = None

@@ -49,6 +49,11 @@ class Inode:
         self._is_mapped = True
         return memoryview(self.data)
 
+    def unmap(self) -> None:
+        """Whoever had it mapped is gone: views that are left show it no more."""
+        if self._is_mapped:
+            self.data = bytearray(self.data)
+
     def check_stores(self, path: str) -> None:
         """A real disk that is full would have killed the process with SIGBUS."""
         if self._is_mapped:

@@ -92,7 +92,7 @@ def test_life_when_nothing_fails_goes_through_everything() -> None:
 
 
 @pytest.mark.parametrize("takes_effect", [False, True])
-def test_I1_I3_I6_nothing_is_lost_when_power_fails_at_each_operation(takes_effect: bool) -> None:
+def test_I1_I3_I6_nothing_is_lost_when_power_fails_at_each_operation(takes_effect: bool) -> None:  # noqa: N802
     world = begin(0)
     before = world.disk.durability_op_count
     live(world)

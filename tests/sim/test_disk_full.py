@@ -1,8 +1,8 @@
 """A life on a disk that is full after any number of blocks, and later has room again.
 
-Whatever finds no room - a group commit, a view while a record is applied, a checkpoint, a merge, the
-start of the process - what is refused is refused for good, what was acknowledged is released, and
-life goes on when there is room.
+Whatever finds no room - a group commit, a view while a record is applied, a checkpoint, a merge,
+the start of the process - what is refused is refused for good, what was acknowledged is released,
+and life goes on when there is room.
 """
 
 import os
@@ -66,7 +66,7 @@ def begin() -> ShardWorld:
     return ShardWorld(SimulatedDisk(), CONFIG)
 
 
-def test_I1_life_goes_on_when_the_disk_was_full() -> None:
+def test_I1_life_goes_on_when_the_disk_was_full() -> None:  # noqa: N802
     world = begin()
     empty = world.disk.used_bytes("")
     live(world)

@@ -35,9 +35,14 @@ class Sent(NamedTuple):
     """A batch that a producer is remembered by."""
 
     first: int
-    count: int
+    message_count: int
     base_sequence: int
     store_ms: int
+
+    @property
+    def end(self) -> int:
+        """The producer's number behind its last message."""
+        return self.first + self.message_count
 
 
 @dataclass
@@ -119,9 +124,9 @@ class LogModel:
         sent = self.producers.get(producer)
         if producer and sent is None and first:
             return "unknown producer", 0, 0
-        if producer and sent is not None and first != sent[-1].first + sent[-1].count:
+        if producer and sent is not None and first != sent[-1].end:
             for one in sent:
-                if one.first <= first and first + count <= one.first + one.count:
+                if one.first <= first and first + count <= one.end:
                     return "duplicate", one.base_sequence + first - one.first, count
             return "out of order", 0, 0
         if producer:
@@ -163,7 +168,7 @@ class LogModel:
         return len(due)
 
     def _cancel(self, batch: RecordBatch) -> list[int]:
-        outcomes = []
+        outcomes: list[int] = []
         for row in batch.rows:
             sequence, due_ms = int(row["sequence"]), int(row["due_ms"])
             is_right = self.messages.get(sequence) == due_ms
@@ -190,9 +195,8 @@ class LogModel:
                 continue
             resolved = self.resolved.setdefault((group, queue), set())
             entries = self.queues.get(queue, [])
-            last = min(first + count, len(entries))
-            first = max(first, self.starts.get(queue, 0))
-            fresh = [at for at in range(first, last) if at not in resolved]
+            span = range(max(first, self.starts.get(queue, 0)), min(first + count, len(entries)))
+            fresh = [at for at in span if at not in resolved]
             resolved.update(fresh)
             counts[-1] = len(fresh)
             if outcome == Outcome.ACK:
@@ -259,7 +263,7 @@ class LogModel:
     # -- what follows from it ---------------------------------------------------------------------
 
     def check(self) -> None:
-        """I1 and I3: each message is in one place, and so is each group's copy of a released one."""
+        """I1 and I3: each message is in one place, and so is each group's copy of it."""
         waiting = {entry.sequence for entry in self.pending if entry.attempt == 1}
         for sequence in self.messages:
             places = (sequence in waiting, sequence in self.released, sequence in self.cancelled)

@@ -28,6 +28,7 @@ from tests.support.stored import digests_of, read_stored
 from tests.support.workload import Workload
 
 _USUAL_START_MS: Final = 1_000.0
+_HANG_S: Final = 120.0
 
 
 def say(text: str) -> None:
@@ -121,11 +122,13 @@ class Reaper:
 
     async def _end_of(self, starting: "asyncio.Future[None]") -> int:
         """Wait for the process's end, whether its start succeeds before it or not."""
-        await asyncio.wait([starting])
+        async with asyncio.timeout(_HANG_S):
+            await asyncio.wait([starting])
+            code = await self.node.ended()
         failure = starting.exception()
         if failure is not None and not isinstance(failure, errors.Unavailable):
             raise failure
-        return await self.node.ended()
+        return code
 
     async def look(self, death: str) -> None:
         """I5: the views are what the log says, wherever the process was interrupted."""

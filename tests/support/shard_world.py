@@ -7,62 +7,41 @@ beside the shard; `check_promises` holds the views against it, and it against wh
 
 import random
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from hourwheel import errors
-from hourwheel.errors import HourwheelError
-from hourwheel.message_id import ID_DTYPE
-from hourwheel.record_batch import RecordBatch, build_publish
-from hourwheel.wire.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
-from node.api.ports import IncomingMessages
 from node.checkpoint import ShardPlace
-from node.judge import Published
-from node.leases import Held
 from node.maintenance import Job, RetentionConfig, Work
 from node.opening import Opened, ShardConfig, open_shard
-from node.publishing import Merge
 from node.receive import Delivery
-from node.retries import ack_rows, dead_rows, retry_rows, unresolved_of
+from node.retries import unresolved_of
 from node.shard import Shard
 from storage.commit_log import LogWrite
 from storage.file_header import Identity
-from storage.unit import Units
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.log_model import LogModel
+from tests.support.shard_proposals import (
+    ATTEMPTS_MAX,
+    GROUP,
+    TOPIC,
+    ShardProposals,
+    Token,
+    body_of,
+    plain,
+    split,
+)
 from tests.support.shard_views import check_views, rebuilt_digest
 from tests.support.small_sizes import chunk_entries
 
 IDENTITY = Identity(bytes(range(16)), 0)
-TOPIC, LETTERS, RETRIES, GROUP = 1, 2, 3, 1
-QUEUES = [TOPIC << 8, TOPIC << 8 | 1]
 START_MS = 1_800_000_000_000
 """At the full hour."""
 RESERVE_BYTES = 256 * 1024
 INVISIBLE_MS = 5_000
-ATTEMPTS_MAX = 3
 
 
-@dataclass
-class Token:
-    """Finds its proposal's answer."""
-
-    kind: str
-    offset: int
-    """Of its record."""
-    verdict: Any = None
-    error: HourwheelError | None = None
-    is_answered: bool = False
-
-
-def body_of(due_ms: int) -> bytes:
-    """The body of every message that is due then: 0 to 96 bytes."""
-    return due_ms.to_bytes(8, "big") * (due_ms % 13)
-
-
-class ShardWorld:
+class ShardWorld(ShardProposals):
     """One shard, its clock, and what the outside knows of it."""
 
     def __init__(self, disk: SimulatedDisk, config: ShardConfig, *, seed: int = 0) -> None:
@@ -85,9 +64,10 @@ class ShardWorld:
         """how often there was not even room to apply, so that the process died."""
         self.deliveries: list[Delivery] = []
         """All, also those of earlier boots."""
-        self.shard: Shard | None = None  # type: ignore[assignment]
+        self.shard: Shard
         self.open()
-        self._configure()
+        self.configure()
+        self.commit()
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -111,7 +91,7 @@ class ShardWorld:
         self.held: dict[tuple[int, int], int] = {}
         """(topic_queue, position) -> until when it is leased."""
         self.place = ShardPlace(self.disk, "shard-0", IDENTITY)
-        appended = self.shard.log.end_offset if self.shard else 0
+        appended = self.shard.log.end_offset if hasattr(self, "shard") else 0
         # Nothing may be deleted that the model has not read.
         for_ever = RetentionConfig(retention_ms=1 << 50)
         self.opened = open_shard(self.place, replace(self.config, retention=for_ever))
@@ -170,109 +150,6 @@ class ShardWorld:
         self.disk.capacity_bytes += RESERVE_BYTES if had else 0
         return had
 
-    def _configure(self) -> None:
-        group = GroupConfig(
-            group_id=GROUP,
-            name="workers",
-            attempts_max=ATTEMPTS_MAX,
-            invisible_ms=30_000,
-            retry_delay_ms=1_000,
-            retry_delay_ms_max=8_000,
-            dead_letter_topic_id=LETTERS,
-        )
-        topics = (
-            TopicConfig(topic_id=TOPIC, name="orders", queue_count=2),
-            TopicConfig(topic_id=LETTERS, name="%DLQ%workers", queue_count=1, internal=True),
-            TopicConfig(
-                topic_id=RETRIES, name="%RETRY%workers|orders", queue_count=1, internal=True
-            ),
-        )
-        subscription = Subscription(group_id=GROUP, topic_id=TOPIC, retry_topic_id=RETRIES)
-        changes = [ConfigChange(put_topic=topic) for topic in topics]
-        changes.append(ConfigChange(put_group=group))
-        changes.append(ConfigChange(put_subscription=subscription))
-        for change in changes:
-            self.shard.configure(change, self.now_ms, self._token("configure"))
-        self.commit()
-
-    def _token(self, kind: str) -> Token:
-        token = Token(kind, self.shard.log.end_offset)
-        self.tokens.append(token)
-        return token
-
-    # -- what may be proposed ---------------------------------------------------------------------
-
-    def publish(
-        self, due_ms: list[int], *, producer_id: int = 0, producer_sequence: int = 0
-    ) -> Token:
-        """Append messages, alternately to the topic's queues."""
-        batch = RecordBatch(
-            build_publish(
-                due_ms,
-                [body_of(due) for due in due_ms],
-                producer_id=producer_id,
-                producer_sequence=producer_sequence,
-            )
-        )
-        batch.verify()
-        queues = np.resize(np.array(QUEUES, np.uint32), len(due_ms))
-        token = self._token("publish")
-        self.shard.publish(batch, batch.due_ms, queues, self.now_ms, token)
-        return token
-
-    def publish_merged(self, requests: list[tuple[int, int, list[int]]]) -> Token:
-        """Append requests (producer, its number of the first message, due times) as one batch."""
-        merge = Merge()
-        for producer, first, due_ms in requests:
-            count = len(due_ms)
-            incoming = IncomingMessages(
-                *("orders", due_ms, [body_of(due) for due in due_ms], [b""] * count),
-                *([0] * count, [0] * count, producer, first),
-            )
-            merge.add(incoming, [QUEUES[0]] * count, 0, None)
-        batch = merge.build()
-        token = self._token("publish")
-        self.shard.publish(batch, batch.due_ms, batch.topic_queue, self.now_ms, token)
-        return token
-
-    def cancel(self, sequences: list[int], *, due_shift_ms: int = 0, epoch_shift: int = 0) -> Token:
-        """Append a cancel of messages by the ids that they have (or by forged ones)."""
-        ids = np.zeros(len(sequences), ID_DTYPE)
-        for row, sequence in zip(ids, sequences, strict=True):
-            row["sequence"] = sequence
-            row["due_ms"] = self.model.messages.get(sequence, START_MS) + due_shift_ms
-            row["epoch"] = self.model.epoch_of(sequence) + epoch_shift
-        token = self._token("cancel")
-        self.shard.cancel(ids, self.now_ms, token)
-        return token
-
-    def ack(self, delivery: Delivery, low: int = 0, high: int | None = None) -> Token:
-        """Acknowledge messages [low, high) of a delivery."""
-        return self._resolve(ack_rows(delivery.lease.held, [_span(delivery, low, high)]))
-
-    def bury(self, delivery: Delivery, low: int = 0, high: int | None = None) -> Token:
-        """Make dead letters of messages [low, high) of a delivery."""
-        return self._resolve(dead_rows(delivery.lease.held, [_span(delivery, low, high)]))
-
-    def nack(
-        self, delivery: Delivery, delay_ms: int | None, low: int = 0, high: int | None = None
-    ) -> Token:
-        """Give messages [low, high) of a delivery back."""
-        return self._give_back(delivery.lease.held, [_span(delivery, low, high)], delay_ms)
-
-    def _give_back(
-        self, held: Held, ranges: list[tuple[int, int]], delay_ms: int | None = None
-    ) -> Token:
-        group = self.shard.views.catalog.find_group_by_id(held.group_id)
-        assert group is not None
-        views = self.shard.views
-        return self._resolve(retry_rows(views, group, held, ranges, self.now_ms, delay_ms))
-
-    def _resolve(self, rows: Any) -> Token:
-        token = self._token("resolve")
-        self.shard.resolve(rows, self.now_ms, token)
-        return token
-
     # -- the way into the log ---------------------------------------------------------------------
 
     def take_write(self) -> None:
@@ -330,7 +207,7 @@ class ShardWorld:
                 token.verdict, token.error, token.is_answered = verdict, error, True
                 if error is None:
                     assert token.offset < self.model.offset, "answered before it was applied"
-                    assert _plain(verdict) == self.model.verdicts[token.offset]
+                    assert plain(verdict) == self.model.verdicts[token.offset]
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -352,7 +229,7 @@ class ShardWorld:
         for held, part in self.shard.receiver.leases.take_ended(self.now_ms, 100):
             ranges = unresolved_of(self.shard.views, held, part)
             if ranges:
-                self._give_back(held, ranges)
+                self.give_back(held, ranges)
                 proposed = True
         return proposed
 
@@ -443,33 +320,3 @@ class ShardWorld:
         """I5: the views are those that the whole log makes, on another disk, in another layout."""
         if self.write is None and self.shard.log.start_offset == 0:
             assert self.shard.views.digest() == rebuilt_digest(self.shard, self.place)
-
-
-def split(delivery: Delivery) -> list[tuple[Units, bytes]]:
-    """(unit, its meta and body) of each message."""
-    units = delivery.units
-    ends = np.cumsum(units["body_len"].astype(np.int64) + units["meta_len"]).tolist()
-    starts = [0, *ends[:-1]]
-    blobs = memoryview(delivery.blobs)
-    return [(unit, bytes(blobs[at:end])) for unit, at, end in zip(units, starts, ends, strict=True)]
-
-
-def _span(delivery: Delivery, low: int, high: int | None) -> tuple[int, int]:
-    lease = delivery.lease
-    return lease.first + low, lease.end if high is None else lease.first + high
-
-
-def _plain(verdict: Any) -> Any:
-    """A verdict as the model gives it."""
-    if isinstance(verdict, dict):
-        return [_plain_publish(verdict[first]) for first in sorted(verdict)]
-    return verdict.tolist() if isinstance(verdict, np.ndarray) else verdict
-
-
-def _plain_publish(verdict: Published | HourwheelError) -> tuple[str, int, int]:
-    if isinstance(verdict, errors.UnknownProducer):
-        return "unknown producer", 0, 0
-    if isinstance(verdict, HourwheelError):
-        return "out of order", 0, 0
-    what = "duplicate" if verdict.duplicate else "new"
-    return what, verdict.base_sequence, verdict.count

@@ -14,8 +14,7 @@ _CONSTANTS = {
 
 
 def _defaults() -> dict[str, int]:
-    defaults: dict[str, int] = ConsumeQueues.open.__kwdefaults__  # type: ignore[attr-defined]
-    return defaults
+    return ConsumeQueues.open.__kwdefaults__ or {}
 
 
 def chunk_entries() -> int:

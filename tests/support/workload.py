@@ -25,6 +25,7 @@ from hourwheel import (
     Channel,
     Columns,
     MessageId,
+    PublishedIds,
     ReceivedMessage,
     errors,
     message_id,
@@ -76,6 +77,8 @@ class Workload:
     """Answers that came, of all kinds."""
     publish_count: int = 0
     """Those of them that said that messages are safe."""
+    given_up: list[errors.HourwheelError] = field(default_factory=list)
+    """Why clients that try again until there is an answer ended with an error all the same."""
 
     def __post_init__(self) -> None:
         """Nothing is connected yet."""
@@ -196,21 +199,35 @@ class Workload:
         while await self._room():
             count = chooser.randint(1, self.mix.batch_messages)
             serials, times, is_delay = self._make(topic, count, chooser)
-            bodies = [body_of(serial) for serial in serials]
-            if chooser.random() < 0.5:
-                columns = Columns(
-                    bodies=bodies,
-                    delay_ms=times if is_delay else None,
-                    due_ms=None if is_delay else times,
-                )
-                ids = await producer.publish_batch(topic, columns)
+            try:
+                ids = await self._publish_list(producer, topic, (serials, times, is_delay), chooser)
+            except errors.HourwheelError as error:
+                self.given_up.append(error)
+                self._fail(serials, error)
             else:
-                messages = [
-                    make_message(body, at, chooser, is_delay=is_delay)
-                    for body, at in zip(bodies, times, strict=True)
-                ]
-                ids = await producer.publish_many(topic, messages)
-            self._accept(serials, list(ids), chooser)
+                self._accept(serials, list(ids), chooser)
+
+    async def _publish_list(
+        self,
+        producer: AsyncProducer,
+        topic: str,
+        made: tuple[list[int], list[int], bool],
+        chooser: random.Random,
+    ) -> PublishedIds:
+        serials, times, is_delay = made
+        bodies = [body_of(serial) for serial in serials]
+        if chooser.random() < 0.5:
+            columns = Columns(
+                bodies=bodies,
+                delay_ms=times if is_delay else None,
+                due_ms=None if is_delay else times,
+            )
+            return await producer.publish_batch(topic, columns)
+        messages = [
+            make_message(body, at, chooser, is_delay=is_delay)
+            for body, at in zip(bodies, times, strict=True)
+        ]
+        return await producer.publish_many(topic, messages)
 
     async def _publish_unary(self, channel: Channel, producer_id: int) -> None:
         """Few messages a call, sent again until there is an answer; without a producer id, once."""
@@ -234,8 +251,9 @@ class Workload:
             try:
                 answer = await channel.call(method, request, timeout_ms=_HANG_S * 1_000)
             except errors.HourwheelError as error:
-                if producer_id:
-                    raise
+                if producer_id:  # whether its next number follows is not known: begin another one
+                    self.given_up.append(error)
+                    producer_id, first_sequence = producer_id + (1 << 32), 0
                 self._fail(serials, error)
             else:
                 ids = [message_id.parse(one.message_id) for one in answer.messages]
@@ -298,7 +316,11 @@ class Workload:
         )
         try:
             while True:
-                messages = await consumer.receive(64)
+                try:
+                    messages = await consumer.receive(64)
+                except errors.HourwheelError as error:
+                    self.given_up.append(error)
+                    continue
                 self._take_down(group, messages)
                 await self._finish(consumer, group, attempts_max, messages, chooser)
         finally:

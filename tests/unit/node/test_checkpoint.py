@@ -81,7 +81,8 @@ def test_manifest_names_the_runs_and_their_delay_logs() -> None:
     runs, manifest = world.shard.views.wheel.runs.all(), world.maintenance.manifest
     assert sorted(run.footer.level for run in runs) == [0, 1]
     assert list(manifest.runs) == [run_state(run) for run in runs]
-    assert sum(run.unit_count for run in manifest.runs) == manifest.pending_count
+    cancelled = world.shard.views.counters.cancelled
+    assert sum(run.unit_count for run in manifest.runs) == manifest.pending_count + cancelled
     for log in manifest.delay_logs:
         path = delay_log_path(world.place.under("wheel"), log.delay_log_id)
         assert world.disk.open(path).size() == log.bytes

@@ -1,10 +1,13 @@
 """The command: arguments, where orders are from, exit codes. A whole run: tests/cluster."""
 
+import asyncio
+import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from hourwheel import errors
 from node import demo
@@ -16,6 +19,7 @@ from node.demo import (
     find_orders,
     main,
 )
+from node.demo_trace import build_trace, generate_orders
 
 CSV = (
     "order_id,order_purchase_timestamp,order_approved_at,order_delivered_carrier_date,"
@@ -64,11 +68,13 @@ def test_orders_are_those_of_the_file_that_is_asked_for(
         ["--count", "0"],
         ["--seconds", "0.5"],
         ["--seconds", "nan"],
+        ["--keep", "{folder}"],
     ],
 )
 def test_exit_code_is_2_when_the_command_line_is_wrong(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "something").touch()
     assert main([each.format(folder=tmp_path) for each in arguments]) == EXIT_USAGE
     assert capsys.readouterr().err.startswith("demo: ")
 
@@ -95,7 +101,7 @@ def fails(error: BaseException) -> Callable[..., None]:
     ("error", "code", "said"),
     [
         (errors.Unavailable("the node ended"), EXIT_BAD, "the node ended"),
-        (KeyboardInterrupt(), EXIT_INTERRUPTED, "interrupted"),
+        (asyncio.CancelledError(), EXIT_INTERRUPTED, "interrupted"),
     ],
 )
 def test_exit_code_tells_how_it_ended(
@@ -109,6 +115,26 @@ def test_exit_code_tells_how_it_ended(
     monkeypatch.setattr(demo, "_settle_garbage_collector", lambda: None)
     assert main(["--count", "3"]) == code
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_playing_is_cancelled_when_a_signal_comes(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = []
+
+    async def play(*_: object, **__: object) -> None:
+        signal.raise_signal(number)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("node")
+
+    monkeypatch.setattr(demo, "_play", play)
+    trace = build_trace(generate_orders(3, 1), 1)
+    with pytest.raises(asyncio.CancelledError):
+        await demo._play_or_stop(trace, Console(), None, is_live=False)
+    assert ended == ["node"]
 
 
 def test_end_of_the_log_is_shown_when_there_is_one(tmp_path: Path) -> None:

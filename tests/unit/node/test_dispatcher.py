@@ -25,7 +25,7 @@ def world_with(due_ms: list[int]) -> ShardWorld:
 
 
 def dispatcher_of(world: ShardWorld, config: DispatchConfig | None = None) -> Dispatcher:
-    return Dispatcher(config or DispatchConfig(), world.shard.views.cursor.key)
+    return Dispatcher(config or DispatchConfig(), world.opened.shard.views.cursor.key)
 
 
 def row_of(planned: bytes | None) -> Any:
@@ -69,7 +69,7 @@ def test_lead_stays_within_its_bounds() -> None:
 
 def test_nothing_is_planned_when_nothing_is_due_within_the_lead() -> None:
     world = world_with([DUE_MS])
-    dispatcher, views = dispatcher_of(world), world.shard.views
+    dispatcher, views = dispatcher_of(world), world.opened.shard.views
     before = dispatcher.append_cursor
     assert dispatcher.plan(views, DUE_MS - LEAD_MS - 1) is None
     assert dispatcher.append_cursor == before
@@ -82,19 +82,19 @@ def test_nothing_is_planned_when_nothing_is_due_within_the_lead() -> None:
 def test_nothing_is_planned_when_there_is_nothing() -> None:
     world = world_with([])
     dispatcher = dispatcher_of(world)
-    assert dispatcher.plan(world.shard.views, DUE_MS) is None
-    assert dispatcher.next_wakeup_ms(world.shard.views) is None
+    assert dispatcher.plan(world.opened.shard.views, DUE_MS) is None
+    assert dispatcher.next_wakeup_ms(world.opened.shard.views) is None
 
 
 def test_nothing_is_planned_when_the_clock_is_behind_the_cursor() -> None:
     world = world_with([DUE_MS])
     dispatcher = Dispatcher(DispatchConfig(), Key(DUE_MS - 10, 0))
-    assert dispatcher.plan(world.shard.views, DUE_MS - 500) is None
+    assert dispatcher.plan(world.opened.shard.views, DUE_MS - 500) is None
 
 
 def test_plans_are_an_interval_apart_when_they_are_whole() -> None:
     world = world_with([DUE_MS, DUE_MS + 1])
-    dispatcher, views = dispatcher_of(world), world.shard.views
+    dispatcher, views = dispatcher_of(world), world.opened.shard.views
     now_ms = DUE_MS - LEAD_MS
     first = range_of(dispatcher.plan(views, now_ms))
     assert dispatcher.next_wakeup_ms(views) == now_ms + 4
@@ -105,7 +105,7 @@ def test_plans_are_an_interval_apart_when_they_are_whole() -> None:
 
 def test_plans_follow_at_once_when_more_is_due_than_one_may_release() -> None:
     world = world_with([DUE_MS] * 3 + [DUE_MS + 1] * 2)
-    dispatcher, views = dispatcher_of(world, DispatchConfig(units_max=2)), world.shard.views
+    dispatcher, views = dispatcher_of(world, DispatchConfig(units_max=2)), world.opened.shard.views
     ranges = [range_of(dispatcher.plan(views, DUE_MS)) for _ in range(3)]
     assert [to for _, to in ranges] == [
         Key(DUE_MS, 1),
@@ -119,7 +119,7 @@ def test_plans_follow_at_once_when_more_is_due_than_one_may_release() -> None:
 def test_a_plan_carries_what_was_released_so_far() -> None:
     world = world_with([DUE_MS, DUE_MS + 500])
     world.advance(1_000)
-    views = world.shard.views
+    views = world.opened.shard.views
     row = row_of(dispatcher_of(world).plan(views, DUE_MS + 500))
     assert row["check_offset"] == views.applied_offset
     assert row["check_count"] == views.cursor.released_count == 1
@@ -128,7 +128,7 @@ def test_a_plan_carries_what_was_released_so_far() -> None:
 
 def test_take_back_plans_the_same_again_at_once() -> None:
     world = world_with([DUE_MS])
-    dispatcher, views = dispatcher_of(world), world.shard.views
+    dispatcher, views = dispatcher_of(world), world.opened.shard.views
     before = dispatcher.append_cursor
     planned = dispatcher.plan(views, DUE_MS)
     dispatcher.take_back(row_of(planned))
@@ -139,7 +139,7 @@ def test_take_back_plans_the_same_again_at_once() -> None:
 @pytest.mark.parametrize("commit_ms", [0.0, 11.0])
 def test_next_wakeup_is_the_lead_before_the_first_is_due(commit_ms: float) -> None:
     world = world_with([DUE_MS + 500, DUE_MS])
-    dispatcher, views = dispatcher_of(world), world.shard.views
+    dispatcher, views = dispatcher_of(world), world.opened.shard.views
     dispatcher.observe_commit(commit_ms)
     wakeup_ms = dispatcher.next_wakeup_ms(views)
     assert wakeup_ms == DUE_MS - dispatcher.lead_ms

@@ -21,14 +21,16 @@ class Court:
     """Judges batches as they would follow one another in a log."""
 
     def __init__(self) -> None:
-        catalog = Catalog([TopicConfig(topic_id=TOPIC, name="orders", queue_count=1)])
+        catalog = Catalog(
+            [TopicConfig(topic_id=TOPIC, name="orders", queue_count=1)], next_topic_id=DELETED + 1
+        )
         self.producers = ProducerStates()
         self.views = cast(Views, SimpleNamespace(catalog=catalog, producers=self.producers))
         self.next_sequence = 100
 
     def judge(self, batch: RecordBatch, topics: list[int]) -> tuple[PublishVerdicts, Mask | None]:
         at = Stamp(0, self.next_sequence, STORE_MS, 0, EPOCH)
-        queues = np.array(topics, np.uint32) << 8
+        queues = np.array([topic << 8 for topic in topics], np.uint32)
         self.next_sequence += batch.header.count
         pieces = stamp(batch, at, due_ms=batch.due_ms, topic_queue=queues)
         return judge(self.views, RecordBatch.from_pieces(*pieces))

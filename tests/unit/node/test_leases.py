@@ -107,6 +107,15 @@ def test_take_ended_takes_the_first_to_end_first() -> None:
     assert (leases.count, leases.next_end_ms()) == (0, None)
 
 
+def test_what_was_prolonged_ends_later_when_the_rest_has_ended() -> None:
+    leases = Leases()
+    lease = leases.grant(HELD, 0, 5, 100)
+    leases.change(lease, 2, 5, 400)
+    assert leases.take_ended(100, 10) == [(HELD, Part(0, 2, 100))]
+    assert leases.next_end_ms() == 400
+    assert leases.take_ended(400, 10) == [(HELD, Part(2, 5, 400))]
+
+
 def test_take_ended_leaves_the_rest_when_there_are_many() -> None:
     leases = Leases()
     for first in range(5):

@@ -151,6 +151,7 @@ def test_a_batch_ends_where_the_bytes_would_be_too_many() -> None:
 
 
 def test_a_request_beyond_the_limits_has_a_batch_of_its_own() -> None:
+    assert Merge().takes(messages(5_000), 3 << 20)
     assert merged([messages(5_000), messages(1)]) == [[0], [1]]
     assert merged([messages(1, body=bytes(3 << 20)), messages(1)]) == [[0], [1]]
 

@@ -49,7 +49,7 @@ class Counter:
     """A receiver, and queues that are filled by hand."""
 
     def __init__(self, bad: set[int] | None = None) -> None:
-        self.views = ShardWorld(SimulatedDisk(), ShardConfig()).shard.views
+        self.views = ShardWorld(SimulatedDisk(), ShardConfig()).opened.shard.views
         self.receiver = Receiver(self.views, cast(Bodies, StubBodies(bad or set())))
         self.sequence = 0
 
@@ -147,8 +147,9 @@ def test_is_blocked_names_the_queues_when_their_windows_are_full() -> None:
     counter.put(QUEUES[1], 1)
     counter.receiver.leases.skip_to(FIRST, WINDOW_POSITIONS)
     assert counter.receiver.is_blocked(GROUP, TOPIC, START_MS - 1) == []
-    while counter.views.queues.get(QUEUES[0]).visible_end(START_MS) <= WINDOW_POSITIONS:
-        pass
+    queue = counter.views.queues.get(QUEUES[0])
+    seen = [int(queue.visible_end(START_MS)) for _ in range(100)]
+    assert seen[-1] == WINDOW_POSITIONS + 1, "bit by bit"
     assert counter.receiver.is_blocked(GROUP, TOPIC, START_MS) == [FIRST]
     assert counter.take() == (QUEUES[1], [WINDOW_POSITIONS + 1])
     assert counter.take() == (0, [])
@@ -239,9 +240,10 @@ def test_a_flipped_bit_is_found_and_its_place_named() -> None:
     world.publish(due_ms)
     world.commit()
     world.tick()
-    views, receiver = world.shard.views, world.shard.receiver
-    unit = views.queues.get(QUEUES[0]).read(0, 1)[0]
-    path, at = world.shard.log.locate(int(unit["position"]))
+    shard = world.opened.shard
+    receiver = shard.receiver
+    unit = shard.views.queues.get(QUEUES[0]).read(0, 1)[0]
+    path, at = shard.log.locate(int(unit["position"]))
     disk.flip_bit(path, at)
     delivery = receiver.receive(
         GROUP, TOPIC, count_max=9, bytes_max=1 << 20, invisible_ms=1, now_ms=START_MS

@@ -1,6 +1,7 @@
 """Rows of RESOLVE: delays that double, ranges that are cut where attempts change."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -33,8 +34,8 @@ WORKERS = Group(
 
 def views_with(attempts: list[int]) -> Views:
     """Views whose first queue holds messages of these attempts, in files of eight."""
-    with small_sizes(chunk_entries=8):
-        views = ShardWorld(SimulatedDisk(), ShardConfig()).shard.views
+    with small_sizes(8):
+        views = ShardWorld(SimulatedDisk(), ShardConfig()).opened.shard.views
         units = [make_units(n, 1, attempt=attempt) for n, attempt in enumerate(attempts)]
         views.queues.get(QUEUES[0]).append(join(units))
         return views
@@ -84,7 +85,7 @@ def test_ranges_cross_files_and_end_with_the_queue() -> None:
     rows = retry_rows(views, WORKERS, HELD, [(5, 1_000)], NOW_MS, None)
     spans = plain(rows)
     assert (spans[0][0], spans[-1][1]) == (5, 20)
-    assert all(one[1] == next_[0] for one, next_ in zip(spans, spans[1:], strict=False))
+    assert all(one[1] == next_[0] for one, next_ in pairwise(spans))
 
 
 def test_trimmed_positions_are_left_out() -> None:

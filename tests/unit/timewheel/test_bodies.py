@@ -185,6 +185,17 @@ def test_read_when_a_delay_log_is_missing_only_its_messages_are_bad() -> None:
         )
 
 
+def test_read_when_a_lost_message_has_the_checksum_of_nothing_is_bad() -> None:
+    blobs = Blobs()
+    blob = bytes.fromhex("ab9be09b")
+    assert crc32c(blob) == crc32c(b"")
+    units = join([blobs.put(blob, file=5), blobs.put(blob, file=6)])
+    blobs.disk.remove(delay_log_path(DIRECTORY, 5))
+    found, bad = blobs.bodies.read(units)
+    assert [one.ordinal for one in bad] == [0]
+    assert bytes(found[1]) == blob
+
+
 def test_read_when_bytes_are_those_of_another_message_is_bad() -> None:
     blobs = Blobs()
     units = join([blobs.put(b"one body"), blobs.put(b"the next")])

@@ -331,6 +331,17 @@ def test_I1_job_when_power_fails_at_every_step_leaves_nothing_that_a_reopen_sees
 
 
 @pytest.mark.parametrize("job", ["begin_merge", "begin_cascade"])
+@pytest.mark.parametrize("seed", range(6))
+def test_I1_job_when_power_fails_after_it_is_whole(job: str, seed: int) -> None:  # noqa: N802
+    world = mixed_world(SimulatedDisk())
+    assert getattr(world, job)()
+    world.end_job()
+    world.lose_power(Random(seed))
+    world.check()
+    world.take(END)
+
+
+@pytest.mark.parametrize("job", ["begin_merge", "begin_cascade"])
 @pytest.mark.parametrize("install", [True, False])
 def test_job_when_messages_come_and_go_beside_it(job: str, *, install: bool) -> None:
     world = mixed_world(SimulatedDisk())

@@ -37,16 +37,17 @@ class World:
         self.log.data += b"".join(blobs)
 
     def put_elsewhere(self, ordinal: int, blob: bytes, file: int = 0) -> None:
-        """Let a unit point below the span, or into an older delay log."""
+        """Let a unit point below the span, or into an older delay log (anywhere)."""
+        at = (100 if ordinal % 2 or not file else FIRST_PART) + 50 * ordinal
         unit = self.units[ordinal : ordinal + 1]
         unit["body_len"], unit["crc"], unit["dlog_id"] = len(blob), crc32c(blob), file
-        unit["position"] = 100 + 50 * ordinal
+        unit["position"] = at
         self.blobs[ordinal] = blob
         if file:
             old = self.disk.open(delay_log_path(DIRECTORY, file), create=True)
-            old.pwrite([blob], 100 + 50 * ordinal)
+            old.pwrite([blob], at)
         else:
-            self.log.data[100 + 50 * ordinal : 100 + 50 * ordinal + len(blob)] = blob
+            self.log.data[at : at + len(blob)] = blob
 
     def flush(self, number: int = 9, chunk: int = 1_000) -> Units:
         """Write the delay log in chunks, as a flush does."""
@@ -102,6 +103,13 @@ def test_delay_log_when_written_is_a_header_and_the_blobs() -> None:
     raw = file.pread(file.size(), 0)
     check_file_header(raw[:64], file.path, FileType.DELAY_LOG, IDENTITY, 7)
     assert raw[64:] == b"onethree"
+
+
+def test_append_from_log_when_a_place_in_an_older_delay_log_looks_like_one_in_the_span() -> None:
+    world = World([b"0123456789" * 9, b"x", b"y"])
+    world.put_elsewhere(0, b"older", 3)
+    assert FIRST_PART <= world.units["position"][0] < len(world.log.data)
+    assert world.read(world.flush()) == ([b"older", b"x", b"y"], [])
 
 
 def test_append_from_log_when_meta_and_body_are_counted_together() -> None:

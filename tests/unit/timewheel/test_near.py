@@ -139,6 +139,16 @@ def test_plan_when_exactly_the_limit_fits_goes_to_the_target() -> None:
     assert near.plan(Key(10, 0), Key(499, 0), 1) == (Key(499, 0), 1)
 
 
+def test_plan_when_the_limit_lies_inside_a_bucket() -> None:
+    keys = [(10, 0), (10, 1), (11, 0), (12, 5), (12, 6), (500, 2)]
+    near = filled(*keys)
+    target = Key(900, SEQUENCE_MAX)
+    for first in range(5):
+        for limit in range(1, 5 - first):
+            after = Key(*keys[first - 1]) if first else KEY_MIN
+            assert near.plan(after, target, limit) == (Key(*keys[first + limit - 1]), limit)
+
+
 def test_plan_when_it_is_asked_leaves_everything_in_place() -> None:
     near = filled((10, 0), (10, 1), (500, 2))
     near.plan(KEY_MIN, Key(900, 0), 1)

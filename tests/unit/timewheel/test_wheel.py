@@ -125,6 +125,15 @@ def test_load_when_runs_and_memtable_share_a_hot_second_loads_about_one_chunk() 
     drain(world)
 
 
+def test_load_when_the_last_millisecond_of_an_hour_is_hot() -> None:
+    world = world_at_start(load_units=5)
+    world.publish([START_MS + HOUR_MS - 1] * 900 + [START_MS + HOUR_MS])
+    world.flush()
+    world.take(Key(START_MS + HOUR_MS - 1, 300))  # inside it: the hour is not over
+    world.reopen()
+    drain(world)
+
+
 def test_load_when_more_units_share_a_key_than_a_chunk_has() -> None:
     world = world_at_start(load_units=5)
     world.publish([START_MS + 5])

@@ -1,0 +1,178 @@
+"""A real engine on a real disk, whose clock a test moves by hand; nothing waits for time to pass.
+
+async with EngineWorld(tmp_path) as world:
+    await world.publish(world.now_ms + 5_000)
+    world.advance(5_000)
+    delivery = await world.receive(wait_ms=60_000)
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from hourwheel.errors import HourwheelError
+from hourwheel.receipt import Receipt
+from hourwheel.record_batch import RecordBatch, build_publish
+from node.api.ports import Delivery, Failure, IncomingMessages, PublishedBatchResult, Selection
+from node.checkpoint import ShardPlace
+from node.disk_guard import DiskGuard
+from node.dispatcher import DispatchConfig
+from node.engine import Engine, EngineConfig
+from node.opening import Opened, ShardConfig, open_shard
+from storage.disk import RealDisk
+from storage.file_header import Identity
+
+START_MS: Final = 1_800_000_000_000
+LEAD_MS: Final = 20
+"""How long before its due time a message is dispatched; so much that the gate can be seen."""
+_CLUSTER_ID: Final = bytes(range(16))
+_HANG_S: Final = 60.0
+_SHARD: Final = ShardConfig(dispatch=DispatchConfig(lead_ms_min=LEAD_MS, lead_ms_max=LEAD_MS))
+
+Answer = TypeVar("Answer")
+
+
+class EngineWorld:
+    """See the top of this file. `opened`, `engine` and so on are of the latest start."""
+
+    opened: Opened
+    engine: Engine
+    failure: Failure
+    guard: DiskGuard
+
+    def __init__(
+        self, root: Path, config: EngineConfig | None = None, shard: ShardConfig = _SHARD
+    ) -> None:
+        """Files go below `root`."""
+        self.now_ms = START_MS
+        self.disk = RealDisk(root)
+        self._config, self._shard = config or EngineConfig(), shard
+        self._boots = 0
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await within(self.engine.close())
+
+    async def open(self) -> None:
+        """Start a process, as it were."""
+        self._boots += 1
+        self.failure = Failure()
+        self.guard = DiskGuard(self.disk, free_bytes_min=0, reserve_bytes=0)
+        place = ShardPlace(self.disk, "shard-0", Identity(_CLUSTER_ID, 0))
+        self.opened = open_shard(place, self._shard)
+        self.engine = Engine(
+            self.opened,
+            self._config,
+            now_ms=lambda: self.now_ms,
+            guard=self.guard,
+            failure=self.failure,
+            cluster_id=_CLUSTER_ID,
+        )
+        await within(self.engine.start("node-1", f"boot-{self._boots}"))
+
+    async def restart(self) -> None:
+        """Stop cleanly and start again."""
+        await within(self.engine.close())
+        await self.open()
+
+    def advance(self, by_ms: int) -> None:
+        """The clock moves on, and the engine's timer looks at it soon."""
+        self.now_ms += by_ms
+        self.engine.rearm()
+
+    async def failed(self) -> HourwheelError:
+        """Why the node cannot go on."""
+        return await within(asyncio.shield(self.failure.found))
+
+    async def publish(self, *due_ms: int, topic: str = "orders") -> PublishedBatchResult:
+        """One batch; the body of each message is its due time."""
+        bodies = [b"%d" % due for due in due_ms]
+        batch = RecordBatch(build_publish(list(due_ms), bodies))
+        return await within(self.engine.publish_batch(topic, batch))
+
+    async def publish_single(self, due_ms: int, topic: str = "orders") -> list[tuple[str, int]]:
+        """One message, which may share its batch with other callers'."""
+        incoming = IncomingMessages(topic, [due_ms], [b"%d" % due_ms], [b""], [0], [0])
+        return await within(self.engine.publish_messages(incoming))
+
+    async def receive(
+        self,
+        *,
+        topic: str = "orders",
+        group: str = "billing",
+        count: int = 32,
+        wait_ms: int = 0,
+        invisible_ms: int = 0,
+    ) -> Delivery | None:
+        """Lease messages."""
+        return await within(
+            self.engine.receive(
+                group,
+                topic,
+                max_messages=count,
+                max_bytes=1 << 20,
+                wait_ms=wait_ms,
+                invisible_ms=invisible_ms,
+            )
+        )
+
+    async def leased(
+        self, *, topic: str = "orders", count: int = 32, invisible_ms: int = 0
+    ) -> Delivery:
+        """Messages that are there, or come as soon as the engine's threads are done."""
+        found = await self.receive(
+            topic=topic, count=count, wait_ms=600_000, invisible_ms=invisible_ms
+        )
+        assert found is not None
+        return found
+
+    async def ack(self, *selections: Selection, group: str = "billing") -> list[int]:
+        """Acknowledge."""
+        return await within(
+            self.engine.resolve(group, list(selections), retry_delay_ms=None, is_ack=True)
+        )
+
+    async def nack(
+        self, *selections: Selection, delay_ms: int | None = None, group: str = "billing"
+    ) -> list[int]:
+        """Give back."""
+        return await within(
+            self.engine.resolve(group, list(selections), retry_delay_ms=delay_ms, is_ack=False)
+        )
+
+    def select(self, delivery: Delivery, first: int = 0, count: int | None = None) -> Selection:
+        """Messages [first, first + count) of a delivery, by default all behind `first`."""
+        size = len(delivery.units)
+        receipt = Receipt(
+            cluster=self.engine.shard.cluster,
+            epoch=delivery.epoch,
+            group_id=delivery.group_id,
+            topic_queue=delivery.topic_queue,
+            lease_id=delivery.lease_id,
+            first_position=delivery.first_position,
+            index=0,
+            count=size,
+        )
+        return Selection(receipt, first, size - first if count is None else count)
+
+
+async def within(answer: Awaitable[Answer]) -> Answer:
+    """What is awaited; a test that hangs says where, and none depends on how long it takes."""
+    async with asyncio.timeout(_HANG_S):
+        return await answer
+
+
+async def let_others_run() -> None:
+    """Give everything on the loop that can go on the time to do so."""
+    for _ in range(100):
+        await asyncio.sleep(0)

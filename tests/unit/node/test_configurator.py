@@ -1,0 +1,211 @@
+"""Topics, groups and subscriptions: what is made when, and what is refused."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from hourwheel import errors
+from node.api.ports import GroupInfo, GroupLagInfo, GroupSettings, TopicInfo
+from node.configurator import DefaultsConfig
+from node.engine import EngineConfig
+from tests.support.engine_world import EngineWorld, within
+
+
+def configured(root: Path, defaults: DefaultsConfig) -> EngineWorld:
+    return EngineWorld(root, EngineConfig(defaults=defaults))
+
+
+def names(world: EngineWorld, *, include_internal: bool = False) -> list[str]:
+    return [topic.name for topic in world.engine.topics(include_internal=include_internal)]
+
+
+# --- what is made by itself
+
+
+async def test_topic_is_made_by_publishing_once_when_many_publish(tmp_path: Path) -> None:
+    async with configured(tmp_path, DefaultsConfig(topic_queue_count=3)) as world:
+        calls = [world.publish(world.now_ms) for _ in range(3)]
+        calls_single = [world.publish_single(world.now_ms) for _ in range(2)]
+        await asyncio.gather(*calls, *calls_single)
+        assert world.engine.topics(include_internal=True) == [
+            TopicInfo("orders", 3, is_internal=False, released_count=5)
+        ]
+
+
+async def test_topic_is_unknown_when_none_is_made(tmp_path: Path) -> None:
+    async with configured(tmp_path, DefaultsConfig(topics_auto_create=False)) as world:
+        for refused in (world.publish(world.now_ms), world.publish_single(world.now_ms)):
+            with pytest.raises(errors.UnknownTopic):
+                await refused
+        with pytest.raises(errors.UnknownTopic):
+            await world.receive()
+        await within(world.engine.create_topic("orders", 1))
+        assert (await world.publish(world.now_ms)).count == 1
+        assert await world.receive() is not None, "retry topics are made all the same"
+
+
+async def test_group_is_unknown_when_none_is_made(tmp_path: Path) -> None:
+    async with configured(tmp_path, DefaultsConfig(groups_auto_create=False)) as world:
+        await world.publish(world.now_ms)
+        with pytest.raises(errors.UnknownGroup):
+            await world.receive()
+        assert names(world, include_internal=True) == ["orders"]
+        await within(world.engine.put_group("billing", GroupSettings()))
+        assert await world.receive() is not None
+
+
+@pytest.mark.parametrize("name", ["", "a b", "%RETRY%a|b", "x" * 300])
+async def test_topic_is_refused_when_its_name_is_illegal(tmp_path: Path, name: str) -> None:
+    async with EngineWorld(tmp_path) as world:
+        with pytest.raises(errors.InvalidTopic):
+            await world.publish(world.now_ms, topic=name)
+        with pytest.raises(errors.InvalidTopic):
+            await within(world.engine.create_topic(name, 1))
+        assert names(world, include_internal=True) == []
+
+
+async def test_group_is_refused_when_its_name_is_illegal(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        with pytest.raises(errors.InvalidGroup):
+            await within(world.engine.put_group("a b", GroupSettings()))
+        with pytest.raises(errors.InvalidGroup):
+            await world.receive(group="a b")
+        assert world.engine.groups() == []
+
+
+async def test_internal_topics_are_not_for_callers(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        assert await world.receive() is None
+        internal = ["%DLQ%billing", "%RETRY%billing|orders"]
+        assert names(world) == ["orders"]
+        assert names(world, include_internal=True) == [*internal, "orders"]
+        for name in internal:
+            with pytest.raises(errors.InvalidTopic):
+                await world.publish(world.now_ms, topic=name)
+            with pytest.raises(errors.InvalidTopic):
+                await within(world.engine.delete_topic(name))
+
+
+# --- limits
+
+
+async def test_topics_are_refused_when_there_are_enough(tmp_path: Path) -> None:
+    async with configured(tmp_path, DefaultsConfig(topics_max=2)) as world:
+        answers = await asyncio.gather(
+            *(world.publish(world.now_ms, topic=name) for name in "abc"), return_exceptions=True
+        )
+        assert [type(one) for one in answers].count(errors.ResourceExhausted) == 1
+        with pytest.raises(errors.ResourceExhausted):
+            await within(world.engine.create_topic("d", 1))
+        assert names(world) == ["a", "b"]
+        assert (await world.publish(world.now_ms, topic="a")).count == 1
+
+
+async def test_groups_are_refused_when_there_are_enough(tmp_path: Path) -> None:
+    async with configured(tmp_path, DefaultsConfig(groups_max=1)) as world:
+        await within(world.engine.put_group("a", GroupSettings()))
+        with pytest.raises(errors.ResourceExhausted):
+            await within(world.engine.put_group("b", GroupSettings()))
+        with pytest.raises(errors.ResourceExhausted):
+            await world.receive(group="b")
+        changed = await within(world.engine.put_group("a", GroupSettings(attempts_max=3)))
+        assert changed.attempts_max == 3
+
+
+# --- topics
+
+
+async def test_topic_is_the_same_when_created_again_alike(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        create = world.engine.create_topic
+        made = await within(create("orders", 2))
+        assert made == TopicInfo("orders", 2)
+        assert await within(create("orders", 2)) == made
+        assert await within(create("orders", 0)) == made, "0: whatever it has"
+        with pytest.raises(errors.AlreadyExists) as caught:
+            await within(create("orders", 3))
+        assert caught.value.params["queue_count"] == "2"
+        assert world.engine.topic("orders") == made
+
+
+async def test_topic_is_made_once_when_created_twice_at_once(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        create = world.engine.create_topic
+        answers = await within(asyncio.gather(create("orders", 2), create("orders", 2)))
+        assert answers[0] == answers[1]
+        assert world.engine.shard.views.catalog.next_topic_id == 2
+
+
+async def test_topic_is_gone_when_deleted_and_new_when_made_again(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms, world.now_ms + 5_000)
+        assert await world.receive() is not None
+        await within(world.engine.delete_topic("orders"))
+        assert names(world, include_internal=True) == ["%DLQ%billing"]
+        assert world.engine.group("billing").lags == ()
+        with pytest.raises(errors.UnknownTopic):
+            world.engine.topic("orders")
+        with pytest.raises(errors.UnknownTopic):
+            await within(world.engine.delete_topic("orders"))
+        await world.publish(world.now_ms)
+        assert (await world.leased()).units["sequence"].tolist() == [2]
+
+
+# --- groups
+
+
+async def test_group_has_defaults_where_nothing_is_said(tmp_path: Path) -> None:
+    defaults = DefaultsConfig(
+        attempts_max=4, invisible_ms=5_000, retry_delay_ms=10, retry_delay_ms_max=100
+    )
+    async with configured(tmp_path, defaults) as world:
+        put = world.engine.put_group
+        assert await within(put("a", GroupSettings())) == GroupInfo("a", 4, 5_000, 10, 100)
+        settings = GroupSettings(attempts_max=2, invisible_ms=7, retry_delay_ms=300)
+        assert await within(put("b", settings)) == GroupInfo("b", 2, 7, 300, 300)
+        assert [group.name for group in world.engine.groups()] == ["a", "b"]
+
+
+async def test_subscription_is_made_once_when_two_receive_at_once(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        subscribe = world.engine.configurator.subscribe
+        first, second = await within(
+            asyncio.gather(subscribe("billing", "orders"), subscribe("billing", "orders"))
+        )
+        assert first == second
+        catalog = world.engine.shard.views.catalog
+        assert list(catalog.subscriptions()) == [first[0]]
+        assert (catalog.next_topic_id, catalog.next_group_id) == (4, 2)
+        before = world.engine.shard.stats.appended_batches
+        assert await within(subscribe("billing", "orders")) == first
+        assert world.engine.shard.stats.appended_batches == before, "it is known"
+
+
+async def test_group_is_gone_when_deleted_and_gets_everything_when_made_again(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms, world.now_ms)
+        delivery = await world.leased()
+        await world.ack(world.select(delivery, 0, 1))
+        await within(world.engine.delete_group("billing"))
+        assert world.engine.groups() == []
+        assert world.engine.shard.receiver.leases.count == 0
+        with pytest.raises(errors.UnknownGroup):
+            await world.ack(world.select(delivery))
+        with pytest.raises(errors.UnknownGroup):
+            await within(world.engine.delete_group("billing"))
+        assert (await world.leased()).units["sequence"].tolist() == [0, 1]
+
+
+async def test_lag_counts_what_is_still_to_be_done(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(*[world.now_ms] * 10)
+        delivery = await world.leased(count=4)
+        await world.ack(world.select(delivery, 1, 1))
+        (lag,) = world.engine.group("billing").lags
+        assert lag == GroupLagInfo("orders", unresolved_count=9, leased_count=3)
+        await world.nack(world.select(delivery, 0, 1), delay_ms=0)
+        (lag,) = world.engine.group("billing").lags
+        assert lag == GroupLagInfo("orders", unresolved_count=9, leased_count=2)

@@ -1,0 +1,298 @@
+"""Long polls, leases and their ends, acknowledgements of all kinds of receipts."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hourwheel.receipt import Receipt
+from hourwheel.types import topic_of
+from hourwheel.wire.consumer_pb2 import ReceiptOutcome
+from node.api.ports import GroupSettings, Selection
+from tests.support.engine_world import LEAD_MS, EngineWorld, let_others_run, within
+from tests.support.eventually import until
+
+OK = int(ReceiptOutcome.RECEIPT_OUTCOME_OK)
+STALE = int(ReceiptOutcome.RECEIPT_OUTCOME_STALE)
+INVALID = int(ReceiptOutcome.RECEIPT_OUTCOME_INVALID)
+RETRY_MS = 1_000
+"""The default delay before the second attempt."""
+
+
+async def waiting(world: EngineWorld, count: int = 1) -> "asyncio.Future[Any]":
+    """A long poll that waits."""
+    poll = asyncio.ensure_future(world.receive(wait_ms=600_000))
+    await until(lambda: world.engine.consuming.waiting_count == count)
+    return poll
+
+
+async def released(world: EngineWorld, count: int) -> None:
+    """So many messages stand in queues, visible or not."""
+    await until(lambda: world.engine.status().released_count == count)
+
+
+def queue_is_retry(world: EngineWorld, delivery: Any) -> bool:
+    topic = world.engine.shard.views.catalog.find_topic_by_id(topic_of(delivery.topic_queue))
+    return topic is not None and topic.internal
+
+
+# --- long polls
+
+
+async def test_long_poll_is_woken_at_the_due_time_although_the_dispatch_was_earlier(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms + 5_000)
+        poll = await waiting(world)
+        world.advance(5_000 - LEAD_MS)
+        await released(world, 1)
+        world.advance(LEAD_MS - 1)
+        await let_others_run()
+        assert not poll.done()
+        world.advance(1)
+        delivery = await poll
+        assert delivery.receive_ms == delivery.due_ms[0] == world.now_ms
+        assert world.engine.consuming.waiting_count == 0
+        assert world.engine.stats.early_deliveries == 0
+
+
+async def test_long_poll_is_woken_when_a_message_is_due_at_once(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms + 1_000_000)
+        poll = await waiting(world)
+        await world.publish(world.now_ms)
+        assert (await poll).units["sequence"].tolist() == [1]
+
+
+async def test_long_polls_are_served_in_their_order(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms + 1_000_000)
+        first, second = await waiting(world), await waiting(world, 2)
+        await world.publish(world.now_ms)
+        assert (await first).units["sequence"].tolist() == [1]
+        assert not second.done()
+        await world.publish(world.now_ms)
+        assert (await second).units["sequence"].tolist() == [2]
+
+
+async def test_long_poll_ends_with_nothing_when_its_time_is_over(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        assert await world.receive(wait_ms=1) is None
+        assert world.engine.consuming.waiting_count == 0
+
+
+async def test_lease_is_given_back_when_the_caller_goes_as_its_answer_comes(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms + 5_000)
+        poll = await waiting(world)
+        world.advance(5_000 - LEAD_MS)
+        await released(world, 1)
+        world.now_ms += LEAD_MS
+        world.engine.consuming.open_gate(world.now_ms)
+        leases = world.engine.shard.receiver.leases
+        assert leases.count == 1
+        poll.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await poll
+        await until(lambda: leases.count == 0)
+        assert world.engine.stats.lease_expirations == 1
+        world.advance(RETRY_MS)
+        again = await world.leased()
+        assert again.units["attempt"].tolist() == [2]
+
+
+async def test_nothing_is_leased_when_the_caller_went_before(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms + 1_000_000)
+        poll = await waiting(world)
+        poll.cancel()
+        await asyncio.wait([poll])
+        assert world.engine.consuming.waiting_count == 0
+        await world.publish(world.now_ms)
+        assert world.engine.shard.receiver.leases.count == 0
+        assert (await world.leased()).units["attempt"].tolist() == [1]
+
+
+# --- ends of leases
+
+
+async def test_message_comes_again_with_its_attempt_counted_when_its_lease_ends(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        due_ms = world.now_ms
+        await world.publish(due_ms)
+        first = await world.leased(invisible_ms=10_000)
+        assert first.invisible_until_ms == world.now_ms + 10_000
+        world.advance(9_999)
+        await let_others_run()
+        assert world.engine.stats.lease_expirations == 0
+        world.advance(1)
+        await until(lambda: world.engine.status().pending_count == 1)
+        assert await world.receive() is None
+        assert await world.ack(world.select(first)) == [STALE]
+        world.advance(RETRY_MS)
+        second = await world.leased()
+        assert second.units["attempt"].tolist() == [2]
+        assert second.due_ms.tolist() == [due_ms], "the one that was asked for"
+        assert queue_is_retry(world, second)
+        assert await world.ack(world.select(second)) == [OK]
+
+
+async def test_only_what_is_unresolved_comes_again_when_a_lease_ends(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(*[world.now_ms] * 4)
+        delivery = await world.leased(invisible_ms=10_000)
+        assert await world.ack(world.select(delivery, 1, 2)) == [OK]
+        world.advance(10_000)
+        await until(lambda: world.engine.status().pending_count == 2)
+        world.advance(RETRY_MS)
+        assert (await world.leased()).units["sequence"].tolist() == [0, 3]
+
+
+async def test_message_becomes_a_dead_letter_when_its_attempts_are_used_up(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await within(world.engine.put_group("billing", GroupSettings(attempts_max=2)))
+        await world.publish(world.now_ms)
+        for _ in range(2):
+            delivery = await world.leased()
+            assert await world.nack(world.select(delivery), delay_ms=0) == [OK]
+        assert await world.receive() is None
+        letter = await world.leased(topic="%DLQ%billing")
+        assert letter.units["sequence"].tolist() == [0]
+        assert letter.topic == "orders"
+
+
+async def test_change_moves_the_end_of_a_part_only(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(*[world.now_ms] * 3)
+        delivery = await world.leased(invisible_ms=10_000)
+        part = world.select(delivery, 1, 1)
+        outcomes, until_ms = world.engine.change_invisible("billing", [part], 60_000)
+        assert (outcomes, until_ms) == ([OK], world.now_ms + 60_000)
+        world.advance(10_000)
+        await until(lambda: world.engine.status().pending_count == 2)
+        world.advance(RETRY_MS)
+        again = await world.leased()
+        assert again.units["sequence"].tolist() == [0, 2]
+        assert await world.ack(part) == [OK]
+        assert await world.ack(world.select(again)) == [OK]
+        world.advance(100_000)
+        await let_others_run()
+        assert await world.receive() is None
+
+
+async def test_change_gives_back_at_once_when_the_time_is_none(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms)
+        delivery = await world.leased()
+        assert world.engine.change_invisible("billing", [world.select(delivery)], 0)[0] == [OK]
+        await until(lambda: world.engine.status().pending_count == 1)
+        assert world.engine.change_invisible("billing", [world.select(delivery)], 0)[0] == [STALE]
+
+
+# --- receipts
+
+Forge = Callable[[Receipt], Receipt]
+FOREIGN: dict[str, Forge] = {
+    "cluster": lambda one: replace(one, cluster=one.cluster + 1),
+    "group": lambda one: replace(one, group_id=one.group_id + 1),
+    "epoch to come": lambda one: replace(one, epoch=one.epoch + 1),
+    "queue of nobody": lambda one: replace(one, topic_queue=77 << 8),
+    "positions never delivered": lambda one: replace(one, first_position=5),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+async def test_selection_is_invalid_when_it_is_foreign(tmp_path: Path, what: str) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(*[world.now_ms] * 2)
+        delivery = await world.leased()
+        good = world.select(delivery)
+        bad = replace(good, receipt=FOREIGN[what](good.receipt))
+        assert world.engine.change_invisible("billing", [bad], 1)[0] == [INVALID]
+        assert await world.nack(bad) == [INVALID]
+        assert await world.ack(bad, good) == [INVALID, OK]
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 0), (0, 3), (2, 1)])
+async def test_selection_is_invalid_when_it_reaches_beyond_what_was_delivered(
+    tmp_path: Path, first: int, count: int
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(*[world.now_ms] * 2)
+        delivery = await world.leased()
+        bad = Selection(world.select(delivery).receipt, first, count)
+        assert await world.ack(bad) == [INVALID]
+        assert await world.ack(world.select(delivery)) == [OK]
+
+
+async def test_selection_is_stale_when_it_was_resolved_before(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(*[world.now_ms] * 3)
+        delivery = await world.leased()
+        one, whole = world.select(delivery, 1, 1), world.select(delivery)
+        assert await world.ack(one, one) == [OK, STALE]
+        assert await world.ack(whole) == [STALE], "not all of it was still to be done"
+        assert await world.nack(whole, delay_ms=0) == [STALE]
+        assert world.engine.stats.acknowledged == 3
+        assert world.engine.shard.receiver.leases.next_end_ms() is not None
+        assert world.engine.status().pending_count == 0
+
+
+async def test_lease_ends_when_all_of_it_is_acknowledged_at_once(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(*[world.now_ms] * 3)
+        delivery = await world.leased()
+        assert await world.ack(world.select(delivery)) == [OK]
+        assert world.engine.shard.receiver.leases.count == 0
+
+
+async def test_receipt_of_the_reign_before_acknowledges_but_changes_no_lease(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms)
+        selection = world.select(await world.leased())
+        await world.restart()
+        assert world.engine.change_invisible("billing", [selection], 1)[0] == [STALE]
+        assert await world.ack(selection) == [OK]
+        assert await world.receive() is None
+
+
+async def test_change_is_invalid_when_the_lease_is_of_other_positions(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(*[world.now_ms] * 2)
+        first, second = await world.leased(count=1), await world.leased(count=1)
+        selection = world.select(second)
+        bad = replace(selection, receipt=replace(selection.receipt, lease_id=first.lease_id))
+        assert world.engine.change_invisible("billing", [bad], 1)[0] == [INVALID]
+
+
+# --- damage
+
+
+async def test_corrupt_message_becomes_a_dead_letter_and_the_queue_goes_on(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(*[world.now_ms] * 3)
+        unit = world.engine.shard.views.queues.get(1 << 8).read(1, 1)[0]
+        segment = tmp_path / world.engine.shard.log.segments()[0].path
+        raw = bytearray(segment.read_bytes())
+        at = raw.index(b"%d" % world.now_ms)
+        at = raw.index(b"%d" % world.now_ms, at + 1)  # the second body
+        raw[at] ^= 1
+        segment.write_bytes(raw)
+        lost: list[str] = []
+        world.engine.consuming.on_corrupt = lambda error: lost.append(error.reason)
+        found = [await world.leased(), await world.leased()]
+        assert [one.units["sequence"].tolist() for one in found] == [[0], [2]]
+        assert int(unit["sequence"]) == 1
+        assert world.engine.stats.crc_errors == 1
+        assert len(lost) == 1
+        await until(lambda: world.engine.shard.views.counters.dead_lettered == 1)

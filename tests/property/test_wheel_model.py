@@ -42,17 +42,17 @@ class WheelMachine(RuleBasedStateMachine):
     """Random lives of a wheel."""
 
     @initialize(
-        load_units=st.sampled_from([4, 16, 64]),
-        near_units=st.sampled_from([10, 60, 100_000]),
+        load_units=st.sampled_from([2, 8, 32]),
+        near_loads=st.sampled_from([2, 2, 5, 100_000]),
         merge=st.integers(2, 3),
         hour_level_days=st.integers(0, 2),
     )
-    def begin(self, load_units: int, near_units: int, merge: int, hour_level_days: int) -> None:
+    def begin(self, load_units: int, near_loads: int, merge: int, hour_level_days: int) -> None:
         """Start at some ten o'clock."""
         self._sizes = small_sizes()
         self._sizes.__enter__()
         config = WheelConfig(
-            near_bytes_max=near_units * UNIT_BYTES,
+            near_bytes_max=near_loads * load_units * UNIT_BYTES,
             load_units=load_units,
             memtable_units_max=64,
             hour_level_days=hour_level_days,
@@ -88,10 +88,16 @@ class WheelMachine(RuleBasedStateMachine):
         delays = [delay + ordinal * 611 % spread_ms for ordinal in range(count)]
         self._publish(delays, is_flushed=is_flushed)
 
-    @rule(ordinal=st.integers(0, 50), delay=st.one_of(_soon, _delays), groups=st.integers(1, 12))
-    def give_back(self, ordinal: int, delay: int, groups: int) -> None:
+    @rule(
+        ordinal=st.integers(0, 50),
+        delay=st.one_of(_soon, _delays),
+        groups=st.integers(1, 12),
+        is_flushed=st.booleans(),
+    )
+    def give_back(self, ordinal: int, delay: int, groups: int, *, is_flushed: bool) -> None:
         """Some groups want one message again, at the same moment: units that share a key."""
         self.world.give_back(ordinal, self.world.now_ms + delay, groups)
+        self._publish([], is_flushed=is_flushed)
 
     # -- out
 
@@ -105,9 +111,17 @@ class WheelMachine(RuleBasedStateMachine):
         """Release everything of some hours or days, and have days nearing cascaded."""
         self.advance(step)
 
-    @rule(limit=st.integers(1, 50), reach=_soon, is_taken=st.booleans())
-    def dispatch(self, limit: int, reach: int, *, is_taken: bool) -> None:
-        """Release as the dispatcher does: planned, and at most so many; or only plan it."""
+    @rule(
+        limit=st.integers(1, 50),
+        reach=st.integers(0, 9_000),
+        is_taken=st.booleans(),
+        lag_ms=st.sampled_from([0, 0, 0, 500, 5_000, HOUR_MS]),
+    )
+    def tick(self, limit: int, reach: int, lag_ms: int, *, is_taken: bool) -> None:
+        """Do as a node's timer does: plan a dispatch of at most so many units, then preload.
+
+        Maybe with a clock that is behind the cursor; maybe the dispatch is not applied by then.
+        """
         world = self.world
         target = Key(world.now_ms + reach, SEQUENCE_MAX)
         loaded = world.wheel.load_for_plan(world.cursor, target, limit)
@@ -116,13 +130,10 @@ class WheelMachine(RuleBasedStateMachine):
         assert count == min(limit, len(expected))
         assert loaded == target or count == limit
         assert to == (expected[limit - 1] if count < len(expected) else loaded)
+        world.check_near()
         if is_taken:
             world.take(to)
-
-    @rule(lag_ms=st.sampled_from([0, 0, 0, 500, 5_000, HOUR_MS]))
-    def load_ahead(self, lag_ms: int) -> None:
-        """Preload as a master does while it waits, maybe with a clock behind the cursor."""
-        self.world.wheel.load_ahead(self.world.cursor, self.world.now_ms - lag_ms)
+        world.wheel.load_ahead(world.cursor, world.now_ms - lag_ms)
 
     # -- questions
 

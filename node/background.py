@@ -38,6 +38,8 @@ class Background:
         self._stopping = threading.Event()
         self._near = asyncio.Event()
         self._not_before_s = 0.0
+        self._has_no_room = False
+        """The last job found the disk full."""
 
     def start_if_due(self) -> None:
         """Begin the next job, if there is one and none is under way."""
@@ -75,11 +77,13 @@ class Background:
             await self._loop.run_in_executor(self._thread, job.run, _Throttle(self._stopping))
         except errors.DiskFull:
             self.maintenance.fail(job)
+            self._has_no_room = True
             self._not_before_s = self._loop.time() + _RETRY_S
             return
         except _Stopped:
             self.maintenance.fail(job)
             return
+        self._has_no_room = False
         removals = self.maintenance.finish(job, self._now_ms())
         if removals:
             await self._loop.run_in_executor(self._thread, _run_all, removals)
@@ -98,8 +102,12 @@ class Background:
             stats.cascades += 1
 
     async def wait_until_near(self) -> None:
-        """Wait until a job has ended and publishing no longer outruns flushing."""
-        while self.maintenance.is_far_behind and not self._stopping.is_set():
+        """Wait until publishing no longer outruns flushing.
+
+        Not where the disk has no room to flush to: there the log has none either, and whoever
+        publishes is told that.
+        """
+        while self.maintenance.is_far_behind and not (self._stopping.is_set() or self._has_no_room):
             self.start_if_due()
             await self._near.wait()
 

@@ -50,10 +50,9 @@ async def run(size: Size, folder: Path) -> Report:
 async def _measure(
     node: Subject, report: Report, name: str, count: int, size: Size, *, is_early: bool
 ) -> None:
-    speed = await _warm_up(node, size.pick(1_000, 50_000, 100_000))
-    ahead_s = 1.5 * count / speed + (
-        size.pick(0.5, 8.0, 15.0) if is_early else size.pick(0.2, 1.0, 1.0)
-    )
+    speed = await _warm_up(node, size.pick(1_000, 50_000, 300_000))
+    spare_s = size.pick(0.5, 8.0, 15.0) if is_early else size.pick(0.2, 2.0, 3.0)
+    ahead_s = 2 * count / speed + spare_s
     second_ms = (int((time.time() + ahead_s) * 1_000) // 1_000 + 1) * 1_000
     dues = second_ms + np.random.default_rng(load.SEED).integers(0, 1_000, count)
     work = load.cut_columns(dues, load.make_bodies(), are_instants=True)

@@ -115,7 +115,7 @@ async def _fill(address: str) -> int:
         bodies = [body_of(serial) for serial in range(1, 1_001)]
         await soon.publish_batch("orders", Columns(bodies=bodies, delay_ms=[1_500] * 1_000))
         await soon.close()
-        async with AsyncProducer(channel, delivery_timeout_ms=2_000) as later:
+        async with AsyncProducer(channel, delivery_timeout_ms=8_000) as later:
             return await _publish_until_refused(later)
 
 

@@ -96,6 +96,11 @@ class FaultyNode(ChildNode):
         return self._config.node.listen
 
     @property
+    def has_ended(self) -> bool:
+        """The process ended by itself, and `ended` will say how."""
+        return self._running().returncode is not None
+
+    @property
     def is_there(self) -> bool:
         """A process was started and not yet taken leave of."""
         return self._process is not None

@@ -29,9 +29,9 @@ class Plan:
         self._count = 0
         self._lock = threading.Lock()
         for name in calls:
-            setattr(os, name, self._wrap(getattr(os, name)))
+            setattr(os, name, self._wrap(name, getattr(os, name)))
 
-    def _wrap(self, real: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **named: Any) -> Any:
             if not self._is_hit():
                 return real(*args, **named)
@@ -41,7 +41,7 @@ class Plan:
             if self._effect == "kill after":
                 with suppress(OSError):  # what exists already, for one
                     real(*args, **named)
-            elif self._effect == "torn":
+            elif self._effect == "torn" and name == "pwritev":
                 _write_a_part(real, *args)
             return _die()
 

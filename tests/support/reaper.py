@@ -83,11 +83,16 @@ class Reaper:
         await self.node.start()
         self.starts_ms.append(self._clock.monotonic_ms() - begun_ms)
 
-    async def some_load(self, events_max: int) -> None:
-        """Wait for a random number of answers, some of them to publishers."""
+    async def some_load(self, events_max: int, *, or_end: bool = False) -> None:
+        """Wait for a random number of answers, some to publishers, or for the node's own end."""
         load, count = self.load, self.chooser.randint(5, events_max)
         events, publishes = load.event_count + count, load.publish_count + 1 + count // 10
-        await load.wait_for(lambda: load.event_count >= events and load.publish_count >= publishes)
+        await load.wait_for(
+            lambda: (
+                (load.event_count >= events and load.publish_count >= publishes)
+                or (or_end and self.node.has_ended)
+            )
+        )
 
     # -- deaths -----------------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ GROUPS: Final = {"alpha-all": ("alpha", 64), "alpha-few": ("alpha", 3), "beta-al
 CONSUMERS: Final = ("alpha-all", "alpha-all", "alpha-few", "beta-all")
 INVISIBLE_MS: Final = 1_500
 _HANG_S: Final = 120.0
+_LOOK_S: Final = 0.2
 _CANCELS_AT_ONCE: Final = 50
 _PUBLISH_PATH: Final = "/hourwheel.v1.ProducerService/Publish"
 _PUBLISH_ONCE: Final = Method(
@@ -132,7 +133,8 @@ class Workload:
         async with asyncio.timeout(_HANG_S):
             while not condition():
                 self._changed.clear()
-                await self._changed.wait()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), _LOOK_S)
 
     def _note(self) -> None:
         """An answer came."""

@@ -24,15 +24,8 @@ from node.retries import ack_rows
 from node.views import FEATURE_LEVEL
 from storage.sequence_index import SlotState
 from tests.sim.disk import SimulatedDisk
-from tests.support.shard_world import (
-    ATTEMPTS_MAX,
-    GROUP,
-    LETTERS,
-    QUEUES,
-    RETRIES,
-    TOPIC,
-    ShardWorld,
-)
+from tests.support.shard_proposals import ATTEMPTS_MAX, GROUP, LETTERS, QUEUES, RETRIES, TOPIC
+from tests.support.shard_world import ShardWorld
 from tests.support.small_sizes import small_sizes
 
 CANCELLED = int(CancelOutcome.CANCEL_OUTCOME_CANCELLED)
@@ -273,8 +266,8 @@ def test_resolve_makes_a_dead_letter_when_the_attempts_are_used_up(world: ShardW
 def test_resolve_does_nothing_when_the_group_does_not_read_the_queue(world: ShardWorld) -> None:
     deliver(world)
     strangers = [Held(GROUP + 1, QUEUES[0]), Held(GROUP, 99 << 8)]
-    tokens = [world._resolve(ack_rows(held, [(0, 1)])) for held in strangers]
-    tokens.append(world._resolve(ack_rows(Held(GROUP, QUEUES[0]), [(0, 1_000), (5_000, 6_000)])))
+    tokens = [world.resolve(ack_rows(held, [(0, 1)])) for held in strangers]
+    tokens.append(world.resolve(ack_rows(Held(GROUP, QUEUES[0]), [(0, 1_000), (5_000, 6_000)])))
     world.commit()
     assert [token.verdict for token in tokens] == [[0], [0], [1, 0]], "the queue has one entry"
 

@@ -12,17 +12,8 @@ from node.receive import Delivery, Receiver
 from storage.ack_state import WINDOW_POSITIONS
 from storage.unit import Units
 from tests.sim.disk import SimulatedDisk
-from tests.support.shard_world import (
-    GROUP,
-    INVISIBLE_MS,
-    LETTERS,
-    QUEUES,
-    RETRIES,
-    START_MS,
-    TOPIC,
-    ShardWorld,
-    body_of,
-)
+from tests.support.shard_proposals import GROUP, LETTERS, QUEUES, RETRIES, TOPIC, body_of
+from tests.support.shard_world import INVISIBLE_MS, START_MS, ShardWorld
 from tests.support.units import make_units
 from timewheel.bodies import BadBlob, Bodies
 

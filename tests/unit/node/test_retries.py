@@ -15,7 +15,8 @@ from node.views import Views
 from storage.catalog import Group
 from storage.unit import join
 from tests.sim.disk import SimulatedDisk
-from tests.support.shard_world import GROUP, QUEUES, ShardWorld
+from tests.support.shard_proposals import GROUP, QUEUES
+from tests.support.shard_world import ShardWorld
 from tests.support.small_sizes import small_sizes
 from tests.support.units import make_units
 

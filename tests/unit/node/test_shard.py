@@ -8,7 +8,8 @@ from hourwheel.message_id import ID_DTYPE
 from hourwheel.wire.broker_pb2 import CancelOutcome
 from node.opening import ShardConfig
 from tests.sim.disk import SimulatedDisk
-from tests.support.shard_world import START_MS, ShardWorld, Token
+from tests.support.shard_proposals import Token
+from tests.support.shard_world import START_MS, ShardWorld
 
 
 @pytest.fixture

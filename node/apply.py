@@ -31,7 +31,8 @@ Verdict: TypeAlias = Any
 class Applier:
     """Applies batches to views, one by one.
 
-    `touched` collects the queues that got entries; the shell wakes their readers and clears it.
+    `touched` collects the queues that got entries, or of which some group may now be given more
+    because its window has moved on; the shell wakes their readers and clears it.
     """
 
     def __init__(self, views: Views) -> None:
@@ -237,7 +238,10 @@ class Applier:
             window = self.views.acks.get(group_id, topic_queue)
             if end <= first:
                 continue
+            floor = window.floor
             ranges = window.resolve(first, end - first)
+            if window.floor > floor:
+                self.touched.add(topic_queue)
             resolved[-1] = sum(high - low for low, high in ranges)
             if outcome != Outcome.ACK:
                 for low, high in ranges:
@@ -317,6 +321,7 @@ class Applier:
             position = queue.trim_position_for(retain_from_ms)
             if position > queue.start_position:
                 queue.trim_to(position)
+                self.touched.add(queue.topic_queue)
                 self._raise_floors(queue.topic_queue, position)
 
     def _raise_floors(self, topic_queue: int, position: int) -> None:

@@ -15,11 +15,19 @@ from typing import Any, Final
 
 import pytest
 
-from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message, MessageId, errors
+from hourwheel import (
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncProducer,
+    CancelOutcome,
+    Message,
+    MessageId,
+    errors,
+)
 from hourwheel.crc32c import crc32c
 from hourwheel.record_batch import Kind, RecordBatch
 from node.embedded import EmbeddedNode
-from node.lifecycle import EXIT_DATA
+from node.lifecycle import EXIT_DATA, EXIT_FAILURE
 from storage.file_header import FILE_HEADER_BYTES, VERSIONS, FileType
 from tests.support.faulty_node import FaultyNode
 from tests.support.history import body_of, serial_of
@@ -300,6 +308,32 @@ async def test_views_are_rebuilt_from_the_log_when_they_are_damaged(
     await opens(left)
     (told,) = said(caplog, "views were rebuilt from the log")
     assert told["because"]
+
+
+async def test_process_ends_and_is_sound_again_when_damage_shows_under_way(
+    stopped: Left, tmp_path: Path
+) -> None:
+    left, log = stopped.copy(tmp_path), tmp_path / "node.log"
+    path = min((left.directory / SHARD / "sequences").glob("*.seq"))
+    flip(path, path.stat().st_size // 2)  # of sequences that nobody asks for at a start
+    node = FaultyNode(left.directory, small_node(), log_file=log)
+    waiting = [one for one in left.ids if one // 100 % 3 == 2]
+    ids = [left.ids[one] for one in waiting]
+    try:
+        await node.start()
+        async with AsyncAdmin(node.address) as admin:
+            with pytest.raises((errors.DataLoss, errors.Unavailable)):
+                await admin.cancel_many(ids)
+        assert await node.ended() in {EXIT_DATA, EXIT_FAILURE}
+        await node.start()
+        async with AsyncAdmin(node.address) as admin:
+            assert set(await admin.cancel_many(ids)) == {CancelOutcome.CANCELLED}
+        assert await node.stop() == 0
+    finally:
+        if node.is_there:
+            await node.kill()
+    assert complaints_of(log)[-1]["file"] == str(path.relative_to(left.directory))
+    assert "views were rebuilt from the log" in [one["event"] for one in events_of(log)]
 
 
 VERSIONED: Final = {

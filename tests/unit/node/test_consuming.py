@@ -85,6 +85,22 @@ async def test_long_poll_ends_with_nothing_when_its_time_is_over(tmp_path: Path)
         assert world.engine.consuming.waiting_count == 0
 
 
+async def test_long_poll_is_woken_when_acknowledgements_make_room_in_a_full_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.leases.WINDOW_POSITIONS", 2)
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(*[world.now_ms] * 4)
+        held = await world.leased()
+        assert len(held.units) == 2
+        poll = await waiting(world)
+        assert await world.ack(world.select(held, 1, 1)) == [OK]
+        await let_others_run()
+        assert not poll.done(), "the first one still holds the window where it is"
+        assert await world.ack(world.select(held, 0, 1)) == [OK]
+        assert (await poll).units["sequence"].tolist() == [2, 3]
+
+
 async def test_lease_is_given_back_when_the_caller_goes_as_its_answer_comes(
     tmp_path: Path,
 ) -> None:

@@ -206,6 +206,13 @@ def find_error(outcomes: Iterable[int]) -> errors.HourwheelError | None:
     return errors.InvalidReceipt("the node knows no such lease of this group")
 
 
+def raise_if_bad(outcomes: Iterable[int]) -> None:
+    """Raise the error for the worst of some outcomes, if they are not all well."""
+    error = find_error(outcomes)
+    if error is not None:
+        raise error
+
+
 def _worst_by_batch(selections: Seq[Selection], outcomes: Seq[int]) -> dict[int, int]:
     """The worst outcome of each answer's ranges, by the identity of its batch."""
     worst: dict[int, int] = {}

@@ -7,6 +7,7 @@ import grpc
 
 from hourwheel import cancelling, message_id
 from hourwheel.channel import SERVER_DEFAULT, Channel
+from hourwheel.endpoints import Servers
 from hourwheel.message_id import MessageId
 from hourwheel.methods import (
     CREATE_TOPIC,
@@ -131,14 +132,14 @@ class AsyncAdmin:
 
     def __init__(
         self,
-        server: str | Channel = SERVER_DEFAULT,
+        server: Servers | Channel = SERVER_DEFAULT,
         *,
         credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
         """Prepare; it connects when it is first used.
 
         Args:
-            server: host:port of a node, or a channel to be shared (and closed) by the caller.
+            server: see `Channel`; or a channel to be shared (and closed) by the caller.
             credentials: for TLS.
         """
         self._owns_channel = not isinstance(server, Channel)

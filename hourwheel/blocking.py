@@ -19,6 +19,7 @@ from hourwheel.cancelling import Ids
 from hourwheel.channel import SERVER_DEFAULT
 from hourwheel.clock import SystemClock
 from hourwheel.consumer import WAIT_MS, AsyncConsumer
+from hourwheel.endpoints import Servers
 from hourwheel.lease_buffer import AckBuffer, Finishable
 from hourwheel.message import Message, ReceivedBatch, ReceivedMessage
 from hourwheel.message_id import MessageId
@@ -81,7 +82,7 @@ class Producer:
         message_id = producer.publish("orders", Message(b"...", delay_ms=90_000))
     """
 
-    def __init__(self, server: str = SERVER_DEFAULT, **settings: Any) -> None:
+    def __init__(self, server: Servers = SERVER_DEFAULT, **settings: Any) -> None:
         """`settings`: see `AsyncProducer`."""
         self._twin = AsyncProducer(server, **settings)
         self._thread = _LoopThread()
@@ -148,7 +149,7 @@ class Consumer:
     """
 
     def __init__(
-        self, server: str = SERVER_DEFAULT, *, group: str, topic: str, **settings: Any
+        self, server: Servers = SERVER_DEFAULT, *, group: str, topic: str, **settings: Any
     ) -> None:
         """`settings`: see `AsyncConsumer`."""
         self._twin = AsyncConsumer(server, group=group, topic=topic, **settings)
@@ -247,7 +248,7 @@ class Admin:
         admin.create_topic("orders", queue_count=4)
     """
 
-    def __init__(self, server: str = SERVER_DEFAULT, **settings: Any) -> None:
+    def __init__(self, server: Servers = SERVER_DEFAULT, **settings: Any) -> None:
         """`settings`: see `AsyncAdmin`."""
         self._twin = AsyncAdmin(server, **settings)
         self._thread = _LoopThread()

@@ -5,18 +5,21 @@ A shell: what is held and asked for is decided by `lease_buffer`.
 
 import asyncio
 import copy
-from collections.abc import Iterable
+from functools import partial
 from typing import Final, Self
 
 import grpc
 
 from hourwheel import errors, limits
-from hourwheel.acker import Acker, find_error, to_ranges
+from hourwheel.acker import Acker, raise_if_bad, to_ranges
 from hourwheel.channel import CALL_TIMEOUT_MS, SERVER_DEFAULT, Channel
 from hourwheel.delivery_batch import DeliveryBatch
+from hourwheel.endpoints import Servers
+from hourwheel.following import follow
 from hourwheel.lease_buffer import Finishable, LeaseBuffer, Selection, select
 from hourwheel.message import ReceivedBatch, ReceivedMessage
 from hourwheel.methods import CHANGE_INVISIBLE, NACK, RECEIVE
+from hourwheel.session import Pace
 from hourwheel.wire import consumer_pb2
 
 PREFETCH_MESSAGES: Final = 1_000
@@ -46,7 +49,7 @@ class AsyncConsumer:
 
     def __init__(
         self,
-        server: str | Channel = SERVER_DEFAULT,
+        server: Servers | Channel = SERVER_DEFAULT,
         *,
         group: str,
         topic: str,
@@ -61,7 +64,7 @@ class AsyncConsumer:
         """Prepare a consumer; it connects when it is first used.
 
         Args:
-            server: host:port of a node, or a channel to be shared (and closed) by the caller.
+            server: see `Channel`; or a channel to be shared (and closed) by the caller.
             group: consumer group.
             topic: topic to receive from.
             invisible_ms: how long messages are leased; 0: as the group is set up.
@@ -130,7 +133,8 @@ class AsyncConsumer:
         """
         if not self._is_ahead:
             self._acker.raise_deferred()
-            batch = await self._poll(max_messages, wait_ms)
+            poll = partial(self._poll, max_messages)
+            batch = await follow(self._channel, wait_ms, poll)
             return [] if batch is None else batch.messages()
         until_ms = self._clock.monotonic_ms() + wait_ms
         while True:
@@ -150,7 +154,7 @@ class AsyncConsumer:
         """
         if not self._is_ahead:
             self._acker.raise_deferred()
-            return await self._poll(0, wait_ms)
+            return await follow(self._channel, wait_ms, partial(self._poll, 0))
         until_ms = self._clock.monotonic_ms() + wait_ms
         while True:
             now_ms = self._prepare()
@@ -220,7 +224,7 @@ class AsyncConsumer:
             ranges = to_ranges(selections[first : first + limits.RECEIPT_COUNT_MAX])
             request = consumer_pb2.NackRequest(group=self._group, ranges=ranges, delay_ms=delay_ms)
             answer = await self._channel.call(NACK, request)
-            _raise_if_bad(answer.outcomes)
+            raise_if_bad(answer.outcomes)
 
     async def change_invisible(self, message: ReceivedMessage | ReceivedBatch, ms: int) -> int:
         """Lease for `ms` from now on everything that came in one answer with this message.
@@ -238,7 +242,7 @@ class AsyncConsumer:
             group=self._group, ranges=to_ranges([Selection(batch, 0, len(batch))]), invisible_ms=ms
         )
         answer = await self._channel.call(CHANGE_INVISIBLE, request)
-        _raise_if_bad(answer.outcomes)
+        raise_if_bad(answer.outcomes)
         batch.lease_until_ms = sent_ms + ms * (1 - LEASE_MARGIN_RATIO)
         batch.invisible_until_ms = answer.invisible_until_ms
         return answer.invisible_until_ms
@@ -328,7 +332,7 @@ class AsyncConsumer:
         self._arrived.set()
 
     async def _poll_forever(self) -> None:
-        failures = 0
+        pace = self._channel.new_pace()
         while True:
             asked = self._buffer.reserve()
             if not asked:
@@ -337,20 +341,16 @@ class AsyncConsumer:
                 continue
             batch = None
             try:
-                batch = await self._poll(asked, POLL_WAIT_MS)
+                batch = await self._poll(asked, POLL_WAIT_MS, pace)
             except errors.HourwheelError as error:
-                failures += 1
                 self._note_failure(error)
             else:
-                failures = 0
                 self._failing_since_ms = None
             finally:
                 self._buffer.add(asked, batch)
             if batch is not None:
                 self._arrived.set()
-            if failures:
-                wait_ms = self._channel.backoff.wait_ms(failures, self._channel.random())
-                await asyncio.sleep(wait_ms / 1_000)
+            await asyncio.sleep(pace.wait_ms / 1_000)
 
     def _note_failure(self, error: errors.HourwheelError) -> None:
         """Go on if that may help; tell the next caller if it has not helped for too long."""
@@ -365,7 +365,7 @@ class AsyncConsumer:
             self._is_settled = False
             self._arrived.set()
 
-    async def _poll(self, count: int, wait_ms: float) -> ReceivedBatch | None:
+    async def _poll(self, count: int, wait_ms: float, pace: Pace) -> ReceivedBatch | None:
         if self._is_closed:
             raise errors.Cancelled("the consumer is closed")
         wait_ms = min(wait_ms, limits.RECEIVE_WAIT_MS_MAX)
@@ -379,7 +379,7 @@ class AsyncConsumer:
             format=consumer_pb2.RECEIVE_FORMAT_BATCH,
         )
         answer = await self._channel.call(
-            RECEIVE, request, timeout_ms=wait_ms + CALL_TIMEOUT_MS, is_retried=False
+            RECEIVE, request, timeout_ms=wait_ms + CALL_TIMEOUT_MS, is_retried=False, pace=pace
         )
         if not answer.delivery_batch:
             return None
@@ -391,9 +391,3 @@ class AsyncConsumer:
             invisible_until_ms=answer.invisible_until_ms,
             lease_until_ms=self._clock.monotonic_ms() + lease_ms,
         )
-
-
-def _raise_if_bad(outcomes: Iterable[int]) -> None:
-    error = find_error(outcomes)
-    if error is not None:
-        raise error

@@ -28,6 +28,7 @@
         +-- InvariantViolated      a bug of ours: the process stops
         +-- DiskFailed             a read or write failed, not for want of room: the process stops
         +-- FsyncFailed            never retried: the process stops
+    PeerRefused (between nodes)    the other side is not who it should be
     StartupError (never on the wire)
     +-- DirectoryLocked, IncompatibleFormat, ForeignDirectory, ConfigError
 
@@ -36,7 +37,10 @@ idempotence (no producer id) is never retried after `Timeout`, whatever the clas
 `params` are the machine-readable facts: limits, sizes, file and offset. All values are strings.
 """
 
-from typing import ClassVar, NoReturn
+from typing import ClassVar, Final, NoReturn
+
+_EPOCH_DIGITS: Final = 10
+"""An epoch has 32 bits."""
 
 
 class HourwheelError(Exception):
@@ -212,9 +216,25 @@ class Unavailable(HourwheelError):
 
 
 class NotMaster(Unavailable):
-    """This node is not the master of the shard."""
+    """This node is not the master of the shard; its `params` may name who is, and since when."""
 
     reason = "NOT_MASTER"
+
+    @property
+    def master_address(self) -> str:
+        """Param: host:port at which clients reach the master; empty: the node does not know."""
+        return self.params.get("master_address", "")
+
+    @property
+    def epoch(self) -> int:
+        """Param, a decimal number: the reign of that master; 0: not told, or no number.
+
+        A client follows at once, but not to a reign below the highest one it has heard of.
+        """
+        text = self.params.get("epoch", "")
+        return (
+            int(text) if text.isascii() and text.isdecimal() and len(text) <= _EPOCH_DIGITS else 0
+        )
 
 
 class ShuttingDown(Unavailable):
@@ -286,6 +306,13 @@ class FsyncFailed(Internal):
     """The disk failed to make data durable: what it holds now is unknown, so the process stops."""
 
     reason = "FSYNC_FAILED"
+
+
+class PeerRefused(HourwheelError):
+    """Another node is not who it says, or breaks the protocol between nodes."""
+
+    code = "UNAUTHENTICATED"
+    reason = "PEER_REFUSED"
 
 
 class StartupError(HourwheelError):

@@ -35,6 +35,8 @@ class Method(Generic[Request, Response]):
     response: type[Response]
     is_repeatable: bool
     """Carrying it out twice equals carrying it out once."""
+    is_waiting: bool = False
+    """The node may take its time on purpose: a late answer says nothing about its health."""
 
 
 _PRODUCER: Final = "/hourwheel.v1.ProducerService/"
@@ -57,6 +59,7 @@ RECEIVE: Final = Method(
     consumer_pb2.ReceiveRequest,
     consumer_pb2.ReceiveResponse,
     is_repeatable=False,
+    is_waiting=True,
 )
 """Messages leased by an answer that got lost come again when their invisible time is over."""
 ACK: Final = Method(

@@ -1,7 +1,8 @@
 """The asyncio producer: publish, cancel, flush. The work is done by `publish_pump`."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Self
 
 import grpc
@@ -10,6 +11,7 @@ import numpy as np
 from hourwheel import batch_builder, cancelling, errors, limits
 from hourwheel.batch_builder import Columns, Draft
 from hourwheel.channel import SERVER_DEFAULT, Channel
+from hourwheel.endpoints import Servers
 from hourwheel.message import Message
 from hourwheel.message_id import ID_DTYPE, MessageId
 from hourwheel.outcomes import CancelOutcome
@@ -39,7 +41,7 @@ class AsyncProducer:
 
     def __init__(
         self,
-        server: str | Channel = SERVER_DEFAULT,
+        server: Servers | Channel = SERVER_DEFAULT,
         *,
         linger_ms: float = 0.0,
         batch_messages: int = BATCH_MESSAGES,
@@ -53,7 +55,7 @@ class AsyncProducer:
         """Prepare a producer; it connects when it is first used.
 
         Args:
-            server: host:port of a node, or a channel to be shared (and closed) by the caller.
+            server: see `Channel`; or a channel to be shared (and closed) by the caller.
             linger_ms: how long a message waits for others to fill its batch. With 0 batches grow
                 by themselves while earlier ones are under way.
             batch_messages: most messages of a batch.
@@ -116,21 +118,26 @@ class AsyncProducer:
         one some may be published although this raises: `params["published_count"]` says how many.
         Raises as `publish`.
         """
-        parts = [
-            (await self._add_all(topic, draft), ordinals)
-            for draft, ordinals in batch_builder.draft_messages(messages)
-        ]
-        ids = await _collect([future for futures, _ in parts for future in futures])
-        if len(parts) == 1:
+        futures: list[asyncio.Future[PublishedIds]] = []
+        places: list[int] = []
+        drafted = batch_builder.draft_messages(messages)
+        with _forgotten_on_failure(futures):
+            for draft, ordinals in drafted:
+                await self._add_all(topic, draft, futures)
+                places += ordinals or ()
+            ids = await _collect(futures)
+        if len(drafted) <= 1:
             return PublishedIds(ids)
         ordered = np.empty_like(ids)
-        ordered[[ordinal for _, ordinals in parts for ordinal in ordinals or ()]] = ids
+        ordered[places] = ids
         return PublishedIds(ordered)
 
     async def publish_batch(self, topic: str, columns: Columns) -> PublishedIds:
         """As `publish_many`, for those who have columns: spares one object a message."""
-        futures = await self._add_all(topic, batch_builder.draft_columns(columns))
-        return PublishedIds(await _collect(futures))
+        futures: list[asyncio.Future[PublishedIds]] = []
+        with _forgotten_on_failure(futures):
+            await self._add_all(topic, batch_builder.draft_columns(columns), futures)
+            return PublishedIds(await _collect(futures))
 
     async def cancel(self, message_id: MessageId | str) -> CancelOutcome:
         """Take one message back. Raises `InvalidMessageId` for a text that is no id."""
@@ -167,12 +174,26 @@ class AsyncProducer:
             if self._owns_channel:
                 await self._channel.close()
 
-    async def _add_all(self, topic: str, draft: Draft) -> "list[asyncio.Future[PublishedIds]]":
+    async def _add_all(
+        self, topic: str, draft: Draft, futures: "list[asyncio.Future[PublishedIds]]"
+    ) -> None:
         settings = self._settings
         pieces = batch_builder.cut(
             draft, messages_max=settings.batch_messages, bytes_max=settings.batch_bytes
         )
-        return [await self._pump.add(topic, piece, is_single=False) for piece in pieces]
+        for piece in pieces:
+            futures.append(await self._pump.add(topic, piece, is_single=False))
+
+
+@contextmanager
+def _forgotten_on_failure(futures: "list[asyncio.Future[PublishedIds]]") -> Iterator[None]:
+    """If the block fails, or its task is cancelled, nobody will ask for these any more."""
+    try:
+        yield
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
 
 
 async def _collect(futures: "Sequence[asyncio.Future[PublishedIds]]") -> Any:

@@ -1,13 +1,14 @@
 """The producer's task: takes drafts in, keeps batches under way, hands the ids out.
 
 A shell: what is sent, when, and what becomes of it is decided by `accumulator` and
-`publish_window`. One task owns the stream and writes to it; a second one reads the answers.
+`publish_window`. One task owns the stream and writes to it; a second one reads the answers. A
+stream goes to the node of choice (`hourwheel.endpoints`); one that breaks, or whose node says that
+it is not the master, is followed by another one, to wherever the choice is then.
 """
 
 import asyncio
 import copy
 import secrets
-from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -16,12 +17,15 @@ import grpc
 from hourwheel import batch_builder, errors
 from hourwheel.accumulator import Accumulator, Piece
 from hourwheel.batch_builder import Draft
-from hourwheel.channel import Channel, Stream, StreamBroken, make_error
+from hourwheel.buffer_room import Room
+from hourwheel.channel import Channel
+from hourwheel.failures import make_error
 from hourwheel.message_id import MessageId
 from hourwheel.methods import PUBLISH_STREAM
 from hourwheel.publish_window import Published, PublishWindow
 from hourwheel.published import PublishedIds
 from hourwheel.session import Failure
+from hourwheel.stream import Stream, StreamBroken
 from hourwheel.wire import broker_pb2
 
 _CODE_NAMES: Final = {code.value[0]: code.name for code in grpc.StatusCode}
@@ -37,49 +41,6 @@ class _Ticket:
     """It waits for one `MessageId`, else for `PublishedIds`."""
 
 
-class Room:
-    """Bytes of the buffer. Waiting for room is first come, first served."""
-
-    def __init__(self, bytes_max: int) -> None:
-        """`bytes_max`: size of the buffer."""
-        self._bytes_max = bytes_max
-        self._used = 0
-        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
-
-    async def take(self, size: int) -> None:
-        """Wait for `size` bytes; more than all there are count as all there are."""
-        if not self._waiters and self._fits(size):
-            self._used += size
-            return
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append((size, waiter))
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                self.give_back(size)
-            raise
-
-    def give_back(self, size: int) -> None:
-        """Free `size` bytes and let in those for whom there is room now."""
-        self._used -= size
-        while self._waiters and (self._waiters[0][1].done() or self._fits(self._waiters[0][0])):
-            waiting, waiter = self._waiters.popleft()
-            if not waiter.done():
-                self._used += waiting
-                waiter.set_result(None)
-
-    def refuse_all(self, error: errors.HourwheelError) -> None:
-        """End all waiting with an error."""
-        while self._waiters:
-            _, waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_exception(copy.copy(error))
-
-    def _fits(self, size: int) -> bool:
-        return self._used == 0 or self._used + size <= self._bytes_max
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PumpSettings:
     """See `AsyncProducer`."""
@@ -91,6 +52,10 @@ class PumpSettings:
     delivery_timeout_ms: float
     answer_timeout_ms: float
     is_idempotent: bool
+
+
+class _Misplaced(StreamBroken):
+    """The stream goes to a node that is not the master; the window has been told to wait or not."""
 
 
 class PublishPump:
@@ -201,13 +166,14 @@ class PublishPump:
             now_ms = self._clock.monotonic_ms()
             self._window.expire(now_ms, unsent=f"no connection to {self._channel.server}")
             self._fill(now_ms)
-            failure = self._find_failure(now_ms)
+            broken = self._find_break(now_ms)
             can_send = self._can_send()
-            if failure is None and can_send:
-                failure = await self._send(now_ms)
-            if failure is not None:
+            if broken is None and can_send:
+                broken = await self._send(now_ms)
+            if broken is not None:
                 await self._drop_stream()
-                self._window.on_broken(self._clock.monotonic_ms(), failure)
+                move = None if isinstance(broken, _Misplaced) else broken.move
+                self._window.on_broken(self._clock.monotonic_ms(), broken.failure, move)
                 self._wake.set()
             self._settle()
             await self._sleep(can_send=can_send)
@@ -245,7 +211,7 @@ class PublishPump:
             deadline_ms = pieces[0].added_ms + self._settings.delivery_timeout_ms
             self._window.submit(topic, raw, draft.count, pieces, deadline_ms=deadline_ms)
 
-    async def _send(self, now_ms: float) -> Failure | None:
+    async def _send(self, now_ms: float) -> StreamBroken | None:
         """Write what may be written; returns why the stream broke, if it did."""
         sendable = self._window.take_sendable(now_ms)
         if not sendable:
@@ -263,32 +229,44 @@ class PublishPump:
                         broker_pb2.PublishStreamRequest(topic=batch.topic, record_batch=batch.raw)
                     )
         except StreamBroken as broken:
-            return broken.failure
+            return broken
         except TimeoutError:
-            return Failure(errors.Timeout("the node takes no more batches"), is_definite=False)
+            return self._given_up(self._stream, "the node takes no more batches")
         return None
 
-    def _find_failure(self, now_ms: float) -> Failure | None:
+    def _find_break(self, now_ms: float) -> StreamBroken | None:
         if self._reader is not None and self._reader.done():
             error = self._reader.exception()
             if isinstance(error, StreamBroken):
-                return error.failure
+                return error
             if error is not None:
                 raise error
-        if self._window.is_overdue(now_ms):
-            return Failure(errors.Timeout("the node does not answer"), is_definite=False)
+        stream = self._stream
+        if stream is not None and self._window.is_overdue(now_ms):
+            return self._given_up(stream, "the node does not answer")
+        if stream is not None and stream.is_judged and self._window.oldest_sent_ms is None:
+            return _Misplaced(Failure(errors.Unavailable("all is answered"), is_definite=True))
         return None
+
+    def _given_up(self, stream: _Stream, why: str) -> StreamBroken:
+        error = errors.Timeout(why)
+        move = stream.judge(error, self._settings.answer_timeout_ms)
+        return StreamBroken(Failure(error, is_definite=False), move)
 
     async def _read(self, stream: _Stream) -> None:
         while True:
             answer = await stream.read()
+            now_ms = self._clock.monotonic_ms()
             if answer.HasField("error"):
                 detail = answer.error
                 code = _CODE_NAMES.get(detail.code, "UNKNOWN")
                 error = make_error(code, detail.reason, detail.message, detail.params)
-                self._window.on_refused(self._clock.monotonic_ms(), error)
+                self._on_refused(stream, now_ms, error)
             else:
                 taken = answer.published
+                sent_ms = self._window.oldest_sent_ms
+                if sent_ms is not None:
+                    self._channel.note_answer(stream.address, now_ms - sent_ms)
                 self._window.on_published(
                     Published(
                         taken.shard,
@@ -300,6 +278,22 @@ class PublishPump:
                 )
             self._settle()
             self._wake.set()
+
+    def _on_refused(self, stream: _Stream, now_ms: float, error: errors.HourwheelError) -> None:
+        """A batch was not taken. If this is the wrong node, it takes none of the others either.
+
+        Raises:
+            StreamBroken: the others are sent to another node without waiting for their answers.
+                Only where that is safe: without idempotence their outcome has to be known first.
+        """
+        is_place = isinstance(error, errors.NotMaster | errors.ShuttingDown)
+        if not is_place:
+            self._window.on_refused(now_ms, error)
+            return
+        move = None if stream.is_judged else stream.judge(error)
+        self._window.on_refused(now_ms, error, move)
+        if self._settings.is_idempotent:
+            raise _Misplaced(Failure(error, is_definite=False))
 
     async def _drop_stream(self) -> None:
         reader, self._reader = self._reader, None

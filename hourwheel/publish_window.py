@@ -5,7 +5,8 @@ Pure: batches, answers, failures and times go in; batches to send and settled ba
 Each message of a producer has a number; a batch carries its producer's id and its first message's
 number. A node takes a batch only if its number follows the last one it took, and knows the last 5
 batches again. So a producer may have up to 5 batches without an answer, and after a broken stream
-sends all of them again with the numbers they had: each is then either taken or recognised.
+sends all of them again with the numbers they had: each is then either taken or recognised. The log
+holds the numbers, so that another node that becomes the master knows them as well.
 
     queued --- sent ---> in flight --- published ---------> settled
        ^                    |--------- refused for good --> settled, leaving a hole in the numbers
@@ -29,8 +30,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 from hourwheel import errors
 from hourwheel.batch_builder import renumber
+from hourwheel.endpoints import Move
 from hourwheel.limits import PRODUCER_BATCHES_REMEMBERED
-from hourwheel.session import Backoff, Failure, is_undecided, may_retry
+from hourwheel.session import Backoff, Failure, Pace, is_undecided, may_retry
 
 Token = TypeVar("Token")
 
@@ -103,8 +105,7 @@ class PublishWindow(Generic[Token]):
             answer_timeout_ms: a stream that leaves a batch without an answer for so long is broken.
         """
         self._make_producer_id = make_producer_id
-        self._backoff = backoff
-        self._random = random
+        self._pace = Pace(backoff, random)
         self._answer_timeout_ms = answer_timeout_ms
         self._queue: deque[Batch[Token]] = deque()
         self._in_flight: deque[Batch[Token]] = deque()
@@ -114,7 +115,6 @@ class PublishWindow(Generic[Token]):
         self._taken_end = 0
         self._is_draining = False
         self._hole = _Hole.NONE
-        self._failures = 0
         self._resume_ms = 0.0
 
     # --- what the shell asks --------------------------------------------------------------------
@@ -128,6 +128,11 @@ class PublishWindow(Generic[Token]):
     def is_idle(self) -> bool:
         """Whether every batch is settled."""
         return not self._queue
+
+    @property
+    def oldest_sent_ms(self) -> float | None:
+        """When the oldest batch without an answer was sent; None: there is none in flight."""
+        return self._in_flight[0].sent_ms if self._in_flight else None
 
     def next_position(self) -> tuple[int, int]:
         """(producer id, number of the first message) that the next batch is to be built with."""
@@ -202,13 +207,18 @@ class PublishWindow(Generic[Token]):
     def on_published(self, published: Published) -> None:
         """The oldest batch in flight was taken."""
         batch = self._answered()
-        self._failures = 0
+        self._pace.on_success()
         if batch.producer_id == self._producer_id:
             self._taken_end = max(self._taken_end, batch.first_sequence + batch.count)
         self._settle(batch, published)
 
-    def on_refused(self, now_ms: float, error: errors.HourwheelError) -> None:
-        """The oldest batch in flight was not taken."""
+    def on_refused(
+        self, now_ms: float, error: errors.HourwheelError, move: Move | None = Move.STAY
+    ) -> None:
+        """The oldest batch in flight was not taken.
+
+        `move`: where to try next; None: no matter, there is a wait under way for another reason.
+        """
         batch = self._answered()
         if batch not in self._queue:
             return  # it was given up while it was on its way
@@ -224,12 +234,15 @@ class PublishWindow(Generic[Token]):
             is_repeatable=self._make_producer_id is not None,
         ):
             self._is_draining = True
-            self._wait(now_ms)
+            self._wait(now_ms, move)
         else:
             self._fail(batch, _unknown(error) if was_unsure else error)
 
-    def on_broken(self, now_ms: float, failure: Failure) -> None:
-        """The stream is over; the batches in flight have no answer and never will."""
+    def on_broken(self, now_ms: float, failure: Failure, move: Move | None = Move.STAY) -> None:
+        """The stream is over; the batches in flight have no answer and never will.
+
+        `move`: as for `on_refused`.
+        """
         if not self._queue:
             self._in_flight.clear()
             return
@@ -241,7 +254,7 @@ class PublishWindow(Generic[Token]):
                 given_up.append(batch)
         self._in_flight.clear()
         self._is_draining = False
-        self._wait(now_ms)
+        self._wait(now_ms, move)
         for batch in given_up:
             self._fail(batch, _unknown(failure.error))
         if not failure.error.retriable and not is_undecided(failure.error):
@@ -297,9 +310,9 @@ class PublishWindow(Generic[Token]):
             self._is_draining = True
         self._settle(batch, error)
 
-    def _wait(self, now_ms: float) -> None:
-        self._failures += 1
-        self._resume_ms = now_ms + self._backoff.wait_ms(self._failures, self._random())
+    def _wait(self, now_ms: float, move: Move | None) -> None:
+        if move is not None:
+            self._resume_ms = now_ms + self._pace.on_failure(move)
 
     def _mend(self) -> None:
         """Close the hole as soon as it is known of every batch left that it was not taken."""

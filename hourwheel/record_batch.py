@@ -327,6 +327,11 @@ class RecordBatch:
         return HEADER_BYTES + self.header.stamped_bytes + self.header.column_bytes
 
     @property
+    def head(self) -> memoryview:
+        """Header and stamped columns: what stamping makes anew."""
+        return self._head
+
+    @property
     def payload(self) -> memoryview:
         """Payload columns, blobs and padding: all that stamping leaves alone."""
         return self._payload
@@ -378,7 +383,7 @@ def build_publish(
     relative_due: bool = False,
     producer_id: int = 0,
     producer_sequence: int = 0,
-    message_producers: tuple[Seq[int], Seq[int]] | None = None,
+    message_producers: tuple[Seq[int] | U64, Seq[int] | U64] | None = None,
     gene_kind: int = 0,
 ) -> bytes:
     """Build an unstamped PUBLISH batch of n messages.

@@ -11,14 +11,24 @@ the error's class and from whether the request may be carried out twice follows 
     retriable        no         no           give up with `Timeout`: the outcome is unknown
 
 Each failure in a row doubles the wait, up to a bound, with jitter so that the many clients of a
-node that restarts do not come back in one moment. Nothing is sent again after its deadline.
+node that restarts do not come back in one moment. Nothing is sent again after its deadline. Where
+there are several nodes, `hourwheel.endpoints` says whether the next try has a better place to go:
+then it goes at once, a few times in a row.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hourwheel import errors
+from hourwheel.endpoints import Move
+
+AT_ONCE_MAX: Final = 4
+"""So many tries in a row go elsewhere at once; then one waits."""
+SEARCH_MS_MAX: Final = 250.0
+"""Longest wait while all endpoints are in trouble: a new master is there within about a second."""
+TRY_MS: Final = 2_000.0
+"""How long the first try waits for its answer where another node may answer instead."""
 
 
 class Failure(NamedTuple):
@@ -67,6 +77,40 @@ class Backoff:
         return min(self.ms_max, doubled) * (0.5 + fraction / 2)
 
 
+class Pace:
+    """How long one caller waits between its tries, from one success to the next."""
+
+    def __init__(self, backoff: Backoff, random: Callable[[], float]) -> None:
+        """`random` gives fractions in [0, 1)."""
+        self._backoff = backoff
+        self._search = Backoff(backoff.ms_min, min(backoff.ms_max, SEARCH_MS_MAX))
+        self._random = random
+        self._failures = 0
+        self._at_once = 0
+        self.wait_ms = 0.0
+        """How long to wait now."""
+        self.move = Move.STAY
+        """Where the last failure sends the next try."""
+
+    def on_failure(self, move: Move) -> float:
+        """A try failed; gives `wait_ms`."""
+        self.move = move
+        self._at_once += 1
+        if move is Move.AT_ONCE and self._at_once <= AT_ONCE_MAX:
+            self.wait_ms = 0.0
+            return 0.0
+        self._at_once = 0
+        self._failures += 1
+        backoff = self._backoff if move is Move.STAY else self._search
+        self.wait_ms = backoff.wait_ms(self._failures, self._random())
+        return self.wait_ms
+
+    def on_success(self) -> None:
+        """A try succeeded."""
+        self._failures = self._at_once = 0
+        self.wait_ms = 0.0
+
+
 class CallSession:
     """The life of one unary call: how often, when and until when it is tried."""
 
@@ -90,18 +134,30 @@ class CallSession:
         """
         self._is_repeatable = is_repeatable
         self._until_ms = now_ms + timeout_ms
-        self._backoff = backoff
-        self._random = random
-        self._failures = 0
+        self._pace = Pace(backoff, random)
+        self._timeouts = 0
 
     def left_ms(self, now_ms: float) -> float:
-        """How long the next try may take."""
+        """How long there is for what is still to do."""
         return max(0.0, self._until_ms - now_ms)
 
-    def find_wait_ms(self, now_ms: float, failure: Failure) -> float | None:
+    def try_ms(self, now_ms: float, *, is_alone: bool) -> float:
+        """How long the next try may take.
+
+        Args:
+            now_ms: now.
+            is_alone: there is one endpoint only. Else a request that may be repeated does not wait
+                for one node until its time is up, but twice as long each time that none answered.
+        """
+        left_ms = self.left_ms(now_ms)
+        if is_alone or not self._is_repeatable:
+            return left_ms
+        return min(left_ms, TRY_MS * 2.0 ** min(self._timeouts, 30))
+
+    def find_wait_ms(self, now_ms: float, failure: Failure, move: Move = Move.STAY) -> float | None:
         """How long to wait before the next try; None to give up with this failure."""
-        self._failures += 1
+        self._timeouts += isinstance(failure.error, errors.Timeout)
+        wait_ms = self._pace.on_failure(move)
         if not may_retry(failure, is_repeatable=self._is_repeatable):
             return None
-        wait_ms = self._backoff.wait_ms(self._failures, self._random())
         return wait_ms if now_ms + wait_ms < self._until_ms else None

@@ -287,6 +287,47 @@ class ClockSection(Section):
     )
 
 
+class ClusterSection(Section):
+    """The other nodes. Without any, the node is alone and needs none of this."""
+
+    nodes: str = _key(
+        "",
+        "",
+        "All nodes, this one included, each as id=api,data,control (three host:port), with spaces "
+        "between them; the same text on every node. Empty: a node alone.",
+    )
+    data_listen: str = _key("", "", "Where other brokers reach this one; empty: as in `nodes`.")
+    control_listen: str = _key(
+        "", "", "Where other control processes reach this node's; empty: as in `nodes`."
+    )
+    secret_file: str = _key(
+        "", "", "File with the secret that all nodes share; without TLS, and on loopback only."
+    )
+    tls_certificate_file: str = _key("", "", "This node's certificate chain, PEM; its id is in it.")
+    tls_key_file: str = _key("", "", "The certificate's private key, PEM.")
+    tls_authority_file: str = _key("", "", "Who may sign the nodes' certificates, PEM.")
+    min_in_sync: int = _key(
+        2, "nodes", "Nothing is acknowledged before it is durable on so many.", ge=1, le=16
+    )
+    sync_interval_ms: int = _key(
+        50, "ms", "The master tells tick and local index to the others so often.", ge=10, le=1_000
+    )
+    lease_ms: int = _key(
+        600,
+        "ms",
+        "A master that hears nothing from a majority serves no longer than this; its successor "
+        "waits as long.",
+        ge=100,
+        le=60_000,
+    )
+    lag_ms: int = _key(
+        1_500, "ms", "A replica so far behind is no longer in sync.", ge=100, le=600_000
+    )
+    report_timeout_ms: int = _key(
+        1_000, "ms", "A node that is silent for so long counts as dead.", ge=100, le=600_000
+    )
+
+
 class TelemetrySection(Section):
     """What the node says of itself."""
 
@@ -310,6 +351,7 @@ class NodeConfig(Section):
     limits: LimitsSection = LimitsSection()
     disk: DiskSection = DiskSection()
     clock: ClockSection = ClockSection()
+    cluster: ClusterSection = ClusterSection()
     telemetry: TelemetrySection = TelemetrySection()
 
     @model_validator(mode="after")

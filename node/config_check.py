@@ -1,7 +1,7 @@
 """What the configuration's keys must hold together, and how what is wrong is told."""
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from pydantic import ValidationError
 
@@ -60,6 +60,7 @@ def fits_together(config: "NodeConfig") -> None:
     load_units, near_bytes = config.wheel.load_units, config.wheel.near_bytes
     if load_units * UNIT_BYTES > near_bytes:
         _refuse("wheel.load_units", load_units, f"more than wheel.near_bytes = {near_bytes} holds")
+    _validate_cluster(config)
     hours = config.wheel.hour_level_hours
     if hours % _HOURS_A_DAY:
         _refuse("wheel.hour_level_hours", hours, "not a multiple of 24")
@@ -75,6 +76,53 @@ def _validate_node(node: "NodeSection") -> None:
             _refuse("node.metrics_listen", node.metrics_listen, "the same as node.listen")
     if node.advertised and split_address("node.advertised", node.advertised)[1] == 0:
         _refuse("node.advertised", node.advertised, "a client cannot connect to port 0")
+
+
+class NodeAddresses(NamedTuple):
+    """Where a node of the cluster is reached, each host:port."""
+
+    api: str
+    data: str
+    control: str
+
+
+def cluster_nodes(text: str) -> dict[str, NodeAddresses]:
+    """The nodes of `cluster.nodes` by id.
+
+    Raises:
+        ConfigError: it says no such thing.
+    """
+    key, found = "cluster.nodes", dict[str, NodeAddresses]()
+    for word in text.split():
+        node_id, _, rest = word.partition("=")
+        addresses = rest.split(",")
+        if not _NODE_ID.fullmatch(node_id) or len(addresses) != len(NodeAddresses._fields):
+            _refuse(key, word, "not id=api,data,control")
+        if node_id in found:
+            _refuse(key, word, "the same id twice")
+        for address in addresses:
+            if split_address(key, address)[1] == 0:
+                _refuse(key, address, "others cannot connect to port 0")
+        found[node_id] = NodeAddresses(*addresses)
+    return found
+
+
+def _validate_cluster(config: "NodeConfig") -> None:
+    cluster = config.cluster
+    nodes = cluster_nodes(cluster.nodes)
+    if not nodes:
+        return
+    if config.node.id not in nodes:
+        _refuse("cluster.nodes", cluster.nodes, f"node.id = {config.node.id} is not among them")
+    if not cluster.min_in_sync <= len(nodes):
+        _refuse("cluster.min_in_sync", cluster.min_in_sync, f"more than the {len(nodes)} nodes")
+    if config.log.durability != "sync":
+        _refuse("log.durability", config.log.durability, "a cluster is always durable")
+    files = (cluster.tls_certificate_file, cluster.tls_key_file, cluster.tls_authority_file)
+    if any(files) and not all(files):
+        _refuse("cluster.tls_certificate_file", files[0], "TLS needs certificate, key, authority")
+    if len(nodes) > 1 and not any(files) and not cluster.secret_file:
+        _refuse("cluster.secret_file", "", "a cluster needs a secret or TLS")
 
 
 def _value(config: "NodeConfig", key: str) -> Any:

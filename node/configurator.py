@@ -56,6 +56,11 @@ class Configurator:
         self._proposed: dict[str, Topic] = {}
         self._next_topic_id = 0
 
+    def retire(self) -> None:
+        """This node is not the master any more: what was proposed may never be."""
+        self._proposed.clear()
+        self._next_topic_id = 0
+
     @property
     def _catalog(self) -> Any:
         return self._shard.views.catalog

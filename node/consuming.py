@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
+from hourwheel.errors import HourwheelError
 from hourwheel.types import topic_of
 from hourwheel.wire.consumer_pb2 import ReceiptOutcome
 from node.api import ports
@@ -354,6 +355,11 @@ class Consuming:
         first = lease.first + one.first
         leases.change(lease, first, first + one.count, until_ms)
         return int(ReceiptOutcome.RECEIPT_OUTCOME_OK)
+
+    def retire(self, error: HourwheelError) -> None:
+        """Every long poll fails, for its caller to go elsewhere. Leases are of one reign anyway."""
+        self._waiters.close(error)
+        self._gate_ms = None
 
     def close(self) -> None:
         """Answer every long poll; nothing is leased any more."""

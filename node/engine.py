@@ -6,10 +6,10 @@ timers  --> dispatch what is due, end leases, open the release gate
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
@@ -27,8 +27,31 @@ from node.status import describe, shard_status
 from node.sync_schedule import SyncSchedule
 from node.writer import Writer
 
+P = ParamSpec("P")
+T = TypeVar("T")
+Call: TypeAlias = Callable[P, Coroutine[Any, Any, T]]
+
 _DISPATCHES_AHEAD: Final = 4
 _HOUSEKEEPING_MS: Final = 1_000
+
+
+class Gate(Protocol):
+    """Whether this node is the shard's master.
+
+    Asked before anything is done in its name, and again before anything is told.
+    """
+
+    def check(self) -> None:
+        """Raises NotMaster: nothing was done."""
+        ...
+
+    def confirm(self) -> None:
+        """Raises Timeout: what was done may not stand."""
+        ...
+
+    def may_act(self) -> bool:
+        """The same as a question."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -56,8 +79,11 @@ class Engine:
         guard: DiskGuard,
         failure: Failure,
         cluster_id: bytes,
+        gate: Gate | None = None,
     ) -> None:
         """Take over an open shard; `start` begins its reign.
+
+        With a `gate`, one of several nodes: `start_replica`, and `begin_serving` when it is master.
 
         `until_ms` tells how long it is until `now_ms` says something, more exactly than the
         difference of whole milliseconds.
@@ -69,6 +95,7 @@ class Engine:
         self._now_ms, self._failure = now_ms, failure
         self._until_ms = until_ms or (lambda at_ms: float(at_ms - now_ms()))
         self._loop = asyncio.get_running_loop()
+        self._gate = gate
         self._is_closing = False
         self._timer = make_timer(self._loop, self._or_fail(self._on_timer))
         self._guard = guard
@@ -95,15 +122,32 @@ class Engine:
     def _delegate(self) -> None:
         """The calls of EnginePort that are somebody else's as they stand."""
         intake, configurator = self.intake, self.configurator
-        self.publish_batch = intake.publish_batch
-        self.publish_messages = intake.publish_messages
-        self.cancel = intake.cancel
-        self.create_topic = configurator.create_topic
-        self.delete_topic = configurator.delete_topic
+        as_master = self._as_master
+        self.publish_batch = as_master(intake.publish_batch)
+        self.publish_messages = as_master(intake.publish_messages)
+        self.cancel = as_master(intake.cancel)
+        self.create_topic = as_master(configurator.create_topic)
+        self.delete_topic = as_master(configurator.delete_topic)
         self.topic, self.topics = configurator.topic, configurator.topics
-        self.put_group = configurator.put_group
-        self.delete_group = configurator.delete_group
+        self.put_group = as_master(configurator.put_group)
+        self.delete_group = as_master(configurator.delete_group)
         self.group, self.groups = configurator.group, configurator.groups
+        self.receive = as_master(self._receive)
+        self.resolve = as_master(self._resolve)
+
+    def _as_master(self, call: Call[P, T]) -> Call[P, T]:
+        """`call`, made and answered only while this node is the master."""
+        gate = self._gate
+        if gate is None:
+            return call
+
+        async def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+            gate.check()
+            answer = await call(*args, **kwargs)
+            gate.confirm()
+            return answer
+
+        return guarded
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -121,6 +165,22 @@ class Engine:
             await self._begin_epoch(node_id, boot_id)  # the reserve was given up meanwhile
         self._keep_house()
         self._on_timer()
+
+    def start_replica(self) -> None:
+        """Begin to write and apply what a master sends."""
+        self.writer.start(self.intake, self.fail)
+        self._keep_house()
+
+    def begin_serving(self) -> None:
+        """This node is the master now."""
+        self._on_timer()
+
+    def end_serving(self, error: HourwheelError) -> None:
+        """It is not any more; who waits is told."""
+        self._timer.clear()
+        self.consuming.retire(error)
+        self.intake.retire(error)
+        self.configurator.retire()
 
     async def _begin_epoch(self, node_id: str, boot_id: str) -> None:
         begun: asyncio.Future[Any] = self._loop.create_future()
@@ -197,6 +257,8 @@ class Engine:
         """
         if self._is_closing:
             raise errors.ShuttingDown
+        if self._gate is not None:
+            self._gate.check()
         future: asyncio.Future[Any] = self._loop.create_future()
         append(self._now_ms(), future)
         self.writer.wake()
@@ -217,7 +279,7 @@ class Engine:
 
     def _on_timer(self) -> None:
         """Dispatch what is due, end leases, open the release gate, set the next alarm."""
-        if self._is_closing:
+        if self._is_closing or not self._may_act():
             return
         now_ms = self._now_ms()
         dispatched = 0
@@ -231,7 +293,12 @@ class Engine:
         self.consuming.open_gate(now_ms)
         self._set_timer()
 
+    def _may_act(self) -> bool:
+        return self._gate is None or self._gate.may_act()
+
     def _set_timer(self) -> None:
+        if not self._may_act():
+            return
         wakeups = [
             self.shard.dispatcher.next_wakeup_ms(self.shard.views),
             self.consuming.next_wakeup_ms(),
@@ -249,7 +316,7 @@ class Engine:
         now_ms = self._now_ms()
         self._guard.check(now_ms)
         maintenance = self.background.maintenance
-        if maintenance.is_clean_up_due(now_ms):
+        if self._may_act() and maintenance.is_clean_up_due(now_ms):
             trim, expire = maintenance.plan_trim_ms(now_ms), maintenance.plan_expire_ms(now_ms)
             if trim is not None:
                 self.shard.trim(trim, now_ms)
@@ -266,7 +333,7 @@ class Engine:
 
     # -- the rest, by those who know --------------------------------------------------------------
 
-    async def receive(
+    async def _receive(
         self,
         group: str,
         topic: str,
@@ -290,7 +357,7 @@ class Engine:
                 invisible_ms=invisible_ms or group_config.invisible_ms,
             )
 
-    async def resolve(
+    async def _resolve(
         self,
         group: str,
         selections: "list[ports.Selection]",
@@ -309,6 +376,8 @@ class Engine:
         self, group: str, selections: "list[ports.Selection]", invisible_ms: int
     ) -> tuple[list[int], int]:
         """See EnginePort."""
+        if self._gate is not None:
+            self._gate.check()
         found = self.shard.views.catalog.get_group(group)
         return self.consuming.change_invisible(found, selections, invisible_ms)
 

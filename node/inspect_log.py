@@ -81,7 +81,7 @@ def kind_name(number: int) -> str:
     return Kind(number).name if number in set(Kind) else str(number)
 
 
-def mark_offset(files: ShardFiles, path: str) -> int:
+def mark_offset(files: ShardFiles, path: str, file_type: FileType = FileType.FLUSHED_MARK) -> int:
     """The flushed mark: what lies below it was durable. 0 where there is none.
 
     Raises:
@@ -89,7 +89,7 @@ def mark_offset(files: ShardFiles, path: str) -> int:
     """
     if not files.disk.exists(path):
         return 0
-    file, _ = files.open_checked(path, FileType.FLUSHED_MARK)
+    file, _ = files.open_checked(path, file_type)
     with closing(file):
         raw = file.pread(_MARK_SLOTS * _MARK_SLOT.size, FILE_HEADER_BYTES)
     found = [

@@ -25,6 +25,7 @@ from node.inspect_verify_views import verify_chunk, verify_sequences, verify_tom
 from node.inspect_verify_wheel import Blobs, verify_run
 from node.inspect_views import show_chunk, show_manifest, show_node
 from node.inspect_wheel import delay_log_row, open_run, show_run
+from replication.epoch_seen import EpochSeen
 from storage.directory_lock import LOCK_NAME
 from storage.file_header import FileHeader, FileType
 
@@ -99,6 +100,16 @@ def _mark(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> Non
     report.add("flushed mark", asked.path, [{"durable_to": mark_offset(files, asked.path)}])
 
 
+def _watermark(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
+    offset = mark_offset(files, asked.path, FileType.HIGH_WATERMARK)
+    report.add("high watermark", asked.path, [{"committed_to": offset}])
+
+
+def _epoch_seen(files: ShardFiles, header: FileHeader, asked: Asked, report: Report) -> None:
+    seen = EpochSeen.open(files.disk, asked.path, header.identity)
+    report.add("epoch seen", asked.path, [{"epoch": seen.epoch, "master": seen.master}])
+
+
 def _epochs(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
     show_epochs(files, asked.path, report)
 
@@ -163,11 +174,17 @@ def _node(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> Non
     show_node(files.disk, asked.path, report)
 
 
+def _raft(_: ShardFiles, header: FileHeader, asked: Asked, report: Report) -> None:
+    report.remark(f"{asked.path} is the control plane's: {header.file_type.name}")
+
+
 _SHOW: Final[dict[FileType, Callable[[ShardFiles, FileHeader, Asked, Report], None]]] = {
     FileType.LOG_SEGMENT: _segment,
     FileType.LOG_INDEX: _index,
     FileType.FLUSHED_MARK: _mark,
+    FileType.HIGH_WATERMARK: _watermark,
     FileType.EPOCHS: _epochs,
+    FileType.EPOCH_SEEN: _epoch_seen,
     FileType.CONSUME_QUEUE: _chunk,
     FileType.SEQUENCE_INDEX: _sequences,
     FileType.TOMBSTONES: _tombstones,
@@ -175,5 +192,8 @@ _SHOW: Final[dict[FileType, Callable[[ShardFiles, FileHeader, Asked, Report], No
     FileType.DELAY_LOG: _delay_log,
     FileType.CHECKPOINT: _checkpoint,
     FileType.NODE: _node,
+    FileType.RAFT_JOURNAL: _raft,
+    FileType.RAFT_META: _raft,
+    FileType.RAFT_SNAPSHOT: _raft,
 }
 assert set(_SHOW) == set(FileType)

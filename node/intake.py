@@ -1,7 +1,6 @@
 """Publishing and cancelling: admit, check, propose, and put the verdict into words."""
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,6 +12,7 @@ from hourwheel.record_batch import Kind, RecordBatch
 from node.api.ports import IncomingMessages, PublishedBatchResult
 from node.disk_guard import DiskGuard
 from node.judge import Published
+from node.merged_token import MergedToken
 from node.publishing import (
     Merge,
     MergeBuffer,
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _CALLERS_MIN: Final = 2.5
 _CALLERS_ENOUGH: Final = 64
 _USUAL_WEIGHT: Final = 0.2
+_PEAK_KEPT: Final = 0.95
+_UNCOMMITTED_BYTES_MAX: Final = 128 << 20
+"""It is in memory until it is applied."""
 
 
 class Intake:
@@ -36,12 +39,19 @@ class Intake:
     def __init__(self, engine: "Engine", horizon_ms: int, guard: DiskGuard) -> None:
         """Propose through `engine`."""
         self._engine, self._horizon_ms, self._guard = engine, horizon_ms, guard
-        self._shard = engine.shard
+        self._shard, self._stats = engine.shard, engine.stats
+        self._background = engine.background
+        """Answers wait for it while publishing outruns flushing: so producers slow down."""
         self._merges = MergeBuffer()
         self._waiting = 0
-        """Calls that wait for the next write."""
         self._usual = 1.0
         """How many it were lately, each time."""
+        self._taken = 0
+        """How many it were the last time."""
+        self._peak = 0.0
+        """How many it were at most; slow to fall."""
+        self._expected = _CALLERS_ENOUGH
+        """With so many there is nothing more to wait for."""
 
     @property
     def has_merges(self) -> bool:
@@ -52,13 +62,30 @@ class Intake:
         """Remove and return the single publishes that wait, merged."""
         if self._waiting:
             self._usual += _USUAL_WEIGHT * (self._waiting - self._usual)
+            self._taken = self._waiting
+            self._peak = max(self._waiting, self._peak * _PEAK_KEPT)
         self._waiting = 0
         return self._merges.take()
 
+    def retire(self, error: HourwheelError) -> None:
+        """This node is not the master any more: what waits to be appended never will be."""
+        for merge in self.take_merges():
+            MergedToken(merge.tokens).answer({}, error)
+
+    @property
+    def waiting_count(self) -> int:
+        """Calls that wait for the next write."""
+        return self._waiting
+
+    def expect_answered(self) -> None:
+        """The last write's callers are answered just now: they may share the next with others."""
+        expected = max(self._waiting + self._taken, int(self._peak))
+        self._expected = min(expected, _CALLERS_ENOUGH)
+
     @property
     def is_complete(self) -> bool:
-        """Whether waiting for more single publishes would not gain much: few callers, or enough."""
-        return self._usual < _CALLERS_MIN or self._waiting >= _CALLERS_ENOUGH
+        """Whether waiting for more calls would not gain much: few callers, or all are there."""
+        return self._usual < _CALLERS_MIN or self._waiting >= self._expected
 
     def _admit(self) -> None:
         """Raises ShuttingDown or DiskFull where nothing is accepted now."""
@@ -67,12 +94,8 @@ class Intake:
         reason = self._guard.read_only_reason
         if reason:
             raise errors.DiskFull(reason)
-
-    async def _hold_back(self) -> None:
-        """Let an answer wait while publishing outruns flushing: so producers slow down."""
-        background = self._engine.background
-        if background.maintenance.is_far_behind:
-            await background.wait_until_near()
+        if self._shard.uncommitted_bytes > _UNCOMMITTED_BYTES_MAX:
+            raise errors.Unavailable("too few replicas keep up: nothing is being committed")
 
     async def publish_batch(self, topic: str, batch: RecordBatch) -> PublishedBatchResult:
         """See EnginePort."""
@@ -90,7 +113,8 @@ class Intake:
         future = self._engine.propose(
             lambda _, token: self._shard.publish(batch, due_ms, queues, now_ms, token)
         )
-        await self._hold_back()
+        if self._background.maintenance.is_far_behind:
+            await self._background.wait_until_near()
         verdict = (await future)[0]
         if isinstance(verdict, HourwheelError):
             raise verdict
@@ -98,9 +122,9 @@ class Intake:
 
     def _published(self, verdict: Published) -> PublishedBatchResult:
         if verdict.duplicate:
-            self._engine.stats.duplicates += verdict.count
+            self._stats.duplicates += verdict.count
         else:
-            self._engine.stats.published += verdict.count
+            self._stats.published += verdict.count
         return PublishedBatchResult(
             self._shard.shard_id,
             verdict.epoch,
@@ -122,15 +146,18 @@ class Intake:
         self._merges.add(incoming, queues, future)
         self._waiting += 1
         self._engine.writer.wake_for_single()
-        await self._hold_back()
+        if self._background.maintenance.is_far_behind:
+            await self._background.wait_until_near()
+        verdict = await future
         # (Of messages without a producer apply cannot tell how many came together.)
-        verdict = replace(await future, count=len(incoming.bodies))
-        result = self._published(verdict)
         due_ms = incoming.due_ms
         if verdict.duplicate:
+            self._stats.duplicates += len(due_ms)
             numbers = np.arange(len(due_ms), dtype=np.uint64) + np.uint64(verdict.base_sequence)
             due_ms = self._shard.views.sequences.read_many(numbers)[0].tolist()
-        prefix, base = f"{result.shard:08x}{result.epoch:08x}", result.base_sequence
+        else:
+            self._stats.published += len(due_ms)
+        prefix, base = f"{self._shard.shard_id:08x}{verdict.epoch:08x}", verdict.base_sequence
         return [
             (f"{prefix}{base + ordinal:016x}{due:016x}", due) for ordinal, due in enumerate(due_ms)
         ]
@@ -140,5 +167,5 @@ class Intake:
         outcomes: NDArray[np.uint8] = await self._engine.propose(
             lambda now, token: self._shard.cancel(ids, now, token)
         )
-        self._engine.stats.cancelled = self._shard.views.counters.cancelled
+        self._stats.cancelled = self._shard.views.counters.cancelled
         return outcomes

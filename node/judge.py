@@ -1,7 +1,6 @@
 """Which messages of a PUBLISH batch are accepted: idempotence, decided as the batch is applied."""
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +13,12 @@ from node.views import Views
 from storage.producer_state import Duplicate
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(NamedTuple):
     """Where a producer's messages are: these ones', or those of the first copy of a duplicate."""
 
     epoch: int
     base_sequence: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
     store_ms: int
     duplicate: bool = False
 
@@ -71,6 +69,9 @@ def _judge_each(views: Views, batch: RecordBatch) -> tuple[PublishVerdicts, Mask
     ids, numbers = (column.tolist() for column in batch.message_producers)
     topics = (batch.topic_queue >> 8).tolist()
     known = {topic: catalog.find_topic_by_id(topic) for topic in set(topics)}
+    if not any(ids) and all(known.values()):
+        base, epoch, store_ms = header.base_sequence, header.epoch, header.store_ms
+        return {at: Published(epoch, base + at, 1, store_ms) for at in range(header.count)}, None
     accepted = np.ones(header.count, np.bool_)
     verdicts: PublishVerdicts = {}
     at = 0

@@ -9,10 +9,15 @@ from node.maintenance import Maintenance, RetentionConfig
 from node.shard import Shard
 from storage.commit_log import CommitLog, LogConfig
 from storage.epoch_file import EpochFile
+from storage.file_header import FileType
+from storage.flushed_mark import FlushedMark
+from storage.recent_batches import RecentBatches
 from timewheel.bodies import Bodies
 from timewheel.wheel import WheelConfig
 
+WATERMARK = "high_watermark"
 _VIEW_DIRECTORIES = ("queues", "sequences", "tombstones", "wheel")
+_RECENT_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,9 @@ class ShardConfig:
     wheel: WheelConfig = field(default_factory=WheelConfig)
     dispatch: DispatchConfig = field(default_factory=DispatchConfig)
     retention: RetentionConfig = field(default_factory=RetentionConfig)
+    is_replica: bool = False
+    """One of several nodes' copies: applied only as far as is known to be committed, and no epoch
+    is begun."""
 
 
 @dataclass
@@ -34,8 +42,14 @@ class Opened:
     replayed_batches: int
     rebuilt_because: str
     """Why the views were rebuilt from the whole log; empty where they were not."""
-    notes: list[str]
-    """What an operator should know: a torn tail that was cut, with file and offset."""
+    epochs: EpochFile
+    watermark: FlushedMark | None = None
+    """Of a replica: the high watermark as it was last told."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the log has all that it is known to have had: else it must not lead."""
+        return self.watermark is None or self.shard.log.end_offset >= self.watermark.offset
 
 
 def open_shard(place: ShardPlace, config: ShardConfig) -> Opened:
@@ -80,12 +94,22 @@ def _open(
         cluster=int.from_bytes(place.identity.cluster_id[:4], "little"),
         shard_id=place.identity.shard,
     )
+    watermark = None
+    if config.is_replica:
+        watermark = FlushedMark.open(
+            place.disk, place.under(WATERMARK), place.identity, FileType.HIGH_WATERMARK
+        )
+        shard.committed_offset = max(watermark.offset, views.applied_offset)
+        shard.recent = RecentBatches(_RECENT_BYTES)
     count = _replay(shard, maintenance)
-    last = max([0, *(one.epoch for one in views.epochs), *(one.epoch for one in epochs.entries)])
-    shard.epoch = last + 1
-    epochs.append(shard.epoch, log.end_offset)
-    notes = [str(log.recovery_report)] if log.recovery_report else []
-    return Opened(shard, maintenance, count, rebuilt_because if count else "", notes)
+    if config.is_replica:
+        epochs.truncate(log.end_offset)  # one that was to begin where the log then was cut off
+    else:
+        known = [*(one.epoch for one in views.epochs), *(one.epoch for one in epochs.entries)]
+        shard.epoch = max([0, *known]) + 1
+        epochs.append(shard.epoch, log.end_offset)
+    because = rebuilt_because if count else ""
+    return Opened(shard, maintenance, count, because, epochs, watermark)
 
 
 def _remove_views(place: ShardPlace, config: LogConfig, file: str, why: str) -> None:

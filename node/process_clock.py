@@ -91,6 +91,11 @@ class SlewedClock:
         self._now_ms = max(self._now_ms, int(monotonic + self._offset_ms))
         return self._now_ms
 
+    def exact_ms(self) -> float:
+        """As `now_ms`, with a fraction; for comparing clocks."""
+        self.now_ms()
+        return max(float(self._now_ms), self._clock.monotonic_ms() + self._offset_ms)
+
     def until_ms(self, at_ms: int) -> float:
         """How long until `now_ms` says `at_ms`, in milliseconds with a fraction; negative if over.
 

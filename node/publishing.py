@@ -4,7 +4,7 @@ Nothing here decides anything that matters: apply does. It refuses what apply mu
 times out of range), gives queues and due times, and merges callers that wait for one group commit.
 """
 
-from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -66,71 +66,77 @@ def choose_queues(
     return (chosen + np.uint64(topic_id << QUEUE_BITS)).astype(np.uint32)
 
 
-@dataclass
 class Merge:
-    """A batch being put together from the requests of several callers."""
+    """A batch being put together from the requests of several callers.
 
-    tokens: list[tuple[Any, int, int]] = field(default_factory=list)
-    """(token, ordinal of its first message, how many)."""
-    due_ms: list[int] = field(default_factory=list)
-    bodies: list[bytes] = field(default_factory=list)
-    metas: list[bytes] = field(default_factory=list)
-    genes: list[int] = field(default_factory=list)
-    key_hashes: list[int] = field(default_factory=list)
-    queues: list[int] = field(default_factory=list)
-    producer_ids: list[int] = field(default_factory=list)
-    producer_sequences: list[int] = field(default_factory=list)
-    producers: set[int] = field(default_factory=set)
-    size_bytes: int = 0
+    Joining is on the path of each call, so requests are kept as they are; `build` makes columns.
+    """
+
+    __slots__ = ("_count", "_producers", "_queues", "_requests", "_size_bytes", "tokens")
+
+    def __init__(self) -> None:
+        """Empty."""
+        self.tokens: list[tuple[Any, int, int]] = []
+        """(token, ordinal of its first message, how many)."""
+        self._requests: list[IncomingMessages] = []
+        self._queues: list[int] = []
+        self._producers: set[int] = set()
+        self._count = 0
+        self._size_bytes = 0
 
     def takes(self, incoming: IncomingMessages, size_bytes: int) -> bool:
         """Whether these may join: there is room, and no other request of their producer is here.
 
         (Two requests of one producer side by side could not be told from one.)
         """
-        count = len(self.bodies)
-        return not count or (
-            count + len(incoming.bodies) <= _MERGED_MESSAGES_MAX
-            and self.size_bytes + size_bytes <= _MERGED_BYTES_MAX
-            and incoming.producer_id not in self.producers
+        return not self._count or (
+            self._count + len(incoming.bodies) <= _MERGED_MESSAGES_MAX
+            and self._size_bytes + size_bytes <= _MERGED_BYTES_MAX
+            and incoming.producer_id not in self._producers
         )
 
     def add(
         self, incoming: IncomingMessages, queues: list[int], size_bytes: int, token: object
     ) -> None:
         """Join."""
-        first, count = len(self.bodies), len(incoming.bodies)
-        self.tokens.append((token, first, count))
-        self.due_ms += incoming.due_ms
-        self.bodies += incoming.bodies
-        self.metas += incoming.metas
-        self.genes += incoming.tag_genes
-        self.key_hashes += incoming.key_hashes
-        self.queues += queues
-        producer = incoming.producer_id
-        self.producer_ids += [producer] * count
-        if producer:
-            self.producers.add(producer)
-            start = incoming.producer_sequence
-            self.producer_sequences += range(start, start + count)
-        else:
-            self.producer_sequences += [0] * count
-        self.size_bytes += size_bytes
+        count = len(incoming.bodies)
+        self.tokens.append((token, self._count, count))
+        self._requests.append(incoming)
+        self._queues += queues
+        if incoming.producer_id:
+            self._producers.add(incoming.producer_id)
+        self._count += count
+        self._size_bytes += size_bytes
 
     def build(self) -> RecordBatch:
         """The batch, unstamped; due times and queues are in it, too."""
+        _, *columns, _, _ = zip(*self._requests, strict=True)
+        due_ms, bodies, metas, genes, key_hashes = (
+            list(chain.from_iterable(column)) for column in columns
+        )
         return RecordBatch(
             build_publish(
-                self.due_ms,
-                self.bodies,
-                metas=self.metas if any(self.metas) else None,
-                tag_genes=self.genes if any(self.genes) else None,
-                key_hashes=self.key_hashes if any(self.key_hashes) else None,
-                topic_queues=self.queues,
-                message_producers=(self.producer_ids, self.producer_sequences),
+                due_ms,
+                bodies,
+                metas=metas if any(metas) else None,
+                tag_genes=genes if any(genes) else None,
+                key_hashes=key_hashes if any(key_hashes) else None,
+                topic_queues=self._queues,
+                message_producers=self._message_producers(),
                 gene_kind=GENE_SPARSE,
             )
         )
+
+    def _message_producers(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """(producer uint64[n], its number uint64[n]) of each message, zeros for none."""
+        ids, numbers = np.zeros(self._count, np.uint64), np.zeros(self._count, np.uint64)
+        if self._producers:
+            for request, (_, first, count) in zip(self._requests, self.tokens, strict=True):
+                if request.producer_id:
+                    start = request.producer_sequence
+                    ids[first : first + count] = request.producer_id
+                    numbers[first : first + count] = range(start, start + count)
+        return ids, numbers
 
 
 class MergeBuffer:
@@ -147,9 +153,10 @@ class MergeBuffer:
     def add(self, incoming: IncomingMessages, queues: list[int], token: object) -> None:
         """Have these messages in the next group commit."""
         size = sum(map(len, incoming.bodies)) + sum(map(len, incoming.metas))
-        if not self._merges or not self._merges[-1].takes(incoming, size):
-            self._merges.append(Merge())
-        self._merges[-1].add(incoming, queues, size, token)
+        merges = self._merges
+        if not merges or not merges[-1].takes(incoming, size):
+            merges.append(Merge())
+        merges[-1].add(incoming, queues, size, token)
 
     def take(self) -> list[Merge]:
         """Remove and return what waits."""

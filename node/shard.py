@@ -29,13 +29,17 @@ from hourwheel.record_batch import (
     build_blob,
     build_rows,
     stamp,
+    unpack_header,
 )
+from hourwheel.types import Key
 from hourwheel.wire.state_pb2 import ConfigChange, EpochStart
 from node.apply import Applier, Verdict
 from node.dispatcher import DispatchConfig, Dispatcher
 from node.receive import Receiver
 from node.views import FEATURE_LEVEL, Views
 from storage.commit_log import CommitLog, LogWrite
+from storage.recent_batches import RecentBatches
+from storage.scan import verify_batch
 from timewheel.bodies import Bodies
 
 
@@ -88,6 +92,8 @@ class Shard:
     shard_id: int = 0
     is_durable: bool = True
     """Whether the high watermark waits for fdatasync (the asynchronous mode does not)."""
+    committed_offset: int | None = None
+    """What is below is on the in-sync replicas; None for a shard without any others."""
     stats: ShardStats = field(default_factory=ShardStats)
 
     def __post_init__(self) -> None:
@@ -95,6 +101,8 @@ class Shard:
         self.applier = Applier(self.views)
         self.receiver = Receiver(self.views, self.bodies)
         self.dispatcher = Dispatcher(self.dispatch, self.views.cursor.key)
+        self.recent: RecentBatches | None = None
+        """What was appended last, for followers; None for a shard without any."""
         self._proposals: deque[Proposal] = deque()
         self._next_sequence = self.views.next_sequence
         self.dispatches_in_flight = 0
@@ -126,7 +134,7 @@ class Shard:
             offset=self.log.end_offset,
             base_sequence=self._next_sequence,
             store_ms=now_ms,
-            flushed_end_offset=self.log.durable_end_offset,
+            flushed_end_offset=min(self.log.durable_end_offset, self.high_watermark),
             epoch=self.epoch,
         )
         head, payload = stamp(batch, at, due_ms=due_ms, topic_queue=topic_queue)
@@ -134,7 +142,10 @@ class Shard:
         if batch.header.kind == Kind.PUBLISH:
             self._next_sequence += batch.header.count
             self.stats.published_messages += batch.header.count
-        self._proposals.append(Proposal(RecordBatch.from_pieces(head, payload), token))
+        stamped = RecordBatch.from_pieces(head, payload)
+        self._proposals.append(Proposal(stamped, token))
+        if self.recent is not None:
+            self.recent.append(stamped)
         self.stats.appended_batches += 1
         self.stats.appended_bytes += len(head) + len(payload)
 
@@ -212,7 +223,7 @@ class Shard:
     def apply_some(self, batches_max: int) -> list[Answer]:
         """Apply up to so many committed batches. Fewer come back when there are no more."""
         answers: list[Answer] = []
-        high_watermark = self.log.flushed_end_offset
+        high_watermark = self.high_watermark
         while self._proposals and len(answers) < batches_max:
             batch, token = self._proposals[0]
             if batch.header.offset + batch.header.total_bytes > high_watermark:
@@ -225,6 +236,19 @@ class Shard:
         return answers
 
     @property
+    def high_watermark(self) -> int:
+        """What may be applied: durable here and, in a cluster, committed."""
+        flushed = self.log.flushed_end_offset
+        return flushed if self.committed_offset is None else min(flushed, self.committed_offset)
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        """How much is appended and not committed on other nodes; 0 for a shard without any."""
+        if self.committed_offset is None:
+            return 0
+        return max(0, self.log.end_offset - self.committed_offset)
+
+    @property
     def has_appended(self) -> bool:
         """Whether something is appended and not committed yet."""
         return self.log.end_offset > self.log.flushed_end_offset
@@ -232,11 +256,16 @@ class Shard:
     @property
     def has_committed(self) -> bool:
         """Whether `apply_some` has something to do."""
-        return self.views.applied_offset < self.log.flushed_end_offset
+        if not self._proposals:
+            return False
+        header = self._proposals[0].batch.header
+        return header.offset + header.total_bytes <= self.high_watermark
 
     def abandon_write(self, write: LogWrite, error: errors.HourwheelError) -> list[Answer]:
         """`write` found no room: it and everything behind it never happened."""
         self.log.abandon_write(write)
+        if self.recent is not None:
+            self.recent.truncate(self.log.end_offset)
         answers = []
         while self._proposals:
             last = self._proposals[-1]
@@ -258,11 +287,87 @@ class Shard:
         The shard may be used only when the iterator is exhausted.
         """
         for batch in self.log.recover(self.views.applied_offset):
-            self.applier.apply(batch)
+            committed = self.committed_offset
+            if committed is None or batch.header.offset + batch.header.total_bytes <= committed:
+                self.applier.apply(batch)
+            else:  # a batch keeps the chunk alive that it was read in
+                raw = b"".join((batch.head, batch.payload))
+                self._proposals.append(Proposal(RecordBatch(raw, batch.header), None))
             yield batch.header.offset
         self.applier.touched.clear()
+        self._take_bearings()
+
+    # -- a replica's part -----------------------------------------------------------------------
+
+    def append_copies(self, raw: bytes) -> list[RecordBatch]:
+        """Append batches of the master's log as they are: the next ones, whole, one by one.
+
+        Raises:
+            InvalidBatch: one is damaged or is not the next; nothing was appended.
+        """
+        found: list[RecordBatch] = []
+        view, at, offset = memoryview(raw), 0, int(self.log.end_offset)
+        while at < len(view):
+            header = unpack_header(view, at)
+            batch = RecordBatch(view[at : at + header.total_bytes], header)
+            verify_batch(batch, offset)
+            found.append(batch)
+            at += header.total_bytes
+            offset += header.total_bytes
+        for batch in found:
+            self.log.append((batch.head, batch.payload))
+            self._proposals.append(Proposal(batch, None))
+            if self.recent is not None:
+                self.recent.append(batch)
+            self.stats.appended_batches += 1
+            self.stats.appended_bytes += batch.header.total_bytes
+        return found
+
+    def begin_reign(self, epoch: int) -> None:
+        """Be the master in `epoch`: go on where the log ends, whoever wrote it."""
+        self.epoch = epoch
+        self.receiver = Receiver(self.views, self.bodies)
+        self._take_bearings()
+
+    def end_reign(self, error: errors.HourwheelError) -> list[Answer]:
+        """Not the master any more: nobody is told what becomes of what is not applied."""
+        answers = [
+            Answer(one.token, None, error) for one in self._proposals if one.token is not None
+        ]
+        self._proposals = deque(one._replace(token=None) for one in self._proposals)
+        return answers
+
+    def truncate(self, offset: int) -> None:
+        """Cut the log to `offset`, durably. No write is under way.
+
+        Raises:
+            FsyncFailed, DiskFailed: stop the process.
+        """
+        invariant(
+            offset >= self.views.applied_offset,
+            "what is applied is never cut",
+            offset=offset,
+            applied=self.views.applied_offset,
+        )
+        self.log.truncate(offset)
+        if self.recent is not None:
+            self.recent.truncate(offset)
+        while self._proposals and self._proposals[-1].batch.header.offset >= offset:
+            self._proposals.pop()
+
+    def _take_bearings(self) -> None:
+        """Find the next sequence and the append cursor from what is applied and what waits."""
         self._next_sequence = self.views.next_sequence
         self.dispatcher.append_cursor = self.views.cursor.key
+        self.dispatches_in_flight = 0
+        for batch, _ in self._proposals:
+            if batch.header.kind == Kind.PUBLISH:
+                self._next_sequence = batch.header.base_sequence + batch.header.count
+            elif batch.header.kind == Kind.DISPATCH:
+                row = batch.rows[-1]
+                cursor = Key(int(row["to_due_ms"]), int(row["to_sequence"]))
+                self.dispatcher.append_cursor = max(self.dispatcher.append_cursor, cursor)
+                self.dispatches_in_flight += 1
 
     def check(self) -> None:
         """Assert the shard's invariants, those of its views included. Reads much: for tests."""

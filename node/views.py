@@ -77,6 +77,10 @@ class Views:
         if len(self._checks) > _CHECKS_KEPT:
             self._checks.popitem(last=False)
 
+    def find_check(self, offset: int) -> tuple[int, int] | None:
+        """(count, mix) of what was released below an applied offset, while that is remembered."""
+        return self._checks.get(offset)
+
     def compare_check(self, offset: int, count: int, mix: int) -> None:
         """Stop where the master that planned a dispatch had released something else than this."""
         mine = self._checks.get(offset)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hourwheel.errors import HourwheelError
 from node.receive import Delivery
 
 
@@ -98,12 +99,16 @@ class Waiters:
             waiter.future.set_result(delivery)
         self._forget_if_none(interest)
 
-    def close(self) -> None:
-        """Answer everyone with nothing."""
+    def close(self, error: HourwheelError | None = None) -> None:
+        """Answer everyone with nothing, or with an error."""
         for waiting in self._waiting.values():
             for waiter in waiting:
-                if not waiter.future.done():
+                if waiter.future.done():
+                    continue
+                if error is None:
                     waiter.future.set_result(None)
+                else:
+                    waiter.future.set_exception(error)
         self._waiting.clear()
         self._queues.clear()
         self._interests_of.clear()

@@ -9,12 +9,14 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Final, Protocol
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from node.disk_guard import DiskGuard
 from node.intake import Intake
+from node.linger import Linger
+from node.merged_token import MergedToken
 from node.shard import Answer, Shard
 from node.stats import EngineStats
 from node.sync_schedule import SyncSchedule
@@ -22,29 +24,27 @@ from storage.commit_log import LogWrite
 
 _APPLY_BATCHES: Final = 8
 _APPLY_SLICE_MS: Final = 5.0
-_LINGER_S: Final = 0.002
 _FULL_DISK_PAUSE_S: Final = 0.05
 
 
-class MergedToken:
-    """The callers whose messages one batch holds."""
+class Replication(Protocol):
+    """Whoever must know how far the log is, where there are other nodes."""
 
-    __slots__ = ("parts",)
+    def on_appended(self) -> None:
+        """A write begins: what is in it can be sent to others."""
+        ...
 
-    def __init__(self, parts: list[tuple["asyncio.Future[Any]", int, int]]) -> None:
-        """`parts` are (future, ordinal of the caller's first message, how many)."""
-        self.parts = parts
+    def on_flushed(self) -> None:
+        """It is durable here."""
+        ...
 
-    def answer(self, verdicts: dict[int, Any], error: HourwheelError | None) -> None:
-        """Tell each caller the verdict of its own messages."""
-        for future, first, _ in self.parts:
-            if future.done():
-                continue
-            verdict = error if error is not None else verdicts[first]
-            if isinstance(verdict, HourwheelError):
-                future.set_exception(verdict)
-            else:
-                future.set_result(verdict)
+    def on_applied(self) -> None:
+        """Records were applied."""
+        ...
+
+    def on_full_disk(self) -> None:
+        """A write found no room and was dropped."""
+        ...
 
 
 class Writer:
@@ -70,7 +70,12 @@ class Writer:
         self._awake = asyncio.Event()
         self._idle = asyncio.Event()
         """Set when there is nothing to do."""
-        self._lingering: asyncio.Future[None] | None = None
+        self.replication: Replication | None = None
+        """None for a node alone."""
+        self.turn = asyncio.Lock()
+        """Held while a write is under way: who holds it knows that nothing is being written."""
+        self._is_applying = False
+        self._linger = Linger(self._loop)
         self._task: asyncio.Task[None] | None = None
 
     def start(self, intake: Intake, on_error: Callable[[HourwheelError], None]) -> None:
@@ -88,17 +93,13 @@ class Writer:
     def wake(self) -> None:
         """Something waits to be written, now."""
         self._awake.set()
-        self._end_linger()
+        self._linger.end()
 
     def wake_for_single(self) -> None:
         """A single publish waits to be written: soon, but others may join it."""
         self._awake.set()
         if self._intake.is_complete:
-            self._end_linger()
-
-    def _end_linger(self) -> None:
-        if self._lingering is not None and not self._lingering.done():
-            self._lingering.set_result(None)
+            self._linger.end()
 
     async def drain(self) -> None:
         """Return when everything that is appended or waits to be is applied, or cannot be."""
@@ -115,39 +116,34 @@ class Writer:
         while True:
             if self._intake.has_merges and not self._shard.has_appended:
                 await self._apply_committed()
-                await self._linger()
-            write = self._next_write()
-            begun = time.perf_counter()
-            if write is None and not self._shard.has_committed:
-                if self._syncs.wait_s(begun) == 0:
-                    await self._sync(begun)
-                    continue
+                if not self._intake.is_complete:
+                    await self._linger.wait(lambda: self._intake.waiting_count)
+            async with self.turn:
+                is_busy = await self._write_once()
+            if not is_busy:
                 self._awake.clear()
                 self._idle.set()
                 await self._awake.wait()
-                continue
-            running = None
-            if write is not None:
-                durable = self._syncs.is_due(begun)
-                running = self._loop.run_in_executor(self._flusher, write.run, durable)
-            await self._apply_committed()
-            if running is not None and write is not None:
-                await self._finish(write, running, begun)
 
-    async def _linger(self) -> None:
-        """Wait a little for more single publishes, where several callers send them.
-
-        Callers that were just answered send their next ones within a millisecond or two; to write
-        for each few of them would cost more than their calls do. One or two callers do not wait,
-        and nothing else that is to be written does.
-        """
-        if self._intake.is_complete:
-            return
-        self._lingering = self._loop.create_future()
-        timer = self._loop.call_later(_LINGER_S, self._end_linger)
-        await self._lingering
-        timer.cancel()
-        self._lingering = None
+    async def _write_once(self) -> bool:
+        """Write what there is, and apply what may be. Returns whether there was anything."""
+        write = self._next_write()
+        begun = time.perf_counter()
+        if write is None and not self._shard.has_committed:
+            if self._syncs.wait_s(begun) == 0:
+                await self._sync(begun)
+                return True
+            return False
+        running = None
+        if write is not None:
+            durable = self._syncs.is_due(begun)
+            running = self._loop.run_in_executor(self._flusher, write.run, durable)
+            if self.replication is not None:
+                self.replication.on_appended()
+        await self._apply_committed()
+        if running is not None and write is not None:
+            await self._finish(write, running, begun)
+        return True
 
     def _next_write(self) -> LogWrite | None:
         for merge in self._intake.take_merges():
@@ -175,7 +171,12 @@ class Writer:
             await running
         except errors.DiskFull as error:
             self._guard.on_disk_full(self._now_ms())
-            self._answer(self._shard.abandon_write(write, error))
+            answer: HourwheelError = error
+            if self.replication is not None:  # others may have it, and may keep it
+                answer = errors.Timeout("the disk is full: the outcome is unknown")
+            self.answer(self._shard.abandon_write(write, answer))
+            if self.replication is not None:
+                self.replication.on_full_disk()
             await asyncio.sleep(_FULL_DISK_PAUSE_S)
             self._on_applied(set())  # what was to be dispatched is to be dispatched again
             return
@@ -188,23 +189,43 @@ class Writer:
             self._stats.fsync.observe(duration)
         self._stats.commit_bytes += write.bytes
         self._stats.commit_batches.observe(write.batch_count)
-        self._shard.dispatcher.observe_commit(duration * 1000)
+        if self.replication is None:
+            self._shard.dispatcher.observe_commit(duration * 1000)
+        else:
+            self.replication.on_flushed()
+
+    def apply_soon(self) -> None:
+        """More is committed, without a write of ours: apply it, also while one is under way."""
+        if not self._is_applying and self._shard.has_committed:
+            self._apply_slice()
+            self._awake.set()
 
     async def _apply_committed(self) -> None:
         """Apply in slices, so that nothing else on the loop waits long."""
         while self._shard.has_committed:
+            self._apply_slice()
+            await asyncio.sleep(0)
+
+    def _apply_slice(self) -> None:
+        self._is_applying = True
+        try:
             begun = time.perf_counter()
             while True:
                 answers = self._shard.apply_some(_APPLY_BATCHES)
-                self._answer(answers)
+                self.answer(answers)
                 if not answers or (time.perf_counter() - begun) * 1000 > _APPLY_SLICE_MS:
                     break
-            touched, self._shard.applier.touched = self._shard.applier.touched, set()
-            self._on_applied(touched)
-            await asyncio.sleep(0)
+        finally:
+            self._is_applying = False
+        self._intake.expect_answered()
+        touched, self._shard.applier.touched = self._shard.applier.touched, set()
+        self._on_applied(touched)
+        if self.replication is not None:
+            self.replication.on_applied()
 
     @staticmethod
-    def _answer(answers: list[Answer]) -> None:
+    def answer(answers: list[Answer]) -> None:
+        """Tell who proposed something what became of it."""
         for token, verdict, error in answers:
             if isinstance(token, MergedToken):
                 token.answer(verdict, error)

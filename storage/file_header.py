@@ -39,7 +39,9 @@ class FileType(Enum):
     LOG_SEGMENT = b"LS"
     LOG_INDEX = b"LI"
     FLUSHED_MARK = b"FM"
+    HIGH_WATERMARK = b"HW"
     EPOCHS = b"EP"
+    EPOCH_SEEN = b"ES"
     CONSUME_QUEUE = b"CQ"
     SEQUENCE_INDEX = b"SI"
     TOMBSTONES = b"TS"
@@ -47,6 +49,9 @@ class FileType(Enum):
     DELAY_LOG = b"DL"
     CHECKPOINT = b"CK"
     NODE = b"ND"
+    RAFT_JOURNAL = b"RJ"
+    RAFT_META = b"RM"
+    RAFT_SNAPSHOT = b"RS"
 
 
 VERSIONS: Final[dict[FileType, int]] = dict.fromkeys(FileType, 1)

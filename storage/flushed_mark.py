@@ -1,7 +1,7 @@
 """The flushed mark: a lower bound of the log's durable end, written without any sync.
 
     byte  size  field
-       0    64  file header (storage.file_header), type FM
+       0    64  file header (storage.file_header), type FM; HW for a replica's high watermark
       64    16  slot 0: offset u64 | ~offset u64
       80    16  slot 1: the same
       96    32  zero
@@ -17,6 +17,9 @@ itself was synced. Why that is enough:
 
 The larger slot that is intact is the mark. Bytes that are bad below it were durable once: that is
 corruption, never a torn tail.
+
+A replica keeps a second file of this form: the highest high watermark that it was told. That, too,
+is a lower bound: a log that ends below it has lost what was committed, and must not lead.
 """
 
 from struct import Struct
@@ -58,7 +61,13 @@ class FlushedMark:
         self.was_lost = was_lost
 
     @classmethod
-    def open(cls, disk: Disk, path: str, identity: Identity) -> "FlushedMark":
+    def open(
+        cls,
+        disk: Disk,
+        path: str,
+        identity: Identity,
+        file_type: FileType = FileType.FLUSHED_MARK,
+    ) -> "FlushedMark":
         """Open the mark, or begin one durably where there is none or a damaged one.
 
         Raises:
@@ -68,12 +77,12 @@ class FlushedMark:
         raw = _read(disk, path) if exists else b""
         offset = None
         try:
-            check_file_header(raw, path, FileType.FLUSHED_MARK, identity)
+            check_file_header(raw, path, file_type, identity)
             offset = _intact_max(raw)
         except errors.CorruptFile:
             offset = None  # told by `was_lost`; a power cut during the very first start does it too
         if offset is None:
-            _create(disk, path, identity)
+            _create(disk, path, identity, file_type)
         mapping = disk.map(path, _FILE_BYTES)
         return cls(mapping, Offset(offset or 0), was_lost=exists and offset is None)
 
@@ -124,12 +133,12 @@ def _intact_max(raw: bytes) -> int | None:
     return max(found, default=None)
 
 
-def _create(disk: Disk, path: str, identity: Identity) -> None:
+def _create(disk: Disk, path: str, identity: Identity, file_type: FileType) -> None:
     file = disk.open(path, create=True)
     file.truncate(0)
     slots = _SLOT.pack(0, _ONES) * _SLOT_COUNT
     zero = bytes(_FILE_BYTES - FILE_HEADER_BYTES - len(slots))
-    file.pwrite((pack_file_header(FileType.FLUSHED_MARK, identity), slots, zero), 0)
+    file.pwrite((pack_file_header(file_type, identity), slots, zero), 0)
     file.datasync()
     file.close()
     disk.sync_dir(parent_of(path))

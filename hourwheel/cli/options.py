@@ -5,16 +5,30 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from hourwheel.channel import SERVER_DEFAULT, Channel
-from hourwheel.errors import InvalidDueTime
+from hourwheel.endpoints import parse_servers
+from hourwheel.errors import InvalidArgument, InvalidDueTime
 from hourwheel.when import When, parse_duration_ms, parse_when
 
 CALL_TIMEOUT_MS: Final = 5_000.0
 """A person waits: shorter than the library's own."""
 
+
+def servers_option(text: str) -> str:
+    """Addresses given as an option, checked."""
+    try:
+        return ",".join(parse_servers(text))
+    except InvalidArgument as error:
+        raise typer.BadParameter(error.message) from None
+
+
 Server: TypeAlias = Annotated[
     str,
     typer.Option(
-        envvar="HOURWHEEL_SERVER", metavar="HOST:PORT", help="A node.", show_default=SERVER_DEFAULT
+        envvar="HOURWHEEL_SERVER",
+        parser=servers_option,
+        metavar="HOST:PORT,...",
+        help="A node; of a cluster, several with commas.",
+        show_default=SERVER_DEFAULT,
     ),
 ]
 Json: TypeAlias = Annotated[
@@ -24,7 +38,7 @@ Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")
 
 
 def connect(server: str) -> Channel:
-    """The connection for one command."""
+    """The connections for one command."""
     return Channel(server, call_timeout_ms=CALL_TIMEOUT_MS)
 
 

@@ -43,16 +43,10 @@ class Producer:
                 count=count,
                 count_max=PUBLISH_COUNT_MAX,
             )
-        due_ms, bodies, encoded = self._read(messages)
-        incoming = IncomingMessages(
-            topic,
-            due_ms,
-            bodies,
-            [meta.raw for meta in encoded],
-            [meta.tag_gene for meta in encoded],
-            [meta.key_hash for meta in encoded],
-            *(_producer(request) if request.HasField("producer") else ()),
-        )
+        incoming = self._read(topic, messages)
+        if request.HasField("producer"):
+            producer_id, first_sequence = _producer(request)
+            incoming = incoming._replace(producer_id=producer_id, producer_sequence=first_sequence)
         accepted = await self._engine.publish_messages(incoming)
         response = PublishResponse()
         add = response.messages.add
@@ -60,35 +54,39 @@ class Producer:
             add(message_id=message_id_text, due_ms=due)
         return response
 
-    def _read(
-        self, messages: Iterable[OutgoingMessage]
-    ) -> tuple[list[int], list[bytes], list[metas.EncodedMeta]]:
-        """Due times, bodies, metas of messages that keep every limit; an error names the index."""
+    def _read(self, topic: str, messages: Iterable[OutgoingMessage]) -> IncomingMessages:
+        """Messages that keep every limit; an error names the index."""
         now_ms, allowed = self._engine.now_ms(), self._allowed
         latest, body_bytes_max = now_ms + self._horizon_ms, allowed.message_body_bytes
         due_ms: list[int] = []
         bodies: list[bytes] = []
-        encoded: list[metas.EncodedMeta] = []
+        raw_metas: list[bytes] = []
+        genes: list[int] = []
+        key_hashes: list[int] = []
         size = 0
         try:
             for message in messages:
                 kind = message.WhichOneof("due")
-                if kind is None:
-                    due = now_ms
+                if kind == "delay_ms":
+                    asked = message.delay_ms
+                    due = now_ms + asked
                 else:
-                    due = message.due_ms if kind == "due_ms" else now_ms + message.delay_ms
-                    if due > latest or due < 0 or message.delay_ms < 0:
-                        _refuse_due(kind, message, due, latest)
+                    asked = due = now_ms if kind is None else message.due_ms
+                if due > latest or asked < 0:
+                    _refuse_due(kind, asked, due, latest)
                 body = message.body
                 if len(body) > body_bytes_max:
                     _refuse_body(body, body_bytes_max)
                 meta = metas.from_wire(message.meta) if message.HasField("meta") else _NO_META
-                size += len(body) + len(meta.raw)
+                raw, gene, key_hash = meta
+                size += len(body) + len(raw)
                 due_ms.append(due)
                 bodies.append(body)
-                encoded.append(meta)
+                raw_metas.append(raw)
+                genes.append(gene)
+                key_hashes.append(key_hash)
         except errors.HourwheelError as error:
-            error.params.setdefault("index", str(len(encoded)))
+            error.params.setdefault("index", str(len(bodies)))
             raise
         if size > allowed.batch_bytes:
             raise errors.BatchTooLarge(
@@ -96,7 +94,7 @@ class Producer:
                 bytes=size,
                 bytes_max=allowed.batch_bytes,
             )
-        return due_ms, bodies, encoded
+        return IncomingMessages(topic, due_ms, bodies, raw_metas, genes, key_hashes)
 
     async def cancel(self, request: CancelRequest, _context: Context) -> CancelResponse:
         """Take back messages; one definite answer for each id."""
@@ -118,8 +116,7 @@ class Producer:
 _NO_META: Final = metas.encode(metas.NO_META)
 
 
-def _refuse_due(kind: str, message: OutgoingMessage, due_ms: int, due_ms_max: int) -> NoReturn:
-    asked = message.delay_ms if kind == "delay_ms" else message.due_ms
+def _refuse_due(kind: str | None, asked: int, due_ms: int, due_ms_max: int) -> NoReturn:
     if asked < 0:
         raise errors.InvalidDueTime(f"{kind} is negative: {asked}", due_ms=due_ms)
     raise errors.BeyondHorizon(

@@ -51,7 +51,7 @@ class Subject:
         """Nothing runs yet; see `ChildNode`."""
         self.log_file = directory.with_name(directory.name + ".log")
         self.child = ChildNode(directory, values, log_file=self.log_file)
-        self.channel = Channel("")
+        self.channel = Channel()
         self._admin = AsyncAdmin(self.channel)
 
     async def start(self) -> float:

@@ -158,6 +158,12 @@ class SimulatedDisk:
         inode.write(raw, position)
         inode.datasync()
 
+    def durable(self, directory: str) -> dict[str, bytes]:
+        """File name -> bytes that survive any power cut, of a folder's files whose names do."""
+        folder = self._folders.get(directory)
+        names = {} if folder is None else folder.durable_names
+        return {name: bytes(inode.durable) for name, inode in names.items()}
+
     # --- for files
 
     def check_alive(self, life: int) -> None:

@@ -141,6 +141,11 @@ class Folder:
         self._durable: dict[str, Inode] = {}
         self._pending: list[Callable[[dict[str, Inode]], None]] = []
 
+    @property
+    def durable_names(self) -> dict[str, Inode]:
+        """What is there after a power cut, whatever else is."""
+        return self._durable
+
     def _change(self, change: Callable[[dict[str, Inode]], None]) -> None:
         change(self.names)
         self._pending.append(change)

@@ -119,7 +119,21 @@ class FakeBroker:
         if gate is not None:
             await gate.wait()
         failures = self.script.failures[method]
-        return failures.popleft() if failures else None
+        if failures:
+            return failures.popleft()
+        return None if method == "GetStatus" else self.refusal()
+
+    def refusal(self) -> errors.NotMaster | None:
+        """Why this node does not serve; None: it does. A cluster says otherwise."""
+        return None
+
+    def nodes(self) -> list[tuple[str, str]]:
+        """(id, address) of all nodes, the master first. A cluster says otherwise."""
+        return [("n1", "127.0.0.1:7400")]
+
+    @property
+    def epoch(self) -> int:
+        return EPOCH
 
     # --- the broker -----------------------------------------------------------------------------
 
@@ -153,7 +167,7 @@ class FakeBroker:
                 at = end
         return broker_pb2.PublishedBatch(
             shard=SHARD,
-            epoch=EPOCH,
+            epoch=self.epoch,
             base_sequence=base,
             count=header.count,
             store_ms=STORE_MS,
@@ -179,12 +193,15 @@ class FakeBroker:
         return base, False
 
     async def lease(self, topic: str, count: int, wait_ms: int) -> list[Stored]:
+        """Raises `NotMaster` when this node is deposed meanwhile."""
         queue = self._queues[topic]
         try:
             async with asyncio.timeout(wait_ms / 1_000):
                 while not queue:
                     self._arrived.clear()
                     await self._arrived.wait()
+                    if (refusal := self.refusal()) is not None:
+                        raise refusal
         except TimeoutError:
             return []
         return [queue.popleft() for _ in range(min(count, len(queue)))]
@@ -193,4 +210,16 @@ class FakeBroker:
         for message in messages:
             message.attempt += 1
             self._queues[message.topic].append(message)
+        self._arrived.set()
+
+    # --- several nodes --------------------------------------------------------------------------
+
+    def share(self, other: "FakeBroker") -> None:
+        """Keep what `other` keeps, as if every change were replicated in no time."""
+        self.messages, self.producers, self.leases = other.messages, other.producers, other.leases
+        self.cancelled, self.topics, self.groups = other.cancelled, other.topics, other.groups
+        self.stale_receipts, self._queues = other.stale_receipts, other._queues
+
+    def wake(self) -> None:
+        """Let long polls look again."""
         self._arrived.set()

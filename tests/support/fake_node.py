@@ -46,6 +46,7 @@ class FakeNode(FakeBroker):
         self._server = grpc.aio.server(
             options=[
                 ("grpc.so_reuseport", 0),
+                ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
                 ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
                 ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
             ]

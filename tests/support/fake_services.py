@@ -18,7 +18,7 @@ from hourwheel.wire import (
     consumer_pb2,
     consumer_pb2_grpc,
 )
-from tests.support.fake_broker import EPOCH, SHARD, STORE_MS, FakeBroker
+from tests.support.fake_broker import SHARD, STORE_MS, FakeBroker
 
 TOPIC_ID = 1
 UNIT = np.dtype(
@@ -101,10 +101,13 @@ class ConsumerService(consumer_pb2_grpc.ConsumerServiceServicer):
     async def Receive(self, request: Any, context: Any) -> Any:  # noqa: N802
         node = self._node
         await arrive_or_abort(node, "Receive", request, context)
-        leased = await node.lease(request.topic, request.max_messages, request.wait_ms)
+        try:
+            leased = await node.lease(request.topic, request.max_messages, request.wait_ms)
+        except errors.NotMaster as refusal:
+            await context.abort_with_status(to_status(refusal))
         if not leased:
             return consumer_pb2.ReceiveResponse(receive_ms=STORE_MS)
-        receipt = str(Receipt(1, EPOCH, 1, 256, len(node.leases), 0, 0, len(leased)))
+        receipt = str(Receipt(1, node.epoch, 1, 256, len(node.leases), 0, 0, len(leased)))
         node.leases[receipt] = leased
         units = np.array(
             [
@@ -122,7 +125,7 @@ class ConsumerService(consumer_pb2_grpc.ConsumerServiceServicer):
             shard=SHARD,
             topic_id=TOPIC_ID,
             receive_ms=STORE_MS,
-            epoch=EPOCH,
+            epoch=node.epoch,
         )
         if node.damage_next_delivery:
             node.damage_next_delivery = False
@@ -219,14 +222,20 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     async def GetStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
         await arrive_or_abort(self._node, "GetStatus", request, context)
-        node = admin_pb2.NodeStatus(
-            node_id="n1", address="127.0.0.1:7400", started_ms=STORE_MS, clock_ms=STORE_MS
-        )
+        nodes = [
+            admin_pb2.NodeStatus(
+                node_id=node_id, address=address, started_ms=STORE_MS, clock_ms=STORE_MS
+            )
+            for node_id, address in self._node.nodes()
+        ]
         shard = admin_pb2.ShardStatus(
-            shard=SHARD, epoch=EPOCH, master="n1", published_count=len(self._node.messages)
+            shard=SHARD,
+            epoch=self._node.epoch,
+            master=nodes[0].node_id,
+            published_count=len(self._node.messages),
         )
         return admin_pb2.GetStatusResponse(
-            cluster_id="c0ffee", version="0.1.0", nodes=[node], shards=[shard]
+            cluster_id="c0ffee", version="0.1.0", nodes=nodes, shards=[shard]
         )
 
     async def DescribeMessage(self, request: Any, context: Any) -> Any:  # noqa: N802

@@ -32,6 +32,18 @@ def test_producer_when_used_in_every_way(fake: FakeNodeThread) -> None:
     assert fake.bodies() == [b"%d" % n for n in range(62)]
 
 
+def test_clients_when_given_several_servers(fake: FakeNodeThread) -> None:
+    with FakeNodeThread() as gone:
+        servers = [gone.address, fake.address]
+    with Producer(servers) as producer, Admin(",".join(servers)) as admin:
+        message_id = producer.publish("t", Message(b"one"))
+        assert admin.cancel(message_id) is CancelOutcome.CANCELLED
+    with Consumer(servers, group="g", topic="t") as consumer:
+        (message,) = consumer.receive()
+        consumer.ack(message)
+    assert fake.acked() == {b"one"}
+
+
 def test_producer_when_refused(fake: FakeNodeThread) -> None:
     fake.fail_next("PublishStream", errors.InvalidTopic(), errors.BeyondHorizon())
     producer = Producer(fake.address)

@@ -84,3 +84,15 @@ def test_invariant_when_it_does_not_hold_stops_with_the_facts() -> None:
     assert "grey" in found.value.message
     with pytest.raises(errors.InvariantViolated, match=r"^plain$"):
         errors.violated("plain")
+
+
+def test_not_master_when_the_node_names_the_master() -> None:
+    error = errors.NotMaster(master_address="n2:7400", epoch=7)
+    assert (error.master_address, error.epoch) == ("n2:7400", 7)
+    assert error.params == {"master_address": "n2:7400", "epoch": "7"}
+
+
+@pytest.mark.parametrize("epoch", ["", "-1", "1.5", "x", "\u0661", "9" * 11])
+def test_not_master_when_the_node_does_not_know(epoch: str) -> None:
+    assert (errors.NotMaster().master_address, errors.NotMaster().epoch) == ("", 0)
+    assert errors.NotMaster(epoch=epoch).epoch == 0

@@ -1,4 +1,6 @@
 import asyncio
+import gc
+from typing import Any
 
 import pytest
 
@@ -258,3 +260,24 @@ async def test_publish_when_the_server_is_something_else(channel: Channel) -> No
         with pytest.raises(errors.HourwheelError, match=r"(?i)method not found"):
             await producer.publish("orders", Message(b"one"))
     await server.stop(None)
+
+
+@pytest.mark.parametrize("buffer_bytes", [1_000, 1 << 20])
+async def test_publish_many_when_cancelled_and_the_messages_fail_later(
+    node: FakeNode, channel: Channel, buffer_bytes: int
+) -> None:
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
+    producer = AsyncProducer(channel, batch_messages=1, buffer_bytes=buffer_bytes)
+    with node.hold("PublishStream"):
+        many = asyncio.create_task(producer.publish_many("t", [Message(bytes(400))] * 9))
+        columns = Columns(bodies=[bytes(400)] * 9)
+        batch = asyncio.create_task(producer.publish_batch("t", columns))
+        await node.seen("PublishStream")
+        many.cancel()
+        batch.cancel()
+        await asyncio.wait([many, batch])
+        await producer.close(timeout_ms=1.0)
+    del many, batch, producer
+    gc.collect()
+    assert complaints == []

@@ -6,6 +6,7 @@ import pytest
 
 from hourwheel import batch_builder, errors
 from hourwheel.batch_builder import Columns
+from hourwheel.endpoints import Move
 from hourwheel.publish_window import Published, PublishWindow
 from hourwheel.record_batch import unpack_header
 from hourwheel.session import Backoff, Failure
@@ -281,3 +282,40 @@ def test_window_when_a_later_batch_stays_unsure() -> None:
     assert names_of(story.sent(50.0)) == "abc"
     story.publish(3)
     assert names_of(story.sent(50.0)) == "d"
+
+
+def test_broken_when_another_node_is_to_be_asked_at_once() -> None:
+    story = Story()
+    story.submit("ab")
+    story.sent()
+    story.window.on_broken(5.0, CUT, Move.AT_ONCE)
+    assert story.sent(5.0) == [("a", 100, 0), ("b", 100, 2)]
+    story.window.on_broken(6.0, CUT)
+    assert story.sent(15.9) == []
+    assert story.sent(16.0) == [("a", 100, 0), ("b", 100, 2)]
+
+
+def test_refused_when_this_is_no_longer_the_master() -> None:
+    story = Story()
+    story.submit("abc")
+    story.sent()
+    story.publish()
+    story.window.on_refused(5.0, errors.NotMaster(), Move.AT_ONCE)
+    story.window.on_broken(5.0, Failure(errors.NotMaster(), is_definite=False), None)
+    assert story.sent(5.0) == [("b", 100, 2), ("c", 100, 4)]
+    story.publish(2)
+    assert story.settled() == [("a", 0), ("b", 2), ("c", 4)]
+
+
+def test_oldest_sent_when_some_are_answered() -> None:
+    story = Story()
+    assert story.window.oldest_sent_ms is None
+    story.submit("a")
+    story.sent(3.0)
+    story.submit("b")
+    story.sent(4.0)
+    assert story.window.oldest_sent_ms == 3.0
+    story.publish()
+    assert story.window.oldest_sent_ms == 4.0
+    story.publish()
+    assert story.window.oldest_sent_ms is None

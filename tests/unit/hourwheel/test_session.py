@@ -1,10 +1,15 @@
 import pytest
 
 from hourwheel import errors
+from hourwheel.endpoints import Move
 from hourwheel.session import (
+    AT_ONCE_MAX,
+    SEARCH_MS_MAX,
+    TRY_MS,
     Backoff,
     CallSession,
     Failure,
+    Pace,
     final_error,
     is_undecided,
     may_retry,
@@ -77,3 +82,53 @@ def test_call_session_when_the_call_must_not_be_repeated() -> None:
     call = session(is_repeatable=False)
     assert call.find_wait_ms(1_000.0, Failure(errors.Timeout(), is_definite=False)) is None
     assert call.find_wait_ms(1_000.0, Failure(errors.DiskFull(), is_definite=True)) == 40.0
+
+
+def test_call_session_when_another_node_may_answer_instead() -> None:
+    call = CallSession(
+        is_repeatable=True,
+        now_ms=0.0,
+        timeout_ms=10_000.0,
+        backoff=Backoff(),
+        random=lambda: 0.0,
+    )
+    slow = Failure(errors.Timeout(), is_definite=False)
+    tries = []
+    for _ in range(4):
+        tries.append(call.try_ms(0.0, is_alone=False))
+        assert call.find_wait_ms(0.0, slow, Move.AT_ONCE) == 0.0
+    assert tries == [TRY_MS, 2 * TRY_MS, 4 * TRY_MS, 10_000.0]
+    assert call.try_ms(9_999.0, is_alone=False) == 1.0
+    assert session().try_ms(1_000.0, is_alone=True) == 100.0
+
+
+def test_call_session_when_it_must_not_be_repeated_it_waits_for_its_answer() -> None:
+    call = CallSession(
+        is_repeatable=False,
+        now_ms=0.0,
+        timeout_ms=10_000.0,
+        backoff=Backoff(),
+        random=lambda: 0.0,
+    )
+    assert call.try_ms(0.0, is_alone=False) == 10_000.0
+    lost = Failure(errors.Unavailable(), is_definite=False)
+    assert call.find_wait_ms(0.0, lost, Move.AT_ONCE) is None
+    refused = Failure(errors.NotMaster(), is_definite=True)
+    assert call.find_wait_ms(0.0, refused, Move.AT_ONCE) == 0.0
+
+
+def test_pace_when_tries_go_elsewhere_again_and_again() -> None:
+    pace = Pace(Backoff(ms_min=10.0, ms_max=1_000.0), lambda: 1.0)
+    waits = [pace.on_failure(Move.AT_ONCE) for _ in range(3 * (AT_ONCE_MAX + 1))]
+    at_once = [0.0] * AT_ONCE_MAX
+    assert waits == [*at_once, 10.0, *at_once, 20.0, *at_once, 40.0]
+    pace.on_success()
+    assert pace.wait_ms == 0.0
+    assert [pace.on_failure(Move.STAY) for _ in range(2)] == [10.0, 20.0]
+    assert (pace.wait_ms, pace.move) == (20.0, Move.STAY)
+
+
+def test_pace_when_it_goes_on() -> None:
+    staying, searching = (Pace(Backoff(), lambda: 1.0) for _ in range(2))
+    assert [staying.on_failure(Move.STAY) for _ in range(10)][-1] == Backoff().ms_max
+    assert [searching.on_failure(Move.SEARCH) for _ in range(10)][-1] == SEARCH_MS_MAX

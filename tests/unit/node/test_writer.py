@@ -84,14 +84,20 @@ async def test_single_publishes_share_a_batch_when_they_come_during_a_write(
         assert [due for ((_, due),) in answers[1:]] == [world.now_ms - n for n in range(5)]
 
 
+def expect_many(world: EngineWorld) -> None:
+    """As if many callers had shared each of the last writes."""
+    world.engine.intake._usual, world.engine.intake._peak = 30.0, 64.0
+    world.engine.intake.expect_answered()
+
+
 async def linger(
     world: EngineWorld, monkeypatch: pytest.MonkeyPatch, callers: int
 ) -> list["asyncio.Task[list[tuple[str, int]]]"]:
     """So many of many callers have sent their next message, and the writer waits for more."""
-    monkeypatch.setattr("node.writer._LINGER_S", 3_600.0)
-    world.engine.intake._usual = 30.0
+    monkeypatch.setattr("node.linger._LOOK_S", 3_600.0)
+    expect_many(world)
     calls = [asyncio.create_task(world.publish_single(world.now_ms)) for _ in range(callers)]
-    await until(lambda: world.engine.writer._lingering is not None)
+    await until(lambda: world.engine.writer._linger.is_waiting)
     await let_others_run()
     assert not any(call.done() for call in calls)
     return calls
@@ -108,6 +114,28 @@ async def test_waiting_for_more_ends_when_enough_have_come(
         calls.append(asyncio.create_task(world.publish_single(world.now_ms)))
         await within(asyncio.gather(*calls))
         assert gate.batches == [1]
+
+
+async def test_waiting_for_more_ends_when_the_answered_are_back(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.linger._LOOK_S", 3_600.0)
+    async with EngineWorld(tmp_path) as world:
+        await warm(world)
+        gate.batches.clear()
+        gate.open.clear()
+        first = asyncio.create_task(world.publish_single(world.now_ms))
+        await until(lambda: gate.batches)
+        world.engine.intake._usual = 30.0
+        others = [asyncio.create_task(world.publish_single(world.now_ms)) for _ in range(3)]
+        await let_others_run()
+        gate.open.set()
+        await within(first)
+        await until(lambda: world.engine.writer._linger.is_waiting)
+        assert gate.batches == [1]
+        await world.publish_single(world.now_ms)
+        await within(asyncio.gather(*others))
+        assert gate.batches == [1, 1]
 
 
 async def test_waiting_for_more_ends_when_something_else_is_to_be_written(
@@ -127,8 +155,8 @@ async def test_waiting_for_more_ends_by_itself(
 ) -> None:
     async with EngineWorld(tmp_path) as world:
         await warm(world)
-        monkeypatch.setattr("node.writer._LINGER_S", 0.0)
-        world.engine.intake._usual = 30.0
+        monkeypatch.setattr("node.linger._LOOK_S", 0.0)
+        expect_many(world)
         assert len(await world.publish_single(world.now_ms)) == 1
 
 

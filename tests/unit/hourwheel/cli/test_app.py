@@ -47,6 +47,18 @@ def test_app_when_there_is_no_node(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
         assert done.stderr.startswith("Unavailable: ")
 
 
+def test_app_when_given_several_servers(cli: Cli, fake: FakeNodeThread) -> None:
+    with FakeNodeThread() as gone:
+        servers = f"{gone.address},{fake.address}"
+    assert cli("publish", "t", "x", "--server", servers).exit_code == 0
+    consumed = cli("consume", "t", "-g", "g", "--wait", "0s", "--server", servers)
+    assert consumed.exit_code == 0
+    assert fake.acked() == {b"x"}
+    done = cli("status", "--server", "a:1,,b:1")
+    assert done.exit_code == ExitCode.USAGE
+    assert "host:port" in done.stderr
+
+
 def test_main_when_only_the_client_is_installed() -> None:
     code = (
         "import sys; sys.modules['typer'] = None; sys.argv = ['hourwheel'];"

@@ -1,0 +1,97 @@
+"""One endpoint's gRPC channel, made when it is first used."""
+
+import asyncio
+from typing import Any, Final, TypeAlias
+
+import grpc
+import grpc.aio
+
+from hourwheel import errors, limits
+from hourwheel.methods import Method
+
+MultiCallable: TypeAlias = Any
+"""What grpc.aio makes of a method; its own types are not public."""
+
+_OPTIONS: Final = (
+    ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+    # A node that restarts is back within a second or so; the defaults wait for up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # A node that is stopped, or a link that is cut, says nothing: a long poll would wait in vain.
+    ("grpc.keepalive_time_ms", 2_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.ping_timeout_ms", 2_000),  # without it a minute, whatever keepalive says
+    ("grpc.http2.max_pings_without_data", 0),
+    # One connection a client: what breaks one does not break the others of the process.
+    ("grpc.use_local_subchannel_pool", 1),
+    # The environment's HTTP proxy is meant for other things, and would be asked for 127.0.0.1, too.
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class Connection:
+    """The way to one endpoint. Belongs to one event loop."""
+
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
+        """Begins to connect when it is first asked for something."""
+        self.address = address
+        options = list(_OPTIONS)
+        self._channel = (
+            grpc.aio.insecure_channel(address, options=options)
+            if credentials is None
+            else grpc.aio.secure_channel(address, credentials, options=options)
+        )
+        self._calls: dict[str, MultiCallable] = {}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is connected now; asking begins to connect."""
+        return self._state() is grpc.ChannelConnectivity.READY
+
+    async def wait_until_ready(self, timeout_ms: float | None, *, is_patient: bool) -> bool:
+        """Wait until it is connected; gives whether it is.
+
+        Args:
+            timeout_ms: how long to wait; None: for ever.
+            is_patient: a try to connect that fails is followed by others; else it is the last one.
+
+        Raises:
+            Cancelled: the client was closed meanwhile.
+        """
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
+                while (state := self._state()) is not grpc.ChannelConnectivity.READY:
+                    if state is grpc.ChannelConnectivity.SHUTDOWN:
+                        raise errors.Cancelled("the client was closed")
+                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not is_patient:
+                        return False
+                    await self._channel.wait_for_state_change(state)
+        except TimeoutError:
+            return False
+        except grpc.aio.UsageError:
+            raise errors.Cancelled("the client was closed") from None
+        return True
+
+    def unary(self, method: Method[Any, Any]) -> MultiCallable:
+        """A call with one request and one answer."""
+        return self._calls.get(method.path) or self._make(method, "unary_unary")
+
+    def stream(self, method: Method[Any, Any]) -> MultiCallable:
+        """A call with streams in both directions."""
+        return self._calls.get(method.path) or self._make(method, "stream_stream")
+
+    async def close(self, grace_ms: float | None = None) -> None:
+        """End it; what is under way is cancelled after `grace_ms`, or at once."""
+        await self._channel.close(None if grace_ms is None else grace_ms / 1_000)
+
+    def _state(self) -> grpc.ChannelConnectivity:
+        return self._channel.get_state(try_to_connect=True)
+
+    def _make(self, method: Method[Any, Any], shape: str) -> MultiCallable:
+        self._calls[method.path] = call = getattr(self._channel, shape)(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.response.FromString,
+        )
+        return call

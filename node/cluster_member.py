@@ -1,0 +1,385 @@
+"""A node as a member of a cluster: moves messages, keeps time, performs what the rules ask for.
+
+    control plane --on_state--> Replica.on_assignment --+
+    streams ------on_response, ReplicationServer -------+--> effects --> streams, engine, control
+    50 ms tick ---step, beats, report ------------------+
+
+It is also the gate before the engine: nothing is done or told in the master's name without the
+lease, which is looked at when something is asked and again when it is answered.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from hourwheel import errors
+from hourwheel.errors import HourwheelError
+from hourwheel.wire import control_pb2 as wire
+from hourwheel.wire.control_link_pb2 import ShardReport
+from hourwheel.wire.replication_pb2 import ReplicateResponse
+from node import logs
+from node.api.ports import Failure
+from node.cluster_time import ClusterTime
+from node.engine import Engine
+from node.follower_stream import FollowerStream
+from node.replica import (
+    AskIsr,
+    Assignment,
+    CloseStreams,
+    Effect,
+    OpenStreams,
+    Replica,
+    Resign,
+    Retire,
+    Role,
+    Serve,
+    Write,
+)
+from node.replication_server import ReplicationServer
+from replication.control_state import ControlState, Member
+from replication.isr import IsrChange
+
+_EAGER_S: Final = 0.005
+_GOODBYE_S: Final = 1.0
+_ASK_AGAIN_S: Final = 0.1
+_NEVER: Final = float("-inf")
+_log = logs.get(__name__)
+
+
+class ControlPort(Protocol):
+    """What is needed of the control plane."""
+
+    def report(self, shards: list[ShardReport]) -> None:
+        """Tell how the shards stand."""
+        ...
+
+    async def propose(self, command: wire.ControlCommand) -> wire.ControlResult:
+        """Have a command applied. Raises where nobody knows whether it was."""
+        ...
+
+
+class ClusterMember:
+    """See the top of this file. All on the event loop's thread."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        cluster_time: ClusterTime,
+        control: ControlPort,
+        *,
+        mono_ms: Callable[[], float],
+        dial: Callable[[str], Any],
+        sync_interval_ms: int,
+        failure: Failure,
+        is_sound: bool,
+    ) -> None:
+        """`dial` begins a Replicate call to a node; `is_sound`: the log may lead."""
+        self.replica = replica
+        self._time, self._control, self._mono_ms = cluster_time, control, mono_ms
+        self._dial, self._sync_s = dial, sync_interval_ms / 1_000
+        self._failure, self._is_sound = failure, is_sound
+        self._loop = asyncio.get_running_loop()
+        self._engine: Engine | None = None
+        self.server: ReplicationServer | None = None
+        self._streams: dict[str, FollowerStream] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_beat_s = 0.0
+        self._act_until_ms = _NEVER
+        self._commit: tuple[int, float] | None = None
+        self._state: ControlState | None = None
+        self._resigns = False
+        self._hand_over_to = ""
+        self._is_performing = False
+        self._is_closed = False
+
+    def start(self, engine: Engine) -> None:
+        """Take part. The engine writes and applies already."""
+        self._engine = engine
+        self.server = ReplicationServer(
+            self.replica,
+            engine.writer,
+            self._time,
+            mono_ms=self._mono_ms,
+            perform=self.perform,
+            on_snapshot_needed=self._on_snapshot_needed,
+        )
+        engine.writer.replication = self
+        self._tick()
+
+    async def close(self) -> None:
+        """Take part no more."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.replica.retire("the node stops")
+        self.perform()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=_GOODBYE_S)
+            for task in late:
+                task.cancel()
+
+    # -- the gate ---------------------------------------------------------------------------------
+
+    def may_act(self) -> bool:
+        """Whether this node is the master, now."""
+        return self._mono_ms() < self._act_until_ms
+
+    def check(self) -> None:
+        """Raises NotMaster."""
+        if not self.may_act():
+            raise self._not_master()
+
+    def confirm(self) -> None:
+        """Raises Timeout."""
+        if not self.may_act():
+            raise errors.Timeout("the node ceased to be master: the outcome is unknown")
+
+    def _not_master(self) -> errors.NotMaster:
+        epoch, master, state = 0, "", self._state
+        shard = None if state is None else state.shards.get(self.replica.shard.shard_id)
+        if shard is not None and shard.master is not None:
+            epoch, master = shard.epoch, shard.master.node_id
+        if state is None or not master or master == self.replica.who.me:
+            return errors.NotMaster("no node is the master now; try again")
+        address = state.nodes[master].api_address if master in state.nodes else ""
+        return errors.NotMaster(
+            f"node {master} is the master", master=master, master_address=address, epoch=epoch
+        )
+
+    def _refresh(self) -> None:
+        """How long this node may act, as of what it has heard by now."""
+        master, mono_ms = self.replica.master, self._mono_ms()
+        was_acting, self._act_until_ms = self.may_act(), _NEVER
+        if master is None or self.replica.role is not Role.MASTER:
+            return
+        offset_ms = master.clock.update(mono_ms)
+        if offset_ms is not None:
+            self._time.set_offset(offset_ms)
+            self._act_until_ms = master.lease.until_ms()
+        if self._engine is not None and not was_acting and self.may_act():
+            self._engine.begin_serving()
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        if self._is_closed:
+            return
+        try:
+            self._step()
+        except HourwheelError as error:
+            self._failure.report(error)
+            return
+        now_s = self._loop.time()
+        is_eager = self.replica.role is Role.TAKING_OVER or self.replica.is_to_reign
+        wait_s = _EAGER_S if is_eager else max(0.0, self._next_beat_s - now_s)
+        self._timer = self._loop.call_later(wait_s, self._tick)
+
+    def _step(self) -> None:
+        self.replica.step(self._mono_ms())
+        now_s = self._loop.time()
+        if now_s >= self._next_beat_s:
+            self._next_beat_s = max(self._next_beat_s + self._sync_s, now_s)
+            for stream in self._streams.values():
+                stream.beat()
+            self._report()
+        self._refresh()
+        self.perform()
+
+    def _report(self) -> None:
+        shard, replica = self.replica.shard, self.replica
+        last = shard.views.epochs[-1].epoch if shard.views.epochs else 0
+        acting = 0 if replica.master is None else replica.master.reign.epoch
+        self._control.report(
+            [
+                ShardReport(
+                    shard=shard.shard_id,
+                    epoch=acting,
+                    last_epoch=max(last, replica.last_epoch),
+                    log_end=shard.log.flushed_end_offset,
+                    high_watermark=shard.high_watermark,
+                    is_ready=self._is_sound and not self._is_closed,
+                    is_resigning=self._resigns,
+                    hand_over_to=self._hand_over_to,
+                )
+            ]
+        )
+
+    # -- from the control plane -------------------------------------------------------------------
+
+    def on_state(self, state: ControlState) -> None:
+        """The control plane's state has changed."""
+        self._state = state
+        shard = state.shards.get(self.replica.shard.shard_id)
+        if shard is None or shard.master is None or self._is_closed:
+            return
+        who = self.replica.who
+        master = shard.master.node_id
+        if master == who.me and shard.master.boot_id.hex() != who.boot_id:
+            return  # an epoch of this node's former life: another one will begin
+        isr = frozenset(one.node_id for one in shard.isr)
+        if shard.epoch > self.replica.assignment.epoch:
+            self._resigns, self._hand_over_to = False, ""
+        self.replica.on_assignment(
+            Assignment(shard.epoch, master, isr, shard.version), self._mono_ms()
+        )
+        self.replica.step(self._mono_ms())
+        self.perform()
+
+    def hand_over(self, to: str) -> None:
+        """Ask for another master: `to`, or whoever is best."""
+        self._resigns, self._hand_over_to = True, to
+        self._report()
+
+    # -- from the writer --------------------------------------------------------------------------
+
+    def on_appended(self) -> None:
+        """See node.writer.Replication."""
+        master, end = self.replica.master, self.replica.shard.log.end_offset
+        if master is None:
+            return
+        master.on_appended(end)
+        if self._commit is None:
+            self._commit = (end, self._mono_ms())
+        for stream in self._streams.values():
+            stream.wake()
+
+    def on_flushed(self) -> None:
+        """See node.writer.Replication."""
+        self.replica.on_flushed(self._mono_ms())
+        if self.server is not None and self.replica.master is None:
+            self.server.wake()
+        self.perform()
+
+    def on_applied(self) -> None:
+        """See node.writer.Replication."""
+        self.replica.on_applied(self._mono_ms())
+        if self._commit is not None and self.replica.shard.high_watermark >= self._commit[0]:
+            self.replica.shard.dispatcher.observe_commit(self._mono_ms() - self._commit[1])
+            self._commit = None
+        self.perform()
+
+    def on_full_disk(self) -> None:
+        """See node.writer.Replication."""
+        self.replica.on_full_disk()
+        self.perform()
+
+    # -- from followers ---------------------------------------------------------------------------
+
+    def _on_response(self, node: str, response: ReplicateResponse) -> None:
+        if response.HasField("ack"):
+            self.replica.on_ack(node, response.ack, self._mono_ms(), self._time.own_ms())
+            self._refresh()
+            stream = self._streams.get(node)
+            if stream is not None:
+                stream.wake()
+        elif response.HasField("refused"):
+            _log.info("a node does not follow", follower=node, why=response.refused.why)
+            self.replica.on_refused(response.refused)
+        self.perform()
+
+    def _on_snapshot_needed(self) -> None:
+        _log.error("this node is too far behind: it needs a snapshot")
+
+    # -- effects ----------------------------------------------------------------------------------
+
+    def perform(self) -> None:
+        """Do what the replica asks for, in its order; what that asks for, too."""
+        if self._is_performing:
+            return
+        self._is_performing = True
+        try:
+            while effects := self.replica.take_effects():
+                for effect in effects:
+                    self._perform_one(effect)
+        finally:
+            self._is_performing = False
+
+    def _perform_one(self, effect: Effect) -> None:
+        engine = self._engine
+        if engine is None:
+            return
+        if isinstance(effect, Write):
+            engine.writer.wake()
+            engine.writer.apply_soon()
+        elif isinstance(effect, OpenStreams):
+            _log.info("taking over", epoch=self.replica.assignment.epoch)
+            self._open_streams()
+        elif isinstance(effect, Serve):
+            _log.info("master", epoch=self.replica.assignment.epoch)
+            self._refresh()
+        elif isinstance(effect, CloseStreams):
+            for stream in self._streams.values():
+                self._spawn(stream.close(effect.last_beat))
+            self._streams.clear()
+        elif isinstance(effect, Retire):
+            _log.info("master no more", why=effect.why)
+            self._act_until_ms, self._commit = _NEVER, None
+            engine.writer.answer(list(effect.answers))
+            engine.end_serving(self._not_master())
+        elif isinstance(effect, AskIsr):
+            self._spawn(self._ask_isr(effect.change))
+        elif isinstance(effect, Resign):
+            _log.warning("resigning", why=effect.why)
+            self.hand_over("")
+
+    def _open_streams(self) -> None:
+        who = self.replica.who
+        for node in who.members:
+            if node != who.me:
+                self._streams[node] = FollowerStream(
+                    node,
+                    self.replica,
+                    lambda node=node: self._dial(node),  # type: ignore[misc]
+                    mono_ms=self._mono_ms,
+                    clock_ms=self._time.now_ms,
+                    on_response=self._on_response,
+                    perform=self.perform,
+                )
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _ask_isr(self, change: IsrChange) -> None:
+        command = wire.ControlCommand(
+            request_id=secrets.token_bytes(16),
+            change_isr=wire.ChangeIsrCommand(
+                shard=self.replica.shard.shard_id,
+                epoch=change.epoch,
+                expected_version=change.version,
+                isr=[
+                    wire.IsrMember(node_id=one.node_id, boot_id=one.boot_id)
+                    for one in self._members_of(change)
+                ],
+            ),
+        )
+        master = self.replica.master
+        while True:  # until it is known: the same request is carried out once, however often sent
+            try:
+                result = await self._control.propose(command)
+                break
+            except HourwheelError as error:
+                _log.warning("a change of the in-sync set has no answer", why=error.message)
+            if master is not self.replica.master:
+                return
+            await asyncio.sleep(_ASK_AGAIN_S)
+        _log.info("in-sync set", members=change.members, outcome=result.outcome, why=result.reason)
+        is_done = result.outcome == wire.ControlOutcome.CONTROL_OUTCOME_OK
+        if not is_done and master is self.replica.master and master is not None:
+            master.isr.on_refused()
+
+    def _members_of(self, change: IsrChange) -> list[Member]:
+        state, found = self._state, []
+        shard = None if state is None else state.shards.get(self.replica.shard.shard_id)
+        boots = {} if shard is None else {one.node_id: one.boot_id for one in shard.isr}
+        master = self.replica.master
+        for node in change.members:
+            progress = None if master is None else master.followers.get(node)
+            boot = boots.get(node, b"")
+            if progress is not None and progress.boot_id and node not in boots:
+                boot = bytes.fromhex(progress.boot_id)
+            found.append(Member(node, boot))
+        return found

@@ -1,0 +1,193 @@
+"""The brokers' own gRPC: who may call, how to dial, and the server. Nothing for clients.
+
+With certificates: mutual TLS, and whoever shows a certificate of the cluster's authority may call.
+Without: a secret that all nodes share, in the call's metadata; on loopback only, where nobody else
+listens on the wire (`check_loopback` is asked at the start).
+"""
+
+import hmac
+import ipaddress
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import grpc
+
+from hourwheel import errors, limits
+from hourwheel.wire import replication_pb2
+from hourwheel.wire.replication_pb2 import ReplicateRequest, ReplicateResponse
+from node.config import ClusterSection
+from node.config_check import split_address
+
+SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
+REPLICATE: Final = f"/{SERVICE.full_name}/Replicate"
+_PROOF: Final = "hourwheel-cluster-secret"
+"""Key of the call's metadata."""
+_SECRET_BYTES_MIN: Final = 16
+_OPTIONS: Final = (
+    ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.so_reuseport", 0),
+)
+
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How the nodes of a cluster know each other: a secret, or certificates."""
+
+    secret: str = ""
+    certificate: bytes = b""
+    key: bytes = b""
+    authority: bytes = b""
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether there are certificates."""
+        return bool(self.certificate)
+
+
+def read_trust(config: ClusterSection) -> Trust:
+    """Read the files that the configuration names.
+
+    Raises:
+        ConfigError: one cannot be read, or the secret is too short.
+    """
+    if config.tls_certificate_file:
+        return Trust(
+            certificate=_read("cluster.tls_certificate_file", config.tls_certificate_file),
+            key=_read("cluster.tls_key_file", config.tls_key_file),
+            authority=_read("cluster.tls_authority_file", config.tls_authority_file),
+        )
+    key = "cluster.secret_file"
+    secret = _read(key, config.secret_file).decode("ascii", "replace").strip()
+    if len(secret) < _SECRET_BYTES_MIN or not secret.isprintable() or not secret.isascii():
+        raise errors.ConfigError(
+            f"{key}: the secret must have {_SECRET_BYTES_MIN} printable characters or more", key=key
+        )
+    return Trust(secret=secret)
+
+
+def _read(key: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise errors.ConfigError(f"{key} = {path!r}: {error.strerror}", key=key) from error
+
+
+def check_loopback(key: str, address: str) -> None:
+    """Raises ConfigError where others than this machine could reach an address in the clear."""
+    host, _ = split_address(key, address)
+    try:
+        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise errors.ConfigError(
+            f"{key} = {address!r}: without TLS, brokers talk on loopback addresses only", key=key
+        )
+
+
+class Dialer:
+    """Calls to other brokers; one connection to each."""
+
+    def __init__(self, trust: Trust, addresses: Mapping[str, str]) -> None:
+        """`addresses`: node id -> host:port of its data plane."""
+        self._trust, self._addresses = trust, addresses
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    def replicate(self, node: str) -> Any:
+        """Begin a Replicate call."""
+        call: Any = self._channel(node).stream_stream(
+            REPLICATE,
+            request_serializer=ReplicateRequest.SerializeToString,
+            response_deserializer=ReplicateResponse.FromString,
+        )
+        secret = self._trust.secret
+        return call(metadata=((_PROOF, secret),) if secret else None)
+
+    def _channel(self, node: str) -> grpc.aio.Channel:
+        channel = self._channels.get(node)
+        if channel is None:
+            address, options = self._addresses[node], list(_OPTIONS)
+            if self._trust.is_tls:
+                trust = self._trust
+                credentials = grpc.ssl_channel_credentials(
+                    trust.authority, trust.key, trust.certificate
+                )
+                channel = grpc.aio.secure_channel(address, credentials, options=options)
+            else:
+                channel = grpc.aio.insecure_channel(address, options=options)
+            self._channels[node] = channel
+        return channel
+
+    async def close(self) -> None:
+        """End all connections."""
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()
+
+
+class _SecretCheck(grpc.aio.ServerInterceptor):
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        told = dict(handler_call_details.invocation_metadata or ()).get(_PROOF, "")
+        if isinstance(told, str) and hmac.compare_digest(told.encode(), self._secret.encode()):
+            return await continuation(handler_call_details)
+        return grpc.stream_stream_rpc_method_handler(_refuse)
+
+
+async def _refuse(_: Any, context: Any) -> None:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the cluster's secret is wrong")
+
+
+class DataServer:
+    """The data plane's listener."""
+
+    def __init__(self, trust: Trust, listen: str) -> None:
+        """Nothing listens yet."""
+        self._trust, self._listen = trust, listen
+        checks = [_SecretCheck(trust.secret)] if trust.secret else []
+        self._server = grpc.aio.server(options=list(_OPTIONS), interceptors=checks)
+
+    async def start(self, handlers: grpc.GenericRpcHandler) -> int:
+        """Listen; the port.
+
+        Raises:
+            ConfigError: the address cannot be listened on.
+        """
+        self._server.add_generic_rpc_handlers((handlers,))
+        trust, key = self._trust, "cluster.data_listen"
+        try:
+            if trust.is_tls:
+                credentials = grpc.ssl_server_credentials(
+                    [(trust.key, trust.certificate)], trust.authority, require_client_auth=True
+                )
+                port = self._server.add_secure_port(self._listen, credentials)
+            else:
+                check_loopback(key, self._listen)
+                port = self._server.add_insecure_port(self._listen)
+        except RuntimeError as error:
+            raise errors.ConfigError(
+                f"{key} = {self._listen!r}: cannot listen there", key=key, value=self._listen
+            ) from error
+        await self._server.start()
+        return int(port)
+
+    async def stop(self) -> None:
+        """Cut all streams."""
+        await self._server.stop(0)

@@ -1,0 +1,83 @@
+"""Build a shard's replica from what was opened, and make it a member of the cluster."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hourwheel import errors
+from node.api.ports import Failure
+from node.checkpoint import ShardPlace
+from node.cluster_member import ClusterMember, ControlPort
+from node.cluster_time import ClusterTime
+from node.config import ClusterSection
+from node.opening import Opened
+from node.replica import Replica, Who
+from replication.cluster_clock import ClockConfig
+from replication.epoch_seen import EpochSeen
+from replication.follower import Follower
+from replication.lease import LeaseConfig, Promise
+from replication.master import ReplicationConfig
+
+EPOCH_SEEN = "epoch_seen"
+
+
+def replication_config(config: ClusterSection) -> ReplicationConfig:
+    """What the rules are told."""
+    return ReplicationConfig(
+        min_in_sync=config.min_in_sync,
+        lag_ms=float(config.lag_ms),
+        lease=LeaseConfig(lease_ms=float(config.lease_ms)),
+        clock=ClockConfig(),
+    )
+
+
+def open_epoch_seen(place: ShardPlace) -> EpochSeen:
+    """The highest epoch that this node has seen. Raises CorruptFile."""
+    return EpochSeen.open(place.disk, place.under(EPOCH_SEEN), place.identity)
+
+
+def build_member(
+    opened: Opened,
+    place: ShardPlace,
+    seen: EpochSeen,
+    who: Who,
+    config: ClusterSection,
+    *,
+    cluster_time: ClusterTime,
+    control: ControlPort,
+    mono_ms: Callable[[], float],
+    dial: Callable[[str], Any],
+    failure: Failure,
+) -> ClusterMember:
+    """A member that takes part when it is started."""
+    watermark = opened.watermark
+    errors.invariant(watermark is not None, "the shard was opened as a replica")
+    rules = replication_config(config)
+    # Nobody was promised anything before the first epoch.
+    promise = Promise(mono_ms(), rules.lease.lease_ms if seen.epoch else 0.0)
+    follower = Follower(
+        me=who.me,
+        boot_id=who.boot_id,
+        cluster_id=who.cluster_id,
+        shard=place.identity.shard,
+        seen=seen,
+        promise=promise,
+    )
+    replica = Replica(
+        opened.shard,
+        opened.epochs,
+        watermark,  # type: ignore[arg-type]
+        follower,
+        who,
+        rules,
+        now_ms=cluster_time.now_ms,
+    )
+    return ClusterMember(
+        replica,
+        cluster_time,
+        control,
+        mono_ms=mono_ms,
+        dial=dial,
+        sync_interval_ms=config.sync_interval_ms,
+        failure=failure,
+        is_sound=opened.is_sound,
+    )

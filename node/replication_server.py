@@ -1,0 +1,127 @@
+"""A follower's end of the master's stream, as a gRPC service."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import grpc
+
+from hourwheel import errors
+from hourwheel.wire import replication_pb2
+from hourwheel.wire.replication_pb2 import (
+    FollowerHello,
+    ReplicateRequest,
+    ReplicateResponse,
+)
+from node import logs
+from node.api import status
+from node.cluster_time import ClusterTime
+from node.replica import Replica
+from node.writer import Writer
+from replication.follower import NotFollowed
+
+SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
+_log = logs.get(__name__)
+
+Requests = AsyncIterator[ReplicateRequest]
+
+
+class ReplicationServer:
+    """Follows whoever the rules let it follow; one stream at a time, the latest."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        writer: Writer,
+        time: ClusterTime,
+        *,
+        mono_ms: Callable[[], float],
+        perform: Callable[[], None],
+        on_snapshot_needed: Callable[[], None],
+    ) -> None:
+        """`perform` does what the replica's effects ask for."""
+        self._replica, self._writer, self._time = replica, writer, time
+        self._mono_ms, self._perform = mono_ms, perform
+        self._on_snapshot_needed = on_snapshot_needed
+        self._stream = 0
+        self._has_news = asyncio.Event()
+
+    def wake(self) -> None:
+        """There is something to acknowledge."""
+        self._has_news.set()
+
+    async def replicate(self, requests: Requests, context: Any) -> None:
+        """The handler of Replicate."""
+        self._stream += 1
+        stream = self._stream
+        try:
+            await self._follow(stream, aiter(requests), context)
+        except NotFollowed as error:
+            _log.debug("a master's stream ended", why=error.message)
+            await context.abort_with_status(status.to_status(error))
+        except errors.InvalidBatch as error:
+            _log.error("the master sent a damaged batch", **logs.fields_of(error))
+            await context.abort_with_status(status.to_status(error))
+
+    async def _follow(self, stream: int, requests: Requests, context: Any) -> None:
+        first = await anext(requests)
+        if not first.HasField("hello"):
+            raise NotFollowed("a stream begins with a hello")
+        async with self._writer.turn:
+            answer = self._replica.on_hello(first.hello, self._mono_ms())
+        self._perform()
+        if not isinstance(answer, FollowerHello):
+            await context.write(ReplicateResponse(refused=answer))
+            return
+        _log.info("following", master=first.hello.node_id, epoch=first.hello.epoch)
+        await context.write(ReplicateResponse(hello=answer))
+        second = await anext(requests)
+        if not second.HasField("begin"):
+            raise NotFollowed("a begin comes second")
+        if second.begin.take_snapshot:
+            self._on_snapshot_needed()
+            return
+        async with self._writer.turn:
+            self._demand_latest(stream)
+            self._replica.begin_following(second.begin)
+        self._has_news.set()
+        acknowledging = asyncio.ensure_future(self._acknowledge(stream, context))
+        try:
+            async for request in requests:
+                self._demand_latest(stream)
+                self._take(request)
+        finally:
+            acknowledging.cancel()
+            if stream == self._stream:
+                self._replica.follower.end()
+
+    def _demand_latest(self, stream: int) -> None:
+        if stream != self._stream:
+            raise NotFollowed("a newer stream has begun")
+
+    def _take(self, request: ReplicateRequest) -> None:
+        if request.HasField("log"):
+            self._replica.on_log(request.log)
+        elif request.HasField("beat"):
+            self._replica.on_beat(request.beat, self._mono_ms())
+            self._has_news.set()
+        else:
+            raise NotFollowed("neither log nor beat")
+        self._perform()
+
+    async def _acknowledge(self, stream: int, context: Any) -> None:
+        while stream == self._stream:
+            await self._has_news.wait()
+            self._has_news.clear()
+            ack = self._replica.acknowledge(self._mono_ms(), self._time.own_ms())
+            await context.write(ReplicateResponse(ack=ack))
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """For a server."""
+        method = SERVICE.methods_by_name["Replicate"]
+        handler = grpc.stream_stream_rpc_method_handler(
+            self.replicate,
+            request_deserializer=ReplicateRequest.FromString,
+            response_serializer=ReplicateResponse.SerializeToString,
+        )
+        return grpc.method_handlers_generic_handler(SERVICE.full_name, {method.name: handler})

@@ -1,0 +1,99 @@
+"""The cluster clock: the lower median of the nodes' clocks, as its master can tell them.
+
+A follower's acknowledgement carries its clock and echoes when the beat it answers was sent; so the
+follower read its clock somewhere between then and now. The middle is its best guess, and half the
+round trip bounds the error: of recent samples the one with the shortest round trip counts.
+
+Of two clocks the lower median is the one behind: a message rather comes late by their difference
+than early. Without fresh samples of a majority there is no cluster clock, and nothing is
+dispatched.
+"""
+
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+_SAMPLES_KEPT: Final = 16
+
+
+@dataclass(frozen=True)
+class ClockConfig:
+    """Bounds, in milliseconds."""
+
+    fresh_ms: float = 2_000.0
+    """Samples older than this say nothing."""
+    jump_ms: float = 1_000.0
+    """An offset that changes by more needs to be seen again, `settle_ms` later."""
+    settle_ms: float = 500.0
+
+
+class _Sample(NamedTuple):
+    taken_ms: float
+    offset_ms: float
+    round_trip_ms: float
+
+
+class ClusterClock:
+    """How far the cluster clock is from this node's own.
+
+    `offset_ms` is to be added to the node's clock; None while a majority's clocks are unknown.
+    """
+
+    def __init__(self, config: ClockConfig, members: Collection[str], me: str) -> None:
+        """`members` are all nodes; `me` is this one, whose own clock counts as one."""
+        self._config = config
+        self._needed = len(members) // 2 + 1
+        self._samples: dict[str, deque[_Sample]] = {
+            one: deque(maxlen=_SAMPLES_KEPT) for one in members if one != me
+        }
+        self._offset_ms: float | None = None
+        self._jump: tuple[float, float] | None = None
+        """(monotonic time, offset): a jump that was seen once."""
+
+    def on_answer(
+        self, node: str, sent_ms: float, received_ms: float, own_ms: float, clock_ms: float
+    ) -> None:
+        """A node told its clock.
+
+        Args:
+            node: who.
+            sent_ms: when the beat that it answers was sent; monotonic, the node's own wait for
+                the answer taken off.
+            received_ms: now, monotonic.
+            own_ms: now, by this node's own clock.
+            clock_ms: its clock, somewhere in between.
+        """
+        if node in self._samples and received_ms >= sent_ms:
+            round_trip_ms = received_ms - sent_ms
+            middle_ms = own_ms - round_trip_ms / 2
+            self._samples[node].append(_Sample(received_ms, clock_ms - middle_ms, round_trip_ms))
+
+    def offsets(self, mono_ms: float) -> dict[str, float]:
+        """Each other node's clock minus this one's, in ms; those that are fresh."""
+        found = {}
+        for node, samples in self._samples.items():
+            fresh = [one for one in samples if mono_ms - one.taken_ms <= self._config.fresh_ms]
+            if fresh:
+                found[node] = min(fresh, key=lambda one: one.round_trip_ms).offset_ms
+        return found
+
+    def update(self, mono_ms: float) -> float | None:
+        """The offset as of now, or None without a majority, or while a jump is not confirmed."""
+        known = [0.0, *self.offsets(mono_ms).values()]
+        if len(known) < self._needed:
+            self._offset_ms = self._jump = None
+            return None
+        known.sort()
+        median = known[(len(known) - 1) // 2]
+        before = self._offset_ms
+        if before is None or abs(median - before) <= self._config.jump_ms:
+            self._offset_ms, self._jump = median, None
+        elif self._jump is None or abs(median - self._jump[1]) > self._config.jump_ms:
+            self._jump = (mono_ms, median)
+            return None
+        elif mono_ms - self._jump[0] >= self._config.settle_ms:
+            self._offset_ms, self._jump = median, None
+        else:
+            return None
+        return self._offset_ms

@@ -1,0 +1,90 @@
+"""The in-sync replicas, and the high watermark that follows from them.
+
+The set is agreed upon in the control plane, by compare-and-set. While a change is under way, and
+while its outcome is unknown, both the old and the new set count: the high watermark is the least
+end over the *union* of all sets that may be in force. (A set that lost its answer can have been
+installed: to count only the larger one has lost acknowledged records elsewhere.)
+
+    shrink   counts when the control plane has confirmed it
+    growth   counts from when it is asked for
+    never    below `min_in_sync`: it would gain nothing and lose the last copy's election
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hourwheel.errors import invariant
+
+
+@dataclass(frozen=True)
+class IsrChange:
+    """A proposal to the control plane."""
+
+    epoch: int
+    version: int
+    """The set is changed only if it still has this version."""
+    members: tuple[str, ...]
+
+
+class InSyncReplicas:
+    """One master's idea of the set.
+
+    Invariant: `union` contains every set that may be in force.
+    """
+
+    def __init__(self, epoch: int, members: frozenset[str], version: int, min_in_sync: int) -> None:
+        """As the control plane said when it named the master."""
+        self._epoch = epoch
+        self.members = members
+        self.version = version
+        self._min_in_sync = min_in_sync
+        self._asked: frozenset[str] | None = None
+
+    @property
+    def union(self) -> frozenset[str]:
+        """All nodes whose ends count."""
+        return self.members if self._asked is None else self.members | self._asked
+
+    @property
+    def is_changing(self) -> bool:
+        """A change is under way, or its outcome is unknown."""
+        return self._asked is not None
+
+    def plan(self, lost: frozenset[str], caught_up: frozenset[str]) -> IsrChange | None:
+        """Ask for the next set, if it should be another one and none is asked for.
+
+        Args:
+            lost: nodes that no longer keep up.
+            caught_up: nodes outside that do.
+        """
+        if self._asked is not None:
+            return None
+        grown = self.members | caught_up
+        wanted = grown - lost
+        if len(wanted) < self._min_in_sync:
+            wanted = grown  # growth may still help; who is lost stays
+        if wanted == self.members:
+            return None
+        self._asked = wanted
+        return IsrChange(self._epoch, self.version, tuple(sorted(wanted)))
+
+    def on_state(self, members: frozenset[str], version: int) -> None:
+        """The control plane's set, as it is in force now: settles what was asked for."""
+        if version < self.version:
+            return  # an older one, that came late
+        if version > self.version:
+            self._asked = None
+        self.members, self.version = members, version
+
+    def on_refused(self) -> None:
+        """The control plane said for certain that the change did not happen, nor will."""
+        self._asked = None
+
+    def high_watermark(self, ends: Mapping[str, int]) -> int:
+        """The least end over the union.
+
+        Args:
+            ends: durable end of each node's log, as acknowledged in this epoch; absent counts 0.
+        """
+        invariant(bool(self.members), "somebody is in sync")
+        return min(ends.get(node, 0) for node in self.union)

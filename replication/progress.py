@@ -1,0 +1,97 @@
+"""What a master knows of one follower: how to send to it, how far it is, whether it keeps up.
+
+    ABSENT ----connected----> GREETED ----its hello----> BEGUN ----its ack----> REPLICATING
+       ^                         |                          |                       |
+       +-------lost, refused-----+--------------------------+-----------------------+
+
+(The shape is that of etcd's raft `tracker.Progress`.)
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Phase(Enum):
+    """What the master may send."""
+
+    ABSENT = "absent"
+    """Nothing: there is no stream."""
+    GREETED = "greeted"
+    """Nothing more: it has not said where its log stands."""
+    BEGUN = "begun"
+    """The log from where the two part; its ends do not count yet."""
+    REPLICATING = "replicating"
+    """It follows in this epoch: its acknowledgements count."""
+    SNAPSHOT = "snapshot"
+    """Nothing: it fetches a snapshot, and comes back with another stream."""
+
+    @property
+    def may_send(self) -> bool:
+        """Whether the log is sent."""
+        return self in {Phase.BEGUN, Phase.REPLICATING}
+
+
+@dataclass(slots=True)
+class Progress:
+    """One follower.
+
+    Invariants: `acked_end <= sent_end`, and both count only in the current stream; `acked_end` is 0
+    unless REPLICATING.
+    """
+
+    node: str
+    phase: Phase = Phase.ABSENT
+    boot_id: str = ""
+    sent_end: int = 0
+    """Behind the last batch that was handed to the stream."""
+    acked_end: int = 0
+    """Its log is durable up to here."""
+    applied_offset: int = 0
+    is_full: bool = False
+    """It takes no more: its disk is full."""
+    absent_since_ms: float = 0.0
+    """Since when there is no stream; only while ABSENT or SNAPSHOT."""
+    heard_ms: float = float("-inf")
+    """When its last acknowledgement came."""
+    caught_up_ms: float = 0.0
+    """The latest instant of which it is known that it had then all that the master had."""
+    _mark_ms: float = 0.0
+    _mark_end: int = 0
+
+    def connect(self) -> None:
+        """A stream was opened; the master's hello is on its way."""
+        self.phase = Phase.GREETED
+        self.sent_end = self.acked_end = 0
+
+    def begin(self, offset: int, boot_id: str) -> None:
+        """Its log is the master's below `offset`."""
+        self.phase = Phase.BEGUN
+        self.sent_end, self.boot_id = offset, boot_id
+
+    def lose(self, mono_ms: float, phase: Phase = Phase.ABSENT) -> None:
+        """The stream is over."""
+        if self.phase not in {Phase.ABSENT, Phase.SNAPSHOT}:
+            self.absent_since_ms = mono_ms
+        self.phase = phase
+        self.sent_end = self.acked_end = 0
+
+    def acknowledge(self, flushed_end: int, log_end: int, mono_ms: float) -> None:
+        """It says how far it is. What it says counts no further than what it was sent.
+
+        Args:
+            flushed_end: its durable end.
+            log_end: of the master's log, now.
+            mono_ms: now.
+        """
+        if self.phase is Phase.BEGUN:
+            self.phase = Phase.REPLICATING
+            self._mark_ms, self._mark_end = mono_ms, log_end
+        self.acked_end = max(self.acked_end, min(flushed_end, self.sent_end))
+        self.heard_ms = mono_ms
+        if self.acked_end >= log_end:
+            self.caught_up_ms = mono_ms
+        elif self.acked_end >= self._mark_end:
+            self.caught_up_ms = max(self.caught_up_ms, self._mark_ms)
+        else:
+            return
+        self._mark_ms, self._mark_end = mono_ms, log_end

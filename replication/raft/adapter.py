@@ -1,0 +1,214 @@
+"""Raft in a thread of its own, for an event loop: propose, see the state, know the leader.
+
+The tick thread owns PySyncObj, its journal and the state machine; the loop sees immutable states
+and statuses, handed over with `call_soon_threadsafe`. If the thread dies, for whatever reason, the
+process has to end: half a Raft node is worse than none. If it stalls, elections may follow: stalls
+are counted and logged.
+
+A proposal has one of four ends, and a lost answer is never taken for "no":
+
+    applied      the machine's answer
+    refused      Unavailable: no leader, a full queue, ... It was not applied and never will be
+    unknown      tried again with the same request id until the timeout; the machine answers twice
+                 alike. Then Timeout: it may have been applied, or still be
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pysyncobj import FAIL_REASON
+
+from hourwheel import errors
+from hourwheel.clock import Clock
+from replication.control_commands import apply_command
+from replication.control_state import ControlState, decode_state, encode_state
+from replication.raft.raft_node import RaftNode, RaftStatus
+
+STALL_MS: Final = 250.0
+"""A gap between ticks that is worth an alarm: elections begin at twice that."""
+_ATTEMPT_S: Final = 1.5
+"""PySyncObj may lose a callback; then the same command is sent again."""
+_PAUSE_S: Final = 0.05
+"""Between attempts."""
+_DEFINITE: Final[dict[int, str]] = {
+    FAIL_REASON.QUEUE_FULL: "too many commands are waiting",
+    FAIL_REASON.MISSING_LEADER: "the control plane has no leader",
+    FAIL_REASON.DISCARDED: "another command took its place",
+    FAIL_REASON.NOT_LEADER: "the control plane's leader has changed",
+    FAIL_REASON.REQUEST_DENIED: "the control plane denies it",
+}
+"""Reasons for failing that say: not applied, and never will be."""
+
+_log = logging.getLogger(__name__)
+
+
+class ControlMachine:
+    """The replicated state, for RaftNode. Changed by the tick thread, read by any."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self.state = ControlState()
+
+    def apply(self, command: bytes) -> bytes:
+        """Apply a command and answer it; never raises."""
+        self.state, answer = apply_command(self.state, command)
+        return answer
+
+    def snapshot(self) -> bytes:
+        """All of it."""
+        return encode_state(self.state)
+
+    def restore(self, raw: bytes) -> None:
+        """Become what a snapshot says."""
+        self.state = decode_state(raw)
+
+
+@dataclass
+class TickStats:
+    """How the tick thread does."""
+
+    stall_count: int = 0
+    stall_ms_max: float = 0.0
+
+
+class RaftAdapter:
+    """See the top of this file. Methods on the loop.
+
+    Attributes:
+        status: as last seen.
+        stats: of ticks.
+        on_state, on_status: called on the loop with each new state or status.
+        on_death: called on the loop when the thread has died by itself, with what killed it.
+    """
+
+    def __init__(
+        self,
+        node: RaftNode,
+        machine: ControlMachine,
+        clock: Clock,
+        tick_s: float,
+        *,
+        on_state: Callable[[ControlState], None],
+        on_status: Callable[[RaftStatus], None],
+        on_death: Callable[[BaseException], None],
+    ) -> None:
+        """Starts nothing."""
+        self.status = RaftStatus()
+        self.stats = TickStats()
+        self.on_state = on_state
+        self.on_status = on_status
+        self.on_death = on_death
+        self._node = node
+        self._machine = machine
+        self._clock = clock
+        self._tick_s = tick_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="raft", daemon=True)
+
+    @property
+    def state(self) -> ControlState:
+        """The latest state that this node has applied."""
+        return self._machine.state
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """End the thread and let go of the files."""
+        self._is_stopping.set()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
+
+    # --- the tick thread
+
+    def _run(self) -> None:
+        try:
+            self._tick_for_ever()
+            self._node.destroy()
+        except BaseException as error:  # noqa: BLE001 - the thread ends; the loop must hear of it
+            _log.exception("the tick thread of the control plane died")
+            self._tell(self.on_death, error)
+
+    def _tick_for_ever(self) -> None:
+        state, status = None, RaftStatus()
+        last_ms = self._clock.monotonic_ms()
+        while not self._is_stopping.is_set():
+            self._node.doTick(self._tick_s)
+            now_ms = self._clock.monotonic_ms()
+            self._watch(now_ms - last_ms)
+            last_ms = now_ms
+            if self._machine.state is not state:
+                state = self._machine.state
+                self._tell(self.on_state, state)
+            now = self._node.status()
+            if now != status:
+                status = now
+                self._tell(self._set_status, status)
+
+    def _watch(self, gap_ms: float) -> None:
+        if gap_ms > STALL_MS:
+            self.stats.stall_count += 1
+            self.stats.stall_ms_max = max(self.stats.stall_ms_max, gap_ms)
+            _log.warning("the control plane stalled for %.0f ms", gap_ms)
+
+    def _tell(self, callback: Callable[[Any], None], what: object) -> None:
+        errors.invariant(self._loop is not None, "not started")
+        try:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(callback, what)
+        except RuntimeError:
+            return  # the loop is closed: the process ends
+
+    def _set_status(self, status: RaftStatus) -> None:
+        self.status = status
+        self.on_status(status)
+
+    # --- proposals
+
+    async def propose(self, command: bytes, timeout_s: float) -> bytes:
+        """Have a ControlCommand applied; its encoded ControlResult.
+
+        Raises:
+            Unavailable: it was not applied and never will be.
+            Timeout: nobody knows; the same command (with its request id) may be proposed again.
+        """
+        is_unknown = False
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    result, reason = await self._attempt(command)
+                    if result is not None:
+                        return result
+                    definite = _DEFINITE.get(reason)
+                    if definite is not None and not is_unknown:
+                        raise errors.Unavailable(definite)
+                    # An earlier attempt may yet be applied: from now on only an answer will do.
+                    is_unknown = is_unknown or definite is None
+                    await asyncio.sleep(_PAUSE_S)
+        except TimeoutError as error:
+            raise errors.Timeout("the control plane did not answer in time") from error
+
+    async def _attempt(self, command: bytes) -> tuple[bytes | None, int]:
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[tuple[bytes | None, int]] = loop.create_future()
+
+        def told(result: bytes | None, reason: int) -> None:
+            if not answered.done():
+                answered.set_result((result, reason))
+
+        def callback(result: bytes | None, reason: int) -> None:
+            loop.call_soon_threadsafe(told, result, reason)
+
+        self._node.submit(command, callback)
+        try:
+            async with asyncio.timeout(_ATTEMPT_S):
+                return await answered
+        except TimeoutError:
+            return None, FAIL_REASON.UNKNOWN_OUTCOME

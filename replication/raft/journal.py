@@ -1,0 +1,279 @@
+"""The journal that PySyncObj writes to: durable, checked, and cut only where logs conflict.
+
+Instead of the library's own, which is never synced, has no checksum, and can lose what was
+acknowledged. What it heals, by the numbers of docs/decisions/0011-control-plane.md:
+
+    B1, B2   compaction replaces the file in one step; `repair` mends what a crash left between a
+             snapshot and the journal
+    B4       a commit index is never beyond the journal; a journal that ends below what was
+             committed has lost entries: the process does not start
+    B8       a follower is told by PySyncObj to drop everything behind the place that the leader
+             names, and to add again what the leader sends. Inside `message` the entries are only
+             hidden; adding the same one again shows it again, and only another one cuts the file.
+             Nothing that was committed is ever cut.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Self, overload
+
+from pysyncobj.journal import Journal
+
+from hourwheel import errors
+from hourwheel.wire import raft_pb2 as pb
+from replication.raft.journal_file import Entry, JournalFile
+from replication.raft.snapshot import Snapshot, SnapshotFile
+from storage import atomic_file
+from storage.disk import Disk, join
+from storage.file_header import FileType, Identity, pack_file_header
+
+NOOP: Final = b"\x01"
+"""PySyncObj's command of a new leader's first entry, and of every log's first."""
+FIRST: Final = Entry(NOOP, 1, 0)
+"""Every log begins with it."""
+JOURNAL: Final = "journal"
+META: Final = "meta"
+
+
+class RaftJournal(Journal):  # type: ignore[misc]
+    """See the top of this file. The tick thread only.
+
+    Attributes:
+        snapshot_file: where snapshots are kept.
+        sync_count: durable writes so far.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        identity: Identity,
+        file: JournalFile,
+        meta: pb.RaftMeta,
+    ) -> None:
+        """Use `open`."""
+        self.snapshot_file = SnapshotFile(disk, directory, identity)
+        self.sync_count = 0
+        self._disk = disk
+        self._meta_path = join(directory, META)
+        self._identity = identity
+        self._file = file
+        self._meta = meta
+        self._commit_index = meta.commit_index
+        self._hidden = 0  # entries at the end that PySyncObj has dropped in this message
+        self._is_in_message = False
+
+    # --- opening
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, identity: Identity, node_id: str) -> Self:
+        """Open what lies in a folder, or begin there if it is empty.
+
+        Raises:
+            CorruptFile: something durable is damaged or missing: this node must not vote.
+            ForeignDirectory: it belongs to another node or cluster.
+            IncompatibleFormat: see storage.file_header.
+        """
+        disk.make_dir(directory)
+        path, meta_path = join(directory, JOURNAL), join(directory, META)
+        snapshots = SnapshotFile(disk, directory, identity)
+        if not disk.exists(path):
+            if disk.exists(meta_path) or snapshots.exists:
+                raise errors.CorruptFile(
+                    f"{path} is missing beside {meta_path}: what this node has acknowledged is"
+                    f" lost, so it must not vote",
+                    file=path,
+                )
+            file = JournalFile.create(disk, path, identity, [FIRST])
+        else:
+            file = JournalFile.open(disk, path, identity)
+        meta = cls._open_meta(disk, meta_path, identity, node_id, file)
+        opened = cls(disk, directory, identity, file, meta)
+        opened._repair(opened.snapshot_file.load() if snapshots.exists else None)
+        return opened
+
+    @staticmethod
+    def _open_meta(
+        disk: Disk, path: str, identity: Identity, node_id: str, file: JournalFile
+    ) -> pb.RaftMeta:
+        if disk.exists(path):
+            raw = atomic_file.read(disk, path, FileType.RAFT_META, identity).payload
+            meta = pb.RaftMeta.FromString(raw)
+            if meta.node_id != node_id:
+                raise errors.ForeignDirectory(
+                    f"{path} belongs to node {meta.node_id!r}, and this is {node_id!r}", file=path
+                )
+            return meta
+        if file.entries != [FIRST]:
+            raise errors.CorruptFile(
+                f"{path} is missing beside a journal: whom this node has voted for is lost",
+                file=path,
+            )
+        meta = pb.RaftMeta(node_id=node_id, commit_index=1)
+        _write_meta(disk, path, identity, meta)
+        return meta
+
+    def _repair(self, snapshot: Snapshot | None) -> None:
+        """Make the journal begin with the two entries that the snapshot ends with (B1).
+
+        Four places where a crash may have left it: the trim was not done; an installed snapshot is
+        ahead of the log; or contradicts it; or all is well.
+        """
+        entries = self._file.entries
+        if snapshot is not None:
+            pair = [snapshot.previous, snapshot.last]
+            at = snapshot.previous.index - entries[0].index
+            if at >= 0 and entries[at : at + 2] == pair:
+                if at > 0:
+                    self._file = self._file.replaced(entries[at:])
+            elif snapshot.is_installed and at >= 0 and self._commit_index < snapshot.last.index:
+                self._file = self._file.replaced(pair)
+            else:
+                raise errors.CorruptFile(
+                    f"{self._file.path} does not hold the entries up to which"
+                    f" {self.snapshot_file.path} goes: acknowledged entries are lost",
+                    file=self._file.path,
+                )
+            self._commit_index = max(self._commit_index, snapshot.last.index)
+        elif entries[0] != FIRST:
+            raise errors.CorruptFile(
+                f"{self.snapshot_file.path} is missing, and {self._file.path} begins behind it",
+                file=self.snapshot_file.path,
+            )
+        if self._commit_index > self._file.entries[-1].index:
+            raise errors.CorruptFile(
+                f"{self._file.path} ends at {self._file.entries[-1].index}, and"
+                f" {self._commit_index} was committed: entries are lost",
+                file=self._file.path,
+            )
+
+    @property
+    def cut_bytes(self) -> int:
+        """How long the torn tail was that opening has cut."""
+        return self._file.cut_bytes
+
+    # --- entries, as PySyncObj asks for them
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._file.entries) - self._hidden
+
+    @overload
+    def __getitem__(self, item: int) -> Entry: ...
+    @overload
+    def __getitem__(self, item: slice) -> list[Entry]: ...
+    def __getitem__(self, item: int | slice) -> Entry | list[Entry]:
+        """By ordinal, not by index."""
+        if self._hidden:
+            return self._file.entries[: -self._hidden][item]
+        return self._file.entries[item]
+
+    def add(self, command: bytes, idx: int, term: int) -> None:
+        """Append; durable after `sync`."""
+        entry = Entry(bytes(command), idx, term)
+        if self._hidden:
+            if self._file.entries[len(self)] == entry:
+                self._hidden -= 1
+                return
+            self._cut(len(self))
+            self._hidden = 0
+        self._file.append(entry)
+
+    def deleteEntriesFrom(self, entryFrom: int) -> None:  # noqa: N802, N803 - PySyncObj's name
+        """Drop the entries from this ordinal on; inside a message, hide them."""
+        if self._is_in_message:
+            self._hidden = len(self._file.entries) - entryFrom
+        else:
+            self._cut(entryFrom)
+
+    def deleteEntriesTo(self, entryTo: int) -> None:  # noqa: N802, N803 - PySyncObj's name
+        """Drop the entries before this ordinal."""
+        errors.invariant(not self._hidden, "compaction inside a message")
+        if entryTo > 0:
+            self._file = self._file.replaced(self._file.entries[entryTo:])
+
+    def clear(self) -> None:
+        """PySyncObj's way to take a snapshot; ours is `install`."""
+        errors.violated("the journal is never cleared")
+
+    def install(self, snapshot: Snapshot) -> None:
+        """Take a snapshot of the leader, which is durable in `snapshot_file` already.
+
+        What follows it here stays where this log agrees with it: the leader may have counted it.
+        """
+        self._hidden = 0
+        self._repair(snapshot)
+
+    def _cut(self, count: int) -> None:
+        first = self._file.entries[count].index
+        errors.invariant(
+            first > self._commit_index,
+            "a committed entry of the control plane would be overwritten",
+            index=first,
+            commit_index=self._commit_index,
+        )
+        self._file.cut(count)
+        self.sync_count += 1
+
+    @contextmanager
+    def message(self) -> Iterator[None]:
+        """While PySyncObj handles one message of a peer; see B8 above."""
+        self._is_in_message = True
+        try:
+            yield
+        finally:
+            self._is_in_message = False
+            self._hidden = 0
+
+    def sync(self) -> None:
+        """Make durable what was added. Called before any message leaves."""
+        if self._file.is_dirty:
+            self._file.sync()
+            self.sync_count += 1
+
+    # --- term, vote, commit index
+
+    def setCurrentTerm(self, term: int, votedForNodeId: str | None) -> None:  # noqa: N802, N803
+        """Durable when this returns: the vote leaves behind it."""
+        self._meta.term = term
+        self._meta.voted_for = votedForNodeId or ""
+        self._store_meta()
+
+    def getCurrentTerm(self) -> int:  # noqa: N802 - PySyncObj's name
+        """As kept."""
+        return self._meta.term
+
+    def getVotedForNodeId(self) -> str | None:  # noqa: N802 - PySyncObj's name
+        """As kept."""
+        return self._meta.voted_for or None
+
+    def setRaftCommitIndex(self, raftCommitIndex: int) -> None:  # noqa: N802, N803
+        """What was committed is durable here before anybody is told (also without any peer)."""
+        if raftCommitIndex > self._commit_index:
+            self.sync()
+            self._commit_index = raftCommitIndex
+
+    def getRaftCommitIndex(self) -> int:  # noqa: N802 - PySyncObj's name
+        """The highest that was ever reached, never beyond the journal (B4)."""
+        return min(self._commit_index, self._file.entries[-1].index)
+
+    def onOneSecondTimer(self) -> None:  # noqa: N802 - PySyncObj's name
+        """Keep the commit index: after a full restart the state is there before the leader is."""
+        if self._meta.commit_index != self._commit_index:
+            self._store_meta()
+
+    def _store_meta(self) -> None:
+        self.sync()  # the kept commit index never speaks of entries that are not durable
+        self._meta.commit_index = self._commit_index
+        _write_meta(self._disk, self._meta_path, self._identity, self._meta)
+
+    def _destroy(self) -> None:
+        """The end, for PySyncObj."""
+        self._file.sync()
+        self.onOneSecondTimer()
+        self._file.close()
+
+
+def _write_meta(disk: Disk, path: str, identity: Identity, meta: pb.RaftMeta) -> None:
+    header = pack_file_header(FileType.RAFT_META, identity)
+    atomic_file.write(disk, path, header, meta.SerializeToString(deterministic=True))

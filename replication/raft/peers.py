@@ -1,0 +1,279 @@
+"""Connections to the other control processes: one for each pair, always tried again.
+
+On the event loop. The node with the larger id dials; a new connection of a peer replaces the old
+one. Whoever is not a peer, cannot prove it, announces a frame beyond the cap, or sends anything
+that the codec does not know, is cut off and counted. A peer that is silent for `silence_s` is cut
+off too; reports, ten a second, keep every sound connection busy.
+"""
+
+import asyncio
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from hourwheel import errors
+from hourwheel.wire import control_link_pb2, raft_pb2
+from replication.frames import pack_frame, read_frame
+from replication.raft.codec import FRAME_BYTES_MAX, Message, decode, parse, refuse
+from replication.raft.handshake import (
+    HELLO_BYTES_MAX,
+    MAC_BYTES,
+    NONCE_BYTES,
+    Handshake,
+    Identity,
+    Session,
+)
+from replication.raft.security import Security, split_address
+
+_UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""A peer that takes nothing in is cut off there."""
+
+_log = logging.getLogger(__name__)
+
+
+class PeerHandler(Protocol):
+    """What becomes of what comes in; called on the loop."""
+
+    def on_peer(self, peer_id: str, what: Message | bool) -> None:  # noqa: FBT001
+        """A message of Raft; or True: connected; or False: not any more."""
+
+    def on_report(self, peer_id: str, report: control_link_pb2.NodeReport) -> None:
+        """What a peer says of its broker."""
+
+
+class _Connection:
+    def __init__(self, session: Session, writer: asyncio.StreamWriter) -> None:
+        self.session = session
+        self._writer = writer
+
+    def send(self, raw: bytes) -> None:
+        if self._writer.is_closing():
+            return
+        if self._writer.transport.get_write_buffer_size() > _UNSENT_BYTES_MAX:
+            self.close()
+            return
+        self._writer.write(pack_frame(self.session.outgoing.close(raw)))
+
+    def close(self) -> None:
+        self._writer.transport.abort()
+
+
+class PeerNetwork:
+    """See the top of this file. On one event loop; `send_threadsafe` from any thread.
+
+    Attributes:
+        refused: reason -> how many connections were cut off for it.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        peers: Mapping[str, str],
+        security: Security,
+        handler: PeerHandler,
+        *,
+        retry_s: float = 0.3,
+        silence_s: float = 2.0,
+    ) -> None:
+        """Does nothing before `start`.
+
+        Args:
+            identity: who this is.
+            peers: node id -> host:port of the others.
+            security: how they are trusted.
+            handler: takes what they say.
+            retry_s: between attempts to connect.
+            silence_s: after that a connection is given up; also for connecting.
+        """
+        self.refused: Counter[str] = Counter()
+        self._identity = identity
+        self._peers = dict(peers)
+        self._security = security
+        self._handler = handler
+        self._retry_s = retry_s
+        self._silence_s = silence_s
+        self._connections: dict[str, _Connection] = {}
+        self._blocked_in: frozenset[str] = frozenset()
+        self._blocked_out: frozenset[str] = frozenset()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # --- life
+
+    async def start(self, listen: str) -> None:
+        """Listen and dial.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        self._loop = asyncio.get_running_loop()
+        host, port = split_address(listen)
+        self._server = await asyncio.start_server(
+            self._accepted, host, port, ssl=self._security.server_tls
+        )
+        for peer_id, address in self._peers.items():
+            if self._identity.node_id > peer_id:
+                self._spawn(self._dial_for_ever(peer_id, address))
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        errors.invariant(self._server is not None, "not started")
+        port: int = self._server.sockets[0].getsockname()[1] if self._server else 0
+        return port
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Cut everybody off."""
+        if self._server is not None:
+            self._server.close()
+        for connection in self._connections.values():
+            connection.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- sending
+
+    @property
+    def connected(self) -> frozenset[str]:
+        """Peers with an open connection."""
+        return frozenset(self._connections)
+
+    def block(self, peer_ids: Iterable[str], direction: str) -> None:
+        """Tests of partitions: frames "in" from or "out" to these peers are lost from now on.
+
+        It replaces what was blocked in that direction; nobody: all is well again.
+        """
+        errors.invariant(direction in {"in", "out"}, "a direction is in or out")
+        if direction == "in":
+            self._blocked_in = frozenset(peer_ids)
+        else:
+            self._blocked_out = frozenset(peer_ids)
+
+    def send(self, peer_id: str, raw: bytes) -> bool:
+        """Send an encoded PeerFrame. False: not connected."""
+        connection = self._connections.get(peer_id)
+        if connection is None:
+            return False
+        if peer_id not in self._blocked_out:
+            connection.send(raw)
+        return True
+
+    def send_threadsafe(self, peer_id: str, raw: bytes) -> bool:
+        """As `send`, from any thread."""
+        if self._loop is None or peer_id not in self._connections:
+            return False
+        try:
+            self._loop.call_soon_threadsafe(self.send, peer_id, raw)
+        except RuntimeError:  # the loop is closed: the process ends
+            return False
+        return True
+
+    def broadcast_report(self, report: control_link_pb2.NodeReport) -> None:
+        """Tell all peers of this node's broker."""
+        raw = raft_pb2.PeerFrame(report=report).SerializeToString()
+        for peer_id in list(self._connections):
+            self.send(peer_id, raw)
+
+    # --- connections
+
+    async def _dial_for_ever(self, peer_id: str, address: str) -> None:
+        host, port = split_address(address)
+        while True:
+            try:
+                async with asyncio.timeout(self._silence_s):
+                    reader, writer = await asyncio.open_connection(
+                        host, port, ssl=self._security.client_tls
+                    )
+            except (OSError, TimeoutError):
+                await asyncio.sleep(self._retry_s)
+                continue
+            await self._serve(reader, writer, peer_id)
+            await asyncio.sleep(self._retry_s)
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        await self._serve(reader, writer, None)
+
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dialled: str | None
+    ) -> None:
+        """One connection from its handshake to its end; raises nothing."""
+        try:
+            async with asyncio.timeout(self._silence_s):
+                session = await self._shake_hands(reader, writer, dialled)
+            await self._receive(reader, _Connection(session, writer))
+        except (errors.PeerRefused, errors.InvalidBatch) as error:
+            self.refused[error.message] += 1
+            _log.warning("a connection is cut off: %s", error.message)
+        except (OSError, EOFError, TimeoutError):
+            pass  # it is over; dialled again
+        finally:
+            writer.transport.abort()
+
+    async def _shake_hands(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dialled: str | None
+    ) -> Session:
+        handshake = Handshake(
+            self._identity,
+            frozenset(self._peers),
+            os.urandom(NONCE_BYTES),
+            secret=self._security.secret,
+            certified=self._security.certified(writer.get_extra_info("peercert")),
+        )
+        if dialled is not None:
+            writer.write(pack_frame(handshake.first(dialled)))
+            last, session = handshake.prove(await read_frame(reader, HELLO_BYTES_MAX))
+            writer.write(pack_frame(last))
+        else:
+            answer = handshake.answer(await read_frame(reader, HELLO_BYTES_MAX))
+            writer.write(pack_frame(answer))
+            session = handshake.finish(await read_frame(reader, HELLO_BYTES_MAX))
+        if session.peer_id in self._blocked_in | self._blocked_out:
+            raise ConnectionResetError("partitioned")
+        return session
+
+    async def _receive(self, reader: asyncio.StreamReader, connection: _Connection) -> None:
+        session = connection.session
+        peer_id = session.peer_id
+        old = self._connections.pop(peer_id, None)
+        if old is not None:
+            old.close()
+            self._handler.on_peer(peer_id, what=False)
+        self._connections[peer_id] = connection
+        self._handler.on_peer(peer_id, what=True)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._silence_s) as silence:
+                while True:
+                    raw = await read_frame(reader, FRAME_BYTES_MAX + MAC_BYTES)
+                    frame = parse(session.incoming.open(raw))
+                    if peer_id in self._blocked_in:
+                        continue
+                    silence.reschedule(loop.time() + self._silence_s)
+                    if self._connections.get(peer_id) is connection:
+                        self._take(peer_id, frame)
+        finally:
+            if self._connections.get(peer_id) is connection:
+                del self._connections[peer_id]
+                self._handler.on_peer(peer_id, what=False)
+
+    def _take(self, peer_id: str, frame: raft_pb2.PeerFrame) -> None:
+        if frame.WhichOneof("frame") != "report":
+            self._handler.on_peer(peer_id, decode(frame))
+        elif frame.report.node_id != peer_id:
+            raise refuse("a report of another node")
+        else:
+            self._handler.on_report(peer_id, frame.report)

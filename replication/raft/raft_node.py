@@ -1,0 +1,299 @@
+"""PySyncObj's Raft with the parts replaced that would lose data, stop the cluster or run code.
+
+PySyncObj calls its own methods by their mangled names (`_SyncObj__...`), so a subclass can stand in
+for each of them. That ties us to one version, which pyproject.toml pins; `check_version` refuses
+any other, and tests/unit/replication/raft shows each bug healed (numbers: decision 0011).
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf
+from pysyncobj.node import Node
+from pysyncobj.version import VERSION
+
+from hourwheel import errors
+from replication.raft.codec import REGULAR, Message
+from replication.raft.journal import RaftJournal
+from replication.raft.journal_file import COMMAND_BYTES_MAX, Entry
+from replication.raft.snapshot import Snapshot
+from replication.raft.transport import DurableTransport
+
+AUDITED_VERSION: Final = "0.3.17"
+_BATCH_BYTES: Final = 256 * 1024
+"""Of entries in one append_entries: fits a frame, and no single entry needs PySyncObj's splitting
+of large ones, which would unpickle what a peer sent."""
+
+_log = logging.getLogger(__name__)
+
+Callback = Callable[[bytes | None, int], None]
+"""Result or None, and PySyncObj's FAIL_REASON."""
+
+
+class Machine(Protocol):
+    """The state that is replicated."""
+
+    def apply(self, command: bytes) -> bytes:
+        """Apply a command and answer it."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """All of the state."""
+        ...
+
+    def restore(self, raw: bytes) -> None:
+        """Become what a snapshot says."""
+        ...
+
+
+@dataclass(frozen=True)
+class RaftTimings:
+    """How patient Raft is, in seconds. The defaults survive stalls of 0.4 s."""
+
+    raft_s_min: float = 0.5
+    raft_s_max: float = 1.0
+    append_s: float = 0.1
+    leader_fallback_s: float = 1.0
+    tick_s: float = 0.05
+    compaction_entries: int = 4_000
+    """A snapshot is made when the log has more entries than that."""
+
+
+@dataclass(frozen=True)
+class RaftStatus:
+    """What a node knows of its Raft group. Never a permission to act as master."""
+
+    leader_node_id: str = ""
+    term: int = 0
+    is_leader: bool = False
+    """And what it inherited is applied."""
+    has_majority: bool = False
+    """A leader is known, and a majority is connected."""
+    applied_index: int = 0
+
+
+def check_version() -> None:
+    """Refuse a PySyncObj that nobody has audited.
+
+    Raises:
+        IncompatibleFormat: it is another than the pinned one.
+    """
+    if VERSION != AUDITED_VERSION:
+        raise errors.IncompatibleFormat(
+            f"PySyncObj {VERSION} is installed; the control plane was audited with"
+            f" {AUDITED_VERSION} only",
+            version=VERSION,
+        )
+
+
+def _conf(timings: RaftTimings, on_state_changed: Callable[[int, int], None]) -> SyncObjConf:
+    return SyncObjConf(
+        autoTick=False,
+        raftMinTimeout=timings.raft_s_min,
+        raftMaxTimeout=timings.raft_s_max,
+        appendEntriesPeriod=timings.append_s,
+        appendEntriesUseBatch=False,
+        appendEntriesBatchSizeBytes=_BATCH_BYTES,
+        leaderFallbackTimeout=timings.leader_fallback_s,
+        connectionTimeout=max(2.0, timings.raft_s_max),
+        connectionRetryTime=0.3,
+        dnsCacheTime=5.0,
+        dnsFailCacheTime=1.0,
+        commandsWaitLeader=False,
+        commandsQueueSize=10_000,
+        dynamicMembershipChange=False,
+        useFork=False,
+        onStateChanged=on_state_changed,
+    )
+
+
+class RaftNode(SyncObj):  # type: ignore[misc]
+    """One node of the group; see the top of this file. Everything but `submit` in one thread.
+
+    Attributes:
+        journal: its log.
+        failed_apply_count: commands whose apply raised: a bug, but not the end of the cluster.
+        compaction_count: snapshots made.
+        installed_count: snapshots taken over from a leader.
+    """
+
+    def __init__(
+        self,
+        node_id: str,
+        peer_ids: Iterable[str],
+        journal: RaftJournal,
+        transport: DurableTransport,
+        machine: Machine,
+        timings: RaftTimings | None = None,
+        on_state_changed: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Restore the machine from the snapshot. Applies and sends nothing before the first tick.
+
+        Raises:
+            IncompatibleFormat: see `check_version`; or the snapshot is of rules we do not know.
+        """
+        check_version()
+        timings = timings or RaftTimings()
+        self.failed_apply_count = 0
+        self.compaction_count = 0
+        self.installed_count = 0
+        self.journal = journal
+        self._machine = machine
+        self._observer = on_state_changed
+        self._next_hint: int | None = None
+        ids = sorted({node_id, *peer_ids})
+        # Nodes compact one after the other, not all at once.
+        stagger = ids.index(node_id) * (timings.compaction_entries // (2 * len(ids)))
+        self._compaction_entries = timings.compaction_entries + stagger
+        peers = [transport.peers[peer_id] for peer_id in sorted(peer_ids)]
+        super().__init__(
+            Node(node_id), peers, _conf(timings, self._state_changed), transport=transport
+        )
+        self._transport = transport
+        self._SyncObj__raftLog = journal
+        self._SyncObj__serializer = journal.snapshot_file
+        self._SyncObj__needLoadDumpFile = False
+        self._SyncObj__raftCurrentTerm = max(journal.getCurrentTerm(), journal[-1].term)
+        # A vote counts for the term that it was given in.
+        is_current = journal.getCurrentTerm() == self._SyncObj__raftCurrentTerm
+        self._SyncObj__votedForNodeId = journal.getVotedForNodeId() if is_current else None
+        self._SyncObj__raftCommitIndex = journal.getRaftCommitIndex()
+        if journal.snapshot_file.exists:
+            snapshot = journal.snapshot_file.load()
+            machine.restore(snapshot.state)
+            self._SyncObj__raftLastApplied = snapshot.last.index
+
+    # --- for the adapter
+
+    @property
+    def poller(self) -> Any:
+        """Where file descriptors are waited for."""
+        return self._poller
+
+    def submit(self, command: bytes, callback: Callback) -> None:
+        """Propose; from any thread. The callback comes in the tick thread, or never."""
+        errors.invariant(len(command) < COMMAND_BYTES_MAX, "a command is bounded")
+
+        def guarded(result: bytes | None, reason: int) -> None:
+            try:
+                callback(result, reason)
+            except Exception:  # noqa: BLE001 - raised, it would apply the entry again, for ever
+                _log.exception("the answer of a command met a bug")
+
+        try:
+            self._applyCommand(REGULAR + command, guarded)
+        except BlockingIOError:
+            return  # the pipe that wakes the tick thread is full: it is awake; the command is in
+
+    def status(self) -> RaftStatus:
+        """As of now; the tick thread only."""
+        leader = self._getLeader()
+        is_leader = self._isLeader()
+        noop = self._SyncObj__noopIDx
+        return RaftStatus(
+            leader_node_id=leader.id if leader else "",
+            term=self._getTerm(),
+            is_leader=is_leader and noop is not None and self.raftLastApplied >= noop,
+            has_majority=leader is not None and self.hasQuorum,
+            applied_index=self.raftLastApplied,
+        )
+
+    # --- stand-ins for PySyncObj's methods, called by it
+
+    def _state_changed(self, old: int, new: int) -> None:
+        """B7: an exception here would leave a leader half made."""
+        if self._observer is not None:
+            try:
+                self._observer(old, new)
+            except Exception:  # noqa: BLE001 - see above
+                _log.exception("an observer of Raft's state met a bug")
+
+    def _SyncObj__doApplyCommand(self, command: bytes) -> bytes | None:  # noqa: N802
+        """B6: an exception here would be met again at each tick, and after each restart.
+
+        No pickle either: behind the type byte stands a command of ours, or nothing.
+        """
+        if command[:1] != REGULAR:
+            return None
+        try:
+            return self._machine.apply(command[1:])
+        except Exception:  # noqa: BLE001 - see above
+            self.failed_apply_count += 1
+            _log.exception("a command of the control plane met a bug; it is passed over")
+            return b""
+
+    def _SyncObj__onMessageReceived(self, node: Any, message: Message) -> None:  # noqa: N802
+        """B8, B11: let PySyncObj handle a message, with the journal on guard."""
+        self._next_hint = None
+        if message["type"] == "next_node_idx" and message["term"] != self._getTerm():
+            return
+        if "prevLogIdx" in message and message["prevLogIdx"] < self.journal[0].index:
+            # The leader is far behind our snapshot. What was committed it must have.
+            self._next_hint = self._SyncObj__raftCommitIndex + 1
+        with self.journal.message():
+            SyncObj._SyncObj__onMessageReceived(self, node, message)  # noqa: SLF001
+        # PySyncObj may have taken hidden entries for gone.
+        self._SyncObj__raftCommitIndex = max(
+            self._SyncObj__raftCommitIndex, self.journal.getRaftCommitIndex()
+        )
+
+    def _SyncObj__sendNextNodeIdx(  # noqa: N802
+        self,
+        node: Any,
+        reset: bool = False,  # noqa: FBT001, FBT002 - PySyncObj's signature
+        nextNodeIdx: int | None = None,  # noqa: N803
+        success: bool = False,  # noqa: FBT001, FBT002
+    ) -> None:
+        """As PySyncObj's, with the term; and never for more than was compared with the leader."""
+        if nextNodeIdx is None:
+            nextNodeIdx = self._next_hint or self.journal[-1].index + 1  # noqa: N806
+        self._transport.send(
+            node,
+            {
+                "type": "next_node_idx",
+                "next_node_idx": nextNodeIdx,
+                "reset": reset,
+                "success": success,
+                "term": self._getTerm(),
+            },
+        )
+
+    def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
+        """B1, B2, B5: snapshot first and durably, then the journal, in one step each."""
+        applied = self.raftLastApplied
+        at = applied - self.journal[0].index
+        if len(self.journal) <= self._compaction_entries or at <= self._compaction_entries // 2:
+            return
+        previous, last = self.journal[at - 1], self.journal[at]
+        self.journal.snapshot_file.store(
+            Snapshot(self._machine.snapshot(), last, previous, is_installed=False)
+        )
+        self.journal.deleteEntriesTo(at - 1)
+        self.compaction_count += 1
+
+    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: FBT001, N802, N803
+        """B12: take the snapshot that has come from a leader; one of the past changes nothing."""
+        snapshot = self.journal.snapshot_file.received
+        errors.invariant(snapshot is not None and clearJournal, "a snapshot was received")
+        if snapshot is None:
+            return
+        self.journal.snapshot_file.received = None
+        last = snapshot.last.index
+        self._next_hint = last + 1
+        if last <= self.raftLastApplied:
+            return
+        self._machine.restore(snapshot.state)
+        self.journal.snapshot_file.store(snapshot._replace(is_installed=True))
+        self.journal.install(snapshot._replace(is_installed=True))
+        self._SyncObj__raftLastApplied = last
+        self._SyncObj__raftCommitIndex = max(self._SyncObj__raftCommitIndex, last)
+        self.installed_count += 1
+        waiting: dict[int, list[tuple[int, Callback]]] = self._SyncObj__commandsWaitingCommit
+        for index in [index for index in waiting if index <= last]:
+            for _, callback in waiting.pop(index):
+                callback(None, FAIL_REASON.UNKNOWN_OUTCOME)
+
+
+__all__ = ["Entry", "Machine", "RaftNode", "RaftStatus", "RaftTimings", "check_version"]

@@ -1,0 +1,147 @@
+"""What PySyncObj sends and receives through: journal first, our codec, nothing else.
+
+`DurableTransport` is what every transport of ours shares, also that of the tests, which has no
+network: before any message leaves, whatever the journal got is made durable. An acknowledgement, a
+vote, an entry that others may count: none is out before it is on this node's disk.
+
+`NetworkTransport` adds the way between two threads. Sockets live on the event loop
+(`replication.raft.peers`); PySyncObj lives in the tick thread, and takes what has come in when the
+pipe in its poller says so.
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
+
+from pysyncobj.node import Node
+from pysyncobj.poller import POLL_EVENT_TYPE
+from pysyncobj.transport import Transport
+
+from hourwheel import errors
+from replication.raft.codec import FRAME_BYTES_MAX, Message, encode
+from replication.raft.journal import RaftJournal
+
+_INBOX_COUNT_MAX: Final = 10_000
+"""Messages of peers that wait for a tick. Behind that they are lost; Raft sends again."""
+
+
+class DurableTransport(Transport):  # type: ignore[misc]
+    """See the top of this file. The tick thread only."""
+
+    def __init__(self, journal: RaftJournal, peer_ids: Iterable[str]) -> None:
+        """Nobody is connected."""
+        super().__init__(None, None, [])
+        self.peers: dict[str, Any] = {peer_id: Node(peer_id) for peer_id in sorted(peer_ids)}
+        self._journal = journal
+
+    def send(self, node: Any, message: Message) -> bool:
+        """Sync the journal, then send. False: the peer is not connected."""
+        self._journal.sync()
+        raw = encode(message).SerializeToString()
+        errors.invariant(len(raw) <= FRAME_BYTES_MAX, "a frame is bounded", bytes=len(raw))
+        return self.send_frame(node.id, raw)
+
+    def send_frame(self, peer_id: str, raw: bytes) -> bool:
+        """Hand over an encoded PeerFrame."""
+        raise NotImplementedError
+
+    def received(self, peer_id: str, message: Message) -> None:
+        """A message has come, decoded."""
+        self._onMessageReceived(self.peers[peer_id], message)
+
+    def connected(self, peer_id: str) -> None:
+        """The way to a peer is open."""
+        self._onNodeConnected(self.peers[peer_id])
+
+    def disconnected(self, peer_id: str) -> None:
+        """It is closed. A snapshot that was under way begins again."""
+        self._journal.snapshot_file.cancelTransmisstion(self.peers[peer_id])
+        self._onNodeDisconnected(self.peers[peer_id])
+
+    def destroy(self) -> None:
+        """The end, for PySyncObj."""
+        self.setOnMessageReceivedCallback(None)
+        self.setOnNodeConnectedCallback(None)
+        self.setOnNodeDisconnectedCallback(None)
+
+
+class Poller(Protocol):
+    """PySyncObj's, as far as it is used."""
+
+    def subscribe(self, descr: int, callback: Any, eventMask: int) -> None:  # noqa: N803
+        """Call back when a file descriptor is ready."""
+
+    def unsubscribe(self, descr: int) -> None:
+        """No more."""
+
+
+class Outgoing(Protocol):
+    """Where frames go: `replication.raft.peers.PeerNetwork`."""
+
+    def send_threadsafe(self, peer_id: str, raw: bytes) -> bool:
+        """Send from any thread. False: not connected."""
+        ...
+
+
+class NetworkTransport(DurableTransport):
+    """See the top of this file. `put` from any thread, the rest in the tick thread."""
+
+    def __init__(self, journal: RaftJournal, peer_ids: Iterable[str], network: Outgoing) -> None:
+        """Nobody is connected."""
+        super().__init__(journal, peer_ids)
+        self.lost_count = 0
+        self._network = network
+        self._inbox: deque[tuple[str, Message | bool]] = deque()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poller: Poller | None = None
+
+    def attach(self, poller: Poller) -> None:
+        """Be drained whenever the poller is asked."""
+        self._poller = poller
+        poller.subscribe(self._wake_read, self._on_wake, POLL_EVENT_TYPE.READ)
+
+    def put(self, peer_id: str, what: Message | bool) -> None:  # noqa: FBT001
+        """Something has come from a peer: a message, or its connection (True), or its end."""
+        if len(self._inbox) >= _INBOX_COUNT_MAX and not isinstance(what, bool):
+            self.lost_count += 1
+            return
+        self._inbox.append((peer_id, what))
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the tick thread look."""
+        try:
+            os.write(self._wake_write, b"w")
+        except BlockingIOError:
+            return  # it is awake as many times already
+
+    def _on_wake(self, descr: int, _: int) -> None:
+        try:
+            while os.read(descr, 4_096):
+                pass
+        except BlockingIOError:
+            self.drain()
+
+    def drain(self) -> None:
+        """Hand everything that has come to PySyncObj."""
+        while self._inbox:
+            peer_id, what = self._inbox.popleft()
+            if what is True:
+                self.connected(peer_id)
+            elif what is False:
+                self.disconnected(peer_id)
+            else:
+                self.received(peer_id, what)
+
+    def send_frame(self, peer_id: str, raw: bytes) -> bool:
+        """See DurableTransport."""
+        return self._network.send_threadsafe(peer_id, raw)
+
+    def destroy(self) -> None:
+        """See DurableTransport."""
+        super().destroy()
+        if self._poller is not None:
+            self._poller.unsubscribe(self._wake_read)
+        os.close(self._wake_read)
+        os.close(self._wake_write)

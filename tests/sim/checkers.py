@@ -1,0 +1,213 @@
+"""What must hold of a simulated cluster, held against one reading of what was committed.
+
+`Canon` is the committed log as the first node that applied it had it. Every other node must apply
+the same bytes (I5); the naive model of `tests.support.log_model` says what they mean (I1, I3, I6).
+Everything else looks at nodes from outside: disks as a power cut would leave them (I7), who may act
+(I4), what clients were told and when (I1, I2, I6).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from hourwheel.record_batch import Kind, RecordBatch
+from hourwheel.wire.broker_pb2 import CancelOutcome
+from node.judge import Published
+from node.opening import Opened
+from node.receive import Delivery
+from node.replica import Role
+from storage.file_header import FILE_HEADER_BYTES
+from tests.sim.disk import SimulatedDisk
+from tests.support.log_model import LogModel
+from tests.support.shard_proposals import Token, body_of, plain, split
+from tests.support.shard_views import check_views, rebuilt_digest
+from tests.support.shard_world import START_MS
+from tests.support.small_sizes import chunk_entries
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import Cluster
+    from tests.sim.cluster_node import SimNode
+
+
+def durable_log(disk: SimulatedDisk, from_: int, to: int) -> bytes:
+    """What of [from_, to) of the log any power cut leaves; shorter where it does not reach."""
+    found = b""
+    for name, raw in sorted(disk.durable("shard-0/log").items()):
+        if name.endswith(".log") and len(raw) > FILE_HEADER_BYTES:
+            start = int(name.removesuffix(".log"))
+            low, high = max(from_ + len(found), start), min(to, start + len(raw) - 64)
+            if low < high and low == from_ + len(found):
+                found += raw[low - start + 64 : high - start + 64]
+    return found
+
+
+class Canon:
+    """The committed log, and what it means."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.model = LogModel(chunk_entries())
+        self.digests: dict[int, str] = {}
+        self._checked: dict[str, tuple[int, int]] = {}
+
+    def follow(self, node: "SimNode") -> int:
+        """`node` has applied up to somewhere. Returns how many bytes of that were new."""
+        life, from_ = self._checked.get(node.name, (-1, 0))
+        from_, to = from_ if life == node.life else 0, node.applied_offset
+        raw = node.shard.log.read(from_, to - from_)
+        known = self.data[from_:to]
+        assert raw[: len(known)] == known, f"I5: {node.name} has applied other bytes below {to}"
+        self._checked[node.name] = (node.life, to)
+        fresh = raw[len(known) :]
+        self.data += fresh
+        at, view = 0, memoryview(fresh)
+        while at < len(fresh):
+            batch = RecordBatch(view[at:])
+            size = batch.header.total_bytes
+            self.model.read(RecordBatch(view[at : at + size]))
+            at += size
+        return len(fresh)
+
+
+class Checkers:
+    """All of them; each is called where its name says."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        self._cluster = cluster
+        self.canon = Canon()
+        self.acked: dict[int, int] = {}
+        """Sequence -> due_ms of each message whose publish was acknowledged."""
+        self.cancels: list[tuple[int, int]] = []
+        """(sequence, CancelOutcome) as callers were told."""
+        self.received = 0
+        self.early_ms = float("-inf")
+        """How much too early by true time the earliest delivery or dispatch was."""
+        self._reigns: dict[int, str] = {}
+
+    # -- at any instant ---------------------------------------------------------------------------
+
+    def after_event(self) -> None:
+        """I4: no two nodes hold a lease, frozen or not; an epoch is of one node, and they grow."""
+        masters = [
+            node
+            for node in self._cluster.nodes.values()
+            if node.is_up and hasattr(node, "replica") and node.replica.role is Role.MASTER
+        ]
+        holders = []
+        for node in masters:
+            master = node.replica.master
+            assert master is not None
+            if master.lease.is_valid(node.mono_ms()):
+                epoch = master.reign.epoch
+                holders.append((node.name, epoch))
+                if epoch not in self._reigns:
+                    assert epoch > max(self._reigns, default=0), f"I4: epoch {epoch} comes late"
+                    self._reigns[epoch] = node.name
+                    self._check_heir(node)
+                assert self._reigns[epoch] == node.name, f"I4: epoch {epoch} has two masters"
+        assert len(holders) <= 1, f"I4: two masters at once: {holders}"
+
+    def _check_heir(self, node: "SimNode") -> None:
+        """I1: a new master has applied everything that was ever committed."""
+        size = len(self.canon.data)
+        assert node.applied_offset >= size, f"I1: {node.name} leads, and lacks what is committed"
+        assert node.shard.log.read(0, size) == self.canon.data, "I5: a master of another log"
+
+    def on_opened(self, node: "SimNode", opened: Opened) -> None:
+        """I8, I7: no crash looks like damage; who is in sync has all that was ever committed."""
+        assert opened.rebuilt_because in {"", "no checkpoint"}, opened.rebuilt_because
+        control, size = self._cluster.control, len(self.canon.data)
+        if node.name in control.isr and not self._cluster.is_wiped(node):
+            log = opened.shard.log
+            assert log.end_offset >= size, f"I7: {node.name} is in sync and has lost records"
+            assert log.read(0, size) == self.canon.data, f"I5: {node.name} has another log"
+
+    # -- when something is committed, or told -----------------------------------------------------
+
+    def on_applied(self, node: "SimNode") -> None:
+        """I5 and I7: the same bytes everywhere, and durable on enough disks before anyone knows."""
+        fresh = self.canon.follow(node)
+        if fresh:
+            self.check_durable(len(self.canon.data) - fresh, len(self.canon.data))
+
+    def check_durable(self, from_: int, to: int) -> None:
+        """I7: bytes of the committed log are durable on at least `min_in_sync` disks."""
+        raw = self.canon.data[from_:to]
+        disks = [node.disk for node in self._cluster.nodes.values()]
+        count = sum(durable_log(disk, from_, to) == raw for disk in disks)
+        assert count >= self._cluster.rules.min_in_sync, f"I7: {from_}..{to} on {count} disks only"
+
+    def on_answer(self, token: Token) -> None:
+        """I6, I7: what a caller is told is what the committed log says."""
+        model = self.canon.model
+        assert token.offset < model.offset, "I7: answered before it was committed"
+        assert plain(token.verdict) == model.verdicts[token.offset], "I6: another answer"
+        end = next((at for at in sorted(model.verdicts) if at > token.offset), model.offset)
+        self.check_durable(token.offset, end)
+
+    def on_published(self, due_ms: list[int], verdict: Any) -> None:
+        """A publish was acknowledged to its caller."""
+        assert isinstance(verdict, Published), f"a good publish was refused: {verdict}"
+        for sequence, due in enumerate(due_ms, verdict.base_sequence):
+            assert self.canon.model.messages.get(sequence) == due, "I1: acknowledged, not stored"
+            self.acked[sequence] = due
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def _check_early(self, due_ms: int, what: str) -> None:
+        """I2: early by no more than clocks may differ."""
+        early_ms = due_ms - START_MS - self._cluster.events.now_ms
+        self.early_ms = max(self.early_ms, early_ms)
+        bound_ms = self._cluster.clock_bound_ms
+        assert early_ms <= bound_ms, f"I2: {what} {early_ms:.0f} ms early"
+
+    def on_dispatched(self, node: "SimNode") -> None:
+        """I2: a dispatch reaches no further than its lead."""
+        cursor = node.shard.dispatcher.append_cursor
+        lead_ms = self._cluster.config.dispatch.lead_ms_max
+        self._check_early(int(cursor.due_ms) - lead_ms, "dispatched")
+
+    def on_delivery(self, delivery: Delivery) -> None:
+        """I1, I2, I6: what consumers get is due, was published, and was not cancelled."""
+        model = self.canon.model
+        for unit, blob in split(delivery):
+            sequence = int(unit["sequence"])
+            due_ms = model.messages[sequence]
+            self._check_early(due_ms, "delivered")
+            assert blob == body_of(due_ms), "I8: not what was published"
+            assert sequence in model.released, "I3: delivered, not released"
+            self.received += 1
+
+    # -- at rest ----------------------------------------------------------------------------------
+
+    def check_at_rest(self) -> None:
+        """Everything has come together: all nodes up, in sync and idle."""
+        model, nodes = self.canon.model, list(self._cluster.nodes.values())
+        model.check()
+        for sequence, due_ms in self.acked.items():
+            assert model.messages.get(sequence) == due_ms, f"I1: message {sequence} is lost"
+        for sequence, outcome in self.cancels:
+            self._check_cancel(sequence, outcome)
+        digests = set()
+        for node in nodes:
+            log = node.shard.log
+            assert log.end_offset == len(self.canon.data), f"{node.name} is elsewhere"
+            assert log.read(0, log.end_offset) == self.canon.data, f"I5: {node.name} differs"
+            node.shard.check()
+            check_views(node.shard.views, model)
+            digests.add(node.shard.views.digest())
+        digests.add(rebuilt_digest(nodes[0].shard, nodes[0].place))
+        assert len(digests) == 1, f"I5: views differ: {digests}"
+
+    def _check_cancel(self, sequence: int, outcome: int) -> None:
+        model = self.canon.model
+        if outcome == CancelOutcome.CANCEL_OUTCOME_CANCELLED:
+            is_true = sequence in model.cancelled and sequence not in model.released
+        elif outcome == CancelOutcome.CANCEL_OUTCOME_ALREADY_RELEASED:
+            is_true = sequence in model.released and sequence not in model.cancelled
+        else:
+            is_true = sequence not in self.acked
+        assert is_true, f"I6: cancel of {sequence} was answered {outcome}"
+
+
+def is_publish(batch: RecordBatch) -> bool:
+    """Whether it carries messages."""
+    return batch.header.kind == Kind.PUBLISH

@@ -1,0 +1,242 @@
+"""A simulated cluster: three nodes, a network, a control plane, clients, and the checkers.
+
+    with small_sizes(16):
+        cluster = Cluster(seed=7)
+        cluster.start()
+        cluster.run(2_000)
+        cluster.master().kill()
+        cluster.settle()               # everything heals, comes together, and is checked
+
+Everything happens in one thread and by one seeded random: a seed replays exactly.
+"""
+
+from dataclasses import dataclass
+
+from hourwheel.wire.replication_pb2 import FollowerHello
+from node.dispatcher import DispatchConfig
+from node.maintenance import RetentionConfig
+from node.opening import Opened, ShardConfig
+from node.retries import unresolved_of
+from node.shard import Answer
+from replication.master import ReplicationConfig
+from storage.commit_log import LogConfig
+from tests.sim.checkers import Checkers
+from tests.sim.cluster_clients import Call, Canceller, Consumer, Producer, Proposer
+from tests.sim.cluster_node import MachineClock, SimNode
+from tests.sim.control import ControlPlane
+from tests.sim.events import Events
+from tests.sim.network import Network
+from timewheel.wheel import WheelConfig
+
+CONFIG = ShardConfig(
+    log=LogConfig(segment_bytes=6_000, index_interval_bytes=1_024),
+    wheel=WheelConfig(
+        near_bytes_max=256 * 48,
+        load_units=64,
+        memtable_units_max=60,
+        merge_run_count=3,
+        job_units_per_slice=32,
+    ),
+    dispatch=DispatchConfig(units_max=16),
+    retention=RetentionConfig(retention_ms=1 << 50),
+    is_replica=True,
+)
+_RATE_ERROR = 0.025
+"""Two clocks differ in speed by 5 % at most: what the lease's margin allows for."""
+_CLOCK_ERROR_MS = 10.0
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long a cluster may take to come together, in true milliseconds."""
+
+    start_ms: float = 5_000.0
+    settle_ms: float = 30_000.0
+
+
+class Cluster:
+    """See the top of this file."""
+
+    names = ("a", "b", "c")
+    clock_bound_ms = 2 * _CLOCK_ERROR_MS + 60.0
+    """I2: error of a right clock, and of what is known of it through a slow network."""
+
+    def __init__(
+        self, seed: int, *, producers: int = 3, rules: ReplicationConfig | None = None
+    ) -> None:
+        self.seed = seed
+        self.events = Events(seed)
+        self.network = Network(self.events)
+        self.control = ControlPlane(self.events, self.names)
+        self.config = CONFIG
+        self.rules = rules or ReplicationConfig()
+        self.times = Times()
+        self.think_ms = 120.0
+        """Longest time between two requests of a producer."""
+        self.is_publishing = True
+        self.is_refusing = True
+        """A node that is down refuses streams; else it says nothing."""
+        self.checkers = Checkers(self)
+        self.snapshots_asked = 0
+        self._wiped: set[str] = set()
+        self.nodes = {name: SimNode(self, name, self._machine()) for name in self.names}
+        self.events.after_each.append(self.checkers.after_event)
+        self._producer_count = producers
+        self.producers: list[Producer] = []
+
+    def _machine(self) -> MachineClock:
+        random = self.events.random
+        rate = 1 + random.uniform(-_RATE_ERROR, _RATE_ERROR)
+        return MachineClock(self, rate, random.uniform(-_CLOCK_ERROR_MS, _CLOCK_ERROR_MS))
+
+    # -- running ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start all nodes, and the clients when there is a master."""
+        for node in self.nodes.values():
+            node.start()
+        assert self.await_master(), "no first master"
+        self.master().guarded(lambda: Proposer(self.master()).configure())
+        self.producers = [Producer(self, number + 1) for number in range(self._producer_count)]
+        Canceller(self)
+        Consumer(self)
+        self.run(50)
+
+    def run(self, duration_ms: float) -> None:
+        """Let time pass."""
+        self.events.run(duration_ms)
+
+    def find_master(self) -> SimNode | None:
+        """The node that may act as master now."""
+        found = [one for one in self.nodes.values() if not one.is_frozen and one.may_act]
+        return found[0] if found else None
+
+    def master(self) -> SimNode:
+        """The same; there is one."""
+        found = self.find_master()
+        assert found is not None, "no master"
+        return found
+
+    def others(self) -> list[SimNode]:
+        """All nodes but the master."""
+        master = self.master()
+        return [one for one in self.nodes.values() if one is not master]
+
+    def await_master(self, *, not_: str = "") -> bool:
+        """Let time pass until there is a master (another one than `not_`)."""
+
+        def is_there() -> bool:
+            found = self.find_master()
+            return found is not None and found.name != not_
+
+        return self.events.run_until(is_there, self.times.start_ms)
+
+    def await_commit(self, count: int = 1) -> None:
+        """Let time pass until so many more publishes are acknowledged."""
+        aim = self.acked_count + count
+        done = self.events.run_until(lambda: self.acked_count >= aim, self.times.start_ms)
+        assert done, "nothing is acknowledged any more"
+
+    @property
+    def acked_count(self) -> int:
+        return sum(one.acked_count for one in self.producers)
+
+    # -- healing ----------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """No fault from now on."""
+        self.network.heal()
+        self.network.loss = 0.0
+        self.network.delay_ms_max = 4.0
+        self.control.is_electing = True
+        for node in self.nodes.values():
+            node.disk.capacity_bytes = 1 << 40
+            node.write_ms = (0.1, 1.0)
+            node.thaw()
+            node.start()
+
+    def settle(self) -> None:
+        """Heal, wait until all nodes have everything, and check all."""
+        self.heal()
+        for node in self.nodes.values():
+            self.events.later(1_000, node.start)  # a power cut that was armed may have come
+        self.await_commit(3)
+        self.is_publishing = False
+        self.run(3_000)  # what is due in these seconds is released
+        done = self.events.run_until(self.is_at_rest, self.times.settle_ms)
+        assert done, f"the cluster does not come together: {self.describe()}"
+        self.checkers.check_at_rest()
+
+    def is_at_rest(self) -> bool:
+        """All nodes are in sync, have applied one log to its end, and write nothing."""
+        if self.find_master() is None or set(self.control.isr) != set(self.names):
+            return False
+        nodes = self.nodes.values()
+        ends = {one.shard.log.end_offset for one in nodes} | {one.applied_offset for one in nodes}
+        return len(ends) == 1 and all(one.is_quiet for one in nodes)
+
+    def describe(self) -> str:
+        """Where everything stands, for people."""
+        lines = [f"seed {self.seed} at {self.events.now_ms:.0f} ms, control {self.control.assignment}"]
+        for node in self.nodes.values():
+            if not node.is_up:
+                lines.append(f"{node.name}: down")
+                continue
+            log, master = node.shard.log, node.replica.master
+            lines.append(
+                f"{node.name}: {node.replica.role.value}, log {log.flushed_end_offset} of"
+                f" {log.end_offset}, applied {node.applied_offset}, seen {node.seen.epoch} of"
+                f" {node.seen.master!r}, stage {node.replica.follower.stage.value},"
+                f" quiet {node.is_quiet}"
+            )
+            if master is not None:
+                lines += [f"    {one}" for one in master.followers.values()]
+                lines.append(f"    {master.isr.members} union {master.isr.union}")
+        return "\n".join(lines)
+
+    # -- what nodes tell --------------------------------------------------------------------------
+
+    def dispatch(self, node: SimNode) -> None:
+        """The master's timer: dispatch what is due, give back what leases held too long."""
+        shard = node.shard
+        while shard.dispatches_in_flight < 4 and shard.dispatch_due(node.cluster_ms()):
+            self.checkers.on_dispatched(node)
+        for held, part in shard.receiver.leases.take_ended(node.cluster_ms(), 100):
+            ranges = unresolved_of(shard.views, held, part)
+            if ranges:
+                Proposer(node).give_back(held, ranges)
+
+    def on_applied(self, node: SimNode) -> None:
+        self.checkers.on_applied(node)
+
+    def on_answers(self, node: SimNode, answers: list[Answer]) -> None:
+        """Answers leave a little later, if the node may still act then."""
+        for token, verdict, error in answers:
+            if isinstance(token, Call) and error is None:
+                token.verdict = verdict
+                node.later(self.events.random.random(), lambda call=token: self._tell(node, call))
+
+    def _tell(self, node: SimNode, call: Call) -> None:
+        if node.may_act:
+            self.checkers.on_answer(call)
+            if call.then is not None:
+                then, verdict = call.then, call.verdict
+                self.network.call(node.name, "client", lambda: then(verdict))
+
+    def check_opened(self, node: SimNode, opened: Opened) -> None:
+        self.checkers.on_opened(node, opened)
+        self._wiped.discard(node.name)
+
+    def on_death(self, node: SimNode) -> None:
+        """Its process is gone."""
+
+    def on_wiped(self, node: SimNode) -> None:
+        self._wiped.add(node.name)
+
+    def is_wiped(self, node: SimNode) -> bool:
+        """Whether its disk is blank, and it has not started with it yet."""
+        return node.name in self._wiped
+
+    def on_snapshot_asked(self, master: SimNode, follower: str, hello: FollowerHello) -> None:
+        """No log is ever deleted here: nobody needs one."""
+        raise AssertionError(f"{master.name} sends {follower} for a snapshot: {hello}")

@@ -1,0 +1,158 @@
+"""Clients of a simulated cluster: they publish, cancel and consume, through any change of master."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hourwheel.record_batch import CANCEL_ROW
+from node.receive import Delivery
+from tests.support.shard_proposals import GROUP, TOPIC, ShardProposals, Token
+from tests.support.shard_world import INVISIBLE_MS, START_MS
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import Cluster
+    from tests.sim.cluster_node import SimNode
+
+TIMEOUT_MS = 400.0
+HOUR_MS = 3_600_000
+
+
+class Call(Token):
+    """A proposal, and whom to tell."""
+
+    then: Callable[[Any], None] | None = None
+
+
+class Proposer(ShardProposals):
+    """Proposes to one node's shard, now."""
+
+    def __init__(self, node: "SimNode", then: Callable[[Any], None] | None = None) -> None:
+        self.shard, self.model = node.shard, node.cluster.checkers.canon.model
+        self.now_ms = node.cluster_ms()
+        self.tokens = []
+        self._then = then
+
+    def _token(self, kind: str) -> Call:
+        call = Call(kind, self.shard.log.end_offset)
+        call.then = self._then
+        return call
+
+
+class Client:
+    """What they have in common: to ask who may be master, and to wait for an answer."""
+
+    def __init__(self, cluster: "Cluster", name: str) -> None:
+        self.cluster, self.name = cluster, name
+
+    def ask(self, request: Callable[["SimNode"], None]) -> None:
+        """Send a request to the master, as far as is known; it is heard only by one."""
+        cluster, random = self.cluster, self.cluster.events.random
+        known = cluster.control.master
+        name = known if known and random.random() < 0.8 else random.choice(cluster.names)
+        node = cluster.nodes[name]
+
+        def handle() -> None:
+            if node.may_act:
+                request(node)
+                node.act()
+
+        cluster.network.call(self.name, name, lambda: node.later(0, handle))
+
+
+class Producer(Client):
+    """Publishes one request after the other, each until it is acknowledged."""
+
+    def __init__(self, cluster: "Cluster", number: int) -> None:
+        super().__init__(cluster, f"producer-{number}")
+        self._id = number
+        self._sequence = 0
+        self._due_ms: list[int] = []
+        self.acked_count = 0
+        self._next()
+
+    def _next(self) -> None:
+        random = self.cluster.events.random
+        now_ms = START_MS + int(self.cluster.events.now_ms)
+        longest_ms = random.choice((20, 200, 2_500, 2_500, HOUR_MS))
+        self._due_ms = [
+            now_ms + random.randint(-5, longest_ms) for _ in range(random.randint(1, 3))
+        ]
+        self.cluster.events.later(random.uniform(1, self.cluster.think_ms), self._try)
+
+    def _try(self) -> None:
+        if not self.cluster.is_publishing:
+            return
+        sequence, due_ms = self._sequence, self._due_ms
+
+        def then(verdict: Any) -> None:
+            if self._sequence == sequence:
+                self.cluster.checkers.on_published(due_ms, verdict[0])
+                self.acked_count += 1
+                self._sequence += len(due_ms)
+                self._next()
+
+        def publish(node: "SimNode") -> None:
+            proposer = Proposer(node, then)
+            proposer.publish(due_ms, producer_id=self._id, producer_sequence=sequence)
+
+        def again() -> None:
+            if self._sequence == sequence:
+                self._try()
+
+        self.ask(publish)
+        self.cluster.events.later(TIMEOUT_MS, again)
+
+
+class Canceller(Client):
+    """Cancels messages that were acknowledged, once each and whatever becomes of the answer."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        super().__init__(cluster, "canceller")
+        cluster.events.later(300, self._try)
+
+    def _try(self) -> None:
+        cluster = self.cluster
+        cluster.events.later(cluster.events.random.uniform(50, 400), self._try)
+        acked = cluster.checkers.acked
+        if not cluster.is_publishing or not acked:
+            return
+        newest = list(acked)[-20:]
+        sequence = cluster.events.random.choice(newest)
+
+        def then(verdict: Any) -> None:
+            cluster.checkers.cancels.append((sequence, int(verdict[0])))
+
+        self.ask(lambda node: _cancel(Proposer(node, then), sequence))
+
+
+def _cancel(proposer: Proposer, sequence: int) -> None:
+    assert CANCEL_ROW.names is not None
+    proposer.cancel([sequence])
+
+
+class Consumer(Client):
+    """Receives and acknowledges, at whoever is master."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        super().__init__(cluster, "consumer")
+        cluster.events.later(300, self._try)
+
+    def _try(self) -> None:
+        cluster = self.cluster
+        cluster.events.later(cluster.events.random.uniform(30, 150), self._try)
+        self.ask(self._receive)
+
+    def _receive(self, node: "SimNode") -> None:
+        delivery: Delivery | None = node.shard.receiver.receive(
+            GROUP,
+            TOPIC,
+            count_max=16,
+            bytes_max=1 << 20,
+            invisible_ms=INVISIBLE_MS,
+            now_ms=node.cluster_ms(),
+        )
+        assert not node.shard.receiver.corrupt
+        if delivery is None:
+            return
+        self.cluster.checkers.on_delivery(delivery)
+        if self.cluster.events.random.random() < 0.8:
+            Proposer(node).ack(delivery)

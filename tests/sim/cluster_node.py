@@ -1,0 +1,455 @@
+"""One node of a simulated cluster: a real shard and replica, and the shell around them by hand.
+
+The shell's part is what node/replicating.py and node/writer.py do: streams, writes that take their
+time, effects, the control plane, background jobs. All of it may stop at any instant: `kill`,
+`power_cut`, `freeze`.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hourwheel import errors
+from node.checkpoint import ShardPlace
+from node.maintenance import Job, Work
+from node.opening import open_shard
+from node.process_clock import SlewedClock
+from node.replica import (
+    AskIsr,
+    Assignment,
+    CloseStreams,
+    OpenStreams,
+    Replica,
+    Resign,
+    Serve,
+    Who,
+)
+from node.shard import Shard
+from replication.epoch_seen import EpochSeen
+from replication.follower import Follower
+from replication.isr import IsrChange
+from replication.lease import Promise
+from storage.commit_log import LogWrite
+from tests.sim.cluster_streams import FollowerSide, MasterSide
+from tests.sim.control import Registration
+from tests.sim.disk import SimulatedCrash, SimulatedDisk
+from tests.sim.network import Stream
+from tests.support.shard_world import IDENTITY, START_MS
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import Cluster
+
+STEP_MS = 10.0
+POLL_MS = 60.0
+ROOM_BYTES = 512 * 1024
+
+
+class ProcessEnded(BaseException):
+    """The process has ended in the middle of something."""
+
+
+class MachineClock:
+    """A machine's clocks: they run at a rate of their own, and the wall clock can be set."""
+
+    def __init__(self, cluster: "Cluster", rate: float, error_ms: float) -> None:
+        self._cluster, self._rate = cluster, rate
+        self.error_ms = error_ms
+        """Of the wall clock."""
+        self._start_ms = cluster.events.random.uniform(0, 1e6)
+
+    def monotonic_ms(self) -> float:
+        return self._start_ms + self._cluster.events.now_ms * self._rate
+
+    def wall_ms(self) -> float:
+        return START_MS + self._cluster.events.now_ms + self.error_ms
+
+
+class SimNode:
+    """See the top of this file."""
+
+    def __init__(self, cluster: "Cluster", name: str, machine: MachineClock) -> None:
+        self.cluster, self.name, self.machine = cluster, name, machine
+        self.disk = SimulatedDisk()
+        self.life = 0
+        self.boots = 0
+        self.is_up = False
+        self.is_frozen = False
+        self.write_ms = (0.1, 1.0)
+        """Duration of a write, from and to."""
+        self._backlog: list[Callable[[], None]] = []
+        self.replica: Replica
+        self.shard: Shard
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def mono_ms(self) -> float:
+        return self.machine.monotonic_ms()
+
+    def cluster_ms(self) -> int:
+        """The cluster clock as a master knows it; else the own clock."""
+        master = self.replica.master
+        offset = master.clock.update(self.mono_ms()) if master is not None else None
+        return int(self.clock.exact_ms() + (offset or 0.0))
+
+    def later(self, delay_ms: float, action: Callable[[], None]) -> None:
+        """Do `action` in this life; when the node is frozen then, as soon as it goes on."""
+        life = self.life
+
+        def fire() -> None:
+            if self.life != life or not self.is_up:
+                return
+            if self.is_frozen:
+                self._backlog.append(fire)
+                return
+            self.guarded(action)
+
+        self.cluster.events.later(delay_ms, fire)
+
+    def guarded(self, action: Callable[[], None]) -> None:
+        """Do `action`; the process may end in it."""
+        try:
+            action()
+        except SimulatedCrash:
+            self.power_cut()
+        except errors.FsyncFailed:
+            self.kill()
+        except ProcessEnded:
+            pass
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the process, if it is not up; the power may fail meanwhile."""
+        if self.is_up:
+            return
+        self.life += 1
+        self.boots += 1
+        self.is_up, self.is_frozen = True, False
+        self.cluster.network.break_streams(self.name)
+        try:
+            self._open()
+        except SimulatedCrash:
+            self.power_cut()
+            return
+        except errors.DiskFull:
+            self.make_room()
+            self.kill()
+            return
+        self.note(f"starts, log {self.shard.log.end_offset} applied {self.applied_offset}")
+        self._register()
+        self.later(0, self._tick)
+        self.later(0, self._poll)
+        self.later(self.cluster.events.random.uniform(50, 400), self._begin_job)
+
+    def _open(self) -> None:
+        cluster = self.cluster
+        self.write: LogWrite | None = None
+        self.job: Job | None = None
+        self.incoming: FollowerSide | None = None
+        self.outgoing: dict[str, MasterSide] = {}
+        self._sides: list[FollowerSide] = []
+        self._removals: list[Work] = []
+        self._asked: tuple[str, int] | None = None
+        self._ask_count = 0
+        self.clock = SlewedClock(self.machine)
+        self.boot_id = f"{self.name}/{self.boots}"
+        place = self.place = ShardPlace(self.disk, "shard-0", IDENTITY)
+        is_blank = not self.disk.exists("shard-0")
+        opened = open_shard(place, cluster.config)
+        assert opened.watermark is not None
+        cluster.check_opened(self, opened)
+        self.shard, self.maintenance = opened.shard, opened.maintenance
+        self.shard.applier.make_room = self.make_room
+        self.is_sound = opened.is_sound and not is_blank
+        self.seen = EpochSeen.open(self.disk, place.under("epoch_seen"), IDENTITY)
+        lease_ms = 0.0 if is_blank else cluster.rules.lease.lease_ms
+        follower = Follower(
+            me=self.name,
+            boot_id=self.boot_id,
+            cluster_id=IDENTITY.cluster_id,
+            shard=0,
+            seen=self.seen,
+            promise=Promise(self.mono_ms(), lease_ms),
+        )
+        who = Who(self.name, self.boot_id, IDENTITY.cluster_id, cluster.names)
+        self.replica = Replica(
+            self.shard,
+            opened.epochs,
+            opened.watermark,
+            follower,
+            who,
+            cluster.rules,
+            now_ms=self.cluster_ms,
+        )
+
+    def kill(self) -> None:
+        """kill -9: the page cache lives, and peers see their streams reset."""
+        if self.is_up:
+            self.note("is killed")
+            self._end_life()
+            self.disk.kill()
+            self.cluster.network.break_streams(self.name)
+
+    def power_cut(self) -> None:
+        """Power is lost: a random part of what was not synced with it. Peers see nothing."""
+        if self.is_up:
+            self.note("loses power")
+            self._end_life()
+        self.disk.crash(self.cluster.events.random)
+
+    def _end_life(self) -> None:
+        self.life += 1
+        self.is_up = self.is_frozen = False
+        self._backlog.clear()
+        self.cluster.on_death(self)
+
+    def wipe(self) -> None:
+        """The disk is replaced by a blank one."""
+        self.power_cut()
+        self.disk = SimulatedDisk()
+        self.cluster.on_wiped(self)
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self.note("is stopped")
+        self.is_frozen = self.is_up
+
+    def thaw(self) -> None:
+        """SIGCONT: everything that came meanwhile happens now."""
+        if self.is_frozen:
+            self.note("goes on")
+            self.is_frozen = False
+            backlog, self._backlog = self._backlog, []
+            for fire in backlog:
+                self.cluster.events.later(0, fire)
+
+    def note(self, what: str) -> None:
+        self.cluster.events.note(f"{self.name}: {what}")
+
+    def make_room(self) -> bool:
+        """The disk gets more room, some time after it was full."""
+        self.disk.capacity_bytes += ROOM_BYTES
+        return True
+
+    # -- the rules' shell -------------------------------------------------------------------------
+
+    @property
+    def may_act(self) -> bool:
+        return self.is_up and self.replica.may_act(self.mono_ms())
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is being written."""
+        return self.write is None and self.job is None
+
+    @property
+    def applied_offset(self) -> int:
+        return self.shard.views.applied_offset
+
+    def _tick(self) -> None:
+        self.later(STEP_MS * self.cluster.events.random.uniform(0.5, 1.0), self._tick)
+        try:
+            self.replica.step(self.mono_ms())
+        except errors.DiskFull:
+            self.make_room()
+        if self.may_act:
+            self.cluster.dispatch(self)
+        self.act()
+
+    def act(self) -> None:
+        """Perform what the rules ask for, then write, send and apply."""
+        while effects := self.replica.take_effects():
+            for effect in effects:
+                self._perform(effect)
+        self.apply()
+        self.begin_write()
+        for side in list(self.outgoing.values()):
+            side.pump()
+
+    def _perform(self, effect: Any) -> None:
+        if isinstance(effect, OpenStreams):
+            master = self.replica.master
+            for name in self.cluster.names:
+                if name != self.name and master is not None:
+                    self.dial(name, master.reign.epoch)
+        elif isinstance(effect, CloseStreams):
+            for side in self.outgoing.values():
+                side.close()
+            self.outgoing.clear()
+        elif isinstance(effect, AskIsr):
+            self._ask_count += 1
+            self._asked = (self.boot_id, self._ask_count)
+            self._ask_isr(self._asked, effect.change)
+        elif isinstance(effect, Resign):
+            self.note(f"resigns: {effect.why}")
+            epoch = self.replica.assignment.epoch
+            self._call_control(lambda: self.cluster.control.resign(epoch))
+        elif isinstance(effect, Serve):
+            self.note(f"serves epoch {self.replica.assignment.epoch}")
+
+    def dial(self, name: str, epoch: int) -> None:
+        """Open a stream, while the reign lasts."""
+        master = self.replica.master
+        if master is not None and master.reign.epoch == epoch:
+            self.outgoing[name] = MasterSide(self, name, epoch)
+
+    def accept(self, stream: Stream) -> None:
+        side = FollowerSide(self, stream)
+        self._sides = [one for one in self._sides if not one.is_over]
+        self._sides.append(side)
+        stream.server = side
+
+    def follow(self, side: FollowerSide) -> None:
+        """`side` is the stream that counts from now on."""
+        if self.incoming is not None and self.incoming is not side:
+            self.incoming.close(is_followed=False)
+        self.incoming = side
+
+    # -- writing and applying ---------------------------------------------------------------------
+
+    def begin_write(self) -> None:
+        if self.write is None and not any(side.is_waiting for side in self._sides):
+            self.write = self.shard.take_write()
+            if self.write is not None:
+                duration = self.cluster.events.random.uniform(*self.write_ms)
+                self.later(duration / 2, self._run_write)
+
+    def _run_write(self) -> None:
+        write = self.write
+        assert write is not None
+        try:
+            self.run_write(write)
+        except errors.DiskFull:
+            self.note("has no room")
+            lost = errors.Timeout("the disk is full: the outcome is unknown")
+            self.cluster.on_answers(self, self.shard.abandon_write(write, lost))
+            self.replica.on_full_disk()
+            self.write = None
+            self.later(50, self.begin_write)
+            self._on_quiet()
+            return
+        self.later(self.cluster.events.random.uniform(*self.write_ms) / 2, self._finish_write)
+
+    def run_write(self, write: LogWrite) -> None:
+        write.run(durable=True)
+
+    def _finish_write(self) -> None:
+        assert self.write is not None
+        self.shard.finish_write(self.write)
+        self.write = None
+        self.replica.on_flushed(self.mono_ms())
+        if self.incoming is not None:
+            self.incoming.acknowledge()
+        self._on_quiet()
+
+    def _on_quiet(self) -> None:
+        for side in list(self._sides):
+            side.work()
+        self.act()
+
+    def apply(self) -> None:
+        """Apply what is committed."""
+        while self.shard.has_committed:
+            try:
+                answers = self.shard.apply_some(8)
+            except errors.DiskFull:
+                self.make_room()
+                self.kill()
+                raise ProcessEnded from None
+            self.cluster.on_applied(self)
+            self.replica.on_applied(self.mono_ms())
+            self.cluster.on_answers(self, answers)
+
+    # -- background jobs --------------------------------------------------------------------------
+
+    def _begin_job(self) -> None:
+        random = self.cluster.events.random
+        self.later(random.uniform(50, 400), self._begin_job)
+        if self.job is not None or any(side.is_waiting for side in self._sides):
+            return
+        for remove in self._removals:
+            remove()
+        self._removals = []
+        try:
+            force = random.random() < 0.2
+            self.job = self.maintenance.plan(self.cluster_ms(), force_checkpoint=force)
+        except errors.DiskFull:
+            self.make_room()
+        if self.job is not None:
+            self.later(random.uniform(0.1, 30), self._run_job)
+
+    def _run_job(self) -> None:
+        assert self.job is not None
+        try:
+            self.job.run(lambda: None)
+        except errors.DiskFull:
+            self.maintenance.fail(self.job)
+            self.make_room()
+        else:
+            self._removals += self.maintenance.finish(self.job, self.cluster_ms())
+        self.job = None
+        self._on_quiet()
+
+    # -- the control plane ------------------------------------------------------------------------
+
+    def _call_control(self, command: Callable[[], Any], then: Any = None) -> None:
+        """Ask the control plane; the question or the answer may be lost."""
+        network = self.cluster.network
+
+        def reach() -> None:
+            answer = command()
+            if then is not None:
+                network.call(
+                    "control", self.name, lambda: self.later(0, lambda: then(answer))
+                )
+
+        network.call(self.name, "control", reach)
+
+    def _register(self) -> None:
+        said = Registration(
+            self.name, self.boot_id, self.is_sound, self.seen.epoch, self.seen.master
+        )
+        self._call_control(lambda: self.cluster.control.register(said), self.on_assignment)
+
+    def _poll(self) -> None:
+        self.later(POLL_MS * self.cluster.events.random.uniform(0.5, 1.5), self._poll)
+
+        def then(assignment: Assignment | None) -> None:
+            if assignment is None:
+                self._register()
+            else:
+                self.on_assignment(assignment)
+
+        self._call_control(lambda: self.cluster.control.ping(self.name, self.boot_id), then)
+
+    def on_assignment(self, assignment: Assignment) -> None:
+        """The control plane's word."""
+        try:
+            self.replica.on_assignment(assignment, self.mono_ms())
+        except errors.DiskFull:
+            self.make_room()
+        self.act()
+
+    def _ask_isr(self, request: tuple[str, int], change: IsrChange) -> None:
+        """Ask until there is an answer: nothing else tells what became of it."""
+        master, control = self.replica.master, self.cluster.control
+        if self._asked != request or master is None or master.reign.epoch != change.epoch:
+            return
+        boots = {name: one.boot_id for name, one in master.followers.items()}
+
+        def ask() -> tuple[bool, Assignment]:
+            return control.change_isr(request, change, boots), control.assignment
+
+        def then(answer: tuple[bool, Assignment]) -> None:
+            if self._asked != request:
+                return
+            self._asked = None
+            is_done, assignment = answer
+            self.on_assignment(assignment)
+            current = self.replica.master
+            if not is_done and current is not None and current.reign.epoch == change.epoch:
+                current.isr.on_refused()
+
+        self._call_control(ask, then)
+        self.later(200, lambda: self._ask_isr(request, change))
+
+

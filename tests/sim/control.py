@@ -1,0 +1,153 @@
+"""A simulated control plane: one linearizable object, behind a network that loses answers.
+
+It has the rules of replication/control_commands.py and a simple election: who has been silent for
+`SILENCE_MS` is taken for dead, and a master that is, or that resigns, is replaced by another member
+of the in-sync set. How it comes to be linearizable (Raft) is not this simulation's business.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from node.replica import Assignment
+from replication.isr import IsrChange
+from tests.sim.events import Events
+
+SILENCE_MS = 500.0
+ELECTION_MS = 50.0
+
+
+class Registration(NamedTuple):
+    """What a broker says when it starts."""
+
+    node: str
+    boot_id: str
+    is_sound: bool
+    """Its log has all that it is known to have had."""
+    epoch_seen: int
+    master_seen: str
+
+
+@dataclass
+class ControlPlane:
+    """See the top of this file. Every method is one linearizable command.
+
+    Invariants: the epoch grows with each election; the set never shrinks below `min_in_sync` at a
+    master's word.
+    """
+
+    events: Events
+    members: tuple[str, ...]
+    min_in_sync: int = 2
+    epoch: int = 0
+    master: str = ""
+    version: int = 1
+    epoch_seen: int = 0
+    isr: dict[str, str] = field(default_factory=dict)
+    """Node -> boot id."""
+    boots: dict[str, str] = field(default_factory=dict)
+    is_electing: bool = True
+    preferred: str = ""
+    """Elected where it can be: for directed tests."""
+    reigns: list[tuple[int, str]] = field(default_factory=list)
+    _heard_ms: dict[str, float] = field(default_factory=dict)
+    _answers: dict[tuple[str, int], bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.isr = dict.fromkeys(self.members, "")
+        self.events.later(ELECTION_MS, self._watch)
+
+    @property
+    def assignment(self) -> Assignment:
+        """The state in force."""
+        return Assignment(self.epoch, self.master, frozenset(self.isr), self.version)
+
+    # -- commands of brokers
+
+    def register(self, said: Registration) -> Assignment:
+        """A new incarnation; also leaves the set where its log is not sound."""
+        before = (dict(self.isr), self.master)
+        known = self.boots.get(said.node) == said.boot_id
+        self.boots[said.node] = said.boot_id
+        self._heard_ms[said.node] = self.events.now_ms
+        if said.node in self.isr and not known:
+            if said.is_sound or not self.isr[said.node]:  # or it never was there before
+                self.isr[said.node] = said.boot_id
+            elif len(self.isr) > 1:
+                del self.isr[said.node]
+        if self.master == said.node and not known:
+            self.master = ""
+        if said.epoch_seen > self.epoch or (
+            said.epoch_seen == self.epoch and self.master and said.master_seen != self.master
+        ):
+            self.master = ""
+        self.epoch_seen = max(self.epoch_seen, said.epoch_seen)
+        self.version += before != (self.isr, self.master)
+        return self.assignment
+
+    def ping(self, node: str, boot_id: str) -> Assignment | None:
+        """A broker lives. None where it is not registered in this incarnation."""
+        if self.boots.get(node) != boot_id:
+            return None
+        self._heard_ms[node] = self.events.now_ms
+        return self.assignment
+
+    def change_isr(self, request: tuple[str, int], change: IsrChange, boots: dict[str, str]) -> bool:
+        """Compare and set. A request that is tried again gets its first answer.
+
+        Args:
+            request: its id.
+            change: the proposal.
+            boots: the members' incarnations, as the master knows them.
+        """
+        if request not in self._answers:
+            self._answers[request] = self._change_isr(change, boots)
+        return self._answers[request]
+
+    def _change_isr(self, change: IsrChange, boots: dict[str, str]) -> bool:
+        if change.epoch != self.epoch or change.version != self.version:
+            return False
+        if self.master not in change.members:
+            return False
+        after = {}
+        for node in change.members:
+            boot = self.isr.get(node, boots.get(node, ""))
+            if node not in self.isr and self.boots.get(node) != boot:
+                return False
+            after[node] = boot
+        if set(self.isr) - set(after) and len(after) < self.min_in_sync:
+            return False
+        self.isr = after
+        self.version += 1
+        self.events.note(f"control: in sync {sorted(after)} (version {self.version})")
+        return True
+
+    def resign(self, epoch: int) -> None:
+        """The master of `epoch` asks to be replaced."""
+        if epoch == self.epoch:
+            self._elect(without=self.master)
+
+    # -- election
+
+    def _watch(self) -> None:
+        self.events.later(ELECTION_MS, self._watch)
+        if self.is_electing and (not self.master or not self._is_alive(self.master)):
+            self._elect(without="")
+
+    def _is_alive(self, node: str) -> bool:
+        heard = self._heard_ms.get(node, float("-inf"))
+        return self.events.now_ms - heard < SILENCE_MS and self.boots.get(node) is not None
+
+    def _elect(self, without: str) -> None:
+        able = [
+            node
+            for node, boot in sorted(self.isr.items())
+            if node != without and self._is_alive(node) and self.boots[node] == boot
+        ]
+        if not able:
+            return
+        master = self.preferred if self.preferred in able else self.events.random.choice(able)
+        self.epoch = max(self.epoch, self.epoch_seen) + 1
+        self.master = master
+        self.version += 1
+        self.reigns.append((self.epoch, master))
+        self.events.note(f"control: epoch {self.epoch} is of {master}, in sync {sorted(self.isr)}")

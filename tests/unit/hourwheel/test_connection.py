@@ -1,0 +1,44 @@
+import asyncio
+
+import pytest
+
+from hourwheel import errors
+from hourwheel.connection import Connection
+from hourwheel.methods import GET_STATUS, PUBLISH_STREAM
+from hourwheel.wire import admin_pb2
+from tests.support.fake_node import FakeNode
+
+
+async def test_ready_when_there_is_a_node(node: FakeNode) -> None:
+    connection = Connection(node.address, None)
+    assert not connection.is_ready
+    assert await connection.wait_until_ready(None, is_patient=False)
+    assert connection.is_ready
+    answer = await connection.unary(GET_STATUS)(admin_pb2.GetStatusRequest())
+    assert answer.cluster_id == "c0ffee"
+    assert connection.unary(GET_STATUS) is connection.unary(GET_STATUS)
+    assert connection.stream(PUBLISH_STREAM) is connection.stream(PUBLISH_STREAM)
+    await connection.close()
+
+
+async def test_ready_when_there_is_none(node: FakeNode) -> None:
+    await node.stop()
+    connection = Connection(node.address, None)
+    assert not await connection.wait_until_ready(None, is_patient=False)
+    assert not await connection.wait_until_ready(20.0, is_patient=True)
+    waiting = asyncio.create_task(connection.wait_until_ready(None, is_patient=True))
+    await node.start()
+    assert await waiting
+    await connection.close()
+
+
+async def test_ready_when_closed_meanwhile(node: FakeNode) -> None:
+    await node.stop()
+    connection = Connection(node.address, None)
+    waiting = asyncio.create_task(connection.wait_until_ready(None, is_patient=True))
+    await asyncio.sleep(0)
+    await connection.close(grace_ms=1.0)
+    with pytest.raises(errors.Cancelled):
+        await waiting
+    with pytest.raises(errors.Cancelled):
+        await connection.wait_until_ready(None, is_patient=True)

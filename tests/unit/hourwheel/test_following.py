@@ -1,0 +1,56 @@
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from hourwheel import errors
+from hourwheel.channel import CALL_TIMEOUT_MS, Channel
+from hourwheel.endpoints import Move
+from hourwheel.following import follow
+from hourwheel.session import Backoff, Pace
+from tests.support.fake_clock import FakeClock
+
+
+def failing(
+    clock: FakeClock, error: errors.HourwheelError, move: Move, step_ms: float, tries: int
+) -> tuple[Callable[[float, Pace], Awaitable[str]], list[float]]:
+    """A poll that fails `tries` times, and the list of how long it was told to wait each time."""
+    waits: list[float] = []
+
+    async def poll(wait_ms: float, pace: Pace) -> str:
+        waits.append(wait_ms)
+        if len(waits) > tries:
+            return "done"
+        clock.pass_ms(step_ms)
+        pace.on_failure(move)
+        raise error
+
+    return poll, waits
+
+
+async def test_follow_when_another_place_helps() -> None:
+    clock = FakeClock()
+    channel = Channel(clock=clock, backoff=Backoff(ms_min=0.0, ms_max=0.0))
+    poll, waits = failing(clock, errors.NotMaster(), Move.SEARCH, 40.0, 4)
+    assert await follow(channel, 100.0, poll) == "done"
+    assert waits == [100.0, 60.0, 20.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("error", "move"),
+    [(errors.Overloaded(), Move.STAY), (errors.InvalidGroup(), Move.AT_ONCE)],
+)
+async def test_follow_when_it_would_not_help(error: errors.HourwheelError, move: Move) -> None:
+    clock = FakeClock()
+    poll, waits = failing(clock, error, move, 1.0, 1)
+    with pytest.raises(type(error)):
+        await follow(Channel(clock=clock), 100.0, poll)
+    assert len(waits) == 1
+
+
+async def test_follow_when_nobody_can_serve() -> None:
+    clock = FakeClock()
+    channel = Channel(clock=clock, backoff=Backoff(ms_min=0.0, ms_max=0.0))
+    poll, waits = failing(clock, errors.NotMaster(), Move.SEARCH, CALL_TIMEOUT_MS / 2, 1_000)
+    with pytest.raises(errors.NotMaster):
+        await follow(channel, 0.0, poll)
+    assert len(waits) == 2

@@ -192,7 +192,9 @@ class Channel:
         address = self.endpoints.choose(self.clock.monotonic_ms(), self.random())
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = Connection(address, self._credentials)
+            connection = self._connections[address] = Connection(
+                address, self._credentials, is_watched=not self.endpoints.is_alone
+            )
         return connection
 
     async def _reach(self, timeout_ms: float | None, pace: Pace | None) -> Connection:

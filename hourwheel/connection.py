@@ -18,25 +18,36 @@ _OPTIONS: Final = (
     # A node that restarts is back within a second or so; the defaults wait for up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # A node that is stopped, or a link that is cut, says nothing: a long poll would wait in vain.
-    ("grpc.keepalive_time_ms", 2_000),
-    ("grpc.keepalive_timeout_ms", 2_000),
-    ("grpc.http2.ping_timeout_ms", 2_000),  # without it a minute, whatever keepalive says
-    ("grpc.http2.max_pings_without_data", 0),
     # One connection a client: what breaks one does not break the others of the process.
     ("grpc.use_local_subchannel_pool", 1),
     # The environment's HTTP proxy is meant for other things, and would be asked for 127.0.0.1, too.
     ("grpc.enable_http_proxy", 0),
+)
+_PINGS: Final = (
+    ("grpc.keepalive_time_ms", 2_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.ping_timeout_ms", 2_000),  # without it a minute, whatever keepalive says
+    ("grpc.http2.max_pings_without_data", 0),
 )
 
 
 class Connection:
     """The way to one endpoint. Belongs to one event loop."""
 
-    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
-        """Begins to connect when it is first asked for something."""
+    def __init__(
+        self, address: str, credentials: grpc.ChannelCredentials | None, *, is_watched: bool = False
+    ) -> None:
+        """Begins to connect when it is first asked for something.
+
+        Args:
+            address: host:port.
+            credentials: for TLS; None: in the clear.
+            is_watched: cut the connection when the node answers no pings for 2 s while a call is
+                under way. A node that is stopped says nothing, and a long poll would wait in vain:
+                worth it where another node may have taken over, else it is better to wait.
+        """
         self.address = address
-        options = list(_OPTIONS)
+        options = [*_OPTIONS, *(_PINGS if is_watched else ())]
         self._channel = (
             grpc.aio.insecure_channel(address, options=options)
             if credentials is None

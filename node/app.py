@@ -3,12 +3,16 @@
     start   lock -> node.meta -> shard (checkpoint, replay) -> engine -> metrics -> API -> SERVING
     stop    NOT_SERVING -> calls in flight end -> engine (checkpoint) -> metrics -> unlock
 
+With other nodes (node/clustering.py): the control process before the shard, the data plane behind
+the engine; and at a stop mastership is handed over first.
+
 Who runs it in a process of its own is node/lifecycle.py; inside another program, node/embedded.py.
 """
 
 import asyncio
 import uuid
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Final
 
 from prometheus_client.core import Metric
@@ -19,6 +23,7 @@ from node import collector, logs
 from node.api.ports import Failure
 from node.api.server import ApiServer, ServerParts
 from node.checkpoint import ShardPlace
+from node.clustering import Clustering
 from node.config import NodeConfig
 from node.disk_guard import DiskGuard
 from node.engine import Engine
@@ -54,6 +59,7 @@ class Node:
         self._stats = ApiStats()
         self._undo = AsyncExitStack()
         self._api: ApiServer | None = None
+        self._clustering: Clustering | None = None
 
     async def start(self) -> None:
         """Open the directory and serve.
@@ -67,11 +73,16 @@ class Node:
         async with AsyncExitStack() as undo:
             disk = self._lock_directory(undo)
             clock = self._slewed_clock()
-            meta = open_node_meta(disk, self.config.node.id)
-            engine = await self._open_engine(undo, disk, clock, meta)
+            clustering = await self._start_clustering(undo, clock)
+            cluster_id = None if clustering is None else clustering.cluster_id
+            meta = open_node_meta(disk, self.config.node.id, cluster_id)
+            engine = await self._open_engine(undo, disk, clock, meta, clustering)
             started_ms = clock.now_ms()
             self._start_metrics(undo, engine, clock, started_ms)
             await self._start_api(undo, engine, started_ms)
+            if clustering is not None:
+                await clustering.join()
+                self._clustering = clustering
             self._undo = undo.pop_all()
         _log.info(
             "serving",
@@ -83,6 +94,8 @@ class Node:
 
     async def stop(self, grace_ms: int | None = None) -> None:
         """Let calls in flight end for `grace_ms` (by default as configured), save, close."""
+        if self._clustering is not None:
+            await self._clustering.hand_over()
         if self._api is not None:
             _log.info("draining")
             await self._api.drain()
@@ -118,31 +131,53 @@ class Node:
             on_step=_log_step,
         )
 
+    async def _start_clustering(
+        self, undo: AsyncExitStack, clock: SlewedClock
+    ) -> Clustering | None:
+        if not self.config.cluster.nodes:
+            return None
+        clustering = Clustering(self.config, self._clock, clock, self.failure)
+        undo.push_async_callback(clustering.stop)
+        await clustering.start()
+        return clustering
+
     async def _open_engine(
-        self, undo: AsyncExitStack, disk: RealDisk, clock: SlewedClock, meta: NodeMeta
+        self,
+        undo: AsyncExitStack,
+        disk: RealDisk,
+        clock: SlewedClock,
+        meta: NodeMeta,
+        clustering: Clustering | None,
     ) -> Engine:
         begun_ms = self._clock.monotonic_ms()
         place = ShardPlace(disk, f"shard-{_SHARD}", Identity(meta.cluster_id, _SHARD))
+        config = replace(shard_config(self.config), is_replica=clustering is not None)
         # In a thread: replaying may take seconds, and signals must be heard meanwhile.
-        opened = await asyncio.to_thread(open_shard, place, shard_config(self.config))
+        opened = await asyncio.to_thread(open_shard, place, config)
         guard = DiskGuard(
             disk,
             free_bytes_min=self.config.disk.free_bytes_min,
             reserve_bytes=self.config.disk.reserve_bytes,
             on_change=_log_room,
         )
+        time = clock if clustering is None else clustering.time
         engine = Engine(
             opened,
             engine_config(self.config),
-            now_ms=clock.now_ms,
-            until_ms=clock.until_ms,
+            now_ms=time.now_ms,
+            until_ms=time.until_ms,
             guard=guard,
             failure=self.failure,
             cluster_id=meta.cluster_id,
+            gate=None if clustering is None else clustering.make_member(opened, place, guard),
         )
         engine.consuming.on_corrupt = _log_corrupt
         undo.push_async_callback(engine.close)
-        await engine.start(meta.node_id, uuid.uuid4().hex)
+        if clustering is None:
+            await engine.start(meta.node_id, uuid.uuid4().hex)
+        else:
+            engine.start_replica()
+            await clustering.take_part(engine, undo)
         engine.stats.recovery_seconds = (self._clock.monotonic_ms() - begun_ms) * _SECONDS
         _log_opened(opened, engine.stats.recovery_seconds)
         return engine

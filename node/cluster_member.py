@@ -73,8 +73,13 @@ class ClusterMember:
         sync_interval_ms: int,
         failure: Failure,
         is_sound: bool,
+        is_full: Callable[[], bool],
     ) -> None:
-        """`dial` begins a Replicate call to a node; `is_sound`: the log may lead."""
+        """`dial` begins a Replicate call to a node.
+
+        `is_sound`: the log may lead as it is; `is_full`: the disk takes no more now.
+        """
+        self._is_full = is_full
         self.replica = replica
         self._time, self._control, self._mono_ms = cluster_time, control, mono_ms
         self._dial, self._sync_s = dial, sync_interval_ms / 1_000
@@ -190,21 +195,26 @@ class ClusterMember:
     def _report(self) -> None:
         shard, replica = self.replica.shard, self.replica
         last = shard.views.epochs[-1].epoch if shard.views.epochs else 0
-        acting = 0 if replica.master is None else replica.master.reign.epoch
         self._control.report(
             [
                 ShardReport(
                     shard=shard.shard_id,
-                    epoch=acting,
+                    epoch=replica.assignment.epoch,
                     last_epoch=max(last, replica.last_epoch),
                     log_end=shard.log.flushed_end_offset,
                     high_watermark=shard.high_watermark,
-                    is_ready=self._is_sound and not self._is_closed,
+                    is_ready=self._is_ready,
                     is_resigning=self._resigns,
                     hand_over_to=self._hand_over_to,
                 )
             ]
         )
+
+    @property
+    def _is_ready(self) -> bool:
+        """Whether this node could lead, were it elected."""
+        has_log = self._is_sound or self.replica.follower.has_followed
+        return has_log and not self._is_closed and not self._is_full()
 
     # -- from the control plane -------------------------------------------------------------------
 
@@ -229,7 +239,7 @@ class ClusterMember:
 
     def hand_over(self, to: str) -> None:
         """Ask for another master: `to`, or whoever is best."""
-        self._resigns, self._hand_over_to = True, to
+        self._resigns, self._hand_over_to = not to, to
         self._report()
 
     # -- from the writer --------------------------------------------------------------------------

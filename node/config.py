@@ -296,6 +296,12 @@ class ClusterSection(Section):
         "All nodes, this one included, each as id=api,data,control (three host:port), with spaces "
         "between them; the same text on every node. Empty: a node alone.",
     )
+    id: str = _key(
+        "",
+        "",
+        "32 hexadecimal digits; empty: made of the nodes' ids and the secret or the TLS authority. "
+        "To change those later, write down the one that the nodes have.",
+    )
     data_listen: str = _key("", "", "Where other brokers reach this one; empty: as in `nodes`.")
     control_listen: str = _key(
         "", "", "Where other control processes reach this node's; empty: as in `nodes`."
@@ -325,6 +331,9 @@ class ClusterSection(Section):
     )
     report_timeout_ms: int = _key(
         1_000, "ms", "A node that is silent for so long counts as dead.", ge=100, le=600_000
+    )
+    allow_faults: bool = _key(
+        False, "", "For tests: faults may be injected between the nodes. Never in production."
     )
 
 

@@ -112,6 +112,8 @@ def _validate_cluster(config: "NodeConfig") -> None:
     nodes = cluster_nodes(cluster.nodes)
     if not nodes:
         return
+    if cluster.id and not re.fullmatch(r"[0-9a-f]{32}", cluster.id):
+        _refuse("cluster.id", cluster.id, "not 32 hexadecimal digits")
     if config.node.id not in nodes:
         _refuse("cluster.nodes", cluster.nodes, f"node.id = {config.node.id} is not among them")
     if not cluster.min_in_sync <= len(nodes):

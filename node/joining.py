@@ -47,6 +47,7 @@ def build_member(
     mono_ms: Callable[[], float],
     dial: Callable[[str], Any],
     failure: Failure,
+    is_full: Callable[[], bool],
 ) -> ClusterMember:
     """A member that takes part when it is started."""
     watermark = opened.watermark
@@ -80,4 +81,5 @@ def build_member(
         sync_interval_ms=config.sync_interval_ms,
         failure=failure,
         is_sound=opened.is_sound,
+        is_full=is_full,
     )

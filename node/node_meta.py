@@ -30,23 +30,36 @@ class NodeMeta(NamedTuple):
     """The directory was empty; the file was made now."""
 
 
-def open_node_meta(disk: Disk, node_id: str) -> NodeMeta:
-    """Read the file, or make it in an empty directory with a new cluster id.
+def open_node_meta(disk: Disk, node_id: str, cluster_id: bytes | None = None) -> NodeMeta:
+    """Read the file, or make it in an empty directory.
+
+    Args:
+        disk: of the data directory.
+        node_id: of this node.
+        cluster_id: of the cluster that it is to be part of; None: any, and a new one for a new
+            directory.
 
     Raises:
-        ForeignDirectory: the directory belongs to another node.
+        ForeignDirectory: the directory belongs to another node or cluster.
         IncompatibleFormat: it was written by a version that we do not know.
         CorruptFile: the file is damaged, or is missing beside data.
         DiskFull, FsyncFailed, DiskFailed: see storage.disk.
     """
     if disk.exists(NODE_META):
-        return _read(disk, node_id)
+        meta = _read(disk, node_id)
+        if cluster_id not in {None, meta.cluster_id}:
+            raise errors.ForeignDirectory(
+                f"the directory belongs to cluster {meta.cluster_id.hex()}",
+                file=NODE_META,
+                cluster_id=meta.cluster_id.hex(),
+            )
+        return meta
     found = [name for name in disk.list("") if name.startswith(_SHARDS)]
     if found:
         raise errors.CorruptFile(
             f"{NODE_META} is missing, but there is data in {found[0]}", file=NODE_META
         )
-    cluster_id = uuid.uuid4().bytes
+    cluster_id = cluster_id or uuid.uuid4().bytes
     header = pack_file_header(FileType.NODE, Identity(cluster_id, 0))
     atomic_file.write(disk, NODE_META, header, node_id.encode())
     return NodeMeta(cluster_id, node_id, is_new=True)

@@ -389,6 +389,10 @@ class Replica:
         answer = self.follower.on_hello(hello, self.facts, self._epochs, mono_ms)
         if isinstance(answer, FollowerHello) and hello.node_id != self.who.me:
             self.retire(f"epoch {hello.epoch} has begun")
+        if isinstance(answer, FollowerHello):
+            # What is appended and not written is not in the answer: it must not be written, and
+            # even applied, before the master has said where to cut.
+            self.shard.truncate(self.shard.log.flushed_end_offset)
         return answer
 
     def begin_following(self, begin: BeginFrom) -> None:

@@ -139,7 +139,7 @@ def parse(arguments: Sequence[str]) -> ControlConfig:
         raise errors.ConfigError(f"the control process's configuration: {error}") from error
     for name, kind in ControlConfig.__annotations__.items():
         value = getattr(config, name)
-        types = (int, float) if kind is float else (getattr(kind, "__origin__", kind),)
+        types: Any = (int, float) if kind is float else getattr(kind, "__origin__", kind)
         if not isinstance(value, types) or (isinstance(value, bool) and kind is not bool):
             raise errors.ConfigError(f"{name} is of the wrong type: {value!r}")
     config.check()

@@ -114,8 +114,8 @@ class ControlNode:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.raft.stop()
         await self.network.close()
+        await self.raft.stop()
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

@@ -73,6 +73,8 @@ class Follower:
         self._cluster_id, self._shard = cluster_id, shard
         self._seen, self._promise = seen, promise
         self.stage = Stage.NONE
+        self.has_followed = False
+        """In this life."""
         self.epoch = 0
         """Of the stream that is followed."""
         self.high_watermark = 0
@@ -121,7 +123,7 @@ class Follower:
     def on_begin(self, begin: BeginFrom) -> None:
         """The log was cut to `begin.offset`, and its epochs are the master's."""
         self._demand(Stage.GREETED, begin.epoch)
-        self.stage = Stage.FOLLOWING
+        self.stage, self.has_followed = Stage.FOLLOWING, True
 
     def check_log(self, part: LogPart, end_offset: int) -> None:
         """Raises NotFollowed where `part` is not what is to be appended next."""

@@ -81,10 +81,15 @@ class InSyncReplicas:
         self._asked = None
 
     def high_watermark(self, ends: Mapping[str, int]) -> int:
-        """The least end over the union.
+        """The least end over the union; 0 while that is smaller than `min_in_sync`.
+
+        (A member whose disk was lost leaves the set as it registers, also below `min_in_sync`: then
+        nothing is committed until another one has joined.)
 
         Args:
             ends: durable end of each node's log, as acknowledged in this epoch; absent counts 0.
         """
         invariant(bool(self.members), "somebody is in sync")
+        if len(self.union) < self._min_in_sync:
+            return 0
         return min(ends.get(node, 0) for node in self.union)

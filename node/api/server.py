@@ -30,7 +30,7 @@ _METADATA_BYTES_MAX: Final = 16 * 1024
 _KEEPALIVE_MS: Final = 60_000
 _KEEPALIVE_TIMEOUT_MS: Final = 20_000
 _PING_INTERVAL_MS_MIN: Final = 1_000
-"""Our client pings every 2 s while a call is under way, to tell a stopped node from a long poll."""
+"""Our client pings every 2 s while a call is under way: a node that is stopped is found out."""
 _SPARE_CALLS: Final = 256
 """Streams, health and reflection calls beside those that admission counts."""
 

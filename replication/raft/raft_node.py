@@ -143,6 +143,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]
         self._machine = machine
         self._observer = on_state_changed
         self._next_hint: int | None = None
+        self._votes: set[tuple[int, str]] = set()
         ids = sorted({node_id, *peer_ids})
         # Nodes compact one after the other, not all at once.
         stagger = ids.index(node_id) * (timings.compaction_entries // (2 * len(ids)))
@@ -229,6 +230,11 @@ class RaftNode(SyncObj):  # type: ignore[misc]
         self._next_hint = None
         if message["type"] == "next_node_idx" and message["term"] != self._getTerm():
             return
+        if message["type"] == "response_vote":
+            vote = (message["term"], node.id)
+            if vote in self._votes:  # PySyncObj would count it again
+                return
+            self._votes = {each for each in self._votes if each[0] == vote[0]} | {vote}
         if "prevLogIdx" in message and message["prevLogIdx"] < self.journal[0].index:
             # The leader is far behind our snapshot. What was committed it must have.
             self._next_hint = self._SyncObj__raftCommitIndex + 1

@@ -151,6 +151,7 @@ class Cluster:
         self.control.is_electing = True
         for node in self.nodes.values():
             node.disk.capacity_bytes = 1 << 40
+            node.disk.disarm()
             node.write_ms = (0.1, 1.0)
             node.thaw()
             node.start()
@@ -158,8 +159,6 @@ class Cluster:
     def settle(self) -> None:
         """Heal, wait until all nodes have everything, and check all."""
         self.heal()
-        for node in self.nodes.values():
-            self.events.later(1_000, node.start)  # a power cut that was armed may have come
         self.await_commit(3)
         self.is_publishing = False
         self.run(3_000)  # what is due in these seconds is released

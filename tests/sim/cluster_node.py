@@ -153,15 +153,17 @@ class SimNode:
         self.clock = SlewedClock(self.machine)
         self.boot_id = f"{self.name}/{self.boots}"
         place = self.place = ShardPlace(self.disk, "shard-0", IDENTITY)
-        is_blank = not self.disk.exists("shard-0")
         opened = open_shard(place, cluster.config)
         assert opened.watermark is not None
         cluster.check_opened(self, opened)
         self.shard, self.maintenance = opened.shard, opened.maintenance
         self.shard.applier.make_room = self.make_room
+        is_blank = self.shard.log.end_offset == 0
         self.is_sound = opened.is_sound and not is_blank
+        self.is_registered = False
         self.seen = EpochSeen.open(self.disk, place.under("epoch_seen"), IDENTITY)
-        lease_ms = 0.0 if is_blank else cluster.rules.lease.lease_ms
+        is_new = is_blank and self.boots == 1
+        lease_ms = 0.0 if is_new else cluster.rules.lease.lease_ms
         follower = Follower(
             me=self.name,
             boot_id=self.boot_id,
@@ -293,6 +295,14 @@ class SimNode:
             self.outgoing[name] = MasterSide(self, name, epoch)
 
     def accept(self, stream: Stream) -> None:
+        """A stream comes in. Who is not registered follows nobody.
+
+        Else a blank disk could fill, and its node die and come again as a member of the set that it
+        was in before, with a log that looks whole.
+        """
+        if not self.is_registered:
+            stream.end()
+            return
         side = FollowerSide(self, stream)
         self._sides = [one for one in self._sides if not one.is_over]
         self._sides.append(side)
@@ -408,7 +418,12 @@ class SimNode:
         said = Registration(
             self.name, self.boot_id, self.is_sound, self.seen.epoch, self.seen.master
         )
-        self._call_control(lambda: self.cluster.control.register(said), self.on_assignment)
+
+        def then(assignment: Assignment) -> None:
+            self.is_registered = True
+            self.on_assignment(assignment)
+
+        self._call_control(lambda: self.cluster.control.register(said), then)
 
     def _poll(self) -> None:
         self.later(POLL_MS * self.cluster.events.random.uniform(0.5, 1.5), self._poll)

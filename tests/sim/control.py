@@ -70,7 +70,8 @@ class ControlPlane:
         self.boots[said.node] = said.boot_id
         self._heard_ms[said.node] = self.events.now_ms
         if said.node in self.isr and not known:
-            if said.is_sound or not self.isr[said.node]:  # or it never was there before
+            # A blank log is as good as any where there was nothing yet.
+            if said.is_sound or not self.isr[said.node] or not self.epoch:
                 self.isr[said.node] = said.boot_id
             elif len(self.isr) > 1:
                 del self.isr[said.node]

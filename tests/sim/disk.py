@@ -121,6 +121,10 @@ class SimulatedDisk:
         self._fail_at = self.durability_op_count + count
         self._takes_effect = takes_effect
 
+    def disarm(self) -> None:
+        """Take back `fail_after`."""
+        self._fail_at = None
+
     def fail_sync(self, path: str) -> None:
         """Let the next datasync or sync_dir of `path` fail. Asking again is the program's bug."""
         self._failing_syncs.add(path)

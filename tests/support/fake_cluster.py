@@ -13,10 +13,13 @@ from collections import Counter
 from typing import Any, Self
 
 from hourwheel import errors
+from hourwheel.channel import Channel
+from hourwheel.endpoints import Servers
+from hourwheel.session import Backoff
 from tests.support.fake_broker import EPOCH
 from tests.support.fake_node import FakeNode
 
-__all__ = ["FakeCluster", "Member"]
+__all__ = ["FakeCluster", "Member", "channel_to"]
 
 
 class Member(FakeNode):
@@ -98,3 +101,10 @@ class FakeCluster:
     def count(self, method: str) -> list[int]:
         """How many calls of `method` each node saw."""
         return [len(node.calls[method]) for node in self.nodes]
+
+
+def channel_to(servers: Servers, **settings: Any) -> Channel:
+    """A channel that begins with the first of `servers`."""
+    channel = Channel(servers, backoff=Backoff(ms_min=1.0, ms_max=5.0), **settings)
+    channel.random = lambda: 0.0
+    return channel

@@ -1,5 +1,7 @@
 import asyncio
+from typing import Any
 
+import grpc.aio
 import pytest
 
 from hourwheel import errors
@@ -42,3 +44,22 @@ async def test_ready_when_closed_meanwhile(node: FakeNode) -> None:
         await waiting
     with pytest.raises(errors.Cancelled):
         await connection.wait_until_ready(None, is_patient=True)
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+async def test_pings_when_watched(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch, *, is_watched: bool
+) -> None:
+    given: dict[str, Any] = {}
+    make = grpc.aio.insecure_channel
+
+    def spy(address: str, options: list[tuple[str, Any]]) -> grpc.aio.Channel:
+        given.update(options)
+        return make(address, options=options)
+
+    monkeypatch.setattr(grpc.aio, "insecure_channel", spy)
+    connection = Connection(node.address, None, is_watched=is_watched)
+    assert ("grpc.keepalive_time_ms" in given) == is_watched
+    assert ("grpc.http2.ping_timeout_ms" in given) == is_watched
+    assert await connection.wait_until_ready(None, is_patient=True)
+    await connection.close()

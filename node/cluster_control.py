@@ -1,0 +1,148 @@
+"""The control process beside this broker, and the broker's calls to it."""
+
+import asyncio
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from hourwheel import errors
+from hourwheel.wire import control_pb2 as wire
+from hourwheel.wire.control_link_pb2 import ShardReport
+from node import logs
+from node.config import NodeConfig
+from node.config_check import cluster_nodes
+from node.data_plane import Trust
+from replication.control_client import ControlClient, Hello
+from replication.control_config import ControlConfig
+from replication.control_launcher import ControlProcess
+from replication.control_state import CODEC_VERSION, ControlState
+
+_ANSWER_S: Final = 3.0
+_START_S: Final = 20.0
+_AGAIN_S: Final = 0.2
+_log = logs.get(__name__)
+
+
+def find_cluster_id(config: NodeConfig, trust: Trust) -> bytes:
+    """The cluster's id, 16 bytes: as configured, else of its nodes and of what they trust.
+
+    So nodes that were never in touch agree on it, and two clusters never do.
+    """
+    cluster = config.cluster
+    if cluster.id:
+        return bytes.fromhex(cluster.id)
+    hasher = hashlib.blake2b(digest_size=16, person=b"hourwheel")
+    for text in sorted(cluster_nodes(cluster.nodes)):
+        hasher.update(text.encode() + b"\n")
+    hasher.update(trust.secret.encode() + trust.authority)
+    return hasher.digest()
+
+
+class ClusterControl:
+    """See the top of this file. Is a `ControlPort`."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        cluster_id: bytes,
+        boot_id: bytes,
+        *,
+        on_state: Callable[[ControlState], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        """Nothing runs yet. `on_lost` is told when the process is gone or silent."""
+        self._config, self._cluster_id, self._boot_id = config, cluster_id, boot_id
+        self._on_state = on_state
+        # A short path: those of sockets have a limit.
+        self._folder = Path(tempfile.mkdtemp(prefix="hourwheel-"))
+        socket_path = self._folder / "control"
+        self._process = ControlProcess(self._process_config(socket_path))
+        self.client = ControlClient(socket_path, on_state=self._tell_state, on_lost=on_lost)
+        self._is_told = False
+
+    def _process_config(self, socket_path: Path) -> ControlConfig:
+        config, cluster = self._config, self._config.cluster
+        nodes = cluster_nodes(cluster.nodes)
+        me = config.node.id
+        directory = config.node.data_directory / "control"
+        directory.mkdir(exist_ok=True)
+        return ControlConfig(
+            node_id=me,
+            cluster_id=self._cluster_id.hex(),
+            directory=str(directory),
+            socket_path=str(socket_path),
+            listen=cluster.control_listen or nodes[me].control,
+            peers={node: one.control for node, one in nodes.items() if node != me},
+            secret_file=cluster.secret_file,
+            certificate_file=cluster.tls_certificate_file,
+            key_file=cluster.tls_key_file,
+            authority_file=cluster.tls_authority_file,
+            min_in_sync=cluster.min_in_sync,
+            report_timeout_ms=float(cluster.report_timeout_ms),
+            allow_faults=cluster.allow_faults,
+        )
+
+    async def start(self) -> None:
+        """Start the process and wait until it answers.
+
+        Raises:
+            Unavailable: it does not.
+        """
+        await self._process.start()
+        await self.client.start(Hello(self._config.node.id, self._boot_id), timeout_s=_START_S)
+
+    async def register(self, *, is_sound: bool, seen: wire.SeenEpoch) -> None:
+        """Tell the cluster that this node is there, however long it takes to find a majority."""
+        config = self._config
+        nodes = cluster_nodes(config.cluster.nodes)
+        mine = nodes[config.node.id]
+        command = wire.RegisterNodeCommand(
+            node_id=config.node.id,
+            api_address=mine.api,
+            data_address=mine.data,
+            control_address=mine.control,
+            boot_id=self._boot_id,
+            software_version="1",
+            isr_is_sound=is_sound,
+            seen=[seen],
+        )
+        request_id: bytes | None = None
+        while True:
+            try:
+                result = await self.client.propose(
+                    timeout_s=_ANSWER_S, request_id=request_id, register_node=command
+                )
+            except errors.Timeout as error:
+                request_id = bytes.fromhex(error.params["request_id"])
+            except errors.Unavailable as error:
+                _log.debug("not registered yet", why=error.message)
+            else:
+                if result.outcome == wire.ControlOutcome.CONTROL_OUTCOME_OK:
+                    break
+                _log.warning("the cluster does not take this node", why=result.reason)
+                request_id = None
+            await asyncio.sleep(_AGAIN_S)
+        self._is_told = True
+        self._on_state(self.client.state)
+
+    def _tell_state(self, state: ControlState) -> None:
+        if self._is_told:
+            self._on_state(state)
+
+    def report(self, shards: list[ShardReport]) -> None:
+        """See ControlPort."""
+        self.client.report(shards)
+
+    async def propose(self, command: wire.ControlCommand) -> wire.ControlResult:
+        """See ControlPort."""
+        command.codec_version = CODEC_VERSION
+        return await self.client.propose_command(command, _ANSWER_S)
+
+    async def stop(self) -> None:
+        """Leave, and end the process."""
+        await self.client.close()
+        await self._process.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,142 @@
+"""What a node of several has beside a node alone: control process, data plane, membership.
+
+start       trust and cluster id -> control process
+make_member the shard is open: its replica, which is the engine's gate
+take_part   the engine runs: listen to other brokers, follow and be followed
+join        everything answers: register, and hear who is master
+hand_over   at a stop: somebody else should be master before this node is gone
+"""
+
+import asyncio
+import secrets
+from contextlib import AsyncExitStack
+from typing import Final
+
+from hourwheel import errors
+from hourwheel.clock import Clock
+from hourwheel.wire.control_pb2 import SeenEpoch
+from node import logs
+from node.api.ports import Failure
+from node.checkpoint import ShardPlace
+from node.cluster_control import ClusterControl, find_cluster_id
+from node.cluster_member import ClusterMember
+from node.cluster_time import ClusterTime
+from node.config import NodeConfig
+from node.config_check import cluster_nodes
+from node.data_plane import DataServer, Dialer, read_trust
+from node.disk_guard import DiskGuard
+from node.engine import Engine
+from node.joining import build_member, open_epoch_seen
+from node.opening import Opened
+from node.process_clock import SlewedClock
+from node.replica import Who
+from replication.control_state import ControlState
+
+_BOOT_ID_BYTES: Final = 16
+_HAND_OVER_S: Final = 2.0
+_LOOK_S: Final = 0.005
+_log = logs.get(__name__)
+
+
+class Clustering:
+    """See the top of this file."""
+
+    def __init__(
+        self, config: NodeConfig, clock: Clock, own_clock: SlewedClock, failure: Failure
+    ) -> None:
+        """Read what the configuration names. Raises ConfigError."""
+        self._config, self._failure = config, failure
+        self._mono_ms = clock.monotonic_ms
+        self._trust = read_trust(config.cluster)
+        self._nodes = cluster_nodes(config.cluster.nodes)
+        self.cluster_id = find_cluster_id(config, self._trust)
+        self.boot_id = secrets.token_bytes(_BOOT_ID_BYTES)
+        self.time = ClusterTime(own_clock, clock.monotonic_ms)
+        self._control = ClusterControl(
+            config,
+            self.cluster_id,
+            self.boot_id,
+            on_state=self._on_state,
+            on_lost=self._on_control_lost,
+        )
+        self._dialer = Dialer(
+            self._trust, {node: addresses.data for node, addresses in self._nodes.items()}
+        )
+        self.member: ClusterMember | None = None
+        self._joining: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the control process. Raises Unavailable where it does not answer."""
+        await self._control.start()
+
+    def make_member(self, opened: Opened, place: ShardPlace, guard: DiskGuard) -> ClusterMember:
+        """The shard's replica, as a gate for the engine."""
+        self._seen = open_epoch_seen(place)
+        self._is_sound = opened.is_sound
+        who = Who(
+            self._config.node.id, self.boot_id.hex(), self.cluster_id, tuple(sorted(self._nodes))
+        )
+        self.member = build_member(
+            opened,
+            place,
+            self._seen,
+            who,
+            self._config.cluster,
+            cluster_time=self.time,
+            control=self._control,
+            mono_ms=self._mono_ms,
+            dial=self._dialer.replicate,
+            failure=self._failure,
+            is_full=lambda: bool(guard.read_only_reason),
+        )
+        return self.member
+
+    async def take_part(self, engine: Engine, undo: AsyncExitStack) -> None:
+        """Listen to other brokers."""
+        member = self._member
+        member.start(engine)
+        undo.push_async_callback(member.close)
+        errors.invariant(member.server is not None, "a member that takes part has a server")
+        listen = self._config.cluster.data_listen or self._nodes[self._config.node.id].data
+        server = DataServer(self._trust, listen)
+        undo.push_async_callback(server.stop)
+        await server.start(member.server.handlers())  # type: ignore[union-attr]
+
+    @property
+    def _member(self) -> ClusterMember:
+        if self.member is None:
+            errors.violated("there is no member yet")
+        return self.member
+
+    async def join(self) -> None:
+        """Register in the background: a node starts and tells its status without a majority."""
+        seen = SeenEpoch(shard=0, epoch=self._seen.epoch, master_node_id=self._seen.master)
+        self._joining = asyncio.get_running_loop().create_task(
+            self._control.register(is_sound=self._is_sound, seen=seen)
+        )
+
+    def _on_state(self, state: ControlState) -> None:
+        if self.member is not None:
+            self.member.on_state(state)
+
+    def _on_control_lost(self) -> None:
+        self._failure.report(errors.Unavailable("the control process is gone"))
+
+    async def hand_over(self) -> None:
+        """Let somebody else be master, if this node is and anybody can."""
+        member = self._member
+        if not member.may_act():
+            return
+        _log.info("handing over")
+        member.hand_over("")
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _HAND_OVER_S
+        while member.may_act() and loop.time() < until_s:  # noqa: ASYNC110 - it depends on time
+            await asyncio.sleep(_LOOK_S)
+
+    async def stop(self) -> None:
+        """End the control process and all connections."""
+        if self._joining is not None:
+            self._joining.cancel()
+        await self._control.stop()
+        await self._dialer.close()

@@ -290,7 +290,7 @@ class PublishPump:
         if not is_place:
             self._window.on_refused(now_ms, error)
             return
-        from hourwheel.endpoints import Move; move = Move.STAY
+        move = None if stream.is_judged else stream.judge(error)
         self._window.on_refused(now_ms, error, move)
         if self._settings.is_idempotent:
             raise _Misplaced(Failure(error, is_definite=False))

@@ -132,6 +132,11 @@ class ClusterControl:
         if self._is_told:
             self._on_state(state)
 
+    def is_dead(self, node: str) -> bool:
+        """See ControlPort."""
+        said = self.client.reports.get(node)
+        return said is not None and not said.broker_alive
+
     def report(self, shards: list[ShardReport]) -> None:
         """See ControlPort."""
         self.client.report(shards)

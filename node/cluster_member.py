@@ -50,6 +50,10 @@ _log = logs.get(__name__)
 class ControlPort(Protocol):
     """What is needed of the control plane."""
 
+    def is_dead(self, node: str) -> bool:
+        """Whether a node's control process says that its broker is gone."""
+        ...
+
     def report(self, shards: list[ShardReport]) -> None:
         """Tell how the shards stand."""
         ...
@@ -182,6 +186,11 @@ class ClusterMember:
         self._timer = self._loop.call_later(wait_s, self._tick)
 
     def _step(self) -> None:
+        master = self.replica.master
+        if master is not None:
+            for node in master.followers:
+                if self._control.is_dead(node):
+                    master.on_unreachable(node)
         self.replica.step(self._mono_ms())
         now_s = self._loop.time()
         if now_s >= self._next_beat_s:
@@ -321,7 +330,7 @@ class ClusterMember:
             self._refresh()
         elif isinstance(effect, CloseStreams):
             for stream in self._streams.values():
-                self._spawn(stream.close(effect.last_beat))
+                self._spawn(stream.close(effect.leases, effect.last_beat))
             self._streams.clear()
         elif isinstance(effect, Retire):
             _log.info("master no more", why=effect.why)

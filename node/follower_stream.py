@@ -4,13 +4,13 @@ One task a follower, for as long as the reign lasts; a stream that breaks is ope
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
 import grpc
 
-from hourwheel.wire.replication_pb2 import ReplicateRequest, ReplicateResponse, SyncBeat
+from hourwheel.wire.replication_pb2 import LeaseTable, ReplicateRequest, ReplicateResponse, SyncBeat
 from node import logs
 from node.replica import Replica
 from replication.follower import NotFollowed
@@ -44,6 +44,7 @@ class FollowerStream:
         self._epoch = replica.assignment.epoch
         self._has_more = asyncio.Event()
         self._is_beat_due = True
+        self._is_closing = False
         self._call: Any = None
         self._sending: asyncio.Future[None] | None = None
         """Both only while the log is being sent."""
@@ -58,15 +59,27 @@ class FollowerStream:
         self._is_beat_due = True
         self._has_more.set()
 
-    async def close(self, last_beat: SyncBeat) -> None:
-        """The reign is over: say so, if there is a stream, and end it."""
-        if self._call is not None and self._sending is not None:
-            self._sending.cancel()
+    def close(self, leases: LeaseTable, last_beat: SyncBeat) -> Coroutine[Any, Any, None]:
+        """The reign is over: what is returned says so, if there is a stream, and ends it."""
+        self._is_closing = True
+        call, sending = self._call, self._sending
+        return self._say_goodbye(call, sending, leases, last_beat)
+
+    async def _say_goodbye(
+        self,
+        call: Any,
+        sending: "asyncio.Future[None] | None",
+        leases: LeaseTable,
+        last_beat: SyncBeat,
+    ) -> None:
+        if sending is not None:
+            sending.cancel()
             with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
                 async with asyncio.timeout(_LAST_WORD_S):
-                    await asyncio.wait([self._sending])
-                    await self._call.write(ReplicateRequest(beat=last_beat))
-                    await self._call.done_writing()
+                    await asyncio.wait([sending])
+                    await call.write(ReplicateRequest(leases=leases))
+                    await call.write(ReplicateRequest(beat=last_beat))
+                    await call.done_writing()
                     await asyncio.wait([self._task])
         self._task.cancel()
 
@@ -132,7 +145,7 @@ class FollowerStream:
         self._call, self._sending = call, sending
         try:
             await asyncio.wait([sending, hearing], return_when=asyncio.FIRST_COMPLETED)
-            if sending.cancelled():
+            if self._is_closing:
                 await asyncio.wait([hearing], timeout=_LAST_WORD_S)
         finally:
             self._call = self._sending = None

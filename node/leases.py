@@ -10,6 +10,7 @@ import heapq
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hourwheel.wire.replication_pb2 import DeliveredTo, HeldRange, LeaseTable
 from storage.ack_state import WINDOW_POSITIONS, AckWindow
 
 
@@ -164,6 +165,35 @@ class Leases:
             if lease.held == held and lease.first <= position < lease.end:
                 return self._by_id.pop(lease.lease_id).parts
         return []
+
+    def table(self, epoch: int) -> LeaseTable:
+        """All of it, for the successor of a master whose reign ends in order."""
+        return LeaseTable(
+            epoch=epoch,
+            ranges=[
+                HeldRange(
+                    group_id=lease.held.group_id,
+                    topic_queue=lease.held.topic_queue,
+                    first=part.first,
+                    end=part.end,
+                    until_ms=part.until_ms,
+                )
+                for lease in self._by_id.values()
+                for part in lease.parts
+            ],
+            delivered=[
+                DeliveredTo(group_id=held[0], topic_queue=held[1], position=position)
+                for held, position in self._next_position.items()
+            ],
+        )
+
+    def restore(self, table: LeaseTable) -> None:
+        """Go on where a former master ended; nothing was delivered here yet."""
+        for one in table.delivered:
+            self.skip_to(Held(one.group_id, one.topic_queue), one.position)
+        for one_range in table.ranges:
+            held = Held(one_range.group_id, one_range.topic_queue)
+            self.hold(held, one_range.first, one_range.end, one_range.until_ms)
 
     def drop_group(self, group_id: int) -> None:
         """Forget a group's leases."""

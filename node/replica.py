@@ -20,6 +20,7 @@ from hourwheel.wire.replication_pb2 import (
     BeginFrom,
     FollowerAck,
     FollowerHello,
+    LeaseTable,
     LogPart,
     MasterHello,
     Refused,
@@ -64,6 +65,8 @@ class OpenStreams:
 class CloseStreams:
     """The reign is over: end all streams to followers, with a last word."""
 
+    leases: LeaseTable
+    """What consumers hold."""
     last_beat: SyncBeat
     """It frees them from what they promised."""
 
@@ -137,6 +140,8 @@ class Replica:
         self.master: Master | None = None
         self.assignment = Assignment(0, "", frozenset(), 0)
         self._epochs, self._watermark, self._now_ms = epochs, watermark, now_ms
+        self._predecessor: LeaseTable | None = None
+        """What the last master left, if it ended in order."""
         self._is_to_reign = False
         self._is_resigned = False
         self._effects: list[Effect] = []
@@ -156,6 +161,10 @@ class Replica:
     def is_to_reign(self) -> bool:
         """Named master, and waiting for a promise to end or a write to be done."""
         return self._is_to_reign
+
+    def last_epoch_before(self, epoch: int) -> int:
+        """The one that the log had before `epoch`; 0 for none."""
+        return max((int(one.epoch) for one in self._epochs.entries if one.epoch < epoch), default=0)
 
     @property
     def last_epoch(self) -> int:
@@ -185,12 +194,14 @@ class Replica:
         self._is_to_reign = False
         if self.master is None:
             return
+        epoch, self._predecessor = self.master.reign.epoch, None
         self.master.lease.release()
-        last_beat = SyncBeat(epoch=self.master.reign.epoch, releases_lease=True)
+        leases = self.shard.receiver.leases.table(epoch)
+        last_beat = SyncBeat(epoch=epoch, releases_lease=True)
         self.master, self.role = None, Role.FOLLOWER
         lost = errors.Timeout("the node ceased to be master: the outcome is unknown")
         answers = tuple(self.shard.end_reign(lost))
-        self._effects += [Retire(answers, why), CloseStreams(last_beat)]
+        self._effects += [Retire(answers, why), CloseStreams(leases, last_beat)]
 
     def _begin_reign(self, mono_ms: float) -> None:
         """Raises DiskFull where the epoch cannot be noted; nothing has changed then."""
@@ -199,7 +210,11 @@ class Replica:
         self._epochs.append(epoch, start)
         self._is_to_reign = self._is_resigned = False
         self.follower.end()
+        former_epoch = self.last_epoch_before(epoch)
         shard.begin_reign(epoch)
+        if self._predecessor is not None and self._predecessor.epoch == former_epoch:
+            shard.receiver.leases.restore(self._predecessor)
+        self._predecessor = None
         shard.begin_epoch(who.me, who.boot_id, self._now_ms())
         reign = Reign(
             epoch,
@@ -432,6 +447,10 @@ class Replica:
         """The 50 ms sync. Raises NotFollowed."""
         self.follower.on_beat(beat, mono_ms)
         self._commit(min(self.follower.high_watermark, self.shard.log.end_offset))
+
+    def on_leases(self, table: LeaseTable) -> None:
+        """What a master leaves that ends its reign; also where a later epoch is known already."""
+        self._predecessor = table
 
     def acknowledge(self, mono_ms: float, clock_ms: float) -> FollowerAck:
         """How far this node is."""

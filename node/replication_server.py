@@ -100,19 +100,29 @@ class ReplicationServer:
             raise NotFollowed("a newer stream has begun")
 
     def _take(self, request: ReplicateRequest) -> None:
-        if request.HasField("log"):
+        follower = self._replica.follower
+        is_last_word = request.HasField("leases") or request.beat.releases_lease
+        if follower.is_superseded and not is_last_word:
+            self._has_news.set()  # the master is told, and still has the last word
+        elif request.HasField("log"):
             self._replica.on_log(request.log)
         elif request.HasField("beat"):
             self._replica.on_beat(request.beat, self._mono_ms())
             self._has_news.set()
+        elif request.HasField("leases"):
+            self._replica.on_leases(request.leases)
         else:
-            raise NotFollowed("neither log nor beat")
+            raise NotFollowed("neither log nor beat nor leases")
         self._perform()
 
     async def _acknowledge(self, stream: int, context: Any) -> None:
         while stream == self._stream:
             await self._has_news.wait()
             self._has_news.clear()
+            if self._replica.follower.is_superseded:
+                refused = self._replica.follower.refuse("a later epoch has begun")
+                await context.write(ReplicateResponse(refused=refused))
+                continue
             ack = self._replica.acknowledge(self._mono_ms(), self._time.own_ms())
             await context.write(ReplicateResponse(ack=ack))
 

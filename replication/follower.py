@@ -89,10 +89,10 @@ class Follower:
         """A master introduces itself. The epoch is noted durably before it is answered."""
         why = self._find_objection(hello)
         if why is not None:
-            return self._refuse(why)
+            return self.refuse(why)
         left_ms = self._promise.left_ms(hello.epoch, hello.node_id, mono_ms)
         if left_ms > 0:
-            refused = self._refuse("a promise to the former master lasts")
+            refused = self.refuse("a promise to the former master lasts")
             refused.wait_ms = int(left_ms) + 1
             return refused
         self._seen.note(hello.epoch, hello.node_id)
@@ -117,7 +117,13 @@ class Follower:
             return f"epoch {self._seen.epoch} is of {self._seen.master!r}"
         return None
 
-    def _refuse(self, why: str) -> Refused:
+    @property
+    def is_superseded(self) -> bool:
+        """A later epoch is known than that of the stream that is followed."""
+        return self._seen.epoch > self.epoch
+
+    def refuse(self, why: str) -> Refused:
+        """What a master is told that is not followed, or no longer."""
         return Refused(epoch=self._seen.epoch, master=self._seen.master, why=why)
 
     def on_begin(self, begin: BeginFrom) -> None:

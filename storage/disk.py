@@ -134,7 +134,17 @@ class Disk(Protocol):
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file a new name in the same folder, replacing a file of that name, in one step."""
+        """Give a file a new name in the same folder, replacing a file of that name, in one step.
+
+        Or a folder, with all that is in it; nothing may have the new name then.
+        """
+        ...
+
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name, in any folder: its bytes stay until both are removed.
+
+        Nothing may have the new name.
+        """
         ...
 
     def sync_dir(self, path: str) -> None:
@@ -230,6 +240,13 @@ class RealDisk:
             self._real(old).replace(self._real(new))
         except OSError as error:
             fail(error, "rename", old)
+
+    def link(self, old: str, new: str) -> None:
+        """See `Disk.link`."""
+        try:
+            self._real(new).hardlink_to(self._real(old))
+        except OSError as error:
+            fail(error, "link", old)
 
     def sync_dir(self, path: str) -> None:
         """See `Disk.sync_dir`."""

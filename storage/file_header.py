@@ -48,6 +48,8 @@ class FileType(Enum):
     RUN = b"RN"
     DELAY_LOG = b"DL"
     CHECKPOINT = b"CK"
+    SNAPSHOT = b"SN"
+    LOST_END = b"LE"
     NODE = b"ND"
     RAFT_JOURNAL = b"RJ"
     RAFT_META = b"RM"

@@ -112,6 +112,22 @@ class FlushedMark:
         self._mapping.close()
 
 
+def read_mark(disk: Disk, path: str, identity: Identity, file_type: FileType) -> Offset:
+    """The mark of a file that is not opened; 0 where there is none or a damaged one.
+
+    Raises:
+        ForeignDirectory, IncompatibleFormat: the file is intact and not ours to read.
+    """
+    if not disk.exists(path):
+        return Offset(0)
+    raw = _read(disk, path)
+    try:
+        check_file_header(raw, path, file_type, identity)
+    except errors.CorruptFile:
+        return Offset(0)
+    return Offset(_intact_max(raw) or 0)
+
+
 def _read(disk: Disk, path: str) -> bytes:
     file = disk.open(path)
     try:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n hourwheel/wire/replication.proto\x12\x0chourwheel.v1\"\xbe\x01\n\x10ReplicateRequest\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.hourwheel.v1.MasterHelloH\x00\x12(\n\x05\x62\x65gin\x18\x02 \x01(\x0b\x32\x17.hourwheel.v1.BeginFromH\x00\x12$\n\x03log\x18\x03 \x01(\x0b\x32\x15.hourwheel.v1.LogPartH\x00\x12&\n\x04\x62\x65\x61t\x18\x04 \x01(\x0b\x32\x16.hourwheel.v1.SyncBeatH\x00\x42\x06\n\x04\x62ody\"\x88\x01\n\x0bMasterHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\x0c\x12\r\n\x05shard\x18\x03 \x01(\r\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\x0f\n\x07node_id\x18\x05 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x06 \x01(\t\x12\x13\n\x0b\x66ollower_id\x18\x07 \x01(\t\"j\n\tBeginFrom\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\'\n\x06\x65pochs\x18\x03 \x03(\x0b\x32\x17.hourwheel.v1.EpochMark\x12\x15\n\rtake_snapshot\x18\x04 \x01(\x08\"0\n\tEpochMark\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x04\"f\n\x07LogPart\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x13\n\x0b\x62\x61tch_epoch\x18\x03 \x01(\r\x12\x0f\n\x07\x62\x61tches\x18\x04 \x01(\x0c\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x04\"\xf3\x01\n\x08SyncBeat\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0c\n\x04tick\x18\x02 \x01(\x03\x12\x13\n\x0blocal_index\x18\x03 \x01(\x04\x12\x18\n\x10\x61ppend_cursor_ms\x18\x04 \x01(\x03\x12\x1e\n\x16\x61ppend_cursor_sequence\x18\x05 \x01(\x04\x12\x16\n\x0elog_end_offset\x18\x06 \x01(\x04\x12\x16\n\x0ehigh_watermark\x18\x07 \x01(\x04\x12\x10\n\x08\x63lock_ms\x18\x08 \x01(\x03\x12\x0f\n\x07sent_us\x18\t \x01(\x04\x12\x10\n\x08lease_ms\x18\n \x01(\r\x12\x16\n\x0ereleases_lease\x18\x0b \x01(\x08\"\x9d\x01\n\x11ReplicateResponse\x12,\n\x05hello\x18\x01 \x01(\x0b\x32\x1b.hourwheel.v1.FollowerHelloH\x00\x12(\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x19.hourwheel.v1.FollowerAckH\x00\x12(\n\x07refused\x18\x03 \x01(\x0b\x32\x15.hourwheel.v1.RefusedH\x00\x42\x06\n\x04\x62ody\"\xa2\x01\n\rFollowerHello\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x04\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x04\x12\x16\n\x0e\x61pplied_offset\x18\x05 \x01(\x04\x12\'\n\x06\x65pochs\x18\x06 \x03(\x0b\x32\x17.hourwheel.v1.EpochMark\"\xc7\x01\n\x0b\x46ollowerAck\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x1a\n\x12\x66lushed_end_offset\x18\x02 \x01(\x04\x12\x16\n\x0e\x61pplied_offset\x18\x03 \x01(\x04\x12\x16\n\x0ereleased_count\x18\x04 \x01(\x04\x12\x14\n\x0creleased_mix\x18\x05 \x01(\x04\x12\x0f\n\x07\x65\x63ho_us\x18\x06 \x01(\x04\x12\x13\n\x0b\x65\x63ho_age_us\x18\x07 \x01(\x04\x12\x10\n\x08\x63lock_ms\x18\x08 \x01(\x01\x12\x0f\n\x07is_full\x18\t \x01(\x08\"F\n\x07Refused\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0e\n\x06master\x18\x02 \x01(\t\x12\x0b\n\x03why\x18\x03 \x01(\t\x12\x0f\n\x07wait_ms\x18\x04 \x01(\r\"H\n\x14\x46\x65tchSnapshotRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\x0c\x12\r\n\x05shard\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\r\"\x9a\x01\n\x0cSnapshotPart\x12*\n\x04head\x18\x01 \x01(\x0b\x32\x1a.hourwheel.v1.SnapshotHeadH\x00\x12,\n\x05\x62ytes\x18\x02 \x01(\x0b\x32\x1b.hourwheel.v1.SnapshotBytesH\x00\x12(\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x19.hourwheel.v1.SnapshotEndH\x00\x42\x06\n\x04\x62ody\"\xa3\x01\n\x0cSnapshotHead\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x16\n\x0e\x61pplied_offset\x18\x02 \x01(\x04\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x04\x12\'\n\x06\x65pochs\x18\x04 \x03(\x0b\x32\x17.hourwheel.v1.EpochMark\x12)\n\x05\x66iles\x18\x05 \x03(\x0b\x32\x1a.hourwheel.v1.SnapshotFile\"0\n\x0cSnapshotFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"J\n\rSnapshotBytes\x12\x0c\n\x04\x66ile\x18\x01 \x01(\r\x12\x10\n\x08position\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x0b\n\x03\x63rc\x18\x04 \x01(\r\"\"\n\x0bSnapshotEnd\x12\x13\n\x0btotal_bytes\x18\x01 \x01(\x04\x32\xb9\x01\n\x12ReplicationService\x12P\n\tReplicate\x12\x1e.hourwheel.v1.ReplicateRequest\x1a\x1f.hourwheel.v1.ReplicateResponse(\x01\x30\x01\x12Q\n\rFetchSnapshot\x12\".hourwheel.v1.FetchSnapshotRequest\x1a\x1a.hourwheel.v1.SnapshotPart0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n hourwheel/wire/replication.proto\x12\x0chourwheel.v1\"\xea\x01\n\x10ReplicateRequest\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.hourwheel.v1.MasterHelloH\x00\x12(\n\x05\x62\x65gin\x18\x02 \x01(\x0b\x32\x17.hourwheel.v1.BeginFromH\x00\x12$\n\x03log\x18\x03 \x01(\x0b\x32\x15.hourwheel.v1.LogPartH\x00\x12&\n\x04\x62\x65\x61t\x18\x04 \x01(\x0b\x32\x16.hourwheel.v1.SyncBeatH\x00\x12*\n\x06leases\x18\x05 \x01(\x0b\x32\x18.hourwheel.v1.LeaseTableH\x00\x42\x06\n\x04\x62ody\"\x88\x01\n\x0bMasterHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\x0c\x12\r\n\x05shard\x18\x03 \x01(\r\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\x0f\n\x07node_id\x18\x05 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x06 \x01(\t\x12\x13\n\x0b\x66ollower_id\x18\x07 \x01(\t\"j\n\tBeginFrom\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\'\n\x06\x65pochs\x18\x03 \x03(\x0b\x32\x17.hourwheel.v1.EpochMark\x12\x15\n\rtake_snapshot\x18\x04 \x01(\x08\"0\n\tEpochMark\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x04\"f\n\x07LogPart\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x13\n\x0b\x62\x61tch_epoch\x18\x03 \x01(\r\x12\x0f\n\x07\x62\x61tches\x18\x04 \x01(\x0c\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x04\"\xf3\x01\n\x08SyncBeat\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0c\n\x04tick\x18\x02 \x01(\x03\x12\x13\n\x0blocal_index\x18\x03 \x01(\x04\x12\x18\n\x10\x61ppend_cursor_ms\x18\x04 \x01(\x03\x12\x1e\n\x16\x61ppend_cursor_sequence\x18\x05 \x01(\x04\x12\x16\n\x0elog_end_offset\x18\x06 \x01(\x04\x12\x16\n\x0ehigh_watermark\x18\x07 \x01(\x04\x12\x10\n\x08\x63lock_ms\x18\x08 \x01(\x03\x12\x0f\n\x07sent_us\x18\t \x01(\x04\x12\x10\n\x08lease_ms\x18\n \x01(\r\x12\x16\n\x0ereleases_lease\x18\x0b \x01(\x08\"r\n\nLeaseTable\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\'\n\x06ranges\x18\x02 \x03(\x0b\x32\x17.hourwheel.v1.HeldRange\x12,\n\tdelivered\x18\x03 \x03(\x0b\x32\x19.hourwheel.v1.DeliveredTo\"`\n\tHeldRange\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x13\n\x0btopic_queue\x18\x02 \x01(\r\x12\r\n\x05\x66irst\x18\x03 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x04\x12\x10\n\x08until_ms\x18\x05 \x01(\x03\"F\n\x0b\x44\x65liveredTo\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x13\n\x0btopic_queue\x18\x02 \x01(\r\x12\x10\n\x08position\x18\x03 \x01(\x04\"\x9d\x01\n\x11ReplicateResponse\x12,\n\x05hello\x18\x01 \x01(\x0b\x32\x1b.hourwheel.v1.FollowerHelloH\x00\x12(\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x19.hourwheel.v1.FollowerAckH\x00\x12(\n\x07refused\x18\x03 \x01(\x0b\x32\x15.hourwheel.v1.RefusedH\x00\x42\x06\n\x04\x62ody\"\xa2\x01\n\rFollowerHello\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x04\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x04\x12\x16\n\x0e\x61pplied_offset\x18\x05 \x01(\x04\x12\'\n\x06\x65pochs\x18\x06 \x03(\x0b\x32\x17.hourwheel.v1.EpochMark\"\xc7\x01\n\x0b\x46ollowerAck\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x1a\n\x12\x66lushed_end_offset\x18\x02 \x01(\x04\x12\x16\n\x0e\x61pplied_offset\x18\x03 \x01(\x04\x12\x16\n\x0ereleased_count\x18\x04 \x01(\x04\x12\x14\n\x0creleased_mix\x18\x05 \x01(\x04\x12\x0f\n\x07\x65\x63ho_us\x18\x06 \x01(\x04\x12\x13\n\x0b\x65\x63ho_age_us\x18\x07 \x01(\x04\x12\x10\n\x08\x63lock_ms\x18\x08 \x01(\x01\x12\x0f\n\x07is_full\x18\t \x01(\x08\"F\n\x07Refused\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0e\n\x06master\x18\x02 \x01(\t\x12\x0b\n\x03why\x18\x03 \x01(\t\x12\x0f\n\x07wait_ms\x18\x04 \x01(\r\"H\n\x14\x46\x65tchSnapshotRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\x0c\x12\r\n\x05shard\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\r\"\x9a\x01\n\x0cSnapshotPart\x12*\n\x04head\x18\x01 \x01(\x0b\x32\x1a.hourwheel.v1.SnapshotHeadH\x00\x12,\n\x05\x62ytes\x18\x02 \x01(\x0b\x32\x1b.hourwheel.v1.SnapshotBytesH\x00\x12(\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x19.hourwheel.v1.SnapshotEndH\x00\x42\x06\n\x04\x62ody\"\xa3\x01\n\x0cSnapshotHead\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x16\n\x0e\x61pplied_offset\x18\x02 \x01(\x04\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x04\x12\'\n\x06\x65pochs\x18\x04 \x03(\x0b\x32\x17.hourwheel.v1.EpochMark\x12)\n\x05\x66iles\x18\x05 \x03(\x0b\x32\x1a.hourwheel.v1.SnapshotFile\"0\n\x0cSnapshotFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"J\n\rSnapshotBytes\x12\x0c\n\x04\x66ile\x18\x01 \x01(\r\x12\x10\n\x08position\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x0b\n\x03\x63rc\x18\x04 \x01(\r\"\"\n\x0bSnapshotEnd\x12\x13\n\x0btotal_bytes\x18\x01 \x01(\x04\x32\xb9\x01\n\x12ReplicationService\x12P\n\tReplicate\x12\x1e.hourwheel.v1.ReplicateRequest\x1a\x1f.hourwheel.v1.ReplicateResponse(\x01\x30\x01\x12Q\n\rFetchSnapshot\x12\".hourwheel.v1.FetchSnapshotRequest\x1a\x1a.hourwheel.v1.SnapshotPart0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,37 +32,43 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hourwheel.wire.replication_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REPLICATEREQUEST']._serialized_start=51
-  _globals['_REPLICATEREQUEST']._serialized_end=241
-  _globals['_MASTERHELLO']._serialized_start=244
-  _globals['_MASTERHELLO']._serialized_end=380
-  _globals['_BEGINFROM']._serialized_start=382
-  _globals['_BEGINFROM']._serialized_end=488
-  _globals['_EPOCHMARK']._serialized_start=490
-  _globals['_EPOCHMARK']._serialized_end=538
-  _globals['_LOGPART']._serialized_start=540
-  _globals['_LOGPART']._serialized_end=642
-  _globals['_SYNCBEAT']._serialized_start=645
-  _globals['_SYNCBEAT']._serialized_end=888
-  _globals['_REPLICATERESPONSE']._serialized_start=891
-  _globals['_REPLICATERESPONSE']._serialized_end=1048
-  _globals['_FOLLOWERHELLO']._serialized_start=1051
-  _globals['_FOLLOWERHELLO']._serialized_end=1213
-  _globals['_FOLLOWERACK']._serialized_start=1216
-  _globals['_FOLLOWERACK']._serialized_end=1415
-  _globals['_REFUSED']._serialized_start=1417
-  _globals['_REFUSED']._serialized_end=1487
-  _globals['_FETCHSNAPSHOTREQUEST']._serialized_start=1489
-  _globals['_FETCHSNAPSHOTREQUEST']._serialized_end=1561
-  _globals['_SNAPSHOTPART']._serialized_start=1564
-  _globals['_SNAPSHOTPART']._serialized_end=1718
-  _globals['_SNAPSHOTHEAD']._serialized_start=1721
-  _globals['_SNAPSHOTHEAD']._serialized_end=1884
-  _globals['_SNAPSHOTFILE']._serialized_start=1886
-  _globals['_SNAPSHOTFILE']._serialized_end=1934
-  _globals['_SNAPSHOTBYTES']._serialized_start=1936
-  _globals['_SNAPSHOTBYTES']._serialized_end=2010
-  _globals['_SNAPSHOTEND']._serialized_start=2012
-  _globals['_SNAPSHOTEND']._serialized_end=2046
-  _globals['_REPLICATIONSERVICE']._serialized_start=2049
-  _globals['_REPLICATIONSERVICE']._serialized_end=2234
+  _globals['_REPLICATEREQUEST']._serialized_end=285
+  _globals['_MASTERHELLO']._serialized_start=288
+  _globals['_MASTERHELLO']._serialized_end=424
+  _globals['_BEGINFROM']._serialized_start=426
+  _globals['_BEGINFROM']._serialized_end=532
+  _globals['_EPOCHMARK']._serialized_start=534
+  _globals['_EPOCHMARK']._serialized_end=582
+  _globals['_LOGPART']._serialized_start=584
+  _globals['_LOGPART']._serialized_end=686
+  _globals['_SYNCBEAT']._serialized_start=689
+  _globals['_SYNCBEAT']._serialized_end=932
+  _globals['_LEASETABLE']._serialized_start=934
+  _globals['_LEASETABLE']._serialized_end=1048
+  _globals['_HELDRANGE']._serialized_start=1050
+  _globals['_HELDRANGE']._serialized_end=1146
+  _globals['_DELIVEREDTO']._serialized_start=1148
+  _globals['_DELIVEREDTO']._serialized_end=1218
+  _globals['_REPLICATERESPONSE']._serialized_start=1221
+  _globals['_REPLICATERESPONSE']._serialized_end=1378
+  _globals['_FOLLOWERHELLO']._serialized_start=1381
+  _globals['_FOLLOWERHELLO']._serialized_end=1543
+  _globals['_FOLLOWERACK']._serialized_start=1546
+  _globals['_FOLLOWERACK']._serialized_end=1745
+  _globals['_REFUSED']._serialized_start=1747
+  _globals['_REFUSED']._serialized_end=1817
+  _globals['_FETCHSNAPSHOTREQUEST']._serialized_start=1819
+  _globals['_FETCHSNAPSHOTREQUEST']._serialized_end=1891
+  _globals['_SNAPSHOTPART']._serialized_start=1894
+  _globals['_SNAPSHOTPART']._serialized_end=2048
+  _globals['_SNAPSHOTHEAD']._serialized_start=2051
+  _globals['_SNAPSHOTHEAD']._serialized_end=2214
+  _globals['_SNAPSHOTFILE']._serialized_start=2216
+  _globals['_SNAPSHOTFILE']._serialized_end=2264
+  _globals['_SNAPSHOTBYTES']._serialized_start=2266
+  _globals['_SNAPSHOTBYTES']._serialized_end=2340
+  _globals['_SNAPSHOTEND']._serialized_start=2342
+  _globals['_SNAPSHOTEND']._serialized_end=2376
+  _globals['_REPLICATIONSERVICE']._serialized_start=2379
+  _globals['_REPLICATIONSERVICE']._serialized_end=2564
 # @@protoc_insertion_point(module_scope)

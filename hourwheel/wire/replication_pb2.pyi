@@ -7,16 +7,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ReplicateRequest(_message.Message):
-    __slots__ = ("hello", "begin", "log", "beat")
+    __slots__ = ("hello", "begin", "log", "beat", "leases")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEGIN_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
     hello: MasterHello
     begin: BeginFrom
     log: LogPart
     beat: SyncBeat
-    def __init__(self, hello: _Optional[_Union[MasterHello, _Mapping]] = ..., begin: _Optional[_Union[BeginFrom, _Mapping]] = ..., log: _Optional[_Union[LogPart, _Mapping]] = ..., beat: _Optional[_Union[SyncBeat, _Mapping]] = ...) -> None: ...
+    leases: LeaseTable
+    def __init__(self, hello: _Optional[_Union[MasterHello, _Mapping]] = ..., begin: _Optional[_Union[BeginFrom, _Mapping]] = ..., log: _Optional[_Union[LogPart, _Mapping]] = ..., beat: _Optional[_Union[SyncBeat, _Mapping]] = ..., leases: _Optional[_Union[LeaseTable, _Mapping]] = ...) -> None: ...
 
 class MasterHello(_message.Message):
     __slots__ = ("protocol", "cluster_id", "shard", "epoch", "node_id", "boot_id", "follower_id")
@@ -95,6 +97,40 @@ class SyncBeat(_message.Message):
     lease_ms: int
     releases_lease: bool
     def __init__(self, epoch: _Optional[int] = ..., tick: _Optional[int] = ..., local_index: _Optional[int] = ..., append_cursor_ms: _Optional[int] = ..., append_cursor_sequence: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., clock_ms: _Optional[int] = ..., sent_us: _Optional[int] = ..., lease_ms: _Optional[int] = ..., releases_lease: bool = ...) -> None: ...
+
+class LeaseTable(_message.Message):
+    __slots__ = ("epoch", "ranges", "delivered")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    ranges: _containers.RepeatedCompositeFieldContainer[HeldRange]
+    delivered: _containers.RepeatedCompositeFieldContainer[DeliveredTo]
+    def __init__(self, epoch: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[HeldRange, _Mapping]]] = ..., delivered: _Optional[_Iterable[_Union[DeliveredTo, _Mapping]]] = ...) -> None: ...
+
+class HeldRange(_message.Message):
+    __slots__ = ("group_id", "topic_queue", "first", "end", "until_ms")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    group_id: int
+    topic_queue: int
+    first: int
+    end: int
+    until_ms: int
+    def __init__(self, group_id: _Optional[int] = ..., topic_queue: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., until_ms: _Optional[int] = ...) -> None: ...
+
+class DeliveredTo(_message.Message):
+    __slots__ = ("group_id", "topic_queue", "position")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    group_id: int
+    topic_queue: int
+    position: int
+    def __init__(self, group_id: _Optional[int] = ..., topic_queue: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class ReplicateResponse(_message.Message):
     __slots__ = ("hello", "ack", "refused")

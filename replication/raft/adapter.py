@@ -132,6 +132,7 @@ class RaftAdapter:
         try:
             self._tick_for_ever()
             self._node.destroy()
+            self._node.close_pipe()
         except BaseException as error:  # noqa: BLE001 - the thread ends; the loop must hear of it
             _log.exception("the tick thread of the control plane died")
             self._tell(self.on_death, error)

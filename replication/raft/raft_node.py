@@ -6,6 +6,7 @@ any other, and tests/unit/replication/raft shows each bug healed (numbers: decis
 """
 
 import logging
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -187,6 +188,12 @@ class RaftNode(SyncObj):  # type: ignore[misc]
             self._applyCommand(REGULAR + command, guarded)
         except BlockingIOError:
             return  # the pipe that wakes the tick thread is full: it is awake; the command is in
+
+    def close_pipe(self) -> None:
+        """Close what PySyncObj wakes itself by; it never does, and is not ticked any more."""
+        notifier = self._SyncObj__pipeNotifier
+        for end in (notifier._PipeNotifier__pipeR, notifier._PipeNotifier__pipeW):
+            os.close(end)
 
     def status(self) -> RaftStatus:
         """As of now; the tick thread only."""

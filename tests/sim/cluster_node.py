@@ -432,6 +432,7 @@ class SimNode:
             if assignment is None:
                 self._register()
             else:
+                self.is_registered = True  # else it would not be known
                 self.on_assignment(assignment)
 
         self._call_control(lambda: self.cluster.control.ping(self.name, self.boot_id), then)

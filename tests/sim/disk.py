@@ -108,6 +108,8 @@ class SimulatedDisk:
         self.durability_op_count = 0
         self.life = 0
         self._folders: dict[str, Folder] = {"": Folder()}
+        self._moves: list[tuple[str, str]] = []
+        """Folders that were renamed, (old, new), where that is not durable yet."""
         self._is_down = False
         self._fail_at: int | None = None
         self._takes_effect = False
@@ -131,6 +133,10 @@ class SimulatedDisk:
 
     def crash(self, rng: Random) -> None:
         """Power is lost and comes back: of what was not synced, a random part survives."""
+        while self._moves and rng.random() < 0.5:
+            old, new = self._moves.pop()
+            self._move(new, old)
+        self._moves.clear()
         for folder in self._folders.values():
             folder.crash(rng)
         seen: dict[int, Inode] = {}
@@ -225,16 +231,45 @@ class SimulatedDisk:
     def make_dir(self, path: str) -> None:
         if not self.exists(path):
             self.make_dir(parent_of(path))
-            self._durability_op(lambda: self._folders.update({path: Folder()}), path)
+            self._durability_op(lambda: self._add_folder(path), path)
+
+    def _add_folder(self, path: str) -> None:
+        self._settle_moves(parent_of(path))
+        self._folders[path] = Folder()
 
     def rename(self, old: str, new: str) -> None:
         errors.invariant(parent_of(old) == parent_of(new), "renaming into another folder", old=old)
+        if old in self._folders:
+            self.check_alive(self.life)
+            errors.invariant(not self.exists(new), "a folder in place of something", new=new)
+            self._durability_op(lambda: self._move_pending(old, new), new)
+            return
         self._inode(old)
         folder = self._folder(parent_of(old))
         self._durability_op(lambda: folder.rename(_name_of(old), _name_of(new)), new)
 
+    def _move_pending(self, old: str, new: str) -> None:
+        self._move(old, new)
+        self._moves.append((old, new))
+
+    def _move(self, old: str, new: str) -> None:
+        for path in [one for one in self._folders if one == old or one.startswith(f"{old}/")]:
+            self._folders[new + path[len(old) :]] = self._folders.pop(path)
+
+    def _settle_moves(self, parent: str) -> None:
+        self._moves = [move for move in self._moves if parent_of(move[0]) != parent]
+
+    def link(self, old: str, new: str) -> None:
+        errors.invariant(not self.exists(new), "a second name that is taken", new=new)
+        self._folder(parent_of(new)).link(_name_of(new), self._inode(old))
+
     def sync_dir(self, path: str) -> None:
-        self._durability_op(self._folder(path).sync, path)
+        folder = self._folder(path)
+        self._durability_op(lambda: self._sync_folder(folder, path), path)
+
+    def _sync_folder(self, folder: Folder, path: str) -> None:
+        folder.sync()
+        self._settle_moves(path)
 
     def remove(self, path: str) -> None:
         self.check_alive(self.life)
@@ -252,12 +287,13 @@ class SimulatedDisk:
     def used_bytes(self, path: str) -> int:
         self.check_alive(self.life)
         prefix = f"{path}/" if path else ""
-        return sum(
-            len(inode.blocks) * BLOCK_BYTES
+        inodes = {
+            id(inode): len(inode.blocks)
             for name, folder in self._folders.items()
             if name == path or name.startswith(prefix)
             for inode in folder.names.values()
-        )
+        }
+        return sum(inodes.values()) * BLOCK_BYTES
 
     # --- finding things
 

@@ -111,6 +111,35 @@ class DiskConformance:
         with pytest.raises(errors.InvariantViolated):
             disk.rename("f", "a/f")
 
+    def test_rename_when_a_folder_takes_all_with_it(self, disk: Disk) -> None:
+        disk.make_dir("a/b")
+        disk.make_dir("ab")
+        file = disk.open("a/b/f", create=True)
+        disk.rename("a", "c")
+        disk.sync_dir("")
+        file.pwrite([b"abc"], 0)
+        assert disk.list("") == ["ab", "c"]
+        assert disk.open("c/b/f").pread(9, 0) == b"abc"
+        assert not disk.exists("a/b/f")
+        disk.make_dir("a")
+        assert disk.list("a") == []
+
+    def test_link_when_the_first_name_goes(self, disk: Disk) -> None:
+        disk.make_dir("a")
+        disk.make_dir("b")
+        file = disk.open("a/f", create=True)
+        file.pwrite([bytes(10_000)], 0)
+        file.datasync()
+        used = disk.used_bytes("a")
+        disk.link("a/f", "b/g")
+        file.pwrite([b"abc"], 0)
+        assert disk.used_bytes("b") == used
+        disk.remove("a/f")
+        assert disk.open("b/g").pread(3, 0) == b"abc"
+        assert disk.list("a") == []
+        with pytest.raises(FileNotFoundError):
+            disk.link("a/f", "b/h")
+
     def test_remove_when_open_leaves_the_file_usable(self, disk: Disk) -> None:
         file = disk.open("f", create=True)
         file.pwrite([b"abc"], 0)

@@ -125,12 +125,12 @@ class RaftWorld:
 
     def kill(self, node_id: str) -> None:
         """The process dies; its page cache lives."""
-        del self.lives[node_id]
+        self.lives.pop(node_id).node.close_pipe()
         self.disks[node_id].kill()
         self._forget(node_id)
 
     def lose_power(self, node_id: str, rng: random.Random) -> None:
-        del self.lives[node_id]
+        self.lives.pop(node_id).node.close_pipe()
         self.disks[node_id].crash(rng)
         self._forget(node_id)
 

@@ -206,3 +206,25 @@ def test_damage_when_on_the_medium_survives_everything() -> None:
     assert file.pread(9, 0) == b"afcX"
     disk.crash(Random(1))
     assert disk.open("f").pread(9, 0) == b"afcX"
+
+
+def test_crash_when_a_folder_was_renamed_keeps_it_under_one_name() -> None:
+    seen = set()
+    for seed in SEEDS:
+        disk = SimulatedDisk()
+        disk.make_dir("a/b")
+        disk.rename("a", "c")
+        disk.crash(Random(seed))
+        seen.add(tuple(disk.list("")))
+        assert disk.exists(f"{disk.list('')[0]}/b")
+    assert seen == {("a",), ("c",)}
+
+
+def test_crash_when_the_rename_of_a_folder_was_synced() -> None:
+    for seed in SEEDS:
+        disk = SimulatedDisk()
+        disk.make_dir("a/b")
+        disk.rename("a", "c")
+        disk.sync_dir("")
+        disk.crash(Random(seed))
+        assert disk.list("") == ["c"]

@@ -1,6 +1,7 @@
 """One endpoint's gRPC channel, made when it is first used."""
 
 import asyncio
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -12,6 +13,10 @@ from hourwheel.methods import Method
 MultiCallable: TypeAlias = Any
 """What grpc.aio makes of a method; its own types are not public."""
 
+REDIRECT: Final = "hourwheel-redirect"
+"""Key of each call's metadata: a node that is not the master is to say who is, instead of passing
+the call on."""
+_METADATA: Final = ((REDIRECT, "1"),)
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
@@ -100,9 +105,10 @@ class Connection:
         return self._channel.get_state(try_to_connect=True)
 
     def _make(self, method: Method[Any, Any], shape: str) -> MultiCallable:
-        self._calls[method.path] = call = getattr(self._channel, shape)(
+        make = getattr(self._channel, shape)(
             method.path,
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
         )
+        self._calls[method.path] = call = partial(make, metadata=_METADATA)
         return call

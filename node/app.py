@@ -79,7 +79,7 @@ class Node:
             engine = await self._open_engine(undo, disk, clock, meta, clustering)
             started_ms = clock.now_ms()
             self._start_metrics(undo, engine, clock, started_ms)
-            await self._start_api(undo, engine, started_ms)
+            await self._start_api(undo, engine, started_ms, clustering)
             if clustering is not None:
                 await clustering.join()
                 self._clustering = clustering
@@ -198,9 +198,27 @@ class Node:
         # In a thread: it waits for its own, which may wait for the loop.
         undo.push_async_callback(asyncio.to_thread, server.stop)
 
-    async def _start_api(self, undo: AsyncExitStack, engine: Engine, started_ms: int) -> None:
+    async def _start_api(
+        self,
+        undo: AsyncExitStack,
+        engine: Engine,
+        started_ms: int,
+        clustering: Clustering | None,
+    ) -> None:
+        forwarder = None
+        if clustering is not None:
+            forwarder = clustering.make_forwarder(self._stats)
+            undo.push_async_callback(forwarder.close)
         api = ApiServer(
-            ServerParts(self.config, engine, self._stats, self._clock, self.failure, started_ms)
+            ServerParts(
+                self.config,
+                engine,
+                self._stats,
+                self._clock,
+                self.failure,
+                started_ms,
+                forwarder,
+            )
         )
         undo.push_async_callback(api.stop, 0)
         self.address = await api.start()

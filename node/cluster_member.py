@@ -9,20 +9,20 @@ lease, which is looked at when something is asked and again when it is answered.
 """
 
 import asyncio
-import secrets
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
-from hourwheel.wire import control_pb2 as wire
 from hourwheel.wire.control_link_pb2 import ShardReport
 from hourwheel.wire.replication_pb2 import ReplicateResponse
 from node import logs
 from node.api.ports import Failure
 from node.cluster_time import ClusterTime
+from node.control_port import ControlPort
 from node.engine import Engine
 from node.follower_stream import FollowerStream
+from node.isr_changes import ask_isr
 from node.replica import (
     AskIsr,
     Assignment,
@@ -37,30 +37,13 @@ from node.replica import (
     Write,
 )
 from node.replication_server import ReplicationServer
-from replication.control_state import ControlState, Member
-from replication.isr import IsrChange
+from replication.control_state import ControlState
 
 _EAGER_S: Final = 0.005
 _GOODBYE_S: Final = 1.0
-_ASK_AGAIN_S: Final = 0.1
+_BEATS_A_REPORT: Final = 2
 _NEVER: Final = float("-inf")
 _log = logs.get(__name__)
-
-
-class ControlPort(Protocol):
-    """What is needed of the control plane."""
-
-    def is_dead(self, node: str) -> bool:
-        """Whether a node's control process says that its broker is gone."""
-        ...
-
-    def report(self, shards: list[ShardReport]) -> None:
-        """Tell how the shards stand."""
-        ...
-
-    async def propose(self, command: wire.ControlCommand) -> wire.ControlResult:
-        """Have a command applied. Raises where nobody knows whether it was."""
-        ...
 
 
 class ClusterMember:
@@ -95,8 +78,11 @@ class ClusterMember:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._next_beat_s = 0.0
+        self._beats = 0
         self._act_until_ms = _NEVER
         self._commit: tuple[int, float] | None = None
+        self._has_begun = False
+        """The cluster clock was set for this reign."""
         self._state: ControlState | None = None
         self._resigns = False
         self._hand_over_to = ""
@@ -165,7 +151,11 @@ class ClusterMember:
             return
         offset_ms = master.clock.update(mono_ms)
         if offset_ms is not None:
-            self._time.set_offset(offset_ms)
+            if self._has_begun:
+                self._time.set_offset(offset_ms)
+            else:
+                self._time.begin(offset_ms)
+                self._has_begun = True
             self._act_until_ms = master.lease.until_ms()
         if self._engine is not None and not was_acting and self.may_act():
             self._engine.begin_serving()
@@ -197,7 +187,9 @@ class ClusterMember:
             self._next_beat_s = max(self._next_beat_s + self._sync_s, now_s)
             for stream in self._streams.values():
                 stream.beat()
-            self._report()
+            self._beats += 1
+            if self._beats % _BEATS_A_REPORT == 0:
+                self._report()
         self._refresh()
         self.perform()
 
@@ -334,11 +326,11 @@ class ClusterMember:
             self._streams.clear()
         elif isinstance(effect, Retire):
             _log.info("master no more", why=effect.why)
-            self._act_until_ms, self._commit = _NEVER, None
+            self._act_until_ms, self._commit, self._has_begun = _NEVER, None, False
             engine.writer.answer(list(effect.answers))
             engine.end_serving(self._not_master())
         elif isinstance(effect, AskIsr):
-            self._spawn(self._ask_isr(effect.change))
+            self._spawn(ask_isr(effect.change, self.replica, self._control, lambda: self._state))
         elif isinstance(effect, Resign):
             _log.warning("resigning", why=effect.why)
             self.hand_over("")
@@ -361,44 +353,3 @@ class ClusterMember:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    async def _ask_isr(self, change: IsrChange) -> None:
-        command = wire.ControlCommand(
-            request_id=secrets.token_bytes(16),
-            change_isr=wire.ChangeIsrCommand(
-                shard=self.replica.shard.shard_id,
-                epoch=change.epoch,
-                expected_version=change.version,
-                isr=[
-                    wire.IsrMember(node_id=one.node_id, boot_id=one.boot_id)
-                    for one in self._members_of(change)
-                ],
-            ),
-        )
-        master = self.replica.master
-        while True:  # until it is known: the same request is carried out once, however often sent
-            try:
-                result = await self._control.propose(command)
-                break
-            except HourwheelError as error:
-                _log.warning("a change of the in-sync set has no answer", why=error.message)
-            if master is not self.replica.master:
-                return
-            await asyncio.sleep(_ASK_AGAIN_S)
-        _log.info("in-sync set", members=change.members, outcome=result.outcome, why=result.reason)
-        is_done = result.outcome == wire.ControlOutcome.CONTROL_OUTCOME_OK
-        if not is_done and master is self.replica.master and master is not None:
-            master.isr.on_refused()
-
-    def _members_of(self, change: IsrChange) -> list[Member]:
-        state, found = self._state, []
-        shard = None if state is None else state.shards.get(self.replica.shard.shard_id)
-        boots = {} if shard is None else {one.node_id: one.boot_id for one in shard.isr}
-        master = self.replica.master
-        for node in change.members:
-            progress = None if master is None else master.followers.get(node)
-            boot = boots.get(node, b"")
-            if progress is not None and progress.boot_id and node not in boots:
-                boot = bytes.fromhex(progress.boot_id)
-            found.append(Member(node, boot))
-        return found

@@ -1,8 +1,9 @@
 """The cluster clock as a node reads it: its own clock, moved by what the master knows of others.
 
 A follower's is its own clock. A master's offset is the lower median of all (replication's
-`cluster_clock`); it is followed by at most 5 % of the time that passes, so that time neither goes
-back nor jumps. A new master begins where its own clock is, and never behind what the log has seen.
+`cluster_clock`). A new master begins with it, before it does anything in the cluster's name; from
+then on it is followed by at most 5 % of the time that passes, so that time neither goes back nor
+jumps. (Where a new master's clock is behind the cursor that it inherits, it waits.)
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ _SLEW_RATIO: Final = 0.05
 class ClusterTime:
     """See the top of this file. One thread.
 
-    Invariant: `now_ms` never falls.
+    Invariant: `now_ms` never falls, but by `begin`.
     """
 
     def __init__(self, own: SlewedClock, mono_ms: Callable[[], float]) -> None:
@@ -39,6 +40,11 @@ class ClusterTime:
     def own_ms(self) -> float:
         """This node's clock alone, with a fraction."""
         return self._own.exact_ms()
+
+    def begin(self, offset_ms: float) -> None:
+        """A reign begins, with the cluster clock so far ahead of this node's (or behind)."""
+        self._offset_ms = self._target_ms = offset_ms
+        self._now_ms = int(self._exact())
 
     def set_offset(self, offset_ms: float) -> None:
         """The cluster clock is so far ahead of this node's."""

@@ -26,10 +26,12 @@ from node.config_check import cluster_nodes
 from node.data_plane import DataServer, Dialer, read_trust
 from node.disk_guard import DiskGuard
 from node.engine import Engine
+from node.forward import Forwarder
 from node.joining import build_member, open_epoch_seen
 from node.opening import Opened
 from node.process_clock import SlewedClock
 from node.replica import Who
+from node.stats import ApiStats
 from replication.control_state import ControlState
 
 _BOOT_ID_BYTES: Final = 16
@@ -107,6 +109,15 @@ class Clustering:
         if self.member is None:
             errors.violated("there is no member yet")
         return self.member
+
+    def make_forwarder(self, stats: ApiStats) -> Forwarder:
+        """The way of other clients' calls to the master."""
+        return Forwarder(
+            self._config.node.id,
+            self._member.check,
+            stats,
+            in_flight_max=self._config.limits.forwarded_calls,
+        )
 
     async def join(self) -> None:
         """Register in the background: a node starts and tells its status without a majority."""

@@ -232,6 +232,9 @@ class LimitsSection(Section):
     long_polls: int = _key(
         4_096, "calls", "Receive calls waiting for a message at one time.", ge=1, le=65_536
     )
+    forwarded_calls: int = _key(
+        1_024, "calls", "Calls passed on to the master; more are Overloaded.", ge=1, le=65_536
+    )
     stream_batches_in_flight: int = _key(
         16, "batches", "Batches that one publish stream is read ahead.", ge=1, le=1_024
     )

@@ -177,13 +177,18 @@ class Replica:
     def on_assignment(self, assignment: Assignment, mono_ms: float) -> None:
         """The control plane's word, maybe an old one."""
         master = self.master
+        is_newer = (assignment.epoch, assignment.version) >= (
+            self.assignment.epoch,
+            self.assignment.version,
+        )
         if master is not None and assignment.epoch == master.reign.epoch:
-            self.assignment = assignment
+            if is_newer:
+                self.assignment = assignment
             if master.on_isr(assignment.isr, assignment.version, mono_ms):
                 self._commit(master.high_watermark)
             return
         is_news = self.follower.on_epoch(assignment.epoch, assignment.master)
-        if assignment.epoch >= self.assignment.epoch:
+        if is_newer:
             self.assignment = assignment
         if is_news:
             self.retire("another epoch has begun")

@@ -93,6 +93,9 @@ class ApiStats:
     bytes_in_flight: int = 0
     long_polls: int = 0
     streams: int = 0
+    forwarded: int = 0
+    """Calls and streams passed on to the master."""
+    forwarded_in_flight: int = 0
 
     def method(self, name: str) -> MethodStats:
         """The counters of a method, made when first asked for."""

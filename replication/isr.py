@@ -76,9 +76,15 @@ class InSyncReplicas:
             self._asked = None
         self.members, self.version = members, version
 
-    def on_refused(self) -> None:
-        """The control plane said for certain that the change did not happen, nor will."""
-        self._asked = None
+    def on_refused(self, change: IsrChange | None = None) -> None:
+        """The control plane said for certain that the change did not happen, nor will.
+
+        Args:
+            change: which one. An answer that comes late may be about one that is settled already,
+                while the next is under way: that one stays asked for.
+        """
+        if change is None or change.version == self.version:
+            self._asked = None
 
     def high_watermark(self, ends: Mapping[str, int]) -> int:
         """The least end over the union; 0 while that is smaller than `min_in_sync`.

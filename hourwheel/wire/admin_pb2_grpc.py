@@ -80,6 +80,11 @@ class AdminServiceStub(object):
                 request_serializer=hourwheel_dot_wire_dot_admin__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=hourwheel_dot_wire_dot_admin__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.TransferMaster = channel.unary_unary(
+                '/hourwheel.v1.AdminService/TransferMaster',
+                request_serializer=hourwheel_dot_wire_dot_admin__pb2.TransferMasterRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_wire_dot_admin__pb2.TransferMasterResponse.FromString,
+                _registered_method=True)
         self.DescribeMessage = channel.unary_unary(
                 '/hourwheel.v1.AdminService/DescribeMessage',
                 request_serializer=hourwheel_dot_wire_dot_admin__pb2.DescribeMessageRequest.SerializeToString,
@@ -154,6 +159,13 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TransferMaster(self, request, context):
+        """Make another node the master of a shard. Answered when it is; else FAILED_PRECONDITION says why.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeMessage(self, request, context):
         """What is known of one message by its id.
         """
@@ -208,6 +220,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=hourwheel_dot_wire_dot_admin__pb2.GetStatusRequest.FromString,
                     response_serializer=hourwheel_dot_wire_dot_admin__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'TransferMaster': grpc.unary_unary_rpc_method_handler(
+                    servicer.TransferMaster,
+                    request_deserializer=hourwheel_dot_wire_dot_admin__pb2.TransferMasterRequest.FromString,
+                    response_serializer=hourwheel_dot_wire_dot_admin__pb2.TransferMasterResponse.SerializeToString,
             ),
             'DescribeMessage': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeMessage,
@@ -459,6 +476,33 @@ class AdminService(object):
             '/hourwheel.v1.AdminService/GetStatus',
             hourwheel_dot_wire_dot_admin__pb2.GetStatusRequest.SerializeToString,
             hourwheel_dot_wire_dot_admin__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TransferMaster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AdminService/TransferMaster',
+            hourwheel_dot_wire_dot_admin__pb2.TransferMasterRequest.SerializeToString,
+            hourwheel_dot_wire_dot_admin__pb2.TransferMasterResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,36 +1,25 @@
 """AdminService: topics, groups, status."""
 
-import uuid
-from dataclasses import dataclass
-
-import hourwheel
 from hourwheel import errors, limits, message_id
 from hourwheel.types import QUEUE_COUNT_MAX
 from hourwheel.wire import admin_pb2 as wire
 from node.api.calls import Context
+from node.api.cluster_port import ClusterPort
 from node.api.names import check_group, check_topic
 from node.api.ports import EnginePort, GroupInfo, GroupSettings, TopicInfo
+from node.api.status_answer import NodeIdentity, status_answer
 
 _ATTEMPTS_MAX = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class NodeIdentity:
-    """What the node says of itself."""
-
-    node_id: str
-    address: str
-    """Where clients reach it, host:port."""
-    started_ms: int
 
 
 class Admin:
     """Checks what comes in and hands it to the engine."""
 
-    def __init__(self, engine: EnginePort, identity: NodeIdentity) -> None:
-        """`identity`: of this node."""
+    def __init__(self, engine: EnginePort, identity: NodeIdentity, cluster: ClusterPort) -> None:
+        """`identity`: of this node; `cluster`: which it is one of."""
         self._engine = engine
         self._identity = identity
+        self._cluster = cluster
 
     async def create_topic(
         self, request: wire.CreateTopicRequest, _context: Context
@@ -113,23 +102,22 @@ class Admin:
     async def get_status(
         self, _request: wire.GetStatusRequest, _context: Context
     ) -> wire.GetStatusResponse:
-        """This node and its shard."""
-        engine, identity, shard = self._engine, self._identity, self._engine.status()
-        node = wire.NodeStatus(
-            node_id=identity.node_id,
-            address=identity.address,
-            started_ms=identity.started_ms,
-            clock_ms=engine.now_ms(),
-            read_only_reason=shard.read_only_reason,
+        """The cluster, as far as this node knows it."""
+        engine = self._engine
+        return status_answer(
+            self._identity,
+            engine.cluster_id,
+            engine.now_ms(),
+            engine.status(),
+            self._cluster.status(),
         )
-        fields = wire.ShardStatus.DESCRIPTOR.fields_by_name
-        values = {name: getattr(shard, name) for name in fields if name != "master"}
-        return wire.GetStatusResponse(
-            cluster_id=str(uuid.UUID(bytes=engine.cluster_id)),
-            version=hourwheel.__version__,
-            nodes=[node],
-            shards=[wire.ShardStatus(master=identity.node_id, **values)],
-        )
+
+    async def transfer_master(
+        self, request: wire.TransferMasterRequest, _context: Context
+    ) -> wire.TransferMasterResponse:
+        """Make another node the master."""
+        master, epoch = await self._cluster.transfer_master(request.shard, request.to_node_id)
+        return wire.TransferMasterResponse(master=master, epoch=epoch)
 
     async def describe_message(
         self, request: wire.DescribeMessageRequest, _context: Context

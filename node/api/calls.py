@@ -6,10 +6,10 @@ grpc.aio would do the same with more coroutines a call.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from hourwheel import errors
 from hourwheel.clock import Clock
@@ -20,8 +20,18 @@ from node.api.ports import Failure
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 UnaryHandler: TypeAlias = Callable[[bytes, Context], Awaitable[bytes]]
-RequestT = TypeVar("RequestT", bound=Message)
-ResponseT = TypeVar("ResponseT", bound=Message)
+RequestT = TypeVar("RequestT")
+
+
+class Encodable(Protocol):
+    """A message, or what already is in bytes."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - as protobuf names it
+        """Its bytes."""
+        ...
+
+
+ResponseT = TypeVar("ResponseT", bound=Encodable)
 
 FATAL: Final = (errors.InvariantViolated, errors.FsyncFailed, errors.DiskFailed)
 """After these the process must not go on: what it holds in memory or on disk cannot be trusted."""
@@ -62,6 +72,9 @@ class Calls:
                     admission.leave(size)
                 code = "OK"
                 return response.SerializeToString()
+            except status.PassedOn as passed:
+                code = passed.status.code.name
+                await context.abort_with_status(passed.status)
             except Exception as error:  # noqa: BLE001 - a bug of ours must not look like the network
                 told = self.judge(method, error, context)
                 code = told.code

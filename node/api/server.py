@@ -10,19 +10,23 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha import reflection
 
+import hourwheel
 from hourwheel import errors, limits
 from hourwheel.clock import Clock
 from hourwheel.wire import admin_pb2, broker_pb2, consumer_pb2
 from node.api import health
-from node.api.admin import Admin, NodeIdentity
+from node.api.admin import Admin
 from node.api.admission import Admission
 from node.api.calls import Calls
+from node.api.cluster_port import LoneCluster
 from node.api.consumer import Consumer
 from node.api.ports import EnginePort, Failure
 from node.api.producer import Producer
 from node.api.publish_stream import PublishStreams
+from node.api.status_answer import NodeIdentity
 from node.config import NodeConfig
 from node.config_check import split_address
+from node.forward import Forwarder
 from node.stats import ApiStats
 
 _DAY_MS: Final = 86_400_000
@@ -49,6 +53,8 @@ class ServerParts:
     clock: Clock
     failure: Failure
     started_ms: int
+    forwarder: Forwarder | None = None
+    """One of several nodes: what is the master's to answer is passed on."""
 
 
 class ApiServer:
@@ -101,13 +107,15 @@ class ApiServer:
         allowed, horizon_ms = parts.config.limits, parts.config.wheel.horizon_days * _DAY_MS
         calls = Calls(self._admission, parts.clock, parts.failure)
         identity = NodeIdentity(parts.config.node.id, address, parts.started_ms)
+        cluster = parts.cluster or LoneCluster(identity.node_id, address, hourwheel.__version__)
         streams = PublishStreams(calls, parts.engine, allowed, horizon_ms)
         for service, servicer in (
             (PRODUCER, Producer(parts.engine, allowed, horizon_ms)),
             (CONSUMER, Consumer(parts.engine, self._admission)),
-            (ADMIN, Admin(parts.engine, identity)),
+            (ADMIN, Admin(parts.engine, identity, cluster)),
         ):
-            self._server.add_generic_rpc_handlers((_handlers(service, servicer, calls, streams),))
+            handlers = _handlers(service, servicer, calls, streams, parts.forwarder)
+            self._server.add_generic_rpc_handlers((handlers,))
 
     async def drain(self) -> None:
         """Tell health watchers, refuse what is new, end what only waits."""
@@ -120,18 +128,27 @@ class ApiServer:
 
 
 def _handlers(
-    service: ServiceDescriptor, servicer: object, calls: Calls, streams: PublishStreams
+    service: ServiceDescriptor,
+    servicer: object,
+    calls: Calls,
+    streams: PublishStreams,
+    forwarder: Forwarder | None,
 ) -> grpc.GenericRpcHandler:
     """Handlers for all methods of a service; a method that nobody implements is an error."""
     found: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in service.methods:
+        path = f"/{service.full_name}/{method.name}"
         if method.client_streaming or method.server_streaming:
-            found[method.name] = grpc.stream_stream_rpc_method_handler(streams.handle)
+            stream: Any = streams.handle
+            if forwarder is not None:
+                stream = forwarder.stream(path, calls, stream)
+            found[method.name] = grpc.stream_stream_rpc_method_handler(stream)
         else:
             implement = getattr(servicer, _snake(method.name))
-            found[method.name] = grpc.unary_unary_rpc_method_handler(
-                calls.unary(method.name, _parser(method), implement)
-            )
+            unary = calls.unary(method.name, _parser(method), implement)
+            if forwarder is not None:
+                unary = forwarder.unary(path, calls, unary)
+            found[method.name] = grpc.unary_unary_rpc_method_handler(unary)
     return grpc.method_handlers_generic_handler(service.full_name, found)
 
 

@@ -6,7 +6,7 @@ google.rpc.Status with one google.rpc.ErrorInfo: `reason` is the class's reason,
 stream that goes on, the same facts travel as an `ErrorDetail`.
 """
 
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -26,6 +26,27 @@ CODES: Final[dict[str, grpc.StatusCode]] = {code.name: code for code in grpc.Sta
 """Name of a status code, as errors have it -> the code."""
 
 _HIDDEN: Final = errors.Internal("internal error; the node's log tells more")
+
+
+class _Status(NamedTuple):
+    code: grpc.StatusCode
+    details: str
+    trailing_metadata: tuple[tuple[str, str | bytes], ...]
+
+
+class PassedOn(Exception):
+    """Another node's error, which the caller is told as it is; never seen above the API."""
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        details: str,
+        trailing_metadata: tuple[tuple[str, str | bytes], ...],
+    ) -> None:
+        """As the other node said it."""
+        super().__init__(details)
+        self.status: Any = _Status(code, details, trailing_metadata)
+        """For `abort_with_status`."""
 
 
 def code_of(error: errors.HourwheelError) -> grpc.StatusCode:

@@ -56,6 +56,19 @@ async def test_publish_when_the_master_dies_and_another_takes_over(cluster: Fake
     assert to_second[0] == to_first[2]
 
 
+async def test_publish_when_the_stream_ends_with_the_name_of_the_master(
+    cluster: FakeCluster,
+) -> None:
+    first, second, _ = cluster.nodes
+    cluster.promote(second)
+    error = errors.NotMaster(master_address=second.address, epoch=cluster.epoch)
+    first.break_stream(after_batches=0, is_taken=False, error=error)
+    async with channel_to(cluster.servers) as channel, AsyncProducer(channel) as producer:
+        await producer.publish("orders", Message(b"one"))
+    assert cluster.bodies == [b"one"]
+    assert cluster.count("PublishStream") == [1, 1, 0]
+
+
 async def test_publish_when_deposed_in_the_middle(cluster: FakeCluster) -> None:
     bodies = [b"%d" % n for n in range(400)]
     async with (

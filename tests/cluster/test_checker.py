@@ -9,8 +9,8 @@ import pytest
 
 from hourwheel.message_id import MessageId
 from hourwheel.outcomes import CancelOutcome
-from tests.support.checker import Bounds, check, told
-from tests.support.history import (
+from chaos.checker import Bounds, check, told
+from chaos.history import (
     Accepted,
     Cancel,
     Delivery,

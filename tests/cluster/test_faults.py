@@ -16,9 +16,9 @@ from hourwheel.channel import Channel
 from hourwheel.session import Backoff
 from node.lifecycle import EXIT_LOCKED
 from tests.support.faulty_node import FaultyNode, injectors
-from tests.support.history import body_of, serial_of
+from chaos.history import body_of, serial_of
 from tests.support.machine import can_lose_power, can_mount, tmpfs
-from tests.support.message_mix import QUICK
+from chaos.message_mix import QUICK
 from tests.support.reaper import complaints_of, events_of, reaping, say, send, small_node
 from tests.support.stored import digests_of
 

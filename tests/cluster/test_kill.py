@@ -13,7 +13,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from tests.support.message_mix import Mix
+from chaos.message_mix import Mix
 from tests.support.reaper import complaints_of, reaping, say
 
 IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"

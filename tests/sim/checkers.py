@@ -1,7 +1,7 @@
 """What must hold of a simulated cluster, held against one reading of what was committed.
 
 `Canon` is the committed log as the first node that applied it had it. Every other node must apply
-the same bytes (I5); the naive model of `tests.support.log_model` says what they mean (I1, I3, I6).
+the same bytes (I5); the naive model of `chaos.log_model` says what they mean (I1, I3, I6).
 Everything else looks at nodes from outside: disks as a power cut would leave them (I7), who may act
 (I4), what clients were told and when (I1, I2, I6).
 """
@@ -16,7 +16,7 @@ from node.receive import Delivery
 from node.replica import Role
 from storage.file_header import FILE_HEADER_BYTES
 from tests.sim.disk import SimulatedDisk
-from tests.support.log_model import LogModel
+from chaos.log_model import LogModel
 from tests.support.shard_proposals import Token, body_of, plain, split
 from tests.support.shard_views import check_views, rebuilt_digest
 from tests.support.shard_world import START_MS

@@ -148,8 +148,9 @@ class SimNode:
         self.outgoing: dict[str, MasterSide] = {}
         self._sides: list[FollowerSide] = []
         self._removals: list[Work] = []
-        self._asked: tuple[str, int] | None = None
+        self._resigned_epoch = 0
         self._ask_count = 0
+        self._answered: set[tuple[str, int]] = set()
         self.clock = SlewedClock(self.machine)
         self.boot_id = f"{self.name}/{self.boots}"
         place = self.place = ShardPlace(self.disk, "shard-0", IDENTITY)
@@ -275,16 +276,14 @@ class SimNode:
                     self.dial(name, master.reign.epoch)
         elif isinstance(effect, CloseStreams):
             for side in self.outgoing.values():
-                side.close()
+                side.say_last(effect.leases, effect.last_beat)
             self.outgoing.clear()
         elif isinstance(effect, AskIsr):
             self._ask_count += 1
-            self._asked = (self.boot_id, self._ask_count)
-            self._ask_isr(self._asked, effect.change)
+            self._ask_isr((self.boot_id, self._ask_count), effect.change)
         elif isinstance(effect, Resign):
             self.note(f"resigns: {effect.why}")
-            epoch = self.replica.assignment.epoch
-            self._call_control(lambda: self.cluster.control.resign(epoch))
+            self._resigned_epoch = self.replica.assignment.epoch
         elif isinstance(effect, Serve):
             self.note(f"serves epoch {self.replica.assignment.epoch}")
 
@@ -320,6 +319,8 @@ class SimNode:
         if self.write is None and not any(side.is_waiting for side in self._sides):
             self.write = self.shard.take_write()
             if self.write is not None:
+                if self.replica.master is not None:
+                    self.replica.master.on_appended(self.shard.log.end_offset)
                 duration = self.cluster.events.random.uniform(*self.write_ms)
                 self.later(duration / 2, self._run_write)
 
@@ -435,7 +436,8 @@ class SimNode:
                 self.is_registered = True  # else it would not be known
                 self.on_assignment(assignment)
 
-        self._call_control(lambda: self.cluster.control.ping(self.name, self.boot_id), then)
+        control, resigned = self.cluster.control, self._resigned_epoch
+        self._call_control(lambda: control.ping(self.name, self.boot_id, resigned), then)
 
     def on_assignment(self, assignment: Assignment) -> None:
         """The control plane's word."""
@@ -448,24 +450,17 @@ class SimNode:
     def _ask_isr(self, request: tuple[str, int], change: IsrChange) -> None:
         """Ask until there is an answer: nothing else tells what became of it."""
         master, control = self.replica.master, self.cluster.control
-        if self._asked != request or master is None or master.reign.epoch != change.epoch:
+        if request in self._answered or master is None or master.reign.epoch != change.epoch:
             return
         boots = {name: one.boot_id for name, one in master.followers.items()}
 
-        def ask() -> tuple[bool, Assignment]:
-            return control.change_isr(request, change, boots), control.assignment
+        def then(is_done: bool) -> None:
+            if request not in self._answered:
+                self._answered.add(request)
+                if not is_done and self.replica.master is master:
+                    master.isr.on_refused(change)
 
-        def then(answer: tuple[bool, Assignment]) -> None:
-            if self._asked != request:
-                return
-            self._asked = None
-            is_done, assignment = answer
-            self.on_assignment(assignment)
-            current = self.replica.master
-            if not is_done and current is not None and current.reign.epoch == change.epoch:
-                current.isr.on_refused()
-
-        self._call_control(ask, then)
+        self._call_control(lambda: control.change_isr(request, change, boots), then)
         self.later(200, lambda: self._ask_isr(request, change))
 
 

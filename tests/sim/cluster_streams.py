@@ -11,6 +11,7 @@ from hourwheel.wire.replication_pb2 import (
     BeginFrom,
     FollowerAck,
     FollowerHello,
+    LeaseTable,
     LogPart,
     MasterHello,
     Refused,
@@ -80,7 +81,6 @@ class MasterSide:
     def _beat(self) -> None:
         node = self._node
         if not self._is_reigning:
-            self.close()
             return
         if node.mono_ms() - self._heard_ms > SILENCE_MS:
             self._stream.end()
@@ -109,8 +109,20 @@ class MasterSide:
                 master.on_unreachable(self._follower)
             node.later(retry_ms, lambda: node.dial(self._follower, self._epoch))
 
+    def say_last(self, leases: LeaseTable, last_beat: SyncBeat) -> None:
+        """The reign is over: say so, and end the stream."""
+        if self._is_over or not self._is_begun:
+            self.close()
+            return
+        self._is_over = True
+        self._stream.send_to_server(leases)
+        self._stream.send_to_server(last_beat)
+        self._stream.finish()
+
     def close(self) -> None:
         """End the stream; nobody is to be told."""
+        if self._is_over:
+            return
         self._is_over = True
         self._stream.client = None
         self._stream.end()
@@ -173,6 +185,19 @@ class FollowerSide:
                 return
             replica.begin_following(message)
             self.acknowledge()
+        else:
+            self._take_more(message)
+
+    def _take_more(self, message: Any) -> None:
+        node, replica = self._node, self._node.replica
+        is_last_word = isinstance(message, LeaseTable) or (
+            isinstance(message, SyncBeat) and message.releases_lease
+        )
+        if replica.follower.is_superseded and not is_last_word:
+            refused = replica.follower.refuse("a later epoch has begun")
+            self._stream.send_to_client(refused)
+        elif isinstance(message, LeaseTable):
+            replica.on_leases(message)
         elif isinstance(message, LogPart):
             replica.on_log(message)
         elif isinstance(message, SyncBeat):

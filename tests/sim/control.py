@@ -85,11 +85,16 @@ class ControlPlane:
         self.version += before != (self.isr, self.master)
         return self.assignment
 
-    def ping(self, node: str, boot_id: str) -> Assignment | None:
-        """A broker lives. None where it is not registered in this incarnation."""
+    def ping(self, node: str, boot_id: str, resigned_epoch: int = 0) -> Assignment | None:
+        """A broker lives. None where it is not registered in this incarnation.
+
+        `resigned_epoch`: the reign that it wants to end.
+        """
         if self.boots.get(node) != boot_id:
             return None
         self._heard_ms[node] = self.events.now_ms
+        if resigned_epoch:
+            self.resign(resigned_epoch)
         return self.assignment
 
     def change_isr(self, request: tuple[str, int], change: IsrChange, boots: dict[str, str]) -> bool:

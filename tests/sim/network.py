@@ -89,8 +89,15 @@ class Stream:
             self.is_connected = True
             self.hosts[1].accept(self)
         side = self.server if to == 1 else self.client
-        if side is not None:
+        if message is None:
+            self.end()
+        elif side is not None:
             side.on_message(message)
+
+    def finish(self) -> None:
+        """The client says no more: the server hears what was said, then that it is over."""
+        self.client = None
+        self._send(1, None)
 
     def end(self) -> None:
         """Break the stream: both sides learn of it, each after a while of its own."""

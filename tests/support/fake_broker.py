@@ -55,6 +55,7 @@ class Script:
     )
     break_after: int | None = None
     is_taken_before_break: bool = False
+    break_error: errors.HourwheelError | None = None
     gates: dict[str, asyncio.Event] = field(default_factory=dict)
 
 
@@ -81,7 +82,11 @@ class FakeBroker:
     def fail_next(self, method: str, *failures: errors.HourwheelError) -> None:
         self.script.failures[method].extend(failures)
 
-    def break_stream(self, *, after_batches: int, is_taken: bool) -> None:
+    def break_stream(
+        self, *, after_batches: int, is_taken: bool, error: errors.HourwheelError | None = None
+    ) -> None:
+        """With `error` the node ends the stream with it, else the connection seems to be cut."""
+        self.script.break_error = error
         self.script.break_after = after_batches
         self.script.is_taken_before_break = is_taken
 

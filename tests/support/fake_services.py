@@ -61,6 +61,8 @@ class ProducerService(broker_pb2_grpc.ProducerServiceServicer):
                 node.script.break_after = None
                 if node.script.is_taken_before_break:
                     node.publish(request.topic, request.record_batch)
+                if node.script.break_error is not None:
+                    await context.abort_with_status(to_status(node.script.break_error))
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "broken by the script")
             try:
                 if failure is not None:

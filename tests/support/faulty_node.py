@@ -1,7 +1,7 @@
 """A node in a process of its own in which calls of the operating system go wrong as planned.
 
-Two injectors: `patched` replaces functions of Python's `os` in the child (tests/support/
-patched_node.py) and works everywhere; `strace` lets the kernel's calls themselves fail, where it is
+Two injectors: `patched` replaces functions of Python's `os` in the child (chaos/
+faulty_process.py) and works everywhere; `strace` lets the kernel's calls themselves fail, where it is
 installed and may trace.
 """
 
@@ -50,7 +50,7 @@ class Fault:
                 "last": last,
                 "effect": self.effect,
             }
-            return [sys.executable, "-m", "tests.support.patched_node", json.dumps(plan)]
+            return [sys.executable, "-m", "chaos.faulty_process", json.dumps(plan)]
         what = "signal=SIGKILL" if self.effect == "kill before" else f"error={self.effect}"
         names = ",".join(self.calls)
         # -D: the process that is started is the node, and not its tracer.

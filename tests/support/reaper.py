@@ -20,12 +20,12 @@ from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.clock import SystemClock
-from tests.support.checker import Bounds, check, told
+from chaos.checker import Bounds, check, told
 from tests.support.eventually import until
 from tests.support.faulty_node import FaultyNode
-from tests.support.message_mix import Mix
+from chaos.message_mix import Mix
 from tests.support.stored import digests_of, read_stored
-from tests.support.workload import Workload
+from chaos.workload import Workload
 
 _USUAL_START_MS: Final = 1_000.0
 _HANG_S: Final = 120.0

@@ -18,7 +18,7 @@ from node.receive import Delivery
 from node.retries import ack_rows, dead_rows, retry_rows
 from node.shard import Shard
 from storage.unit import Units
-from tests.support.log_model import LogModel
+from chaos.log_model import LogModel
 
 TOPIC, LETTERS, RETRIES, GROUP = 1, 2, 3, 1
 QUEUES = [TOPIC << 8, TOPIC << 8 | 1]

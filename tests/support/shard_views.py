@@ -11,7 +11,7 @@ from node.shard import Shard
 from node.views import Views
 from storage.unit import Units
 from tests.sim.disk import SimulatedDisk
-from tests.support.log_model import Entry, LogModel
+from chaos.log_model import Entry, LogModel
 
 
 def entries_of(units: Units) -> list[Entry]:

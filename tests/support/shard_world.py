@@ -1,7 +1,7 @@
 """A shard driven by hand on a simulated disk: every step is a call, so a test can crash in between.
 
 What the engine does with threads happens here in any order that a test likes: a write is taken, run
-and finished; a background job is begun, run and ended. `tests.support.log_model` reads the same log
+and finished; a background job is begun, run and ended. `chaos.log_model` reads the same log
 beside the shard; `check_promises` holds the views against it, and it against what was answered.
 """
 
@@ -20,7 +20,7 @@ from node.shard import Shard
 from storage.commit_log import LogWrite
 from storage.file_header import Identity
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
-from tests.support.log_model import LogModel
+from chaos.log_model import LogModel
 from tests.support.shard_proposals import (
     ATTEMPTS_MAX,
     GROUP,

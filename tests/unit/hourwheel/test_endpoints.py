@@ -281,15 +281,16 @@ def test_redirect_when_the_epoch_is_long_gone() -> None:
 def test_redirect_when_the_master_of_a_known_epoch_is_gone() -> None:
     endpoints = three()
     endpoints.on_failure(A, NOW, not_master(B, 7))
+    now_ms = NOW
     for _ in range(8):
-        endpoints.on_failure(B, NOW, LOST)
-        NOW_LATER = NOW + GONE_MS_MAX  # noqa: N806
-        endpoints.on_failure(B, NOW_LATER, LOST)
-    assert endpoints.on_failure(C, NOW_LATER, not_master(B, 7)) is Move.AT_ONCE
-    assert endpoints.choose(NOW_LATER, 0.0) == A  # C is not asked again at once, and B is gone
-    # But as B is named again and again, it is tried again before long.
-    assert endpoints.trouble_of(B, NOW_LATER + NAMED_GONE_MS) is Trouble.NONE
-    assert endpoints.choose(NOW_LATER + NAMED_GONE_MS, 0.0) == A
+        now_ms += GONE_MS_MAX
+        endpoints.on_failure(B, now_ms, LOST)
+    assert endpoints.trouble_of(B, now_ms + GONE_MS_MAX - 1) is Trouble.GONE
+    assert endpoints.on_failure(C, now_ms, not_master(B, 7)) is Move.AT_ONCE
+    assert endpoints.choose(now_ms, 0.0) == A  # C is not asked again at once, and B is gone
+    # But as B is still named, it is tried again before long.
+    assert endpoints.trouble_of(B, now_ms + NAMED_GONE_MS - 1) is Trouble.GONE
+    assert endpoints.trouble_of(B, now_ms + NAMED_GONE_MS) is Trouble.NONE
 
 
 def test_redirect_when_a_new_epoch_makes_one_that_is_gone_the_master() -> None:

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from hourwheel.outcomes import CancelOutcome
-from tests.support.history import Cancel, Delivery, Finish, History, Stored
+from chaos.history import Cancel, Delivery, Finish, History, Stored
 
 _SHOWN_MAX: Final = 5
 _RETRY: Final = "%RETRY%"

@@ -1,6 +1,6 @@
 """A node whose calls of the operating system go wrong as planned: the child's side.
 
-    python -m tests.support.patched_node '{"calls": ["fdatasync"], "first": 7, "effect": "EIO"}' ...
+    python -m chaos.faulty_process '{"calls": ["fdatasync"], "first": 7, "effect": "EIO"}' ...
 
 Everything behind the plan is for `python -m node`. Calls are counted over all threads from the
 process's beginning. What maps files into memory writes without a call and is not seen here. The

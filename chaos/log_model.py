@@ -5,15 +5,23 @@ batch's format, one message at a time. What it says is what the views must hold 
 must have been told.
 """
 
+import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from hourwheel.record_batch import Flag, Kind, Outcome, RecordBatch
 from hourwheel.wire.broker_pb2 import CancelOutcome
 from hourwheel.wire.state_pb2 import ConfigChange, GroupConfig, Subscription
-from storage.commit_log import CommitLog
+
+
+class Log(Protocol):
+    """What can be read batch by batch."""
+
+    def scan(self, from_: Any, to: Any) -> Iterator[RecordBatch]:
+        """The batches of a range of offsets."""
+        ...
 
 
 class Entry(NamedTuple):
@@ -60,8 +68,8 @@ class LogModel:
     released: set[int] = field(default_factory=set)
     """Sequences that were released for the first time."""
     cancelled: set[int] = field(default_factory=set)
-    pending: list[Entry] = field(default_factory=list)
-    """In the wheel, retries included, cancelled ones not."""
+    waiting: dict[tuple[int, int], Entry] = field(default_factory=dict)
+    """(sequence, attempt) -> what is in the wheel, retries included, cancelled ones not."""
     queues: dict[int, list[Entry]] = field(default_factory=dict)
     starts: dict[int, int] = field(default_factory=dict)
     """topic_queue -> first position that is not trimmed."""
@@ -70,15 +78,23 @@ class LogModel:
     done: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
     """Group -> (topic_queue, position) of what it acknowledged while that counted."""
     producers: dict[int, deque[Sent]] = field(default_factory=dict)
-    topics: set[int] = field(default_factory=set)
+    topics: dict[int, str] = field(default_factory=dict)
+    """Id -> name."""
     groups: dict[int, GroupConfig] = field(default_factory=dict)
     subscriptions: list[Subscription] = field(default_factory=list)
     epochs: list[tuple[int, int]] = field(default_factory=list)
     """(first sequence, epoch)."""
     verdicts: dict[int, Any] = field(default_factory=dict)
     """Offset of a record -> what its proposer must be told."""
+    _wheel: list[Entry] = field(default_factory=list, compare=False)
+    """A heap of what is waiting, and of what no longer is."""
 
-    def follow(self, log: CommitLog, to: int) -> None:
+    @property
+    def pending(self) -> list[Entry]:
+        """In the wheel, retries included, cancelled ones not; sorted."""
+        return sorted(self.waiting.values())
+
+    def follow(self, log: Log, to: int) -> None:
         """Read on up to an offset."""
         for batch in log.scan(self.offset, to):
             self.read(batch)
@@ -145,7 +161,8 @@ class LogModel:
         if entry.due_ms <= store_ms or entry[:2] <= self.cursor:
             self._release(entry)
         else:
-            self.pending.append(entry)
+            self.waiting[entry.sequence, entry.attempt] = entry
+            heapq.heappush(self._wheel, entry)
 
     def _release(self, entry: Entry) -> None:
         if entry.attempt == 1:
@@ -160,12 +177,14 @@ class LogModel:
         to = (int(row["to_due_ms"]), int(row["to_sequence"]))
         assert self.cursor == (int(row["prev_due_ms"]), int(row["prev_sequence"]))
         assert to > self.cursor
-        due = [entry for entry in self.pending if entry[:2] <= to]
-        self.pending = [entry for entry in self.pending if entry[:2] > to]
         self.cursor = to
-        for entry in sorted(due, key=lambda one: one[:2]):
-            self._release(entry)
-        return len(due)
+        count = 0
+        while self._wheel and self._wheel[0][:2] <= to:
+            entry = heapq.heappop(self._wheel)
+            if self.waiting.pop((entry.sequence, entry.attempt), None) is not None:
+                self._release(entry)
+                count += 1
+        return count
 
     def _cancel(self, batch: RecordBatch) -> list[int]:
         outcomes: list[int] = []
@@ -179,7 +198,7 @@ class LogModel:
             else:
                 outcomes.append(CancelOutcome.CANCEL_OUTCOME_CANCELLED)
                 self.cancelled.add(sequence)
-                self.pending = [one for one in self.pending if one.sequence != sequence]
+                del self.waiting[sequence, 1]
         return outcomes
 
     def epoch_of(self, sequence: int) -> int:
@@ -230,7 +249,7 @@ class LogModel:
     def _configure(self, batch: RecordBatch) -> bool:
         change = ConfigChange.FromString(bytes(batch.blobs))
         if change.HasField("put_topic"):
-            self.topics.add(change.put_topic.topic_id)
+            self.topics[change.put_topic.topic_id] = change.put_topic.name
         elif change.HasField("put_group"):
             self.groups[change.put_group.group_id] = change.put_group
         elif change.HasField("put_subscription"):
@@ -264,7 +283,7 @@ class LogModel:
 
     def check(self) -> None:
         """I1 and I3: each message is in one place, and so is each group's copy of it."""
-        waiting = {entry.sequence for entry in self.pending if entry.attempt == 1}
+        waiting = {sequence for sequence, attempt in self.waiting if attempt == 1}
         for sequence in self.messages:
             places = (sequence in waiting, sequence in self.released, sequence in self.cancelled)
             assert sum(places) == 1, f"message {sequence} is in places {places}"
@@ -275,7 +294,7 @@ class LogModel:
         group = self.groups[subscription.group_id]
         own = [queue for queue in self.queues if queue >> 8 == subscription.topic_id]
         retries = subscription.retry_topic_id << 8
-        places = [entry.sequence for entry in self.pending if entry.topic_queue == retries]
+        places = [entry.sequence for entry in self.waiting.values() if entry.topic_queue == retries]
         places += [e.sequence for e in self.queues.get(group.dead_letter_topic_id << 8, [])]
         for queue in (*own, retries):
             resolved = self.resolved.get((group.group_id, queue), set())

@@ -35,7 +35,7 @@ from hourwheel.clock import SystemClock
 from hourwheel.methods import Method
 from hourwheel.session import is_undecided
 from hourwheel.wire import broker_pb2
-from tests.support.history import (
+from chaos.history import (
     Accepted,
     Cancel,
     Delivery,
@@ -46,7 +46,7 @@ from tests.support.history import (
     body_of,
     serial_of,
 )
-from tests.support.message_mix import FAR_MS, Mix, choose_delay, make_message
+from chaos.message_mix import FAR_MS, Mix, choose_delay, make_message
 
 TOPICS: Final = {"alpha": 1, "beta": 3}
 """Name -> number of queues."""

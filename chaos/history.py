@@ -1,13 +1,16 @@
 """What a run against real nodes saw: who asked for what and was told what. No node, no clock.
 
-A workload writes it, `tests/support/checker.py` reads it. A message is known by its **serial**, a
+A workload writes it, `chaos/checker.py` reads it. A message is known by its **serial**, a
 number of the harness's own that stands in its body, so that even a message that was never
 acknowledged can be told from all others. Times are epoch milliseconds by the harness's clock,
 except where a field is said to be the node's.
 """
 
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from hourwheel.message_id import MessageId
 from hourwheel.outcomes import CancelOutcome
@@ -37,6 +40,7 @@ class Sent(NamedTuple):
     topic: str
     due_ms: int
     """The instant that was asked for; for a delay, the earliest instant that it can mean."""
+    asked_ms: float = 0.0
 
 
 class Accepted(NamedTuple):
@@ -53,6 +57,7 @@ class Cancel(NamedTuple):
     outcome: CancelOutcome | None
     """None: nobody knows, the call failed."""
     answered_ms: float
+    asked_ms: float = 0.0
 
 
 class Delivery(NamedTuple):
@@ -87,6 +92,16 @@ class Finish(NamedTuple):
     """Of a nack."""
 
 
+class Fault(NamedTuple):
+    """What the harness did to the cluster."""
+
+    name: str
+    nodes: tuple[str, ...]
+    begun_ms: float
+    healed_ms: float
+    """When it was taken back; the cluster may need longer to be well."""
+
+
 @dataclass
 class History:
     """Everything, in the order in which the harness saw it."""
@@ -100,12 +115,63 @@ class History:
     finishes: list[Finish] = field(default_factory=list)
     groups: dict[str, tuple[str, int]] = field(default_factory=dict)
     """(topic read, most attempts) of each group: one group reads one topic here."""
+    faults: list[Fault] = field(default_factory=list)
     _last_serial: int = 0
 
     def next_serial(self) -> int:
         """A number that no message has yet."""
         self._last_serial += 1
         return self._last_serial
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON, one event a line."""
+        with path.open("w") as file:
+            for line in self._lines():
+                file.write(f"{json.dumps(line, separators=(',', ':'))}\n")
+
+    def _lines(self) -> Iterator[list[Any]]:
+        yield from (["group", name, *told] for name, told in self.groups.items())
+        yield from (["sent", serial, *sent] for serial, sent in self.sent.items())
+        yield from (["accepted", serial, *told] for serial, told in self.accepted.items())
+        yield from (["refused", serial] for serial in sorted(self.refused))
+        for cancel in self.cancels:
+            outcome = None if cancel.outcome is None else cancel.outcome.name
+            yield ["cancel", *cancel._replace(outcome=None), outcome]
+        for name in ("deliveries", "finishes", "faults"):
+            yield from ([name, *event] for event in getattr(self, name))
+
+    @classmethod
+    def load(cls, path: Path) -> "History":
+        """What `save` wrote."""
+        with path.open() as file:
+            return cls._of(json.loads(line) for line in file)
+
+    @classmethod
+    def _of(cls, lines: Iterable[list[Any]]) -> "History":
+        history = cls()
+        for kind, *rest in lines:
+            if kind == "group":
+                history.groups[rest[0]] = (rest[1], rest[2])
+            elif kind == "sent":
+                history.sent[rest[0]] = Sent(*rest[1:])
+            elif kind == "accepted":
+                history.accepted[rest[0]] = Accepted(MessageId(*rest[1]), rest[2])
+            elif kind == "refused":
+                history.refused.add(rest[0])
+            elif kind == "cancel":
+                outcome = None if rest[-1] is None else CancelOutcome[rest[-1]]
+                history.cancels.append(Cancel(*rest[:-1])._replace(outcome=outcome))
+            elif kind == "deliveries":
+                delivery = Delivery(*rest)
+                message_id = MessageId(*delivery.message_id)
+                history.deliveries.append(delivery._replace(message_id=message_id))
+            elif kind == "finishes":
+                history.finishes.append(Finish(*rest))
+            else:
+                fault = Fault(*rest)
+                history.faults.append(fault._replace(nodes=tuple(fault.nodes)))
+        history._last_serial = max(history.sent, default=0)
+        return history
 
 
 class Entry(NamedTuple):
@@ -127,7 +193,7 @@ class Kept(NamedTuple):
 
 @dataclass
 class Stored:
-    """What a stopped node's directory holds, read once for all: see tests/support/stored.py."""
+    """What a stopped node's directory holds, read once for all: see chaos/stored.py."""
 
     messages: dict[int, Kept] = field(default_factory=dict)
     """By sequence."""

@@ -1,0 +1,108 @@
+"""What a node's directory holds, read from its log alone: the format is public, the views are not.
+
+The log is read by `LogModel`, a second and naive reading of what records mean. Nothing of the
+node's own code takes part.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from chaos.history import Entry, Kept, Stored, serial_of
+from chaos.log_model import Log, LogModel
+from hourwheel.record_batch import Kind, RecordBatch, unpack_header
+
+_SHARD: Final = "shard-0"
+_FILE_HEADER_BYTES: Final = 64
+
+
+class Segment(NamedTuple):
+    """A file of the log, its header left out."""
+
+    start_offset: int
+    raw: bytes
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next one begins."""
+        return self.start_offset + len(self.raw)
+
+
+class LogFiles:
+    """The log of a node that does not run. Is a `Log`."""
+
+    def __init__(self, directory: Path) -> None:
+        """Read all of it; `directory` is the node's data directory."""
+        files = sorted((directory / _SHARD / "log").glob("*.log"))
+        self.segments = [
+            Segment(int(path.stem), path.read_bytes()[_FILE_HEADER_BYTES:]) for path in files
+        ]
+
+    @property
+    def start_offset(self) -> int:
+        """First offset that is there."""
+        return self.segments[0].start_offset if self.segments else 0
+
+    def raw(self, from_: int, to: int) -> bytes:
+        """The bytes of a range; fewer where the log is shorter."""
+        pieces = []
+        for segment in self.segments:
+            first, last = (max(0, at - segment.start_offset) for at in (from_, to))
+            pieces.append(segment.raw[first:last])
+        return b"".join(pieces)
+
+    def scan(self, from_: int, to: int) -> Iterator[RecordBatch]:
+        """The batches of a range, verified.
+
+        Raises:
+            HourwheelError: one is damaged.
+        """
+        for segment in self.segments:
+            view, at = memoryview(segment.raw), max(0, from_ - segment.start_offset)
+            end = min(len(view), to - segment.start_offset)
+            while at < end:
+                header = unpack_header(view, at)
+                batch = RecordBatch(view[at : at + header.total_bytes], header)
+                batch.verify()
+                yield batch
+                at += header.total_bytes
+
+
+def read_stored(log: Log, until_offset: int) -> tuple[LogModel, Stored]:
+    """Read a log up to an offset.
+
+    Raises:
+        AssertionError: it cannot be the log of anything sound: released twice, a gap, and so on.
+        HourwheelError: a batch is damaged.
+    """
+    model, stored = LogModel(), Stored()
+    for batch in log.scan(0, until_offset):
+        model.read(batch)
+        if batch.header.kind == Kind.PUBLISH:
+            _keep(batch, model, stored)
+    model.check()
+    for number, entries in model.queues.items():
+        topic = _topic(model, number)
+        stored.queued += [Entry(topic, one.sequence, one.attempt) for one in entries]
+    for one in model.waiting.values():
+        stored.pending.append(Entry(_topic(model, one.topic_queue), one.sequence, one.attempt))
+    stored.cancelled = set(model.cancelled)
+    return model, stored
+
+
+def _topic(model: LogModel, topic_queue: int) -> str:
+    number = topic_queue >> 8
+    return model.topics.get(number, f"(topic {number})")
+
+
+def _keep(batch: RecordBatch, model: LogModel, stored: Stored) -> None:
+    """Take down the new messages of a batch, by what is in their bodies."""
+    base, blobs, at = batch.header.base_sequence, bytes(batch.blobs), 0
+    lengths = zip(batch.meta_len.tolist(), batch.body_len.tolist(), strict=True)
+    epoch = model.epoch_of(base)
+    for sequence, (meta_len, body_len) in enumerate(lengths, base):
+        end = at + meta_len + body_len
+        if sequence in model.messages:
+            serial = serial_of(blobs[at + meta_len : end])
+            stored.messages[sequence] = Kept(serial, epoch, model.messages[sequence])
+        at = end

@@ -1,0 +1,72 @@
+"""The answer to GetStatus: what the engine and the cluster say, as one message."""
+
+import uuid
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import hourwheel
+from hourwheel.wire import admin_pb2 as wire
+from node.api.cluster_port import ClusterStatusData, MastershipData
+from node.api.ports import ShardStatusData
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdentity:
+    """What the node says of itself."""
+
+    node_id: str
+    address: str
+    """Where clients reach it, host:port."""
+    started_ms: int
+
+
+def status_answer(
+    identity: NodeIdentity,
+    cluster_id: bytes,
+    clock_ms: int,
+    shard: ShardStatusData,
+    cluster: ClusterStatusData,
+) -> wire.GetStatusResponse:
+    """See the top of this file.
+
+    Args:
+        identity: of the answering node.
+        cluster_id: 16 bytes.
+        clock_ms: the cluster clock, as the answering node has it.
+        shard: what its engine says.
+        cluster: what it knows of the others.
+    """
+    own = {
+        "started_ms": identity.started_ms,
+        "clock_ms": clock_ms,
+        "read_only_reason": shard.read_only_reason,
+    }
+    answer = wire.GetStatusResponse(
+        cluster_id=str(uuid.UUID(bytes=cluster_id)),
+        version=hourwheel.__version__,
+        answered_by=identity.node_id,
+        nodes=[
+            wire.NodeStatus(**asdict(node), **(own if node.node_id == identity.node_id else {}))
+            for node in cluster.nodes
+        ],
+        shards=[_shard(shard, cluster.shard)],
+    )
+    if cluster.control is not None:
+        answer.control.CopyFrom(wire.ControlStatus(**asdict(cluster.control)))
+    return answer
+
+
+def _shard(engine: ShardStatusData, cluster: MastershipData) -> wire.ShardStatus:
+    names = wire.ShardStatus.DESCRIPTOR.fields_by_name
+    values: dict[str, Any] = {
+        name: value for name, value in asdict(engine).items() if name in names
+    }
+    told = {name: value for name, value in asdict(cluster).items() if value is not None}
+    followers = told.pop("followers")
+    values |= told
+    values["epoch"] = cluster.epoch or engine.epoch
+    answer = wire.ShardStatus(**values)
+    for follower in followers:
+        known = {name: value for name, value in follower.items() if value is not None}
+        answer.followers.append(wire.FollowerStatus(**known))
+    return answer

@@ -1,0 +1,22 @@
+"""What a member of the cluster needs of the control plane."""
+
+from typing import Protocol
+
+from hourwheel.wire import control_pb2 as wire
+from hourwheel.wire.control_link_pb2 import ShardReport
+
+
+class ControlPort(Protocol):
+    """What is needed of the control plane."""
+
+    def is_dead(self, node: str) -> bool:
+        """Whether a node's control process says that its broker is gone."""
+        ...
+
+    def report(self, shards: list[ShardReport]) -> None:
+        """Tell how the shards stand."""
+        ...
+
+    async def propose(self, command: wire.ControlCommand) -> wire.ControlResult:
+        """Have a command applied. Raises where nobody knows whether it was."""
+        ...

@@ -1,0 +1,150 @@
+import pytest
+
+from hourwheel import errors
+from hourwheel.wire import raft_pb2
+from replication.raft.handshake import Handshake, Identity, Seal, Session
+
+CLUSTER = b"c" * 16
+SECRET = b"a shared secret of some length"
+ALL = frozenset({"n1", "n2", "n3"})
+
+
+def side(
+    node_id: str,
+    *,
+    secret: bytes | None = SECRET,
+    certified: frozenset[str] | None = None,
+    cluster: bytes = CLUSTER,
+    nonce: bytes = b"",
+) -> Handshake:
+    return Handshake(
+        Identity(cluster, node_id),
+        ALL - {node_id},
+        (nonce or node_id.encode()).ljust(32, b"."),
+        secret=secret,
+        certified=certified,
+    )
+
+
+def shake(dialler: Handshake, acceptor: Handshake) -> tuple[Session, Session]:
+    answer = acceptor.answer(dialler.first("n1"))
+    last, at_dialler = dialler.prove(answer)
+    return at_dialler, acceptor.finish(last)
+
+
+def test_both_know_each_other_when_they_know_the_secret() -> None:
+    at_dialler, at_acceptor = shake(side("n2"), side("n1"))
+    assert (at_dialler.peer_id, at_acceptor.peer_id) == ("n1", "n2")
+    for _ in range(3):
+        assert at_acceptor.incoming.open(at_dialler.outgoing.close(b"hello")) == b"hello"
+        assert at_dialler.incoming.open(at_acceptor.outgoing.close(b"you")) == b"you"
+
+
+def test_frames_of_one_direction_are_none_of_the_other() -> None:
+    at_dialler, _ = shake(side("n2"), side("n1"))
+    with pytest.raises(errors.PeerRefused, match="HMAC"):
+        at_dialler.incoming.open(at_dialler.outgoing.close(b"hello"))
+
+
+@pytest.mark.parametrize("what", ["changed", "again", "reordered", "short", "plain"])
+def test_frame_is_refused_when_it_is_not_the_next_one(what: str) -> None:
+    at_dialler, at_acceptor = shake(side("n2"), side("n1"))
+    first, second = (at_dialler.outgoing.close(raw) for raw in (b"first", b"second"))
+    if what == "again":
+        at_acceptor.incoming.open(first)
+    frame = {
+        "changed": first[:-1] + b"!",
+        "again": first,
+        "reordered": second,
+        "short": first[:31],
+        "plain": b"first",
+    }[what]
+    with pytest.raises(errors.PeerRefused):
+        at_acceptor.incoming.open(frame)
+
+
+def test_dialler_finds_out_that_the_acceptor_does_not_know_the_secret() -> None:
+    with pytest.raises(errors.PeerRefused, match="secret"):
+        shake(side("n2"), side("n1", secret=b"another secret, long enough"))
+
+
+def test_acceptor_finds_out_that_the_dialler_does_not_know_the_secret() -> None:
+    acceptor = side("n1")
+    acceptor.answer(side("n2").first("n1"))
+    bare = raft_pb2.PeerHello.FromString(side("n2").first("n1"))
+    for proof in (b"", b"x" * 32):
+        bare.proof = proof
+        with pytest.raises(errors.PeerRefused, match="secret"):
+            acceptor.finish(bare.SerializeToString())
+
+
+def test_proof_is_worth_nothing_in_another_connection() -> None:
+    acceptor = side("n1")
+    dialler = side("n2")
+    last, _ = dialler.prove(acceptor.answer(dialler.first("n1")))
+    fresh = side("n1", nonce=b"fresh")
+    fresh.answer(side("n2").first("n1"))
+    with pytest.raises(errors.PeerRefused, match="secret"):
+        fresh.finish(last)
+
+
+def test_own_answer_cannot_be_sent_back() -> None:
+    acceptor = side("n1")
+    answer = acceptor.answer(side("n2").first("n1"))
+    with pytest.raises(errors.PeerRefused):
+        acceptor.finish(answer)
+
+
+@pytest.mark.parametrize(
+    ("hello", "why"),
+    [
+        (side("n2", cluster=b"x" * 16).first("n1"), "another cluster"),
+        (side("n2").first("n3"), "meant for"),
+        (side("n9").first("n1"), "no peer"),
+        (side("n1").first("n1"), "no peer"),
+        (side("n2", nonce=b"n1").first("n1"), "nonce"),
+        (b"\x80\x04pickle", "not a hello"),
+        (b"", "version"),
+    ],
+)
+def test_hello_is_refused_when_it_is_not_of_a_peer(hello: bytes, why: str) -> None:
+    with pytest.raises(errors.PeerRefused, match=why):
+        side("n1").answer(hello)
+
+
+def test_another_node_cannot_answer() -> None:
+    dialler = side("n2")
+    first = dialler.first("n1")
+    other = side("n3")
+    forged = raft_pb2.PeerHello.FromString(first)
+    forged.peer_node_id = "n3"
+    with pytest.raises(errors.PeerRefused, match="answers for another"):
+        dialler.prove(other.answer(forged.SerializeToString()))
+
+
+def test_certificate_says_who_a_peer_is() -> None:
+    tls = {"secret": None}
+    dialler = side("n2", certified=frozenset({"n1", "host"}), **tls)
+    acceptor = side("n1", certified=frozenset({"n2"}), **tls)
+    at_dialler, at_acceptor = shake(dialler, acceptor)
+    assert at_acceptor.incoming.open(at_dialler.outgoing.close(b"as it is")) == b"as it is"
+    with pytest.raises(errors.PeerRefused, match="certificate"):
+        shake(
+            side("n2", certified=frozenset({"n1"}), **tls),
+            side("n1", certified=frozenset({"n3"}), **tls),
+        )
+    with pytest.raises(errors.PeerRefused, match="certificate"):
+        shake(
+            side("n2", certified=frozenset(), **tls),
+            side("n1", certified=frozenset({"n2"}), **tls),
+        )
+
+
+def test_one_of_secret_and_certificate_is_there() -> None:
+    for secret, certified in ((None, None), (SECRET, frozenset({"n1"}))):
+        with pytest.raises(errors.InvariantViolated):
+            side("n1", secret=secret, certified=certified)
+
+
+def test_seal_without_key_leaves_frames_alone() -> None:
+    assert Seal(None).open(Seal(None).close(b"x")) == b"x"

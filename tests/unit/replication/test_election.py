@@ -1,0 +1,163 @@
+from dataclasses import replace
+
+import pytest
+
+from hourwheel.wire import control_link_pb2 as link
+from replication.control_state import ControlState, Member
+from replication.election import Decision, ElectionView, HeardReport, decide
+from tests.support.control_commands import StateWorld, boot, register
+
+NOW_MS = 50_000.0
+
+
+def report(number: int, *, alive: bool = True, boot_id: int = 0, **shard: object) -> link.NodeReport:
+    said = link.ShardReport(**{"shard": 0, "is_ready": True, **shard})  # type: ignore[arg-type]
+    return link.NodeReport(
+        node_id=f"n{number}",
+        boot_id=boot(boot_id or number),
+        broker_alive=alive,
+        shards=[said],
+    )
+
+
+def heard(*reports: link.NodeReport, at_ms: float = NOW_MS - 100) -> dict[str, HeardReport]:
+    return {each.node_id: HeardReport(each, at_ms) for each in reports}
+
+
+def all_well() -> dict[str, HeardReport]:
+    return heard(report(1), report(2), report(3))
+
+
+@pytest.fixture
+def world() -> StateWorld:
+    world = StateWorld()
+    world.found()
+    return world
+
+
+def view(state: ControlState, reports: dict[str, HeardReport], leader: str = "n1") -> ElectionView:
+    return ElectionView(
+        state=state,
+        reports=reports,
+        listening_since_ms=NOW_MS - 5_000,
+        raft_leader_node_id=leader,
+        is_leading=True,
+    )
+
+
+def chosen(decision: Decision) -> list[str]:
+    return [each.master.node_id for each in decision.proposals]
+
+
+def test_nothing_is_proposed_when_this_node_does_not_lead(world: StateWorld) -> None:
+    idle = replace(view(world.state, all_well()), is_leading=False)
+    assert decide(idle, NOW_MS) == Decision((), None)
+
+
+def test_somebody_else_than_rafts_leader_is_elected_when_all_are_equal(world: StateWorld) -> None:
+    decision = decide(view(world.state, all_well(), "n1"), NOW_MS)
+    assert decision.proposals[0].master == Member("n2", boot(2))
+    assert decision.proposals[0].expected_epoch == 0
+    assert chosen(decide(view(world.state, all_well(), "n3"), NOW_MS)) == ["n1"]
+
+
+def test_longest_log_is_elected(world: StateWorld) -> None:
+    ends = heard(
+        report(1, last_epoch=2, log_end=900),
+        report(2, last_epoch=3, log_end=100),
+        report(3, last_epoch=3, log_end=200),
+    )
+    assert chosen(decide(view(world.state, ends, "n3"), NOW_MS)) == ["n3"]
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        report(2, alive=False),
+        report(2, is_ready=False),
+        report(2, is_resigning=True),
+        report(2, boot_id=22),
+        report(2, shard=7),
+    ],
+)
+def test_unfit_node_is_not_elected(world: StateWorld, unfit: link.NodeReport) -> None:
+    decision = decide(view(world.state, heard(report(1), unfit)), NOW_MS)
+    assert chosen(decision) == ["n1"]
+    assert chosen(decide(view(world.state, heard(unfit)), NOW_MS)) == []
+
+
+def test_silent_or_unregistered_node_is_not_elected(world: StateWorld) -> None:
+    reports = {**all_well(), **heard(report(2), at_ms=NOW_MS - 1_000)}
+    assert chosen(decide(view(world.state, reports), NOW_MS)) == ["n3"]
+    world.ok(register_node=register("n3", boot(33)))
+    assert chosen(decide(view(world.state, reports), NOW_MS)) == ["n1"]
+
+
+def test_node_that_is_not_in_sync_is_not_elected(world: StateWorld) -> None:
+    world.elect(1)
+    world.change_isr(1, 3)
+    reports = {**heard(report(2, log_end=1 << 40), report(3)), **heard(report(1, alive=False))}
+    assert chosen(decide(view(world.state, reports), NOW_MS)) == ["n3"]
+
+
+def test_master_stays_while_it_reports_and_time_is_told(world: StateWorld) -> None:
+    world.elect(2)
+    decision = decide(view(world.state, all_well()), NOW_MS)
+    assert decision == Decision((), NOW_MS - 100 + 1_000)
+    late = decide(view(world.state, all_well()), NOW_MS + 850)
+    assert late.proposals == ()
+    fresh = {**all_well(), **heard(report(1), report(3), at_ms=NOW_MS + 890)}
+    late = decide(view(world.state, fresh), NOW_MS + 900)
+    assert chosen(late) == ["n3"]
+    assert "silent" in late.proposals[0].reason
+
+
+def test_master_that_is_not_heard_of_yet_has_as_long_as_any(world: StateWorld) -> None:
+    world.elect(2)
+    young = replace(
+        view(world.state, heard(report(1), report(3))), listening_since_ms=NOW_MS - 400
+    )
+    assert decide(young, NOW_MS) == Decision((), NOW_MS + 600)
+    assert chosen(decide(replace(young, listening_since_ms=NOW_MS - 1_000), NOW_MS)) == ["n3"]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (report(2, alive=False), "gone"),
+        (report(2, boot_id=22), "again"),
+        (report(2, epoch=1, is_resigning=True), "resigns"),
+    ],
+)
+def test_master_is_deposed_by_what_its_node_says(
+    world: StateWorld, said: link.NodeReport, why: str
+) -> None:
+    world.elect(2)
+    decision = decide(view(world.state, {**all_well(), **heard(said)}), NOW_MS)
+    assert chosen(decision) == ["n3"]
+    assert decision.proposals[0].expected_epoch == 1
+    assert why in decision.proposals[0].reason
+
+
+def test_resignation_of_an_earlier_epoch_says_nothing(world: StateWorld) -> None:
+    world.elect(2)
+    world.elect(1)
+    world.elect(2)
+    said = heard(report(2, epoch=1, is_resigning=True))
+    assert chosen(decide(view(world.state, {**all_well(), **said}), NOW_MS)) == []
+
+
+def test_master_hands_over_to_whom_it_names_when_that_one_can(world: StateWorld) -> None:
+    world.elect(2)
+    said = heard(report(2, epoch=1, hand_over_to="n1"))
+    assert chosen(decide(view(world.state, {**all_well(), **said}, "n1"), NOW_MS)) == ["n1"]
+    unready = {**all_well(), **said, **heard(report(1, is_ready=False))}
+    assert chosen(decide(view(world.state, unready), NOW_MS)) == []
+    nobody = {**all_well(), **heard(report(2, epoch=1, hand_over_to="n9"))}
+    assert chosen(decide(view(world.state, nobody), NOW_MS)) == []
+
+
+def test_nobody_is_deposed_for_nobody(world: StateWorld) -> None:
+    world.elect(2)
+    decision = decide(view(world.state, heard(report(2, epoch=1, is_resigning=True))), NOW_MS)
+    assert decision.proposals == ()

@@ -218,6 +218,7 @@ class Node:
                 self.failure,
                 started_ms,
                 forwarder,
+                None if clustering is None else clustering.make_served(),
             )
         )
         undo.push_async_callback(api.stop, 0)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import hourwheel
 from hourwheel import errors
 from hourwheel.wire import control_pb2 as wire
 from hourwheel.wire.control_link_pb2 import ShardReport
@@ -105,7 +106,7 @@ class ClusterControl:
             data_address=mine.data,
             control_address=mine.control,
             boot_id=self._boot_id,
-            software_version="1",
+            software_version=hourwheel.__version__,
             isr_is_sound=is_sound,
             seen=[seen],
         )

@@ -243,6 +243,21 @@ class ClusterMember:
         self._resigns, self._hand_over_to = not to, to
         self._report()
 
+    def stay(self) -> None:
+        """Take back the wish of `hand_over`: nobody came."""
+        self._resigns, self._hand_over_to = False, ""
+        self._report()
+
+    @property
+    def act_until_ms(self) -> float:
+        """Until when this node may act as master, if it hears of nobody more; monotonic."""
+        return self._act_until_ms
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether this node could lead, were it elected."""
+        return self._is_ready
+
     # -- from the writer --------------------------------------------------------------------------
 
     def on_appended(self) -> None:

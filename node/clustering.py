@@ -21,6 +21,8 @@ from node.checkpoint import ShardPlace
 from node.cluster_control import ClusterControl, find_cluster_id
 from node.cluster_member import ClusterMember
 from node.cluster_time import ClusterTime
+from node.cluster_transfer import ServedCluster
+from node.cluster_view import ClusterView
 from node.config import NodeConfig
 from node.config_check import cluster_nodes
 from node.data_plane import DataServer, Dialer, read_trust
@@ -118,6 +120,14 @@ class Clustering:
             stats,
             in_flight_max=self._config.limits.forwarded_calls,
         )
+
+    def make_served(self) -> ServedCluster:
+        """The cluster as the API sees it."""
+        silent_ms = float(self._config.cluster.report_timeout_ms)
+        view = ClusterView(
+            self._nodes, self._control.client, self._member, self._mono_ms, silent_ms
+        )
+        return ServedCluster(view, self._member)
 
     async def join(self) -> None:
         """Register in the background: a node starts and tells its status without a majority."""

@@ -288,7 +288,7 @@ def _metadata(context: Context) -> Iterable[tuple[str, str | bytes]]:
 
 def _timeout_s(context: Context, longest_s: float | None = _WAIT_S_MAX) -> float | None:
     """What is left of the caller's time, less what the way back takes."""
-    left_s = context.time_remaining()
+    left_s: float | None = context.time_remaining()
     if left_s is None:
         return longest_s
     return max(0.0, left_s * _DEADLINE_SHARE - _DEADLINE_MARGIN_S)

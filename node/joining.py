@@ -6,9 +6,10 @@ from typing import Any
 from hourwheel import errors
 from node.api.ports import Failure
 from node.checkpoint import ShardPlace
-from node.cluster_member import ClusterMember, ControlPort
+from node.cluster_member import ClusterMember
 from node.cluster_time import ClusterTime
 from node.config import ClusterSection
+from node.control_port import ControlPort
 from node.opening import Opened
 from node.replica import Replica, Who
 from replication.cluster_clock import ClockConfig

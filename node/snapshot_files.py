@@ -184,7 +184,7 @@ def end_of_log(place: ShardPlace) -> int:
         ForeignDirectory, IncompatibleFormat: a mark is not ours to read.
     """
     disk, identity = place.disk, place.identity
-    ends = [
+    ends: list[int] = [
         read_mark(disk, place.under(FLUSHED_MARK), identity, FileType.FLUSHED_MARK),
         read_mark(disk, place.under("high_watermark"), identity, FileType.HIGH_WATERMARK),
     ]

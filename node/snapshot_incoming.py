@@ -46,6 +46,8 @@ def check_head(head: SnapshotHead, epoch: int) -> tuple[list[NamedSize], int]:
     if len(head.files) > FILE_COUNT_MAX or len(head.epochs) > EPOCH_COUNT_MAX:
         raise errors.PeerRefused(f"a snapshot of {len(head.files)} files")
     files = [NamedSize(one.name, one.size_bytes) for one in head.files]
+    if not files:
+        raise errors.PeerRefused("a snapshot of nothing")
     for name, size in files:
         if not is_known_name(name):
             raise errors.PeerRefused(f"a snapshot with a file {name[:200]!r}")

@@ -17,6 +17,8 @@ away. So the highest epoch that this node has seen (`epoch_seen`) is never lost 
 A snapshot whose log ends before this node's own is not installed, unless it was fetched to replace
 just that log: what the node has acknowledged meanwhile must not vanish. And where a log is lost all
 the same, to damage, `lost_end` keeps the node from leading until its log is as long again.
+
+A snapshot that is not installed is removed; the master gives another one where it is needed.
 """
 
 from typing import Final
@@ -64,7 +66,6 @@ def install_snapshot(disk: Disk, directory: str, identity: Identity) -> Marker |
 
     Raises:
         ForeignDirectory, IncompatibleFormat: a file is not ours to touch.
-        DiskFull: nothing has changed.
         FsyncFailed, DiskFailed: stop the process.
     """
     place = ShardPlace(disk, directory, identity)
@@ -76,19 +77,17 @@ def install_snapshot(disk: Disk, directory: str, identity: Identity) -> Marker |
         remove_tree(disk, old)
         if marker is not None and _is_worth_it(place, marker):
             _swap(place, old, _lost_end(place, marker))
-        else:
-            remove_tree(disk, new.directory)
-            marker = None
+        remove_tree(disk, new.directory)
     elif marker is not None:
         _rename(disk, new.directory, directory)
     else:
         remove_tree(disk, new.directory)
         if disk.exists(old):
             _rename(disk, old, directory)
-    marker = _end_swap(place) or marker
+    installed = _end_swap(place)
     remove_tree(disk, old)
     disk.sync_dir("")
-    return marker
+    return installed
 
 
 def set_aside_damaged(disk: Disk, directory: str, identity: Identity) -> str:
@@ -128,7 +127,13 @@ def set_aside_damaged(disk: Disk, directory: str, identity: Identity) -> str:
 
 
 def _is_worth_it(place: ShardPlace, marker: Marker) -> bool:
-    """Whether the shard has nothing that the snapshot has not, but for what it is to replace."""
+    """Whether the shard has nothing that the snapshot has not, but for what it is to replace.
+
+    One without files is the empty folder of a setting aside that was interrupted before it changed
+    anything: opening the shard will tell again whether it is damaged.
+    """
+    if marker.file_count == 0:
+        return False
     return end_of_log(place) <= max(marker.log_end_offset, marker.replaced_end_offset)
 
 
@@ -145,8 +150,11 @@ def _known_lost_end(place: ShardPlace) -> int:
 
 
 def _swap(place: ShardPlace, aside: str, lost_end: int) -> None:
-    """Steps 1 to 3."""
-    _copy_own_files(place, lost_end)
+    """Steps 1 to 3. Without room for the first nothing is changed."""
+    try:
+        _copy_own_files(place, lost_end)
+    except errors.DiskFull:
+        return
     _rename(place.disk, place.directory, aside)
     _rename(place.disk, place.directory + INCOMING, place.directory)
 
@@ -187,9 +195,9 @@ def _rename(disk: Disk, old: str, new: str) -> None:
 def _end_swap(place: ShardPlace) -> Marker | None:
     """Step 4. What was installed, if something was."""
     path = place.under(MARKER)
-    if not place.disk.exists(place.directory) or not place.disk.exists(path):
+    if not place.disk.exists(path):
         return None
     marker = find_marker(place)
     place.disk.remove(path)
     place.disk.sync_dir(place.directory)
-    return marker
+    return marker if marker is not None and marker.file_count else None

@@ -145,7 +145,7 @@ class Stage:
             self._hold_queue(queue)
 
     def _hold(self, name: str, size_bytes: int | None = None) -> _Held:
-        """Hold a file, or its first bytes. Raises FileNotFoundError, and _Changed if it is short."""
+        """Hold a file, or its first bytes. Raises _Changed if it is short, FileNotFoundError."""
         held = self._link(name, size_bytes)
         self._files.append(held)
         return held

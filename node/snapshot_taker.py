@@ -1,5 +1,6 @@
-"""FetchSnapshot, the follower's side: fetches a snapshot from the master and leaves it beside the
-shard, for the next start to install (node.snapshot_install).
+"""FetchSnapshot, the follower's side: fetches a snapshot from the master.
+
+It is left beside the shard, for the next start to install (node.snapshot_install).
 """
 
 import asyncio

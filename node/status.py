@@ -32,7 +32,7 @@ def shard_status(
         epoch=shard.epoch,
         log_start_offset=log.start_offset,
         log_end_offset=log.end_offset,
-        high_watermark=log.flushed_end_offset,
+        high_watermark=shard.high_watermark,
         applied_offset=views.applied_offset,
         checkpoint_offset=maintenance.manifest.applied_offset,
         published_count=views.next_sequence,

@@ -55,6 +55,7 @@ class ControlClient:
         state: the latest that is known; empty before `start` returns.
         leader: of Raft.
         reports: node id -> the last that another node's control process said of its broker.
+        heard_ms: node id -> when that came, by the monotonic clock.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class ControlClient:
         self.state = ControlState()
         self.leader = Leader()
         self.reports: dict[str, link.NodeReport] = {}
+        self.heard_ms: dict[str, float] = {}
         self._path = Path(socket_path)
         self._on_state = on_state
         self._on_leader = on_leader
@@ -214,6 +216,7 @@ class ControlClient:
         elif kind == "reports":
             for report in frame.reports.reports:
                 self.reports[report.node_id] = report
+                self.heard_ms[report.node_id] = self._clock.monotonic_ms()
                 if self._on_report is not None:
                     self._on_report(report)
         elif kind == "answer":

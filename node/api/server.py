@@ -18,7 +18,7 @@ from node.api import health
 from node.api.admin import Admin
 from node.api.admission import Admission
 from node.api.calls import Calls
-from node.api.cluster_port import LoneCluster
+from node.api.cluster_port import ClusterPort, LoneCluster
 from node.api.consumer import Consumer
 from node.api.ports import EnginePort, Failure
 from node.api.producer import Producer
@@ -55,6 +55,8 @@ class ServerParts:
     started_ms: int
     forwarder: Forwarder | None = None
     """One of several nodes: what is the master's to answer is passed on."""
+    cluster: ClusterPort | None = None
+    """None: the node is alone."""
 
 
 class ApiServer:

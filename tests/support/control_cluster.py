@@ -14,7 +14,7 @@ from replication.control_client import ControlClient, Hello
 from replication.control_config import ControlConfig
 from replication.control_launcher import ControlProcess
 from replication.control_state import ControlState, ShardInfo
-from tests.support.reaper import free_address
+from tests.support.addresses import free_address
 
 NODE_IDS: Final = ("n1", "n2", "n3")
 CLUSTER_ID: Final = "c1" * 16

@@ -19,7 +19,7 @@ from replication.raft.handshake import Handshake, Identity, Seal
 from replication.raft.peers import PeerNetwork
 from replication.raft.security import Security, with_certificates, with_secret
 from tests.support.eventually import until
-from tests.support.reaper import free_address
+from tests.support.addresses import free_address
 
 CLUSTER = b"c" * 16
 SECRET = b"a secret for tests only"

@@ -1,0 +1,85 @@
+"""The cluster as the API sees it: its status, and handing mastership over on request."""
+
+import asyncio
+from typing import Final, Protocol
+
+from hourwheel import errors
+from node import logs
+from node.api.cluster_port import ClusterStatusData, check_shard
+from node.cluster_view import Acting, ClusterView
+
+_TRANSFER_S: Final = 3.0
+_LOOK_S: Final = 0.002
+_log = logs.get(__name__)
+
+
+class Transferring(Acting, Protocol):
+    """What is asked of node/cluster_member.py."""
+
+    def check(self) -> None:
+        """Raises NotMaster."""
+        ...
+
+    def hand_over(self, to: str) -> None:
+        """Ask for another master: `to`, or whoever is best."""
+        ...
+
+    def stay(self) -> None:
+        """Take that back."""
+        ...
+
+
+class ServedCluster:
+    """Is a `ClusterPort`. On the event loop's thread."""
+
+    def __init__(
+        self, view: ClusterView, member: Transferring, *, timeout_s: float = _TRANSFER_S
+    ) -> None:
+        """`view` of the cluster that `member` is one of; `timeout_s`: for a transfer."""
+        self._view, self._member, self._timeout_s = view, member, timeout_s
+
+    def status(self) -> ClusterStatusData:
+        """See ClusterPort."""
+        return self._view.status()
+
+    async def transfer_master(self, shard: int, to: str) -> tuple[str, int]:
+        """See ClusterPort."""
+        check_shard(shard)
+        self._member.check()
+        before = self.status().shard
+        me = self._member.replica.who.me
+        if to == me:
+            return me, before.epoch
+        self._check_successor(to, me)
+        _log.info("handing over on request", to=to)
+        self._member.hand_over(to)
+        found = await self._wait_for_another(me, before.epoch)
+        if found is None:
+            self._member.stay()
+            who = f"node {to} did not take" if to else "no other node took"
+            raise errors.FailedPrecondition(f"{who} over within {self._timeout_s:g} s", node=to)
+        return found
+
+    def _check_successor(self, to: str, me: str) -> None:
+        """Raises FailedPrecondition where it is clear beforehand that nobody will come."""
+        status = self.status()
+        alive = {one.node_id for one in status.nodes if one.is_alive and one.is_ready}
+        if to and all(one.node_id != to for one in status.nodes):
+            raise errors.FailedPrecondition(f"there is no node {to}", node=to)
+        if to and to not in status.shard.in_sync:
+            raise errors.FailedPrecondition(f"node {to} is not in sync", node=to)
+        if to and to not in alive:
+            raise errors.FailedPrecondition(f"node {to} cannot lead now", node=to)
+        if not (set(status.shard.in_sync) - {me}) & alive:
+            raise errors.FailedPrecondition("no other node is in sync and can lead", node=to)
+
+    async def _wait_for_another(self, me: str, epoch: int) -> tuple[str, int] | None:
+        """The next master and its epoch; None: there is none in time."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._timeout_s
+        while loop.time() < until_s:
+            shard = self.status().shard
+            if shard.epoch > epoch and shard.master not in {"", me}:
+                return shard.master, shard.epoch
+            await asyncio.sleep(_LOOK_S)
+        return None

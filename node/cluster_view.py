@@ -1,0 +1,214 @@
+"""The cluster as one of its nodes knows it: what control plane, member and replica say, together.
+
+Nothing is asked of other nodes: it is told also without a majority, and by any node. How far
+followers are is known to their master only.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final, Protocol
+
+from hourwheel.wire import admin_pb2 as wire
+from hourwheel.wire.control_link_pb2 import NodeReport
+from node.api.cluster_port import (
+    ClusterStatusData,
+    ControlStatusData,
+    FollowerStatusData,
+    MastershipData,
+    NodeStatusData,
+)
+from node.config_check import NodeAddresses
+from node.replica import Replica, Role
+from replication.control_client import Leader
+from replication.control_state import ControlState, NodeInfo
+from replication.master import Master
+from replication.progress import Phase, Progress
+
+_ROLES: Final = {
+    Role.FOLLOWER: wire.SHARD_ROLE_FOLLOWER,
+    Role.TAKING_OVER: wire.SHARD_ROLE_TAKING_OVER,
+    Role.MASTER: wire.SHARD_ROLE_MASTER,
+}
+_PHASES: Final = {
+    Phase.ABSENT: wire.FOLLOWER_PHASE_ABSENT,
+    Phase.GREETED: wire.FOLLOWER_PHASE_GREETED,
+    Phase.BEGUN: wire.FOLLOWER_PHASE_BEGUN,
+    Phase.REPLICATING: wire.FOLLOWER_PHASE_REPLICATING,
+    Phase.SNAPSHOT: wire.FOLLOWER_PHASE_SNAPSHOT,
+}
+
+
+class Control(Protocol):
+    """What is read of replication's ControlClient."""
+
+    state: ControlState
+    leader: Leader
+    reports: dict[str, NodeReport]
+    heard_ms: dict[str, float]
+
+
+class Acting(Protocol):
+    """What is read of node/cluster_member.py."""
+
+    replica: Replica
+
+    @property
+    def act_until_ms(self) -> float:
+        """Until when this node may act as master."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it could lead."""
+        ...
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """See the top of this file. On the event loop's thread."""
+
+    nodes: Mapping[str, NodeAddresses]
+    """All nodes, as configured."""
+    control: Control
+    member: Acting
+    mono_ms: Callable[[], float]
+    silent_ms: float
+    """A node whose control process says nothing for so long does not count as alive."""
+
+    def status(self) -> ClusterStatusData:
+        """As it is now."""
+        mono_ms = self.mono_ms()
+        leader, state = self.control.leader, self.control.state
+        return ClusterStatusData(
+            nodes=tuple(self._node(node, mono_ms) for node in sorted(self.nodes)),
+            shard=self._mastership(mono_ms),
+            control=ControlStatusData(
+                leader.node_id, leader.term, leader.has_majority, state.revision
+            ),
+        )
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    def _node(self, node: str, mono_ms: float) -> NodeStatusData:
+        registered = self.control.state.nodes.get(node)
+        if node == self.member.replica.who.me:
+            return self._me(registered)
+        address, boot_id, version = self._as_registered(node, registered)
+        report = self.control.reports.get(node)
+        if report is None:
+            return NodeStatusData(node, address, boot_id=boot_id, version=version)
+        ago_ms = max(0.0, mono_ms - self.control.heard_ms.get(node, mono_ms))
+        is_alive = report.broker_alive and ago_ms < self.silent_ms
+        shard = next((one for one in report.shards if one.shard == self._shard_id), None)
+        return NodeStatusData(
+            node,
+            address,
+            boot_id=boot_id,
+            is_alive=is_alive,
+            is_ready=is_alive and shard is not None and shard.is_ready,
+            version=version,
+            epoch=0 if shard is None else shard.epoch,
+            log_end_offset=0 if shard is None else shard.log_end,
+            heard_ms_ago=int(ago_ms),
+            is_heard=True,
+        )
+
+    def _me(self, registered: NodeInfo | None) -> NodeStatusData:
+        replica = self.member.replica
+        address, _, version = self._as_registered(replica.who.me, registered)
+        return NodeStatusData(
+            replica.who.me,
+            address,
+            boot_id=replica.who.boot_id,
+            is_alive=True,
+            is_ready=self.member.is_ready,
+            version=version,
+            epoch=replica.assignment.epoch,
+            log_end_offset=replica.shard.log.flushed_end_offset,
+            is_heard=True,
+        )
+
+    def _as_registered(self, node: str, registered: NodeInfo | None) -> tuple[str, str, str]:
+        """Address, boot id, version."""
+        if registered is None:
+            return self.nodes[node].api, "", ""
+        return registered.api_address, registered.boot_id.hex(), registered.software_version
+
+    # -- the shard --------------------------------------------------------------------------------
+
+    @property
+    def _shard_id(self) -> int:
+        return self.member.replica.shard.shard_id
+
+    def _mastership(self, mono_ms: float) -> MastershipData:
+        replica = self.member.replica
+        assigned = replica.assignment
+        known = self.control.state.shards.get(self._shard_id)
+        master = assigned.master if known is None else ""
+        if known is not None and known.master is not None:
+            master = known.master.node_id
+        cursor_ms, cursor_sequence = self._append_cursor(replica)
+        return MastershipData(
+            shard=self._shard_id,
+            epoch=assigned.epoch if known is None else known.epoch,
+            master=master,
+            in_sync=tuple(sorted(assigned.isr if known is None else known.isr_node_ids)),
+            version=assigned.version if known is None else known.version,
+            role=_ROLES[replica.role],
+            may_act=mono_ms < self.member.act_until_ms,
+            lease_left_ms=_lease_left_ms(replica.master, mono_ms),
+            followers=self._followers(replica, mono_ms),
+            append_cursor_ms=cursor_ms,
+            append_cursor_sequence=cursor_sequence,
+            clock_offset_ms=self._clock_offset_ms(replica.master, mono_ms),
+        )
+
+    @staticmethod
+    def _append_cursor(replica: Replica) -> tuple[int, int]:
+        if replica.master is not None:
+            cursor = replica.shard.dispatcher.append_cursor
+            return max(0, cursor.due_ms), cursor.sequence if cursor.due_ms >= 0 else 0
+        beat = replica.follower.beat
+        return (0, 0) if beat is None else (beat.append_cursor_ms, beat.append_cursor_sequence)
+
+    @staticmethod
+    def _clock_offset_ms(master: Master | None, mono_ms: float) -> float:
+        return 0.0 if master is None else master.clock.update(mono_ms) or 0.0
+
+    def _followers(self, replica: Replica, mono_ms: float) -> tuple[FollowerStatusData, ...]:
+        master = replica.master
+        if master is None:
+            return ()
+        offsets = master.clock.offsets(mono_ms)
+        end = replica.shard.log.end_offset
+        return tuple(
+            _follower(one, end, offsets.get(node), mono_ms)
+            for node, one in sorted(master.followers.items())
+        )
+
+
+def _follower(
+    one: Progress, log_end: int, offset_ms: float | None, mono_ms: float
+) -> FollowerStatusData:
+    ago_ms = mono_ms - one.heard_ms
+    return FollowerStatusData(
+        node_id=one.node,
+        phase=_PHASES[one.phase],
+        acked_end_offset=one.acked_end,
+        lag_bytes=max(0, log_end - one.acked_end),
+        applied_offset=one.applied_offset,
+        heard_ms_ago=max(0, int(ago_ms)) if isfinite(ago_ms) else None,
+        clock_offset_ms=None if offset_ms is None else round(offset_ms, 3),
+        is_full=one.is_full,
+    )
+
+
+def _lease_left_ms(master: Master | None, mono_ms: float) -> int | None:
+    """None: no master, or a lease without end."""
+    if master is None:
+        return None
+    left_ms = master.lease.until_ms() - mono_ms
+    if left_ms == float("inf"):
+        return None
+    return int(left_ms) if left_ms > 0 else 0

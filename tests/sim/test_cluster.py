@@ -1,0 +1,307 @@
+"""Directed lives of a simulated cluster: one trouble each, then everything heals and is checked.
+
+What is checked all the while, and at the end, is in tests/sim/checkers.py: I1 to I8.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from hourwheel.message_id import ID_DTYPE
+from node.replica import Role
+from tests.sim.cluster import Cluster
+from tests.sim.cluster_faults import HOUR_MS
+from tests.sim.cluster_node import SimNode
+from tests.support.small_sizes import small_sizes
+
+FAILOVER_MS = 2_500.0
+"""A new master acts by then: silence, election, the old promise, and some slack."""
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A cluster at work."""
+    with small_sizes(16):
+        cluster = Cluster(seed=1)
+        cluster.start()
+        cluster.await_commit(5)
+        yield cluster
+
+
+def await_another(cluster: Cluster, former: SimNode) -> SimNode:
+    """Let time pass until another node than `former` acts."""
+    before = cluster.events.now_ms
+    assert cluster.await_master(not_=former.name), cluster.describe()
+    assert cluster.events.now_ms - before < FAILOVER_MS
+    return cluster.master()
+
+
+def test_cluster_publishes_and_releases_when_nothing_fails(cluster: Cluster) -> None:
+    cluster.run(3_000)
+    cluster.settle()
+    assert cluster.acked_count > 30
+    assert cluster.checkers.received > 30
+    assert len(cluster.control.reigns) == 1
+
+
+@pytest.mark.parametrize("end", [SimNode.kill, SimNode.power_cut])
+def test_I1_another_node_goes_on_when_the_master_dies(  # noqa: N802
+    cluster: Cluster, end: Callable[[SimNode], None]
+) -> None:
+    former = cluster.master()
+    end(former)
+    await_another(cluster, former)
+    cluster.await_commit(5)
+    former.start()
+    cluster.settle()
+
+
+@pytest.mark.parametrize("end", [SimNode.kill, SimNode.power_cut])
+def test_I7_nothing_is_lost_when_all_nodes_die_at_once(  # noqa: N802
+    cluster: Cluster, end: Callable[[SimNode], None]
+) -> None:
+    for _ in range(3):
+        for node in cluster.nodes.values():
+            end(node)
+        for node in cluster.nodes.values():
+            node.start()
+        assert cluster.await_master()
+        cluster.await_commit(3)
+    cluster.settle()
+
+
+def test_I4_a_master_that_was_stopped_does_nothing_when_it_goes_on(cluster: Cluster) -> None:  # noqa: N802
+    former = cluster.master()
+    former.freeze()
+    await_another(cluster, former)
+    cluster.run(5_000)
+    former.thaw()
+    cluster.await_commit(5)
+    cluster.settle()
+    assert former.replica.role is Role.FOLLOWER
+
+
+def test_I4_a_follower_that_was_stopped_comes_back_when_it_goes_on(cluster: Cluster) -> None:  # noqa: N802
+    follower = cluster.others()[0]
+    follower.freeze()
+    cluster.run(4_000)
+    assert follower.name not in cluster.control.isr
+    cluster.await_commit(3)
+    cluster.settle()
+
+
+@pytest.mark.parametrize("with_control", [True, False])
+def test_I4_another_node_goes_on_when_the_master_is_alone(  # noqa: N802
+    cluster: Cluster, with_control: bool
+) -> None:
+    """Also where only the nodes cannot reach it, while the control plane can."""
+    former = cluster.master()
+    others = [node.name for node in cluster.others()]
+    cluster.network.isolate(former.name, (*others, *(["control"] if with_control else [])))
+    is_replaced = cluster.events.run_until(
+        lambda: cluster.control.master != former.name, duration_max_ms=6_000
+    )
+    assert is_replaced, "nobody can publish, and nobody does anything about it"
+    await_another(cluster, former)
+    cluster.await_commit(5)
+    cluster.settle()
+
+
+def test_master_goes_on_without_a_follower_when_that_one_is_cut_off(cluster: Cluster) -> None:
+    master, lost = cluster.master(), cluster.others()[0]
+    cluster.network.isolate(lost.name, (master.name, "control", cluster.others()[1].name))
+    cluster.run(4_000)
+    assert set(cluster.control.isr) == set(cluster.names) - {lost.name}
+    cluster.await_commit(5)
+    assert cluster.master() is master
+    cluster.settle()
+
+
+@pytest.mark.parametrize("hears", [True, False])
+def test_I4_another_node_goes_on_when_links_of_the_master_work_one_way(  # noqa: N802
+    cluster: Cluster, hears: bool
+) -> None:
+    former = cluster.master()
+    for other in (*(node.name for node in cluster.others()), "control"):
+        cluster.network.cut(*((former.name, other) if hears else (other, former.name)))
+    cluster.run(6_000)
+    cluster.await_commit(3)
+    assert cluster.master() is not former
+    cluster.settle()
+
+
+def test_I7_both_sets_count_when_the_answer_to_a_shrink_is_lost(cluster: Cluster) -> None:  # noqa: N802
+    """And then the lost follower comes back, and is asked in again."""
+    master, follower = cluster.master(), cluster.others()[0]
+    cluster.network.cut("control", master.name)
+    follower.kill()
+    shrunk = cluster.events.run_until(lambda: follower.name not in cluster.control.isr, 4_000)
+    assert shrunk
+    assert master.replica.master is not None
+    assert follower.name in master.replica.master.isr.union
+    follower.start()
+    cluster.run(700)
+    assert follower.name in master.replica.master.isr.union
+    cluster.network.heal()
+    cluster.await_commit(3)
+    cluster.settle()
+
+
+def test_I7_a_lone_answer_of_a_former_change_settles_nothing_when_it_comes_late(  # noqa: N802
+    cluster: Cluster,
+) -> None:
+    cluster.network.loss = 0.6
+    for _ in range(3):
+        for node in cluster.others():
+            node.kill()
+            cluster.run(700)
+            node.start()
+            cluster.run(700)
+            if cluster.find_master() is None:
+                assert cluster.await_master()
+    cluster.settle()
+
+
+@pytest.mark.parametrize("is_master", [True, False])
+def test_I7_cluster_goes_on_when_a_disk_is_full(cluster: Cluster, is_master: bool) -> None:  # noqa: N802
+    node = cluster.master() if is_master else cluster.others()[0]
+    node.disk.capacity_bytes = node.disk.used_bytes("")
+    cluster.run(3_000)
+    cluster.await_commit(5)
+    cluster.settle()
+
+
+def test_a_blank_follower_has_everything_when_it_joins(cluster: Cluster) -> None:
+    follower = cluster.others()[0]
+    follower.wipe()
+    cluster.await_commit(10)
+    assert follower.name not in cluster.control.isr
+    follower.start()
+    joined = cluster.events.run_until(lambda: follower.name in cluster.control.isr, 5_000)
+    assert joined
+    cluster.settle()
+
+
+def test_I1_a_blank_disk_never_leads_when_its_node_dies_again(cluster: Cluster) -> None:  # noqa: N802
+    """It is in the set still, under its old name; it must not come back as what it was."""
+    former = cluster.master()
+    follower = cluster.others()[0]
+    cluster.control.preferred = follower.name
+    cluster.network.isolate(follower.name, ("control",))
+    follower.wipe()
+    follower.start()
+    cluster.run(150)
+    follower.kill()
+    follower.start()
+    cluster.network.heal()
+    cluster.run(100)
+    former.kill()
+    cluster.run(100)
+    former.start()
+    cluster.await_commit(3)
+    cluster.settle()
+
+
+@pytest.mark.parametrize("shift_ms", [HOUR_MS, -HOUR_MS])
+@pytest.mark.parametrize("is_master", [True, False])
+def test_I2_nothing_is_early_when_a_clock_is_set_wrong(  # noqa: N802
+    cluster: Cluster, shift_ms: float, is_master: bool
+) -> None:
+    """First under way, then taken up by a restart."""
+    node = cluster.master() if is_master else cluster.others()[0]
+    node.machine.error_ms += shift_ms
+    cluster.run(1_000)
+    node.kill()
+    node.start()
+    cluster.control.preferred = node.name
+    cluster.await_commit(3)
+    cluster.control.resign(cluster.control.epoch)
+    cluster.run(2_000)
+    assert cluster.control.master == node.name
+    cluster.await_commit(3)
+    cluster.settle()
+
+
+@pytest.mark.parametrize("delay_ms", [1.0, 20.0, 60.0, 150.0, 400.0])
+def test_I1_a_third_node_goes_on_when_the_next_master_dies_as_it_takes_over(  # noqa: N802
+    cluster: Cluster, delay_ms: float
+) -> None:
+    cluster.master().kill()
+    epoch = cluster.control.epoch
+    assert cluster.events.run_until(lambda: cluster.control.epoch > epoch, 2_000)
+    cluster.run(delay_ms)
+    cluster.nodes[cluster.control.master].power_cut()
+    cluster.run(300)
+    for node in cluster.nodes.values():
+        node.start()
+    cluster.await_commit(3)
+    cluster.settle()
+
+
+def test_hand_over_takes_less_than_a_lease_when_it_is_planned(cluster: Cluster) -> None:
+    """The old master's last beat frees the others from what they promised."""
+    former = cluster.master()
+    before = cluster.events.now_ms
+    cluster.control.resign(cluster.control.epoch)
+    assert cluster.await_master(not_=former.name)
+    assert cluster.events.now_ms - before < cluster.rules.lease.lease_ms
+    cluster.await_commit(3)
+    cluster.settle()
+
+
+def test_another_node_goes_on_when_the_masters_disk_hangs(cluster: Cluster) -> None:
+    former = cluster.master()
+    former.write_ms = (60_000.0, 60_000.0)
+    replaced = cluster.events.run_until(lambda: cluster.control.master != former.name, 6_000)
+    assert replaced, "a master that writes nothing stays master"
+    former.kill()
+    former.start()
+    former.write_ms = (0.1, 1.0)
+    cluster.await_commit(3)
+    cluster.settle()
+
+
+def test_I4_epochs_go_on_when_the_control_plane_forgets_them(cluster: Cluster) -> None:  # noqa: N802
+    for _ in range(2):
+        former = cluster.master()
+        cluster.control.resign(cluster.control.epoch)
+        await_another(cluster, former)
+    cluster.control.epoch = 1
+    cluster.control.epoch_seen = 0
+    cluster.control.version += 1
+    for node in cluster.nodes.values():
+        node.kill()
+        node.start()
+    cluster.await_commit(3)
+    cluster.settle()
+    assert cluster.control.epoch > 3
+
+
+def test_I6_a_cancel_is_answered_truly_when_the_master_dies_before_it_answers(  # noqa: N802
+    cluster: Cluster,
+) -> None:
+    ids = ID_DTYPE
+    assert ids.names is not None
+    for _ in range(4):
+        count = len(cluster.checkers.cancels)
+        cluster.events.run_until(lambda: len(cluster.checkers.cancels) > count, 2_000)  # noqa: B023
+        former = cluster.master()
+        former.kill()
+        await_another(cluster, former)
+        former.start()
+    cluster.settle()
+    assert cluster.checkers.cancels
+
+
+def test_same_seed_gives_the_same_life() -> None:
+    def life() -> list[str]:
+        with small_sizes(16):
+            cluster = Cluster(seed=5)
+            cluster.events.is_tracing = True
+            cluster.start()
+            cluster.master().kill()
+            cluster.run(2_000)
+            cluster.settle()
+            return [*cluster.events.trace, str(cluster.acked_count), *sorted(map(str, cluster.checkers.acked))]
+
+    assert life() == life()

@@ -1,0 +1,149 @@
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pysyncobj import FAIL_REASON
+
+from hourwheel import errors
+from hourwheel.clock import SystemClock
+from hourwheel.wire import control_pb2 as pb
+from replication.control_state import ControlState
+from replication.raft import adapter as module
+from replication.raft.adapter import STALL_MS, ControlMachine, RaftAdapter
+from replication.raft.raft_node import RaftStatus
+from tests.support.eventually import until
+from tests.support.fake_clock import FakeClock
+
+NOOP = pb.ControlCommand(
+    codec_version=1, request_id=os.urandom(16), noop=pb.NoopCommand()
+).SerializeToString()
+
+
+class FakeNode:
+    """Answers proposals as a test says, in the calling thread."""
+
+    def __init__(self, *answers: tuple[bytes | None, int] | None) -> None:
+        self.answers = list(answers)
+        self.submitted: list[bytes] = []
+        self.on_tick: Callable[[], None] = lambda: None
+        self.is_destroyed = False
+
+    def submit(self, command: bytes, callback: Any) -> None:
+        self.submitted.append(command)
+        answer = self.answers.pop(0)
+        if answer is not None:
+            callback(*answer)
+
+    def doTick(self, wait_s: float) -> None:  # noqa: N802
+        self.on_tick()
+
+    def status(self) -> RaftStatus:
+        return RaftStatus(term=3)
+
+    def destroy(self) -> None:
+        self.is_destroyed = True
+
+    def close_pipe(self) -> None:
+        self.is_closed = True
+
+
+class World:
+    def __init__(self, node: FakeNode, clock: Any = None) -> None:
+        self.node = node
+        self.machine = ControlMachine()
+        self.states: list[ControlState] = []
+        self.statuses: list[RaftStatus] = []
+        self.deaths: list[BaseException] = []
+        self.adapter = RaftAdapter(
+            node,  # type: ignore[arg-type]
+            self.machine,
+            clock or SystemClock(),
+            0.0,
+            on_state=self.states.append,
+            on_status=self.statuses.append,
+            on_death=self.deaths.append,
+        )
+
+
+UNKNOWN = (None, FAIL_REASON.LEADER_CHANGED)
+REFUSED = (None, FAIL_REASON.MISSING_LEADER)
+DONE = (b"done", FAIL_REASON.SUCCESS)
+
+
+async def test_answer_comes_back() -> None:
+    assert await World(FakeNode(DONE)).adapter.propose(b"x", 5) == b"done"
+
+
+async def test_definite_failure_is_told_at_once() -> None:
+    node = FakeNode(REFUSED, DONE)
+    with pytest.raises(errors.Unavailable, match="no leader"):
+        await World(node).adapter.propose(b"x", 5)
+    assert len(node.submitted) == 1
+
+
+async def test_unknown_outcome_is_tried_again_with_the_same_bytes() -> None:
+    node = FakeNode(UNKNOWN, (None, FAIL_REASON.UNKNOWN_OUTCOME), DONE)
+    assert await World(node).adapter.propose(b"x", 5) == b"done"
+    assert node.submitted == [b"x"] * 3
+
+
+async def test_failure_is_not_definite_any_more_when_an_earlier_try_may_have_been_applied() -> None:
+    node = FakeNode(UNKNOWN, REFUSED, REFUSED, DONE)
+    assert await World(node).adapter.propose(b"x", 5) == b"done"
+    assert len(node.submitted) == 4
+
+
+async def test_lost_callback_is_an_unknown_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ATTEMPT_S", 0.01)
+    node = FakeNode(None, DONE)
+    assert await World(node).adapter.propose(b"x", 5) == b"done"
+
+
+async def test_timeout_says_that_nobody_knows() -> None:
+    with pytest.raises(errors.Timeout):
+        await World(FakeNode(*[UNKNOWN] * 100)).adapter.propose(b"x", 0.05)
+
+
+async def test_states_and_statuses_are_told_and_the_end_lets_go() -> None:
+    world = World(FakeNode())
+    world.adapter.start()
+    await until(lambda: world.states and world.statuses)
+    assert world.adapter.status == RaftStatus(term=3)
+    world.machine.apply(NOOP)
+    await until(lambda: len(world.states) == 2)
+    assert world.states[-1] is world.adapter.state
+    await world.adapter.stop()
+    assert world.node.is_destroyed
+    assert world.deaths == []
+
+
+async def test_death_of_the_thread_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(FakeNode())
+
+    def die() -> None:
+        raise errors.FsyncFailed
+
+    world.node.on_tick = die
+    with caplog.at_level(logging.CRITICAL + 1):
+        world.adapter.start()
+        await until(lambda: world.deaths)
+    assert isinstance(world.deaths[0], errors.FsyncFailed)
+    await world.adapter.stop()
+
+
+def test_stall_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(FakeNode(), FakeClock())
+    with caplog.at_level(logging.CRITICAL):
+        for gap_ms in (50.0, STALL_MS + 100, STALL_MS + 10):
+            world.adapter._watch(gap_ms)
+    assert (world.adapter.stats.stall_count, world.adapter.stats.stall_ms_max) == (2, 350.0)
+
+
+def test_machine_is_restored_from_its_snapshot() -> None:
+    machine, again = ControlMachine(), ControlMachine()
+    machine.apply(NOOP)
+    again.restore(machine.snapshot())
+    assert again.state == machine.state

@@ -1,0 +1,100 @@
+from typing import Any
+
+import pytest
+from pysyncobj.poller import createPoller
+
+from hourwheel import errors
+from replication.raft import transport as module
+from replication.raft.journal import RaftJournal
+from replication.raft.transport import DurableTransport, NetworkTransport
+from storage.file_header import Identity
+from tests.sim.disk import SimulatedDisk
+
+VOTE = {"type": "response_vote", "term": 7}
+
+
+class Network:
+    def __init__(self, journal: RaftJournal) -> None:
+        self.journal = journal
+        self.sent: list[tuple[str, bool]] = []
+
+    def send_threadsafe(self, peer_id: str, raw: bytes) -> bool:
+        self.sent.append((peer_id, self.journal._file.is_dirty))
+        return peer_id == "b"
+
+
+@pytest.fixture
+def journal() -> RaftJournal:
+    return RaftJournal.open(SimulatedDisk(), "", Identity(b"c" * 16, 0), "a")
+
+
+class Heard:
+    """PySyncObj's callbacks."""
+
+    def __init__(self, transport: NetworkTransport) -> None:
+        self.all: list[Any] = []
+        transport.setOnMessageReceivedCallback(lambda node, what: self.all.append((node.id, what)))
+        transport.setOnNodeConnectedCallback(lambda node: self.all.append((node.id, True)))
+        transport.setOnNodeDisconnectedCallback(lambda node: self.all.append((node.id, False)))
+
+
+def test_journal_is_durable_before_anything_leaves(journal: RaftJournal) -> None:
+    network = Network(journal)
+    transport = NetworkTransport(journal, ["b", "c"], network)
+    journal.add(b"\x00x", 2, 1)
+    assert journal._file.is_dirty
+    assert transport.send(transport.peers["b"], VOTE)
+    assert not transport.send(transport.peers["c"], VOTE)
+    assert network.sent == [("b", False), ("c", False)]
+    transport.destroy()
+
+
+def test_what_comes_is_handed_over_when_the_poller_is_asked(journal: RaftJournal) -> None:
+    transport = NetworkTransport(journal, ["b"], Network(journal))
+    heard, poller = Heard(transport), createPoller("auto")
+    transport.attach(poller)
+    for what in (True, VOTE, False):
+        transport.put("b", what)
+    assert heard.all == []
+    poller.poll(0.0)
+    assert heard.all == [("b", True), ("b", VOTE), ("b", False)]
+    poller.poll(0.0)
+    assert len(heard.all) == 3
+    transport.destroy()
+    transport.put("b", VOTE)
+
+
+def test_flood_is_bounded_and_connections_are_still_told(
+    journal: RaftJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_INBOX_COUNT_MAX", 3)
+    transport = NetworkTransport(journal, ["b"], Network(journal))
+    heard = Heard(transport)
+    for _ in range(5):
+        transport.put("b", VOTE)
+    transport.put("b", what=False)
+    transport.drain()
+    assert transport.lost_count == 2
+    assert heard.all == [("b", VOTE)] * 3 + [("b", False)]
+    transport.destroy()
+
+
+def test_full_pipe_loses_nothing(journal: RaftJournal) -> None:
+    transport = NetworkTransport(journal, ["b"], Network(journal))
+    for _ in range(70_000):
+        transport.wake()
+    transport.put("b", what=True)
+    heard, poller = Heard(transport), createPoller("auto")
+    transport.attach(poller)
+    poller.poll(0.0)
+    assert heard.all == [("b", True)]
+    transport.destroy()
+
+
+def test_frame_beyond_the_cap_is_a_bug(
+    journal: RaftJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FRAME_BYTES_MAX", 2)
+    transport = DurableTransport(journal, ["b"])
+    with pytest.raises(errors.InvariantViolated, match="bounded"):
+        transport.send(transport.peers["b"], VOTE)

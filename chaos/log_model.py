@@ -69,7 +69,7 @@ class LogModel:
     """Sequences that were released for the first time."""
     cancelled: set[int] = field(default_factory=set)
     waiting: dict[tuple[int, int], Entry] = field(default_factory=dict)
-    """(sequence, attempt) -> what is in the wheel, retries included, cancelled ones not."""
+    """(sequence, queue of a retry or 0) -> what is in the wheel, cancelled ones not."""
     queues: dict[int, list[Entry]] = field(default_factory=dict)
     starts: dict[int, int] = field(default_factory=dict)
     """topic_queue -> first position that is not trimmed."""
@@ -161,7 +161,7 @@ class LogModel:
         if entry.due_ms <= store_ms or entry[:2] <= self.cursor:
             self._release(entry)
         else:
-            self.waiting[entry.sequence, entry.attempt] = entry
+            self.waiting[_place_of(entry)] = entry
             heapq.heappush(self._wheel, entry)
 
     def _release(self, entry: Entry) -> None:
@@ -181,7 +181,7 @@ class LogModel:
         count = 0
         while self._wheel and self._wheel[0][:2] <= to:
             entry = heapq.heappop(self._wheel)
-            if self.waiting.pop((entry.sequence, entry.attempt), None) is not None:
+            if self.waiting.pop(_place_of(entry), None) is not None:
                 self._release(entry)
                 count += 1
         return count
@@ -198,7 +198,7 @@ class LogModel:
             else:
                 outcomes.append(CancelOutcome.CANCEL_OUTCOME_CANCELLED)
                 self.cancelled.add(sequence)
-                del self.waiting[sequence, 1]
+                self.waiting.pop((sequence, 0), None)  # cancelled twice: the same answer
         return outcomes
 
     def epoch_of(self, sequence: int) -> int:
@@ -283,7 +283,7 @@ class LogModel:
 
     def check(self) -> None:
         """I1 and I3: each message is in one place, and so is each group's copy of it."""
-        waiting = {sequence for sequence, attempt in self.waiting if attempt == 1}
+        waiting = {entry.sequence for entry in self.waiting.values() if entry.attempt == 1}
         for sequence in self.messages:
             places = (sequence in waiting, sequence in self.released, sequence in self.cancelled)
             assert sum(places) == 1, f"message {sequence} is in places {places}"
@@ -304,6 +304,11 @@ class LogModel:
                     places.append(entry.sequence)
         expected = [entry.sequence for queue in own for entry in self.queues[queue]]
         assert sorted(places) == sorted(expected), "a group's message is lost or doubled"
+
+
+def _place_of(entry: Entry) -> tuple[int, int]:
+    """A message waits once in its own right, and once more for each group that tries again."""
+    return entry.sequence, 0 if entry.attempt == 1 else entry.topic_queue
 
 
 def _requests(batch: RecordBatch) -> list[tuple[int, int, int, int]]:

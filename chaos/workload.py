@@ -1,12 +1,12 @@
-"""Load on a real node, from producers, cancellers and consumers, written down in a `History`.
+"""Load on real nodes, from producers, cancellers and consumers, written down in a `History`.
 
-    async with Workload(address, seed).running() as load:
+    async with Workload(servers, seed).running() as load:
         await load.wait_for(lambda: load.event_count >= 100)
         ...                                  # what goes wrong with the node goes wrong here
         await load.settle()                  # no more new messages; all due ones are consumed
     violations = check(load.history, read_stored(directory))
 
-It goes on by itself while the node is away, and takes nothing back. The number of messages that
+It goes on by itself while nodes are away, and takes nothing back. The number of messages that
 are under way is bounded, so the load follows what the node and the machine can do: nothing is
 paced by a clock. The same seed makes the same choices; threads and processes still differ.
 """
@@ -70,12 +70,11 @@ _PUBLISH_AGAIN: Final = Method(
 class Workload:
     """See the top of this file."""
 
-    address: str
+    servers: str
     seed: int
     mix: Mix = field(default_factory=Mix)
     history: History = field(default_factory=lambda: History(groups=dict(GROUPS)))
-    event_count: int = 0
-    """Answers that came, of all kinds."""
+    event_count: int = 0  # answers of all kinds
     publish_count: int = 0
     """Those of them that said that messages are safe."""
     given_up: list[errors.HourwheelError] = field(default_factory=list)
@@ -99,7 +98,7 @@ class Workload:
     async def running(self) -> "AsyncIterator[Workload]":
         """Load inside, none after it. What an actor raises is raised here."""
         async with AsyncExitStack() as clients, asyncio.TaskGroup() as tasks:
-            channel = await clients.enter_async_context(Channel(self.address))
+            channel = await clients.enter_async_context(Channel(self.servers))
             self.admin = await clients.enter_async_context(AsyncAdmin(channel))
             await self._set_up()
             background = [
@@ -108,7 +107,7 @@ class Workload:
             ]
             background.append(tasks.create_task(self._cancel_some()))
             producer = await clients.enter_async_context(
-                AsyncProducer(Channel(self.address), batch_messages=60)
+                AsyncProducer(Channel(self.servers), batch_messages=60)
             )
             callers = range(self.mix.stream_callers)
             self._producing = [
@@ -182,7 +181,7 @@ class Workload:
             delay_ms, is_far = choose_delay(chooser, self.mix, with_far=with_far)
             if not is_delay and chooser.random() < 0.05:
                 delay_ms, is_far = -1_000, False  # an instant in the past is at once
-            self.history.sent[serial] = Sent(topic, now_ms + delay_ms)
+            self.history.sent[serial] = Sent(topic, now_ms + delay_ms, now_ms)
             if not is_far:
                 self._open.add(serial)
             serials.append(serial)
@@ -289,17 +288,18 @@ class Workload:
                 serials.append(self._to_cancel.get_nowait())
             serials += chooser.choices(serials, k=1)
             ids = [self.history.accepted[serial].message_id for serial in serials]
+            asked_ms = self._clock.wall_ms()
             try:
                 outcomes = await self.admin.cancel_many(ids)
             except errors.HourwheelError:
-                now_ms = self._clock.wall_ms()
-                self.history.cancels += [Cancel(serial, None, now_ms) for serial in serials]
+                told = (None, self._clock.wall_ms(), asked_ms)
+                self.history.cancels += [Cancel(serial, *told) for serial in serials]
                 for serial in set(serials):
                     self._to_cancel.put_nowait(serial)
             else:
                 now_ms = self._clock.wall_ms()
                 for serial, outcome in zip(serials, outcomes, strict=True):
-                    self.history.cancels.append(Cancel(serial, outcome, now_ms))
+                    self.history.cancels.append(Cancel(serial, outcome, now_ms, asked_ms))
                     if outcome.name == "CANCELLED":
                         self._open.discard(serial)
             self._note()

@@ -1,12 +1,13 @@
 """The asyncio administrator: topics, groups, status, single messages."""
 
-from dataclasses import dataclass, fields
-from typing import Any, Self, TypeVar
+from dataclasses import dataclass
+from typing import Self
 
 import grpc
 
 from hourwheel import cancelling, message_id
 from hourwheel.channel import SERVER_DEFAULT, Channel
+from hourwheel.cluster_status import ClusterStatus, Mastership, cluster_status
 from hourwheel.endpoints import Servers
 from hourwheel.message_id import MessageId
 from hourwheel.methods import (
@@ -20,6 +21,7 @@ from hourwheel.methods import (
     LIST_GROUPS,
     LIST_TOPICS,
     PUT_GROUP,
+    TRANSFER_MASTER,
 )
 from hourwheel.outcomes import CancelOutcome, MessageState
 from hourwheel.wire import admin_pb2
@@ -64,51 +66,6 @@ class GroupInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStatus:
-    """One node. Field by field: NodeStatus in proto/admin.proto."""
-
-    node_id: str
-    address: str
-    started_ms: int
-    clock_ms: int
-    read_only_reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ShardStatus:
-    """One shard. Field by field: ShardStatus in proto/admin.proto."""
-
-    shard: int
-    epoch: int
-    master: str
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int
-    applied_offset: int
-    checkpoint_offset: int
-    published_count: int
-    pending_count: int
-    released_count: int
-    cancelled_count: int
-    tick: int
-    local_index: int
-    next_due_ms: int
-    run_count: int
-    disk_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterStatus:
-    """The cluster, as one node sees it."""
-
-    cluster_id: str
-    version: str
-    """Of the node that answered."""
-    nodes: tuple[NodeStatus, ...]
-    shards: tuple[ShardStatus, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class MessageDescription:
     """What is known of a message by its id."""
 
@@ -116,9 +73,6 @@ class MessageDescription:
     state: MessageState
     due_ms: int
     """When it is or was due, in milliseconds since the Unix epoch."""
-
-
-Info = TypeVar("Info", NodeStatus, ShardStatus, GroupLag)
 
 
 class AsyncAdmin:
@@ -240,14 +194,26 @@ class AsyncAdmin:
     # --- cluster and messages -------------------------------------------------------------------
 
     async def status(self) -> ClusterStatus:
-        """Nodes, shards, wheel and log."""
-        answer = await self._channel.call(GET_STATUS, admin_pb2.GetStatusRequest())
-        return ClusterStatus(
-            answer.cluster_id,
-            answer.version,
-            tuple(_copy(NodeStatus, node) for node in answer.nodes),
-            tuple(_copy(ShardStatus, shard) for shard in answer.shards),
-        )
+        """Nodes, shards, wheel and log, as the node that answers knows them.
+
+        Any node answers, also without a majority. How far followers are is known to the master.
+        """
+        return cluster_status(await self._channel.call(GET_STATUS, admin_pb2.GetStatusRequest()))
+
+    async def transfer_master(self, to: str = "", *, shard: int = 0) -> Mastership:
+        """Make another node the master; gives who it is then.
+
+        Args:
+            to: id of the node, one in sync; empty: whoever is best.
+            shard: its number.
+
+        Raises:
+            FailedPrecondition: that node is not known or not in sync, or nobody took over.
+            Timeout: nobody knows who is master now: ask for the `status`.
+        """
+        request = admin_pb2.TransferMasterRequest(shard=shard, to_node_id=to)
+        answer = await self._channel.call(TRANSFER_MASTER, request)
+        return Mastership(answer.master, answer.epoch)
 
     async def describe(self, of: MessageId | str) -> MessageDescription:
         """Where a message is in its life. Raises `InvalidMessageId`."""
@@ -282,10 +248,5 @@ def _group(group: admin_pb2.Group) -> GroupInfo:
         settings.invisible_ms,
         settings.retry_delay_ms,
         settings.retry_delay_ms_max,
-        tuple(_copy(GroupLag, lag) for lag in group.lags),
+        tuple(GroupLag(lag.topic, lag.unresolved_count, lag.leased_count) for lag in group.lags),
     )
-
-
-def _copy(kind: type[Info], message: Any) -> Info:
-    """A dataclass whose fields are named as those of a protobuf message."""
-    return kind(**{field.name: getattr(message, field.name) for field in fields(kind)})

@@ -18,6 +18,7 @@ from hourwheel.batch_builder import Columns
 from hourwheel.cancelling import Ids
 from hourwheel.channel import SERVER_DEFAULT
 from hourwheel.clock import SystemClock
+from hourwheel.cluster_status import ClusterStatus, Mastership
 from hourwheel.consumer import WAIT_MS, AsyncConsumer
 from hourwheel.endpoints import Servers
 from hourwheel.lease_buffer import AckBuffer, Finishable
@@ -295,9 +296,13 @@ class Admin:
         """See `AsyncAdmin.groups`."""
         return self._thread.run(self._twin.groups())
 
-    def status(self) -> admin.ClusterStatus:
+    def status(self) -> ClusterStatus:
         """See `AsyncAdmin.status`."""
         return self._thread.run(self._twin.status())
+
+    def transfer_master(self, to: str = "", *, shard: int = 0) -> Mastership:
+        """See `AsyncAdmin.transfer_master`."""
+        return self._thread.run(self._twin.transfer_master(to, shard=shard))
 
     def describe(self, of: MessageId | str) -> admin.MessageDescription:
         """See `AsyncAdmin.describe`."""

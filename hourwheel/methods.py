@@ -123,6 +123,14 @@ GET_STATUS: Final = Method(
     admin_pb2.GetStatusResponse,
     is_repeatable=True,
 )
+TRANSFER_MASTER: Final = Method(
+    _ADMIN + "TransferMaster",
+    admin_pb2.TransferMasterRequest,
+    admin_pb2.TransferMasterResponse,
+    is_repeatable=False,
+    is_waiting=True,
+)
+"""To "whoever is best" a second time would be to somebody else."""
 DESCRIBE_MESSAGE: Final = Method(
     _ADMIN + "DescribeMessage",
     admin_pb2.DescribeMessageRequest,

@@ -78,7 +78,7 @@ class Node:
             meta = open_node_meta(disk, self.config.node.id, cluster_id)
             engine = await self._open_engine(undo, disk, clock, meta, clustering)
             started_ms = clock.now_ms()
-            self._start_metrics(undo, engine, clock, started_ms)
+            self._start_metrics(undo, engine, clock, started_ms, clustering)
             await self._start_api(undo, engine, started_ms, clustering)
             if clustering is not None:
                 await clustering.join()
@@ -183,14 +183,22 @@ class Node:
         return engine
 
     def _start_metrics(
-        self, undo: AsyncExitStack, engine: Engine, clock: SlewedClock, started_ms: int
+        self,
+        undo: AsyncExitStack,
+        engine: Engine,
+        clock: SlewedClock,
+        started_ms: int,
+        clustering: Clustering | None,
     ) -> None:
         listen = self.config.node.metrics_listen
         if not listen:
             return
 
+        of_cluster = None if clustering is None else clustering.read_facts
+
         def read() -> list[Metric]:
-            return collector.families(collector.read_node(engine, self._stats, clock, started_ms))
+            scrape = collector.read_node(engine, self._stats, clock, started_ms, of_cluster)
+            return collector.families(scrape)
 
         loop = asyncio.get_running_loop()
         server = MetricsServer(listen, collector.registry(in_loop(loop, read)))

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -95,18 +95,21 @@ class ChildNode:
         log = None if self._log_file is None else self._log_file.open("ab")
         try:
             return await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "node",
-                "--ready-file",
-                str(ready),
+                *(sys.executable, "-m", "node", *self._arguments()),
+                *("--ready-file", str(ready)),
                 cwd=_ROOT,
                 env=environ,
                 stderr=log,
+                # Ctrl-C at a terminal is for this process, which stops the node in its own time.
+                start_new_session=True,
             )
         finally:
             if log is not None:
                 log.close()
+
+    def _arguments(self) -> Sequence[str]:
+        """Of `python -m node`."""
+        return ()
 
     def _overrides(self) -> Iterator[tuple[str, str]]:
         """The configuration as variables of the environment."""
@@ -120,6 +123,15 @@ class ChildNode:
         code = self._running().returncode
         if code is not None:
             raise errors.Unavailable(f"the node ended with exit code {code}", exit_code=code)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process that has not ended."""
+        return self._process is not None and self._process.returncode is None
+
+    async def failed(self) -> int:
+        """Wait until it ends by itself; its exit code, negative for a signal."""
+        return await self._running().wait()
 
     async def stop(self) -> int:
         """Stop it as an operator would; its exit code."""

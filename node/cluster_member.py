@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hourwheel import errors
-from hourwheel.errors import HourwheelError
 from hourwheel.wire.control_link_pb2 import ShardReport
 from hourwheel.wire.replication_pb2 import ReplicateResponse
 from node import logs
@@ -23,6 +22,7 @@ from node.control_port import ControlPort
 from node.engine import Engine
 from node.follower_stream import FollowerStream
 from node.isr_changes import ask_isr
+from node.redirect import not_master
 from node.replica import (
     AskIsr,
     Assignment,
@@ -37,6 +37,8 @@ from node.replica import (
     Write,
 )
 from node.replication_server import ReplicationServer
+from node.snapshot_giver import SnapshotGiver
+from node.snapshot_taker import SnapshotTaking
 from replication.control_state import ControlState
 
 _EAGER_S: Final = 0.005
@@ -61,11 +63,15 @@ class ClusterMember:
         failure: Failure,
         is_sound: bool,
         is_full: Callable[[], bool],
+        giver: SnapshotGiver | None = None,
+        taking: SnapshotTaking | None = None,
     ) -> None:
         """`dial` begins a Replicate call to a node.
 
-        `is_sound`: the log may lead as it is; `is_full`: the disk takes no more now.
+        `is_sound`: the log may lead as it is; `is_full`: the disk takes no more now. `giver` and
+        `taking`: of snapshots, for nodes that are too far behind.
         """
+        self._giver, self._taking = giver, taking
         self._is_full = is_full
         self.replica = replica
         self._time, self._control, self._mono_ms = cluster_time, control, mono_ms
@@ -84,6 +90,8 @@ class ClusterMember:
         self._has_begun = False
         """The cluster clock was set for this reign."""
         self._state: ControlState | None = None
+        self._is_stale = False
+        """The rules have not heard of `_state` yet."""
         self._resigns = False
         self._hand_over_to = ""
         self._is_performing = False
@@ -98,7 +106,10 @@ class ClusterMember:
             self._time,
             mono_ms=self._mono_ms,
             perform=self.perform,
+            failure=self._failure,
+            is_full=self._is_full,
             on_snapshot_needed=self._on_snapshot_needed,
+            giver=self._giver,
         )
         engine.writer.replication = self
         self._tick()
@@ -110,6 +121,8 @@ class ClusterMember:
             self._timer.cancel()
         self.replica.retire("the node stops")
         self.perform()
+        if self._taking is not None:
+            await self._taking.close()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_GOODBYE_S)
             for task in late:
@@ -124,24 +137,15 @@ class ClusterMember:
     def check(self) -> None:
         """Raises NotMaster."""
         if not self.may_act():
-            raise self._not_master()
+            raise self._redirect()
 
     def confirm(self) -> None:
         """Raises Timeout."""
         if not self.may_act():
             raise errors.Timeout("the node ceased to be master: the outcome is unknown")
 
-    def _not_master(self) -> errors.NotMaster:
-        epoch, master, state = 0, "", self._state
-        shard = None if state is None else state.shards.get(self.replica.shard.shard_id)
-        if shard is not None and shard.master is not None:
-            epoch, master = shard.epoch, shard.master.node_id
-        if state is None or not master or master == self.replica.who.me:
-            return errors.NotMaster("no node is the master now; try again")
-        address = state.nodes[master].api_address if master in state.nodes else ""
-        return errors.NotMaster(
-            f"node {master} is the master", master=master, master_address=address, epoch=epoch
-        )
+    def _redirect(self) -> errors.NotMaster:
+        return not_master(self._state, self.replica.shard.shard_id, self.replica.who.me)
 
     def _refresh(self) -> None:
         """How long this node may act, as of what it has heard by now."""
@@ -163,13 +167,10 @@ class ClusterMember:
     # -- time -------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        if self._is_closed:
+        if self._is_closed or self._failure.found.done():
             return
-        try:
+        with self._failure.catching():
             self._step()
-        except HourwheelError as error:
-            self._failure.report(error)
-            return
         now_s = self._loop.time()
         is_eager = self.replica.role is Role.TAKING_OVER or self.replica.is_to_reign
         wait_s = _EAGER_S if is_eager else max(0.0, self._next_beat_s - now_s)
@@ -181,7 +182,12 @@ class ClusterMember:
             for node in master.followers:
                 if self._control.is_dead(node):
                     master.on_unreachable(node)
-        self.replica.step(self._mono_ms())
+        try:
+            if self._is_stale and self._state is not None:
+                self._take(self._state)
+            self.replica.step(self._mono_ms())
+        except errors.DiskFull:  # its epoch cannot even be noted: somebody else should be master
+            self._resigns = True
         now_s = self._loop.time()
         if now_s >= self._next_beat_s:
             self._next_beat_s = max(self._next_beat_s + self._sync_s, now_s)
@@ -205,11 +211,18 @@ class ClusterMember:
                     log_end=shard.log.flushed_end_offset,
                     high_watermark=shard.high_watermark,
                     is_ready=self._is_ready,
-                    is_resigning=self._resigns,
+                    is_resigning=self._is_resigning,
                     hand_over_to=self._hand_over_to,
                 )
             ]
         )
+
+    @property
+    def _is_resigning(self) -> bool:
+        """Once retired, only as long as the disk is full: maybe nobody else can lead."""
+        replica = self.replica
+        lasts = replica.master is not None or replica.is_to_reign or self._is_full()
+        return self._resigns and lasts
 
     @property
     def _is_ready(self) -> bool:
@@ -221,7 +234,12 @@ class ClusterMember:
 
     def on_state(self, state: ControlState) -> None:
         """The control plane's state has changed."""
-        self._state = state
+        self._state, self._is_stale = state, True
+        with self._failure.catching():
+            self._step()
+
+    def _take(self, state: ControlState) -> None:
+        """Raises DiskFull where a new epoch cannot be noted; it is to be tried again."""
         shard = state.shards.get(self.replica.shard.shard_id)
         if shard is None or shard.master is None or self._is_closed:
             return
@@ -235,8 +253,9 @@ class ClusterMember:
         self.replica.on_assignment(
             Assignment(shard.epoch, master, isr, shard.version), self._mono_ms()
         )
-        self.replica.step(self._mono_ms())
-        self.perform()
+        self._is_stale = False
+        if self.replica.is_to_reign:
+            self.replica.stats.on_named(self._mono_ms())
 
     def hand_over(self, to: str) -> None:
         """Ask for another master: `to`, or whoever is best."""
@@ -284,6 +303,7 @@ class ClusterMember:
         if self._commit is not None and self.replica.shard.high_watermark >= self._commit[0]:
             self.replica.shard.dispatcher.observe_commit(self._mono_ms() - self._commit[1])
             self._commit = None
+        self.replica.stats.on_applied(self.replica.shard.views)
         self.perform()
 
     def on_full_disk(self) -> None:
@@ -305,8 +325,11 @@ class ClusterMember:
             self.replica.on_refused(response.refused)
         self.perform()
 
-    def _on_snapshot_needed(self) -> None:
-        _log.error("this node is too far behind: it needs a snapshot")
+    def _on_snapshot_needed(self, master: str, epoch: int) -> None:
+        if self._taking is None:
+            _log.error("this node is too far behind: it needs a snapshot")
+        else:
+            self._taking.need(master, epoch)
 
     # -- effects ----------------------------------------------------------------------------------
 
@@ -333,21 +356,27 @@ class ClusterMember:
             _log.info("taking over", epoch=self.replica.assignment.epoch)
             self._open_streams()
         elif isinstance(effect, Serve):
-            _log.info("master", epoch=self.replica.assignment.epoch)
             self._refresh()
+            stats, views = self.replica.stats, self.replica.shard.views
+            stats.on_serving(self._mono_ms(), self._time.now_ms(), views)
+            _log.info(
+                "master", epoch=self.replica.assignment.epoch, takeover_ms=round(stats.takeover_ms)
+            )
         elif isinstance(effect, CloseStreams):
             for stream in self._streams.values():
                 self._spawn(stream.close(effect.leases, effect.last_beat))
             self._streams.clear()
         elif isinstance(effect, Retire):
             _log.info("master no more", why=effect.why)
+            self.replica.stats.on_retired()
             self._act_until_ms, self._commit, self._has_begun = _NEVER, None, False
             engine.writer.answer(list(effect.answers))
-            engine.end_serving(self._not_master())
+            engine.end_serving(self._redirect())
         elif isinstance(effect, AskIsr):
             self._spawn(ask_isr(effect.change, self.replica, self._control, lambda: self._state))
         elif isinstance(effect, Resign):
             _log.warning("resigning", why=effect.why)
+            self.replica.stats.resignations += 1
             self.hand_over("")
 
     def _open_streams(self) -> None:
@@ -362,6 +391,7 @@ class ClusterMember:
                     clock_ms=self._time.now_ms,
                     on_response=self._on_response,
                     perform=self.perform,
+                    failure=self._failure,
                 )
 
     def _spawn(self, work: Any) -> None:

@@ -167,10 +167,13 @@ class ClusterView:
     @staticmethod
     def _append_cursor(replica: Replica) -> tuple[int, int]:
         if replica.master is not None:
-            cursor = replica.shard.dispatcher.append_cursor
-            return max(0, cursor.due_ms), cursor.sequence if cursor.due_ms >= 0 else 0
-        beat = replica.follower.beat
-        return (0, 0) if beat is None else (beat.append_cursor_ms, beat.append_cursor_sequence)
+            due_ms, sequence = replica.shard.dispatcher.append_cursor
+        elif replica.follower.beat is not None:
+            beat = replica.follower.beat
+            due_ms, sequence = beat.append_cursor_ms, beat.append_cursor_sequence
+        else:
+            return 0, 0
+        return (due_ms, sequence) if due_ms >= 0 else (0, 0)
 
     @staticmethod
     def _clock_offset_ms(master: Master | None, mono_ms: float) -> float:

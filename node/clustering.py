@@ -10,6 +10,7 @@ hand_over   at a stop: somebody else should be master before this node is gone
 import asyncio
 import secrets
 from contextlib import AsyncExitStack
+from math import isfinite
 from typing import Final
 
 from hourwheel import errors
@@ -30,6 +31,7 @@ from node.disk_guard import DiskGuard
 from node.engine import Engine
 from node.forward import Forwarder
 from node.joining import build_member, open_epoch_seen
+from node.metric_family import ClusterFacts
 from node.opening import Opened
 from node.process_clock import SlewedClock
 from node.replica import Who
@@ -128,6 +130,21 @@ class Clustering:
             self._nodes, self._control.client, self._member, self._mono_ms, silent_ms
         )
         return ServedCluster(view, self._member)
+
+    def read_facts(self) -> ClusterFacts:
+        """For the metrics."""
+        replica, mono_ms = self._member.replica, self._mono_ms()
+        master = replica.master
+        beat_age_ms = 0.0
+        if master is None:
+            heard_ms = replica.follower.beat_ms
+            beat_age_ms = mono_ms - heard_ms if isfinite(heard_ms) else -1.0
+        return ClusterFacts(
+            self.make_served().status(),
+            replica.stats,
+            is_clock_unsure=master is not None and master.clock.update(mono_ms) is None,
+            beat_age_ms=beat_age_ms,
+        )
 
     async def join(self) -> None:
         """Register in the background: a node starts and tells its status without a majority."""

@@ -18,7 +18,8 @@ from prometheus_client.utils import floatToGoString
 import hourwheel
 from node.api.ports import EnginePort
 from node.histogram import Histogram
-from node.metrics import FAMILIES, Family, NodeFacts, Scrape
+from node.metric_family import ClusterFacts, Family, NodeFacts, Scrape
+from node.metrics import FAMILIES
 from node.process_clock import SlewedClock
 from node.stats import ApiStats
 
@@ -26,8 +27,17 @@ _LAG_GROUPS_MAX: Final = 500
 """Lag is told of so many groups, the first by name: more would make a scrape too dear."""
 
 
-def read_node(engine: EnginePort, api: ApiStats, clock: SlewedClock, started_ms: int) -> Scrape:
-    """Everything that is told, as of now; on the loop's thread."""
+def read_node(
+    engine: EnginePort,
+    api: ApiStats,
+    clock: SlewedClock,
+    started_ms: int,
+    cluster: Callable[[], ClusterFacts] | None = None,
+) -> Scrape:
+    """Everything that is told, as of now; on the loop's thread.
+
+    `cluster` tells what is of several nodes; None for a node alone.
+    """
     groups = [engine.group(group.name) for group in engine.groups()[:_LAG_GROUPS_MAX]]
     facts = NodeFacts(
         hourwheel.__version__,
@@ -36,7 +46,8 @@ def read_node(engine: EnginePort, api: ApiStats, clock: SlewedClock, started_ms:
         clock.error_ms,
         clock.step_pending,
     )
-    return Scrape(engine.stats, engine.status(), groups, api, facts, engine.now_ms())
+    of_cluster = None if cluster is None else cluster()
+    return Scrape(engine.stats, engine.status(), groups, api, facts, engine.now_ms(), of_cluster)
 
 
 def families(scrape: Scrape) -> list[Metric]:

@@ -16,12 +16,18 @@ import grpc
 
 from hourwheel import errors, limits
 from hourwheel.wire import replication_pb2
-from hourwheel.wire.replication_pb2 import ReplicateRequest, ReplicateResponse
+from hourwheel.wire.replication_pb2 import (
+    FetchSnapshotRequest,
+    ReplicateRequest,
+    ReplicateResponse,
+    SnapshotPart,
+)
 from node.config import ClusterSection
 from node.config_check import split_address
 
 SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
 REPLICATE: Final = f"/{SERVICE.full_name}/Replicate"
+FETCH_SNAPSHOT: Final = f"/{SERVICE.full_name}/FetchSnapshot"
 _PROOF: Final = "hourwheel-cluster-secret"
 """Key of the call's metadata."""
 _SECRET_BYTES_MIN: Final = 16
@@ -111,8 +117,20 @@ class Dialer:
             request_serializer=ReplicateRequest.SerializeToString,
             response_deserializer=ReplicateResponse.FromString,
         )
+        return call(metadata=self._metadata())
+
+    def fetch_snapshot(self, node: str, request: FetchSnapshotRequest) -> Any:
+        """Begin a FetchSnapshot call: an asynchronous iterator of SnapshotPart."""
+        call: Any = self._channel(node).unary_stream(
+            FETCH_SNAPSHOT,
+            request_serializer=FetchSnapshotRequest.SerializeToString,
+            response_deserializer=SnapshotPart.FromString,
+        )
+        return call(request, metadata=self._metadata())
+
+    def _metadata(self) -> tuple[tuple[str, str], ...] | None:
         secret = self._trust.secret
-        return call(metadata=((_PROOF, secret),) if secret else None)
+        return ((_PROOF, secret),) if secret else None
 
     def _channel(self, node: str) -> grpc.aio.Channel:
         channel = self._channels.get(node)
@@ -146,9 +164,23 @@ class _SecretCheck(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
         told = dict(handler_call_details.invocation_metadata or ()).get(_PROOF, "")
+        handler = await continuation(handler_call_details)
         if isinstance(told, str) and hmac.compare_digest(told.encode(), self._secret.encode()):
-            return await continuation(handler_call_details)
-        return grpc.stream_stream_rpc_method_handler(_refuse)
+            return handler
+        return _refusal_like(handler)
+
+
+def _refusal_like(handler: Handler) -> Handler:
+    """A handler that refuses, of the form of `handler`: gRPC reads requests by it."""
+    if handler is None:
+        return None
+    kinds: dict[tuple[bool, bool], Callable[[Any], Handler]] = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }
+    return kinds[handler.request_streaming, handler.response_streaming](_refuse)
 
 
 async def _refuse(_: Any, context: Any) -> None:

@@ -1,11 +1,16 @@
-"""`make demo`: a node of its own, two years of orders as delayed messages, and what became of them.
+"""`make demo`: two years of orders as delayed messages, on three nodes of which one is killed.
 
-    orders.csv (or generated) -> trace of timers -> producer -> node -> consumer group -> books
+    orders.csv (or generated) -> trace of timers -> producer -> nodes -> consumer group -> books
 
-The node is a child process: inside this one, the demo's own work would be a part of the lateness
-that it measures (p99 14 ms instead of 5, on two cores of which nothing else had any). Exit code 0:
-each message came once, on time; 1: something is missing, duplicated, early or wrong, or the node
-failed; 2: wrong arguments.
+The nodes are processes of their own: inside this one, the demo's own work would be a part of the
+lateness that it measures (p99 14 ms instead of 5, on two cores of which nothing else had any). Exit
+code 0: each message was released once, and none too early; 1: something is missing, duplicated,
+early or wrong, or a node failed; 2: wrong arguments.
+
+What is counted as duplicated: a message that comes from two places of the queue, that is, was
+released twice; or twice from one place in one reign. What was handed out by the killed master, and
+not yet acknowledged, is handed out again by the next one from the same place: it forgot nothing but
+the leases. That is counted apart, as redelivered.
 """
 
 import argparse
@@ -30,16 +35,18 @@ from rich.live import Live
 
 from hourwheel import errors
 from hourwheel.admin import AsyncAdmin
-from node.child import ChildNode
-from node.demo_ledger import Summary
+from node.demo_ledger import Failover, Summary
 from node.demo_player import GROUP, Player
 from node.demo_progress import live_view, plain_line, progress_of
 from node.demo_report import NodeSays, as_json, disagreements, node_says, report
+from node.demo_stage import OneNode, SeveralNodes, Stage
 from node.demo_trace import Orders, Trace, build_trace, generate_orders, read_orders
+from node.local_cluster import NODES_MAX
 
 ORDERS_VARIABLE: Final = "HOURWHEEL_DEMO_ORDERS"
 _ORDERS_PATH: Final = Path(__file__).resolve().parents[2] / "shared" / "data" / "orders.csv"
 _ORDERS_GENERATED: Final = 4_071
+_NODES: Final = 3
 _SECONDS: Final = 32.0
 _SECONDS_MIN: Final = 1.0
 _SEED: Final = 7
@@ -68,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if not parsed.seconds >= _SECONDS_MIN:
             raise errors.InvalidArgument(f"--seconds is at least {_SECONDS_MIN:g}")
+        if parsed.nodes not in {1, *range(_NODES, NODES_MAX + 1)}:
+            raise errors.InvalidArgument(f"--nodes is 1, or {_NODES} to {NODES_MAX}")
         _check_empty(parsed.keep)
         orders, where = find_orders(parsed.orders, parsed.count, parsed.seed)
     except errors.HourwheelError as error:
@@ -77,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trace = build_trace(orders, parsed.seconds)
     _settle_garbage_collector()
     try:
-        summary, node = asyncio.run(_play_or_stop(trace, out, parsed.keep, is_live=is_live))
+        summary, node = asyncio.run(_play_or_stop(trace, out, parsed, is_live=is_live))
     except errors.HourwheelError as error:
         sys.stderr.write(f"demo: {error.message}\n")
         return EXIT_BAD
@@ -86,7 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     out.print(report(summary, node))
     if parsed.keep is not None:
-        out.print(f"  To look into it: hourwheel inspect {parsed.keep}", soft_wrap=True)
+        data = parsed.keep if parsed.nodes == 1 else parsed.keep / "node-1"
+        out.print(f"  To look into it: hourwheel inspect {data}", soft_wrap=True)
     if parsed.json:
         sys.stdout.write(json.dumps(as_json(summary, node), indent=2) + "\n")
     return EXIT_GOOD if summary.is_good else EXIT_BAD
@@ -95,7 +105,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "hourwheel demo",
-        description="Start a node, play two years of orders on it, show what arrives.",
+        description="Start three nodes, play two years of orders on them, kill the master in the"
+        " middle (kill -9), and show what arrives.",
+    )
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        default=_NODES,
+        metavar="N",
+        help="1: a node alone, and nobody is killed (default: %(default)s)",
     )
     parser.add_argument(
         "--orders",
@@ -159,16 +177,16 @@ def find_orders(path: Path | None, count: int | None, seed: int) -> tuple[Orders
 
 
 async def _play_or_stop(
-    trace: Trace, out: Console, keep: Path | None, *, is_live: bool
+    trace: Trace, out: Console, parsed: argparse.Namespace, *, is_live: bool
 ) -> tuple[Summary, NodeSays]:
-    """As `_play`; Ctrl-C, or the SIGTERM of a CI, stops the node and removes its files.
+    """As `_play`; Ctrl-C, or the SIGTERM of a CI, stops the nodes and removes their files.
 
     Raises:
         CancelledError: it was stopped so.
         HourwheelError: as `_play`.
     """
     loop = asyncio.get_running_loop()
-    playing = loop.create_task(_play(trace, out, keep, is_live=is_live))
+    playing = loop.create_task(_play(trace, out, parsed, is_live=is_live))
     for number in _SIGNALS:
         loop.add_signal_handler(number, playing.cancel)
     try:
@@ -179,27 +197,70 @@ async def _play_or_stop(
 
 
 async def _play(
-    trace: Trace, out: Console, keep: Path | None, *, is_live: bool
+    trace: Trace, out: Console, parsed: argparse.Namespace, *, is_live: bool
 ) -> tuple[Summary, NodeSays]:
-    """Run a node and the trace on it.
+    """Run the nodes and the trace on them.
 
     Raises:
-        HourwheelError: the node did not start, failed, or refused something.
+        HourwheelError: a node did not start, failed, or refused something.
     """
     with tempfile.TemporaryDirectory(prefix="hourwheel-demo-") as made:
-        log_file = Path(made) / "node.log"
+        stage = make_stage(parsed.nodes, parsed.keep, Path(made))
         try:
-            node = ChildNode(keep or Path(made) / "data", _NODE_VALUES, log_file=log_file)
-            async with node:
-                out.print(f"a node in process {node.pid} serves on {node.address}")
-                player = Player(trace, node.address)
-                await _play_shown(player, out, is_live=is_live)
+            async with stage:
+                out.print(stage.told, soft_wrap=True)
+                player = Player(trace, stage.servers)
+                failover = await _play_watched(stage, player, out, is_live=is_live)
                 summary = player.ledger.close()
-                said = await _ask(node)
+                said, problems = await _ask(stage)
         except errors.HourwheelError:
-            sys.stderr.write(_last_lines(log_file))
+            for log_file in stage.log_files:
+                sys.stderr.write(_last_lines(log_file))
             raise
-    return replace(summary, problems=summary.problems + disagreements(summary, said)), said
+    if failover is not None and stage.killed_ms is not None:
+        gap_ms = player.ledger.longest_gap_ms(stage.killed_ms)
+        summary = replace(summary, failover=failover._replace(gap_ms=gap_ms))
+    problems = [*summary.problems, *problems, *disagreements(summary, said)]
+    return replace(summary, problems=problems), said
+
+
+def make_stage(count: int, keep: Path | None, made: Path) -> Stage:
+    """One node or several, in `keep`, or else in the temporary directory `made`.
+
+    Raises:
+        ConfigError: so many are not possible.
+    """
+    if count == 1:
+        return OneNode(keep or made / "data", made, _NODE_VALUES)
+    return SeveralNodes(keep or made / "cluster", count, _NODE_VALUES)
+
+
+async def _play_watched(
+    stage: Stage, player: Player, out: Console, *, is_live: bool
+) -> Failover | None:
+    """Play, disturb, and end early where a node has ended that should run."""
+
+    def say(text: str) -> None:
+        out.print(f"  {text}", soft_wrap=True)
+
+    playing = asyncio.create_task(_play_shown(player, out, is_live=is_live))
+    disturbing = asyncio.create_task(stage.disturb(player, player.ledger.trace.end_ms, say))
+    watching = asyncio.create_task(stage.watch())
+    tasks = (playing, disturbing, watching)
+    try:
+        left = {playing, disturbing}
+        while left:
+            done, _ = await asyncio.wait({*left, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if watching in done:
+                watching.result()
+            for task in done & left:
+                await task  # raises what it has raised
+            left -= done
+        return await disturbing
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def _play_shown(player: Player, out: Console, *, is_live: bool) -> None:
@@ -222,11 +283,14 @@ async def _play_shown(player: Player, out: Console, *, is_live: bool) -> None:
     await playing
 
 
-async def _ask(node: ChildNode) -> NodeSays:
-    """What the node says of itself."""
-    async with AsyncAdmin(node.address) as admin:
-        status, group = await admin.status(), await admin.get_group(GROUP)
-    return node_says(status, group, await asyncio.to_thread(_scrape, node.metrics_address))
+async def _ask(stage: Stage) -> tuple[NodeSays, list[str]]:
+    """What the nodes say of themselves, and what is wrong with it."""
+    status, problems = await stage.settle()
+    async with AsyncAdmin(stage.servers) as admin:
+        group = await admin.get_group(GROUP)
+    addresses = stage.metrics_addresses
+    metrics = [one for each in addresses for one in await asyncio.to_thread(_scrape, each)]
+    return node_says(status, group, metrics, len(addresses)), problems
 
 
 def _scrape(address: str) -> list[Metric]:

@@ -7,6 +7,7 @@ in as milliseconds since the Unix epoch.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -26,6 +27,23 @@ class Arrival(NamedTuple):
     due_ms: int
     store_ms: int
     arrived_ms: float
+    place: tuple[int, int] = (0, 0)
+    """(topic queue, position): each release of a message has one of its own."""
+    epoch: int = 0
+    """The reign in which it was leased to the consumer."""
+
+
+class Failover(NamedTuple):
+    """A master was killed in the middle, and started again later."""
+
+    killed: str
+    successor: str
+    epoch: int
+    """Of the successor."""
+    gap_ms: float
+    """The longest time without a delivery, from the kill on."""
+    in_sync_ms: float
+    """From starting the killed node again until it is in sync."""
 
 
 class Lateness(NamedTuple):
@@ -66,6 +84,10 @@ class Summary:
     due_at_once: int
     """Messages that reached the node when they were due already: they are late from then on."""
     problems: list[str]
+    redelivered: int = 0
+    """Released once and handed out again by a later master: the leases of the one before are
+    lost with it. No fault: who consumes is told of such a message more than once."""
+    failover: Failover | None = None
 
     @property
     def is_good(self) -> bool:
@@ -81,6 +103,7 @@ class Ledger:
     start_ms: int
     early: int = 0
     duplicated: int = 0
+    redelivered: int = 0
     wrong: int = 0
     due_at_once: int = 0
     problems: list[str] = field(default_factory=list)
@@ -93,6 +116,9 @@ class Ledger:
         """Timer -> id, of those whose publish was answered."""
         self._cancels: dict[int, CancelOutcome] = {}
         self._arrivals: dict[int, Arrival] = {}
+        self._last_epochs: dict[int, int] = {}
+        """Timer -> the reign in which it was last handed out, if more than once."""
+        self._arrival_times_ms: list[float] = []
         self._expected_cancels = int((self.trace.cancel_ms >= 0).sum())
         self.cancelled = 0
         self._lateness_ms: list[float] = []
@@ -118,17 +144,37 @@ class Ledger:
                 self._wrong(f"the node does not know message {self.ids.get(index)}")
 
     def note_arrived(self, arrivals: Sequence[Arrival]) -> None:
-        """A consumer got these."""
+        """A consumer got these, at one moment."""
+        if arrivals:
+            self._arrival_times_ms.append(arrivals[0].arrived_ms)
         for one in arrivals:
             index = self._index_of.get(one.body)
             if index is None:
                 self._wrong(f"message {one.message_id} has a body that nobody sent")
             elif index in self._arrivals:
-                self.duplicated += 1
-                self._tell(f"message {one.message_id} came again")
+                self._note_again(index, one)
             else:
                 self._arrivals[index] = one
                 self._note_first(index, one)
+
+    def _note_again(self, index: int, one: Arrival) -> None:
+        """The same release from a later master is a lease that was lost; all else is a fault."""
+        first = self._arrivals[index]
+        if one.place == first.place and one.epoch > self._last_epochs.get(index, first.epoch):
+            self.redelivered += 1
+            self._last_epochs[index] = one.epoch
+            return
+        self.duplicated += 1
+        if one.place != first.place:
+            self._tell(f"message {one.message_id} was released again, at {one.place}")
+        else:
+            self._tell(f"message {one.message_id} came again in epoch {one.epoch}")
+
+    def longest_gap_ms(self, from_ms: float) -> float:
+        """The longest time between two deliveries, of which the second was after `from_ms`."""
+        times = sorted(self._arrival_times_ms)
+        gaps = [after - before for before, after in pairwise(times) if after > from_ms]
+        return round(max(gaps, default=0.0), 1)
 
     def _note_first(self, index: int, one: Arrival) -> None:
         due_ms = self.due_ms(index)
@@ -212,6 +258,7 @@ class Ledger:
             lateness=self.lateness(),
             due_at_once=self.due_at_once,
             problems=list(self.problems),
+            redelivered=self.redelivered,
         )
 
     def _count(self, kind: Kind) -> KindCount:

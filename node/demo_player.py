@@ -17,6 +17,7 @@ from hourwheel.consumer import AsyncConsumer
 from hourwheel.message import Message, ReceivedBatch
 from hourwheel.message_id import MessageId
 from hourwheel.producer import AsyncProducer
+from hourwheel.receipt import parse
 from node.demo_ledger import Arrival, Ledger
 from node.demo_trace import NEVER, Kind, Trace
 from node.process_clock import SlewedClock
@@ -62,7 +63,7 @@ class Player:
 
         Args:
             trace: what to play.
-            address: host:port of the node.
+            address: host:port of the node; of several, with commas.
         """
         self._trace = trace
         self._address = address
@@ -70,6 +71,11 @@ class Player:
         self.ledger = Ledger(trace, start_ms=0)
         self._is_over = asyncio.Event()
         self._ids: dict[int, asyncio.Future[MessageId]] = {}
+
+    @property
+    def now_ms(self) -> float:
+        """The time by which arrivals are noted, in milliseconds since the Unix epoch."""
+        return self._clock.now_ms()
 
     @property
     def elapsed_ms(self) -> float:
@@ -178,10 +184,16 @@ def _steps(trace: Trace) -> tuple[list[int], list[int]]:
 
 
 def _arrivals(batch: ReceivedBatch, arrived_ms: float) -> list[Arrival]:
+    lease = parse(batch.receipt)
+    first = lease.first_position + lease.index
     columns = (batch.message_ids, batch.bodies(), batch.dues_ms, batch.delivery.store_ms.tolist())
     return [
-        Arrival(str(message_id), body, due_ms, store_ms, arrived_ms)
-        for message_id, body, due_ms, store_ms in zip(*columns, strict=True)
+        Arrival(
+            *(str(message_id), body, due_ms, store_ms, arrived_ms),
+            (lease.topic_queue, first + ordinal),
+            lease.epoch,
+        )
+        for ordinal, (message_id, body, due_ms, store_ms) in enumerate(zip(*columns, strict=True))
     ]
 
 

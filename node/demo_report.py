@@ -1,5 +1,6 @@
 """The end of the demo: tables for people, JSON for scripts, and what the node says of itself."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -9,8 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hourwheel.admin import ClusterStatus, GroupInfo
-from node.demo_ledger import Summary
+from hourwheel.admin import GroupInfo
+from hourwheel.cluster_status import ClusterStatus
+from node.demo_ledger import Failover, Summary
 from node.demo_progress import lateness_text
 
 _LATENESS: Final = "hourwheel_delivery_lateness_seconds"
@@ -35,27 +37,34 @@ class NodeSays:
     lateness_p99_ms: float | None
     """99 % became visible within so many ms of their due time (an upper bound); None: no limit."""
     cpu_seconds: float
+    """Of all nodes, but not of processes that were killed."""
     resident_bytes: int
+    """Of all nodes."""
     log_bytes: int
+    nodes: int = 1
 
 
-def node_says(status: ClusterStatus, group: GroupInfo, metrics: Iterable[Metric]) -> NodeSays:
-    """Read the node's own counters.
+def node_says(
+    status: ClusterStatus, group: GroupInfo, metrics: Iterable[Metric], nodes: int = 1
+) -> NodeSays:
+    """Read the nodes' own counters.
 
     Args:
-        status: of the node.
+        status: of the node, or of the master.
         group: the demo's consumer group.
-        metrics: of the node, parsed.
+        metrics: of all nodes, parsed.
+        nodes: how many those are.
     """
     shard = status.shards[0]
-    samples: dict[str, float] = {}
-    buckets: list[tuple[float, float]] = []
+    samples: dict[str, float] = defaultdict(float)
+    bounds: dict[float, float] = defaultdict(float)
     for family in metrics:
         for sample in family.samples:
             if sample.name == f"{_LATENESS}_bucket":
-                buckets.append((float(sample.labels["le"]), sample.value))
+                bounds[float(sample.labels["le"])] += sample.value
             else:
-                samples[sample.name] = sample.value
+                samples[sample.name] += sample.value
+    buckets = list(bounds.items())
     return NodeSays(
         version=status.version,
         published=shard.published_count,
@@ -68,6 +77,7 @@ def node_says(status: ClusterStatus, group: GroupInfo, metrics: Iterable[Metric]
         cpu_seconds=round(samples.get(f"{_CPU}_total", 0.0), 2),
         resident_bytes=int(samples.get(_MEMORY, 0)),
         log_bytes=shard.log_end_offset - shard.log_start_offset,
+        nodes=nodes,
     )
 
 
@@ -105,19 +115,44 @@ def as_json(summary: Summary, node: NodeSays) -> dict[str, Any]:
     facts = asdict(summary)
     facts["kinds"] = [one._asdict() for one in summary.kinds]
     facts["lateness"] = summary.lateness._asdict() if summary.lateness else None
+    facts["failover"] = summary.failover._asdict() if summary.failover else None
     return {"good": summary.is_good, **facts, "node": asdict(node)}
 
 
 def report(summary: Summary, node: NodeSays) -> RenderableType:
     """All tables."""
-    parts: list[RenderableType] = [_kinds(summary), _totals(summary), _node(node)]
+    parts: list[RenderableType] = [_kinds(summary), _totals(summary)]
+    if summary.failover is not None:
+        parts.append(_failover(summary.failover))
+    parts.append(_node(node))
     parts += [Text(f"  problem: {problem}", style="red") for problem in summary.problems]
     verdict = (
-        Text("  Each message came once, on time.", style="bold green")
+        Text(f"  {_verdict(summary)}", style="bold green")
         if summary.is_good
         else Text("  That is not how it should be.", style="bold red")
     )
     return Group(*parts, verdict)
+
+
+def _verdict(summary: Summary) -> str:
+    if summary.failover is None:
+        return "Each message came once, on time."
+    return "A master was killed, and still each message was released once, and none too early."
+
+
+def _failover(failover: Failover) -> Table:
+    title = "the master was killed (kill -9)"
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for row in (
+        ("killed", failover.killed),
+        ("next master", f"{failover.successor}, epoch {failover.epoch}"),
+        ("longest time without a delivery since", f"{failover.gap_ms:,.0f} ms"),
+        ("started again, and in sync after", f"{failover.in_sync_ms:,.0f} ms"),
+    ):
+        table.add_row(*row)
+    return table
 
 
 def _kinds(summary: Summary) -> Table:
@@ -148,11 +183,13 @@ def _totals(summary: Summary) -> Table:
         table.add_row(name, f"{count:,}")
     for name, count in (
         ("missing", summary.missing),
-        ("duplicated", summary.duplicated),
+        ("duplicated (released twice)", summary.duplicated),
         ("early", summary.early),
         ("wrong", summary.wrong),
     ):
         table.add_row(name, Text(f"{count:,}", style="bold red" if count else "green"))
+    if summary.failover is not None:
+        table.add_row("handed out again by the next master", f"{summary.redelivered:,}")
     table.add_row("lateness", lateness_text(summary.lateness))
     if summary.due_at_once:
         table.add_row("due when they were scheduled", f"{summary.due_at_once:,}")
@@ -160,7 +197,8 @@ def _totals(summary: Summary) -> Table:
 
 
 def _node(node: NodeSays) -> Table:
-    title = f"what the node says of itself (version {node.version})"
+    who = "the node says of itself" if node.nodes == 1 else f"the {node.nodes} nodes say"
+    title = f"what {who} (version {node.version})"
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")

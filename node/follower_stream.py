@@ -12,6 +12,7 @@ import grpc
 
 from hourwheel.wire.replication_pb2 import LeaseTable, ReplicateRequest, ReplicateResponse, SyncBeat
 from node import logs
+from node.api.ports import Failure
 from node.replica import Replica
 from replication.follower import NotFollowed
 
@@ -19,6 +20,8 @@ _ANSWER_S: Final = 2.0
 _LAST_WORD_S: Final = 0.5
 _AGAIN_S: Final = 0.1
 _AGAIN_S_MAX: Final = 1.0
+_BROKEN: Final = (asyncio.InvalidStateError, grpc.aio.UsageError)
+"""So a call says that it is over already."""
 _NOBODY_LISTENS: Final = "failed to connect"
 _log = logs.get(__name__)
 
@@ -36,8 +39,10 @@ class FollowerStream:
         clock_ms: Callable[[], int],
         on_response: Callable[[str, ReplicateResponse], None],
         perform: Callable[[], None],
+        failure: Failure,
     ) -> None:
         """`open_call` begins a Replicate call; `on_response` is told what a follower says."""
+        self._failure = failure
         self._node, self._replica, self._open_call = node, replica, open_call
         self._mono_ms, self._clock_ms = mono_ms, clock_ms
         self._on_response, self._perform = on_response, perform
@@ -48,7 +53,7 @@ class FollowerStream:
         self._call: Any = None
         self._sending: asyncio.Future[None] | None = None
         """Both only while the log is being sent."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(self._run_or_fail())
 
     def wake(self) -> None:
         """There is more of the log."""
@@ -72,8 +77,8 @@ class FollowerStream:
         leases: LeaseTable,
         last_beat: SyncBeat,
     ) -> None:
-        if sending is not None:
-            sending.cancel()
+        self._has_more.set()
+        if sending is not None:  # not cancelled: gRPC would end the call where a write is under way
             with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
                 async with asyncio.timeout(_LAST_WORD_S):
                     await asyncio.wait([sending])
@@ -88,6 +93,10 @@ class FollowerStream:
         master = self._replica.master
         return master is not None and master.reign.epoch == self._epoch
 
+    async def _run_or_fail(self) -> None:
+        with self._failure.catching():
+            await self._run()
+
     async def _run(self) -> None:
         failures = 0
         while self._is_of_this_reign:
@@ -98,7 +107,7 @@ class FollowerStream:
             except grpc.aio.AioRpcError as error:
                 failures += 1
                 self._note_break(error)
-            except (NotFollowed, TimeoutError) as error:
+            except (NotFollowed, TimeoutError, *_BROKEN) as error:
                 failures += 1
                 _log.debug("a stream to a follower ended", follower=self._node, why=str(error))
             master = self._replica.master
@@ -111,7 +120,9 @@ class FollowerStream:
     def _note_break(self, error: grpc.aio.AioRpcError) -> None:
         master = self._replica.master
         details = error.details() or ""
-        _log.debug("a stream to a follower broke", follower=self._node, why=details)
+        is_refused = error.code() is grpc.StatusCode.UNAUTHENTICATED
+        log = _log.warning if is_refused else _log.debug
+        log("a stream to a follower broke", follower=self._node, why=details)
         if master is not None and _NOBODY_LISTENS in details:
             master.on_lost(self._node, self._mono_ms())
             master.on_unreachable(self._node)
@@ -132,6 +143,8 @@ class FollowerStream:
             await call.write(ReplicateRequest(begin=begin))
             if begin.take_snapshot:
                 await call.done_writing()
+                async with asyncio.timeout(_ANSWER_S):
+                    await call.read()  # it has heard: a call that is cancelled may lose its words
                 return _AGAIN_S_MAX
             await self._replicate(call)
         finally:
@@ -158,11 +171,12 @@ class FollowerStream:
 
     async def _send(self, call: Any) -> None:
         replica = self._replica
-        while True:
+        while not self._is_closing:
             self._has_more.clear()
             if self._is_beat_due:
                 self._is_beat_due = False
                 beat = replica.make_beat(self._mono_ms(), self._clock_ms())
+                replica.stats.beats_sent += 1
                 await call.write(ReplicateRequest(beat=beat))
             part = replica.find_part(self._node)
             if part is not None:

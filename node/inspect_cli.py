@@ -11,8 +11,9 @@ import numpy as np
 from rich.console import Console
 
 from node.inspect import inspect
+from node.inspect_digest import digests_of
 from node.inspect_files import SHARD_START
-from node.inspect_report import Report
+from node.inspect_report import READ_ERRORS, Report
 from node.inspect_single import Asked
 from node.inspect_text import texts_of
 from node.node_meta import NODE_META
@@ -30,6 +31,8 @@ _WIDTH_PLAIN: Final = 1_000
 def main(arguments: Sequence[str]) -> int:
     """Print what was asked for; 1 if something is damaged."""
     parsed = _parser().parse_args(arguments)
+    if parsed.digest:
+        return _print_digests(parsed)
     reports: list[tuple[Path, Report]] = []
     for path in parsed.paths:
         if not path.exists():
@@ -82,8 +85,36 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ROWS",
         help="of what there may be many of (%(default)s)",
     )
+    parser.add_argument(
+        "--digest",
+        action="store_true",
+        help="the digest of the views of a node that does not run: restored from its checkpoint,"
+        " and rebuilt from its log; works on copies",
+    )
+    parser.add_argument(
+        "--until", type=_number, metavar="OFFSET", help="with --digest: the log up to there"
+    )
     parser.add_argument("--json", action="store_true", help="for scripts")
     return parser
+
+
+def _print_digests(parsed: argparse.Namespace) -> int:
+    """Of data directories; 1 if one cannot be opened, or its two digests differ."""
+    found: list[dict[str, object]] = []
+    for path in parsed.paths:
+        row: dict[str, object] = {"path": str(path)}
+        try:
+            row |= digests_of(path, parsed.until)._asdict()
+            row["good"] = row["restored"] == row["rebuilt"]
+        except READ_ERRORS as error:
+            row |= {"good": False, "error": str(error) or repr(error)}
+        found.append(row)
+    if parsed.json:
+        sys.stdout.write(f"{json.dumps(found)}\n")
+    else:
+        for row in found:
+            sys.stdout.write("".join(f"{name}: {value}\n" for name, value in row.items()))
+    return EXIT_OK if all(row["good"] for row in found) else EXIT_DAMAGE
 
 
 def _number(text: str) -> int:

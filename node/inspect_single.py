@@ -25,7 +25,9 @@ from node.inspect_verify_views import verify_chunk, verify_sequences, verify_tom
 from node.inspect_verify_wheel import Blobs, verify_run
 from node.inspect_views import show_chunk, show_manifest, show_node
 from node.inspect_wheel import delay_log_row, open_run, show_run
+from node.snapshot_files import unpack_lost_end, unpack_marker
 from replication.epoch_seen import EpochSeen
+from storage import atomic_file
 from storage.directory_lock import LOCK_NAME
 from storage.file_header import FileHeader, FileType
 
@@ -170,6 +172,17 @@ def _checkpoint(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) 
     show_manifest(files, asked.path, report)
 
 
+def _snapshot(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
+    payload = atomic_file.read_any(files.disk, asked.path).payload
+    row = unpack_marker(payload, asked.path)._asdict()
+    report.add("snapshot", asked.path, [{**row, "digest": row["digest"].hex()}])
+
+
+def _lost_end(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
+    payload = atomic_file.read_any(files.disk, asked.path).payload
+    report.add("lost log", asked.path, [{"lost_to": unpack_lost_end(payload, asked.path)}])
+
+
 def _node(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
     show_node(files.disk, asked.path, report)
 
@@ -191,6 +204,8 @@ _SHOW: Final[dict[FileType, Callable[[ShardFiles, FileHeader, Asked, Report], No
     FileType.RUN: _run,
     FileType.DELAY_LOG: _delay_log,
     FileType.CHECKPOINT: _checkpoint,
+    FileType.SNAPSHOT: _snapshot,
+    FileType.LOST_END: _lost_end,
     FileType.NODE: _node,
     FileType.RAFT_JOURNAL: _raft,
     FileType.RAFT_META: _raft,

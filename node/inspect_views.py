@@ -55,7 +55,8 @@ def show_node(disk: Disk, path: str, report: Report) -> None:
 
 def shards_of(disk: Disk) -> list[str]:
     """Folders of the shards in a data directory."""
-    return [name for name in disk.list("") if name.startswith(SHARD_START)]
+    names = [name for name in disk.list("") if name.startswith(SHARD_START)]
+    return [name for name in names if name.removeprefix(SHARD_START).isdecimal()]
 
 
 def _lock_text(disk: Disk) -> str | None:

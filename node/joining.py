@@ -12,9 +12,11 @@ from node.config import ClusterSection
 from node.control_port import ControlPort
 from node.opening import Opened
 from node.replica import Replica, Who
+from node.snapshot_giver import SnapshotGiver
+from node.snapshot_taker import Fetch, SnapshotTaking, log_taken
 from replication.cluster_clock import ClockConfig
 from replication.epoch_seen import EpochSeen
-from replication.follower import Follower
+from replication.follower import Follower, Stage
 from replication.lease import LeaseConfig, Promise
 from replication.master import ReplicationConfig
 
@@ -49,8 +51,14 @@ def build_member(
     dial: Callable[[str], Any],
     failure: Failure,
     is_full: Callable[[], bool],
+    fetch: Fetch | None = None,
+    on_snapshot_taken: Callable[[], None] = log_taken,
 ) -> ClusterMember:
-    """A member that takes part when it is started."""
+    """A member that takes part when it is started.
+
+    `fetch` begins a FetchSnapshot call to a node (without it no snapshot is taken);
+    `on_snapshot_taken` is called when one is complete: the next start installs it.
+    """
     watermark = opened.watermark
     errors.invariant(watermark is not None, "the shard was opened as a replica")
     rules = replication_config(config)
@@ -73,6 +81,23 @@ def build_member(
         rules,
         now_ms=cluster_time.now_ms,
     )
+    giver = SnapshotGiver(
+        place,
+        opened.shard,
+        opened.epochs,
+        epoch=lambda: replica.assignment.epoch,
+        may_give=lambda: replica.may_act(mono_ms()),
+    )
+    taking = None
+    if fetch is not None:
+        taking = SnapshotTaking(
+            place,
+            fetch,
+            log_end=lambda: replica.facts.end_offset,
+            is_needed=lambda: replica.master is None and follower.stage is not Stage.FOLLOWING,
+            on_taken=on_snapshot_taken,
+            on_failure=failure.report,
+        )
     return ClusterMember(
         replica,
         cluster_time,
@@ -83,4 +108,6 @@ def build_member(
         failure=failure,
         is_sound=opened.is_sound,
         is_full=is_full,
+        giver=giver,
+        taking=taking,
     )

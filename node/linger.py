@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-_WAIT_S: Final = 0.012
+_WAIT_S: Final = 0.006
 """At most so long ..."""
 _LOOK_S: Final = 0.002
 """... and only while in each such span ..."""

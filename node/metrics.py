@@ -8,68 +8,18 @@ Names begin with `hourwheel_`, values are in base units named at the end, counte
 docs/METRICS.md is made from here: `python -m node metrics --markdown`.
 """
 
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final
 
-from node.api.ports import GroupInfo, ShardStatusData
-from node.histogram import Histogram
-from node.stats import ApiStats, EngineStats
-
-_SECONDS: Final = 0.001
-
-
-class NodeFacts(NamedTuple):
-    """What does not come from the engine."""
-
-    version: str
-    python: str
-    started_ms: int
-    clock_error_ms: float
-    """Wall clock minus the node's clock."""
-    clock_step_pending: bool
-
-
-class Scrape(NamedTuple):
-    """What is read of a node at one moment."""
-
-    stats: EngineStats
-    status: ShardStatusData
-    groups: list[GroupInfo]
-    """With their lags."""
-    api: ApiStats
-    facts: NodeFacts
-    now_ms: int
-
-
-Sample: TypeAlias = tuple[tuple[str, ...], float | Histogram]
-"""Values of the labels, and what is told."""
-Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
-
-
-class Family(NamedTuple):
-    """One metric."""
-
-    name: str
-    kind: Kind
-    labels: tuple[str, ...]
-    text: str
-    read: Callable[[Scrape], Iterable[Sample]]
-
-
-def _shard(kind: Kind, name: str, text: str, read: Callable[[Scrape], float | Histogram]) -> Family:
-    """A metric that each shard has one of."""
-    return Family(name, kind, ("shard",), text, lambda it: [((str(it.status.shard),), read(it))])
-
-
-def _node(name: str, text: str, read: Callable[[Scrape], float]) -> Family:
-    """A gauge that the node has one of."""
-    return Family(name, "gauge", (), text, lambda it: [((), read(it))])
-
-
-_counter: Final = partial(_shard, "counter")
-_gauge: Final = partial(_shard, "gauge")
-_histogram: Final = partial(_shard, "histogram")
+from node import cluster_metrics
+from node.metric_family import (
+    SECONDS,
+    Family,
+    Scrape,
+    node_gauge,
+    shard_counter,
+    shard_gauge,
+    shard_histogram,
+)
 
 
 def _checkpoint_age_ms(it: Scrape) -> int:
@@ -79,101 +29,101 @@ def _checkpoint_age_ms(it: Scrape) -> int:
 
 FAMILIES: Final = (
     # --- delay
-    _histogram(
+    shard_histogram(
         "hourwheel_delivery_lateness_seconds",
         "How long after its due time a message became visible to consumers: the objective.",
         lambda it: it.stats.lateness,
     ),
-    _counter(
+    shard_counter(
         "hourwheel_early_deliveries_total",
         "Messages visible before they were due. Must be 0.",
         lambda it: it.stats.early_deliveries,
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_wheel_pending_messages",
         "Scheduled, neither released nor cancelled.",
         lambda it: it.status.pending_count,
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_wheel_overdue_messages",
         "Pending although due: the dispatcher is behind by so many.",
         lambda it: it.status.overdue_count,
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_wheel_dequeue_lag_seconds",
         "Age of the oldest overdue message; 0 without one.",
-        lambda it: it.status.cursor_lag_ms * _SECONDS,
+        lambda it: it.status.cursor_lag_ms * SECONDS,
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_wheel_next_due_timestamp_seconds",
         "Due time of the earliest pending message; 0 for none.",
-        lambda it: it.status.next_due_ms * _SECONDS,
+        lambda it: it.status.next_due_ms * SECONDS,
     ),
-    _gauge("hourwheel_wheel_runs", "Runs of the wheel.", lambda it: it.status.run_count),
-    _gauge(
+    shard_gauge("hourwheel_wheel_runs", "Runs of the wheel.", lambda it: it.status.run_count),
+    shard_gauge(
         "hourwheel_wheel_memtable_messages",
         "Scheduled messages that are in no run yet.",
         lambda it: it.status.memtable_units,
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_wheel_near_bytes",
         "Memory for what is due next.",
         lambda it: it.status.near_bytes,
     ),
-    _counter(
+    shard_counter(
         "hourwheel_wheel_flushes_total", "Memtables written to runs.", lambda it: it.stats.flushes
     ),
-    _counter("hourwheel_wheel_merges_total", "Merges of runs.", lambda it: it.stats.merges),
-    _counter(
+    shard_counter("hourwheel_wheel_merges_total", "Merges of runs.", lambda it: it.stats.merges),
+    shard_counter(
         "hourwheel_wheel_cascades_total",
         "Days that were cascaded into hours.",
         lambda it: it.stats.cascades,
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_wheel_recovery_seconds",
         "How long opening took at the start, replay included.",
         lambda it: it.stats.recovery_seconds,
     ),
     # --- messages
-    _counter(
+    shard_counter(
         "hourwheel_published_messages_total", "Messages accepted.", lambda it: it.stats.published
     ),
-    _counter(
+    shard_counter(
         "hourwheel_duplicate_messages_total",
         "Messages that were sent again and known already.",
         lambda it: it.stats.duplicates,
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_released_messages",
         "Messages released in the shard's whole life.",
         lambda it: it.status.released_count,
     ),
-    _counter(
+    shard_counter(
         "hourwheel_delivered_messages_total",
         "Messages handed to consumers, repeated deliveries included.",
         lambda it: it.stats.delivered,
     ),
-    _counter(
+    shard_counter(
         "hourwheel_acknowledged_messages_total",
         "Messages that a group is done with.",
         lambda it: it.stats.acknowledged,
     ),
-    _counter(
+    shard_counter(
         "hourwheel_redelivered_messages_total",
         "Messages scheduled again for a group: given back, or their lease ran out.",
         lambda it: it.stats.redelivered,
     ),
-    _counter(
+    shard_counter(
         "hourwheel_dead_lettered_messages_total",
         "Messages whose attempts were used up.",
         lambda it: it.stats.dead_lettered,
     ),
-    _counter(
+    shard_counter(
         "hourwheel_cancelled_messages_total",
         "Messages taken back before their release.",
         lambda it: it.stats.cancelled,
     ),
-    _counter(
+    shard_counter(
         "hourwheel_lease_expirations_total",
         "Leases that ran out.",
         lambda it: it.stats.lease_expirations,
@@ -199,78 +149,78 @@ FAMILIES: Final = (
         ],
     ),
     # --- log and disk
-    _histogram(
+    shard_histogram(
         "hourwheel_log_append_duration_seconds",
         "Group commits: from the beginning of the write until it is durable as configured.",
         lambda it: it.stats.append,
     ),
-    _histogram(
+    shard_histogram(
         "hourwheel_log_fsync_duration_seconds",
         "Each fdatasync of the commit log.",
         lambda it: it.stats.fsync,
     ),
-    _histogram(
+    shard_histogram(
         "hourwheel_log_group_commit_batches",
         "Record batches that were written together.",
         lambda it: it.stats.commit_batches,
     ),
-    _counter(
+    shard_counter(
         "hourwheel_log_written_bytes_total",
         "Bytes written to the commit log.",
         lambda it: it.stats.commit_bytes,
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_log_start_offset",
         "First byte of the log that is kept.",
         lambda it: it.status.log_start_offset,
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_log_end_offset", "End of what is written.", lambda it: it.status.log_end_offset
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_high_watermark",
         "End of what is durable as configured.",
         lambda it: it.status.high_watermark,
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_applied_offset",
         "End of what the views have applied.",
         lambda it: it.status.applied_offset,
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_checkpoint_offset",
         "From here a restart reads the log.",
         lambda it: it.status.checkpoint_offset,
     ),
-    _counter(
+    shard_counter(
         "hourwheel_checkpoints_total", "Checkpoints written.", lambda it: it.stats.checkpoints
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_checkpoint_duration_seconds",
         "How long the last checkpoint took.",
         lambda it: it.stats.checkpoint_seconds,
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_checkpoint_age_seconds",
         "Time since the last checkpoint of this process; 0 before the first.",
-        lambda it: _checkpoint_age_ms(it) * _SECONDS,
+        lambda it: _checkpoint_age_ms(it) * SECONDS,
     ),
-    _counter(
+    shard_counter(
         "hourwheel_crc_errors_total",
         "Stored bytes that failed their checksum; they are never served.",
         lambda it: it.stats.crc_errors,
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_disk_used_bytes",
         "Bytes of the log, the delay logs and the runs.",
         lambda it: it.status.disk_bytes,
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_disk_free_bytes",
         "Bytes free for the data directory.",
         lambda it: it.status.disk_free_bytes,
     ),
-    _gauge(
+    shard_gauge(
         "hourwheel_read_only",
         "1 while messages are refused because the disk is full.",
         lambda it: float(bool(it.status.read_only_reason)),
@@ -301,35 +251,35 @@ FAMILIES: Final = (
         "Calls and batches that were refused, by typed reason.",
         lambda it: [((reason,), count) for reason, count in it.api.rejected.items()],
     ),
-    _node(
+    node_gauge(
         "hourwheel_inflight_requests", "Calls being answered.", lambda it: it.api.requests_in_flight
     ),
-    _node(
+    node_gauge(
         "hourwheel_inflight_bytes",
         "Requests being worked on, and answers that are not read yet.",
         lambda it: it.api.bytes_in_flight,
     ),
-    _node(
+    node_gauge(
         "hourwheel_long_polls",
         "Receive calls that wait for a message.",
         lambda it: it.api.long_polls,
     ),
-    _node("hourwheel_publish_streams", "Open publish streams.", lambda it: it.api.streams),
+    node_gauge("hourwheel_publish_streams", "Open publish streams.", lambda it: it.api.streams),
     # --- node
-    _node(
+    node_gauge(
         "hourwheel_clock_offset_seconds",
         "The machine's wall clock minus the node's own.",
-        lambda it: it.facts.clock_error_ms * _SECONDS,
+        lambda it: it.facts.clock_error_ms * SECONDS,
     ),
-    _node(
+    node_gauge(
         "hourwheel_clock_step_pending",
         "1 while the wall clock has made a step that is not followed.",
         lambda it: float(it.facts.clock_step_pending),
     ),
-    _node(
+    node_gauge(
         "hourwheel_start_timestamp_seconds",
         "When the process started.",
-        lambda it: it.facts.started_ms * _SECONDS,
+        lambda it: it.facts.started_ms * SECONDS,
     ),
     Family(
         "hourwheel_build_info",
@@ -338,6 +288,7 @@ FAMILIES: Final = (
         "What runs here; always 1.",
         lambda it: [((it.facts.version, it.facts.python), 1.0)],
     ),
+    *cluster_metrics.FAMILIES,
 )
 
 
@@ -355,6 +306,7 @@ _PAGE: Final = """\
 
 A node serves these on `node.metrics_listen` at `/metrics`, for Prometheus; also the usual
 `process_*` and `python_gc_*`. Values are in base units; counters begin at 0 with the process.
+What is of a cluster is not told by a node alone.
 
 This page is made by `python -m node metrics --markdown`.
 

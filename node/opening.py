@@ -7,6 +7,7 @@ from node.checkpoint import MANIFEST, ShardPlace, check_delay_logs, load_views
 from node.dispatcher import DispatchConfig
 from node.maintenance import Maintenance, RetentionConfig
 from node.shard import Shard
+from node.snapshot_files import settle_lost_end
 from storage.commit_log import CommitLog, LogConfig
 from storage.epoch_file import EpochFile
 from storage.file_header import FileType
@@ -45,11 +46,14 @@ class Opened:
     epochs: EpochFile
     watermark: FlushedMark | None = None
     """Of a replica: the high watermark as it was last told."""
+    lost_end: int = 0
+    """Of a replica: up to here it once had a log, of which it has lost some."""
 
     @property
     def is_sound(self) -> bool:
         """Whether the log has all that it is known to have had: else it must not lead."""
-        return self.watermark is None or self.shard.log.end_offset >= self.watermark.offset
+        end = self.shard.log.end_offset
+        return self.watermark is None or end >= max(self.watermark.offset, self.lost_end)
 
 
 def open_shard(place: ShardPlace, config: ShardConfig) -> Opened:
@@ -94,7 +98,7 @@ def _open(
         cluster=int.from_bytes(place.identity.cluster_id[:4], "little"),
         shard_id=place.identity.shard,
     )
-    watermark = None
+    watermark, lost_end = None, 0
     if config.is_replica:
         watermark = FlushedMark.open(
             place.disk, place.under(WATERMARK), place.identity, FileType.HIGH_WATERMARK
@@ -103,13 +107,14 @@ def _open(
         shard.recent = RecentBatches(_RECENT_BYTES)
     count = _replay(shard, maintenance)
     if config.is_replica:
+        lost_end = settle_lost_end(place, log.end_offset)
         epochs.truncate(log.end_offset)  # one that was to begin where the log then was cut off
     else:
         known = [*(one.epoch for one in views.epochs), *(one.epoch for one in epochs.entries)]
         shard.epoch = max([0, *known]) + 1
         epochs.append(shard.epoch, log.end_offset)
     because = rebuilt_because if count else ""
-    return Opened(shard, maintenance, count, because, epochs, watermark)
+    return Opened(shard, maintenance, count, because, epochs, watermark, lost_end)
 
 
 def _remove_views(place: ShardPlace, config: LogConfig, file: str, why: str) -> None:

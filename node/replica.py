@@ -26,6 +26,7 @@ from hourwheel.wire.replication_pb2 import (
     Refused,
     SyncBeat,
 )
+from node.reign_stats import ReignStats
 from node.shard import Answer, Shard
 from replication.follower import Follower, LogFacts, NotFollowed
 from replication.isr import InSyncReplicas, IsrChange
@@ -145,6 +146,7 @@ class Replica:
         self._is_to_reign = False
         self._is_resigned = False
         self._effects: list[Effect] = []
+        self.stats = ReignStats()
 
     def take_effects(self) -> list[Effect]:
         """What is to be done, in this order."""
@@ -212,6 +214,7 @@ class Replica:
         """Raises DiskFull where the epoch cannot be noted; nothing has changed then."""
         epoch, shard, who = self.assignment.epoch, self.shard, self.who
         start = shard.log.end_offset
+        self._epochs.truncate(start)  # what was noted as it came, and then was not written
         self._epochs.append(epoch, start)
         self._is_to_reign = self._is_resigned = False
         self.follower.end()
@@ -337,6 +340,8 @@ class Replica:
         is_open = progress.phase.may_send and start - progress.acked_end <= _UNACKED_BYTES_MAX
         if not is_open or start >= log.end_offset:
             return None
+        if start < log.start_offset:
+            raise NotFollowed("what is next for a follower is deleted: it needs a snapshot")
         piece = self.shard.recent.find(start, _PART_BYTES) if self.shard.recent else None
         if piece is None:
             piece = self._read_piece(start)

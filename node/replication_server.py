@@ -7,6 +7,7 @@ from typing import Any, Final
 import grpc
 
 from hourwheel import errors
+from hourwheel.errors import HourwheelError
 from hourwheel.wire import replication_pb2
 from hourwheel.wire.replication_pb2 import (
     FollowerHello,
@@ -15,12 +16,17 @@ from hourwheel.wire.replication_pb2 import (
 )
 from node import logs
 from node.api import status
+from node.api.ports import Failure
 from node.cluster_time import ClusterTime
 from node.replica import Replica
+from node.snapshot_giver import METHOD as FETCH_SNAPSHOT
+from node.snapshot_giver import SnapshotGiver
 from node.writer import Writer
 from replication.follower import NotFollowed
 
 SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
+_NOTHING: Final = ReplicateRequest()
+"""Instead of what does not come any more."""
 _log = logs.get(__name__)
 
 Requests = AsyncIterator[ReplicateRequest]
@@ -37,12 +43,28 @@ class ReplicationServer:
         *,
         mono_ms: Callable[[], float],
         perform: Callable[[], None],
-        on_snapshot_needed: Callable[[], None],
+        failure: Failure,
+        is_full: Callable[[], bool],
+        on_snapshot_needed: Callable[[str, int], None],
+        giver: SnapshotGiver | None = None,
     ) -> None:
-        """`perform` does what the replica's effects ask for."""
+        """Follow nobody yet.
+
+        Args:
+            replica: whose rules these are.
+            writer: holds its turn while nothing may be written.
+            time: for acknowledgements.
+            mono_ms: the monotonic clock.
+            perform: does what the replica's effects ask for.
+            failure: is told of what must end the process.
+            is_full: whether the disk takes no more: then the master need not wait for this node.
+            on_snapshot_needed: is told which master says so, and in which epoch.
+            giver: serves FetchSnapshot.
+        """
         self._replica, self._writer, self._time = replica, writer, time
         self._mono_ms, self._perform = mono_ms, perform
-        self._on_snapshot_needed = on_snapshot_needed
+        self._failure, self._is_full = failure, is_full
+        self._on_snapshot_needed, self._giver = on_snapshot_needed, giver
         self._stream = 0
         self._has_news = asyncio.Event()
 
@@ -52,34 +74,42 @@ class ReplicationServer:
 
     async def replicate(self, requests: Requests, context: Any) -> None:
         """The handler of Replicate."""
-        self._stream += 1
-        stream = self._stream
         try:
-            await self._follow(stream, aiter(requests), context)
-        except NotFollowed as error:
-            _log.debug("a master's stream ended", why=error.message)
-            await context.abort_with_status(status.to_status(error))
-        except errors.InvalidBatch as error:
-            _log.error("the master sent a damaged batch", **logs.fields_of(error))
+            await self._follow(aiter(requests), context)
+        except HourwheelError as error:
+            self._judge(error)
             await context.abort_with_status(status.to_status(error))
 
-    async def _follow(self, stream: int, requests: Requests, context: Any) -> None:
-        first = await anext(requests)
+    def _judge(self, error: HourwheelError) -> None:
+        if isinstance(error, NotFollowed):
+            _log.debug("a master's stream ended", why=error.message)
+        elif isinstance(error, errors.InvalidBatch):
+            _log.error("the master sent a damaged batch", **logs.fields_of(error))
+        elif isinstance(error, errors.DiskFull):
+            _log.warning("this node cannot follow", why=error.message)
+        else:
+            self._failure.report(error)
+
+    async def _follow(self, requests: Requests, context: Any) -> None:
+        first = await anext(requests, _NOTHING)
         if not first.HasField("hello"):
             raise NotFollowed("a stream begins with a hello")
         async with self._writer.turn:
             answer = self._replica.on_hello(first.hello, self._mono_ms())
+            if isinstance(answer, FollowerHello):  # a stranger's stream ends nobody else's
+                self._stream += 1
+            stream = self._stream
         self._perform()
         if not isinstance(answer, FollowerHello):
             await context.write(ReplicateResponse(refused=answer))
             return
         _log.info("following", master=first.hello.node_id, epoch=first.hello.epoch)
         await context.write(ReplicateResponse(hello=answer))
-        second = await anext(requests)
+        second = await anext(requests, _NOTHING)
         if not second.HasField("begin"):
             raise NotFollowed("a begin comes second")
         if second.begin.take_snapshot:
-            self._on_snapshot_needed()
+            self._on_snapshot_needed(first.hello.node_id, first.hello.epoch)
             return
         async with self._writer.turn:
             self._demand_latest(stream)
@@ -108,6 +138,7 @@ class ReplicationServer:
             self._replica.on_log(request.log)
         elif request.HasField("beat"):
             self._replica.on_beat(request.beat, self._mono_ms())
+            self._replica.stats.beats_received += 1
             self._has_news.set()
         elif request.HasField("leases"):
             self._replica.on_leases(request.leases)
@@ -124,14 +155,17 @@ class ReplicationServer:
                 await context.write(ReplicateResponse(refused=refused))
                 continue
             ack = self._replica.acknowledge(self._mono_ms(), self._time.own_ms())
+            ack.is_full = self._is_full()
             await context.write(ReplicateResponse(ack=ack))
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """For a server."""
-        method = SERVICE.methods_by_name["Replicate"]
-        handler = grpc.stream_stream_rpc_method_handler(
+        replicate = grpc.stream_stream_rpc_method_handler(
             self.replicate,
             request_deserializer=ReplicateRequest.FromString,
             response_serializer=ReplicateResponse.SerializeToString,
         )
-        return grpc.method_handlers_generic_handler(SERVICE.full_name, {method.name: handler})
+        methods = {SERVICE.methods_by_name["Replicate"].name: replicate}
+        if self._giver is not None:
+            methods[FETCH_SNAPSHOT.name] = self._giver.handler()
+        return grpc.method_handlers_generic_handler(SERVICE.full_name, methods)

@@ -145,12 +145,17 @@ def find_marker(place: ShardPlace) -> Marker | None:
         return None
     try:
         payload = atomic_file.read(place.disk, path, FileType.SNAPSHOT, place.identity).payload
+        marker = unpack_marker(payload, path)
     except errors.CorruptFile:
         return None
-    if len(payload) != _MARKER.size:
-        return None
-    marker = Marker._make(_MARKER.unpack(payload))
     return marker if digest_of(find_files(place)) == marker.digest else None
+
+
+def unpack_marker(payload: bytes, path: str) -> Marker:
+    """The content of a marker's file. Raises CorruptFile; `path` is for the message."""
+    if len(payload) != _MARKER.size:
+        raise errors.CorruptFile(f"{path}: {len(payload)} bytes of a marker", file=path)
+    return Marker._make(_MARKER.unpack(payload))
 
 
 def remove_tree(disk: Disk, path: str) -> None:
@@ -206,6 +211,11 @@ def read_lost_end(place: ShardPlace) -> int:
     if not place.disk.exists(path):
         return 0
     payload = atomic_file.read(place.disk, path, FileType.LOST_END, place.identity).payload
+    return unpack_lost_end(payload, path)
+
+
+def unpack_lost_end(payload: bytes, path: str) -> int:
+    """The content of `lost_end`. Raises CorruptFile; `path` is for the message."""
     if len(payload) != _LOST_END.size:
         raise errors.CorruptFile(f"{path}: {len(payload)} bytes of an offset", file=path)
     return int(_LOST_END.unpack(payload)[0])

@@ -105,7 +105,8 @@ async def _next_part(parts: Any, silence_s: float) -> SnapshotPart:
     return part
 
 
-def _log_taken() -> None:
+def log_taken() -> None:
+    """What is done by default when a snapshot is complete."""
     _log.warning("a snapshot is complete: start this node again to use it")
 
 
@@ -122,7 +123,7 @@ class SnapshotTaking:
         *,
         log_end: Callable[[], int],
         is_needed: Callable[[], bool],
-        on_taken: Callable[[], None] = _log_taken,
+        on_taken: Callable[[], None] = log_taken,
         on_failure: Callable[[errors.HourwheelError], None],
     ) -> None:
         """Nothing is needed yet.

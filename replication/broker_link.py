@@ -57,6 +57,7 @@ class BrokerLink:
         self._timeout_ms = timeout_ms
         self._writer: asyncio.StreamWriter | None = None
         self._heard_ms = 0.0
+        self._asked_ms = 0.0
         self._was_alive = False
         self._server: asyncio.Server | None = None
         self._path: Path | None = None
@@ -86,11 +87,16 @@ class BrokerLink:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the broker was heard of lately."""
-        return (
-            self._writer is not None
-            and self._clock.monotonic_ms() - self._heard_ms < self._timeout_ms
-        )
+        """Whether the broker was heard of lately.
+
+        Asked at least every `timeout_ms` / 2. If it was not, this process was the silent one, and
+        what the broker said meanwhile lies unread.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._asked_ms > self._timeout_ms / 2:
+            self._heard_ms = now_ms
+        self._asked_ms = now_ms
+        return self._writer is not None and now_ms - self._heard_ms < self._timeout_ms
 
     def check_alive(self) -> float | None:
         """Tell the handler of a change; when to look again (monotonic ms), if ever."""

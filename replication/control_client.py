@@ -185,7 +185,12 @@ class ControlClient:
     async def _ping(self) -> None:
         while not self._is_lost:
             self._send(link.BrokerFrame(ping=link.LinkPing()))
+            begun_ms = self._clock.monotonic_ms()
             await asyncio.sleep(_PING_S)
+            now_ms = self._clock.monotonic_ms()
+            if now_ms - begun_ms > self._timeout_ms / 2:
+                # This process was the silent one: what the other said meanwhile lies unread.
+                self._heard_ms = now_ms
             if not self.is_connected:
                 _log.warning("the control process is silent")
                 self._lose()

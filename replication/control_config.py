@@ -73,6 +73,8 @@ class ControlConfig:
         return RaftTimings(
             raft_s_min=self.raft_s_min,
             raft_s_max=self.raft_s_max,
+            append_s=min(0.1, self.raft_s_min / 5),
+            tick_s=min(0.05, self.raft_s_min / 10),
             compaction_entries=self.compaction_entries,
         )
 

@@ -71,6 +71,8 @@ class ControlProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stderr=log,
                 cwd=_ROOT,
+                # Ctrl-C at a terminal is for the broker, which hands over before it ends this.
+                start_new_session=True,
             )
         finally:
             if log is not None:

@@ -88,6 +88,7 @@ class ControlNode:
         self._reports: dict[str, HeardReport] = {}
         self._listening_since_ms = clock.monotonic_ms()
         self._last_report: link.NodeReport | None = None
+        self._beat_ms = self._told_ms = clock.monotonic_ms()
         self._look = asyncio.Event()
         self._told_leader: link.LinkLeader | None = None
         self._pending: set[int] = set()
@@ -114,8 +115,9 @@ class ControlNode:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.network.close()
         await self.raft.stop()
+        await self.network.close()
+        self._transport.close()
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -155,8 +157,10 @@ class ControlNode:
 
     def on_report(self, peer_id: str, report: link.NodeReport) -> None:
         """See PeerHandler."""
+        old = self._reports.get(peer_id)
         self._reports[peer_id] = HeardReport(report, self._clock.monotonic_ms())
-        self.link.send(link.ControlFrame(reports=link.LinkReports(reports=[report])))
+        if old is None or old.report != report:
+            self.link.send(link.ControlFrame(reports=link.LinkReports(reports=[report])))
         self._look.set()
 
     # --- broker
@@ -205,7 +209,8 @@ class ControlNode:
             report.boot_id = hello.boot_id
         report.node_id = self._config.node_id
         report.broker_alive = self.link.is_alive
-        self._reports[report.node_id] = HeardReport(report, self._clock.monotonic_ms())
+        self._told_ms = self._clock.monotonic_ms()
+        self._reports[report.node_id] = HeardReport(report, self._told_ms)
         self.network.broadcast_report(report)
         self._look.set()
 
@@ -221,14 +226,26 @@ class ControlNode:
     # --- by itself
 
     async def _beat(self) -> None:
+        interval_ms = self._config.report_interval_ms
         while True:
             self.link.check_alive()
             self.link.send(link.ControlFrame(ping=link.LinkPing()))
-            self.tell_peers()
-            await asyncio.sleep(self._config.report_interval_ms / 1_000)
+            now_ms = self._notice_stall()
+            self._beat_ms = now_ms
+            if now_ms - self._told_ms >= interval_ms * 0.9:  # else the broker's own report did it
+                self.tell_peers()
+            await asyncio.sleep(interval_ms / 1_000)
+
+    def _notice_stall(self) -> float:
+        """The time. If this process was stopped, nobody else was silent: ages begin anew."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._beat_ms > self._config.report_timeout_ms / 2:
+            self._listening_since_ms = now_ms
+        return now_ms
 
     def decide(self) -> Decision:
         """What an election would say now."""
+        now_ms = self._notice_stall()
         status = self.raft.status
         view = ElectionView(
             state=self.raft.state,
@@ -238,7 +255,7 @@ class ControlNode:
             is_leading=status.is_leader and status.has_majority,
             report_timeout_ms=self._config.report_timeout_ms,
         )
-        return decide(view, self._clock.monotonic_ms())
+        return decide(view, now_ms)
 
     async def _elect_for_ever(self) -> None:
         while True:

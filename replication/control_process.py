@@ -40,6 +40,23 @@ async def run(config: ControlConfig) -> int:
     Raises:
         HourwheelError: it cannot start.
     """
+    with await _acquire(config):
+        return await _serve(config)
+
+
+async def _acquire(config: ControlConfig) -> DirectoryLock:
+    """The directory's lock. The process of a broker that was killed needs a moment to say so."""
+    deadline_s = asyncio.get_running_loop().time() + config.farewell_ms / 1_000 + _CHECK_S * 10
+    while True:
+        try:
+            return DirectoryLock.acquire(config.directory)
+        except errors.DirectoryLocked:
+            if asyncio.get_running_loop().time() >= deadline_s:
+                raise
+        await asyncio.sleep(_CHECK_S)
+
+
+async def _serve(config: ControlConfig) -> int:
     clock = SystemClock()
     node = ControlNode(config, RealDisk(config.directory), clock)
     loop = asyncio.get_running_loop()
@@ -113,14 +130,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = parse(sys.argv[1:] if arguments is None else arguments)
         Path(config.directory).mkdir(mode=0o700, parents=True, exist_ok=True)
-        with DirectoryLock.acquire(config.directory):
-            code = asyncio.run(run(config))
-            if code == EXIT_DIED:
-                os._exit(code)  # the dead thread may hold anything
-            return code
+        code = asyncio.run(run(config))
     except errors.HourwheelError as error:
         _log.critical("the control process cannot start or go on: %s", error.message)
         return EXIT_CANNOT_START
+    if code == EXIT_DIED:
+        os._exit(code)  # the dead thread may hold anything
+    return code
 
 
 def _is_true_alarm(record: logging.LogRecord) -> bool:

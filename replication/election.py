@@ -32,7 +32,7 @@ class HeardReport:
 
     report: link.NodeReport | None
     heard_ms: float
-    """When it came, by the local monotonic clock; without one: since when somebody listens."""
+    """When it came, by the local monotonic clock."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ElectionView:
     reports: Mapping[str, HeardReport]
     """Node id -> what it says."""
     listening_since_ms: float
-    """For nodes that `reports` does not have."""
+    """Since when reports are taken in without a gap: nobody was silent for longer."""
     raft_leader_node_id: str
     """This node, where it leads; else nothing is proposed."""
     is_leading: bool
@@ -91,7 +91,8 @@ def decide(view: ElectionView, now_ms: float) -> Decision:
 
 def _heard_ms(view: ElectionView, node_id: str) -> float:
     heard = view.reports.get(node_id)
-    return heard.heard_ms if heard else view.listening_since_ms
+    # What came before a stall of this process says nothing about the time of the stall.
+    return max(heard.heard_ms if heard else 0.0, view.listening_since_ms)
 
 
 def _find_report(view: ElectionView, node_id: str) -> link.NodeReport | None:

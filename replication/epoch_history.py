@@ -40,9 +40,9 @@ def find_parting(
         epoch, start = follower[index]
         if starts.get(epoch) != start:
             continue
-        parting = min(
-            _end_of(master, epoch, master_span[1]), _end_of(follower, epoch, follower_span[1])
-        )
+        # An epoch may be noted before its first batch, or those in front of it, are in the log.
+        ends = _end_of(master, epoch, master_span[1]), _end_of(follower, epoch, follower_span[1])
+        parting = min(*ends, master_span[1], follower_span[1])
         is_sendable = master_span[0] <= parting and follower_span[0] <= parting
         return Offset(parting) if is_sendable else None
     # No epoch in common: a log that begins at 0 can be built from the beginning.

@@ -41,7 +41,8 @@ class ReplicationConfig:
     lag_ms: float = 1_500.0
     """Neither is one that has not had all of the log of so long ago."""
     resign_ms: float = 3_000.0
-    """A master that commits nothing for so long, although there is something, gives up."""
+    """A master that commits nothing for so long, although there is something, gives up. So does one
+    that has no lease for so long: nobody can then give it anything to commit."""
     lease: LeaseConfig = field(default_factory=LeaseConfig)
     clock: ClockConfig = field(default_factory=ClockConfig)
 
@@ -87,6 +88,7 @@ class Master:
         self.clock = ClusterClock(config.clock, reign.members, reign.me)
         self.high_watermark = reign.high_watermark
         self._log_end = self._flushed_end = reign.start_offset
+        self._begun_ms = mono_ms
         self._moved_ms = mono_ms
         """When the high watermark last moved, or had no need to."""
 
@@ -245,6 +247,8 @@ class Master:
         stuck_ms = mono_ms - self._moved_ms
         if self.high_watermark < self._log_end and stuck_ms >= self._config.resign_ms:
             return "nothing was committed for too long"
+        if mono_ms - max(self.lease.until_ms(), self._begun_ms) >= self._config.resign_ms:
+            return "no majority has answered for too long"
         return None
 
     def check(self) -> None:

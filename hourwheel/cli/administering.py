@@ -1,4 +1,4 @@
-"""`hourwheel topics`, `groups`, `status` and `describe`."""
+"""`hourwheel topics`, `groups` and `describe`."""
 
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -251,48 +251,7 @@ def _show_group(output: Output, group: GroupInfo) -> None:
         output.rows("still to do", lags, lags[0].keys())
 
 
-# --- cluster and messages -----------------------------------------------------------------------
-
-
-def status(
-    *,
-    server: Server = SERVER_DEFAULT,
-    is_json: Json = False,
-) -> None:
-    """Show nodes, shards, wheel and log."""
-    output = Output(is_json=is_json)
-
-    async def command() -> None:
-        async with connect(server) as channel:
-            admin = AsyncAdmin(channel)
-            found = await admin.status()
-        if output.is_json:
-            output.json(asdict(found))
-            return
-        output.facts("cluster", {"cluster_id": found.cluster_id, "version": found.version})
-        for node in found.nodes:
-            output.facts(f"node {node.node_id}", _readable(asdict(node)))
-        for shard in found.shards:
-            output.facts(f"shard {shard.shard}", _readable(asdict(shard)))
-
-    run(output, command())
-
-
-def _readable(facts: dict[str, Any]) -> dict[str, Any]:
-    """Instants as dates, and the second that is dispatched."""
-    shown: dict[str, Any] = {}
-    for name, value in facts.items():
-        if name == "next_due_ms" and not value:
-            shown["next_due"] = "none"
-        elif name in {"started_ms", "clock_ms", "next_due_ms"}:
-            shown[name.removesuffix("_ms")] = format_instant(value)
-        elif name == "tick":
-            shown[name] = format_instant(value * 1_000)
-        elif name == "read_only_reason":
-            shown["accepts_messages"] = f"no: {value}" if value else "yes"
-        else:
-            shown[name] = value
-    return shown
+# --- messages -----------------------------------------------------------------------------------
 
 
 def describe(

@@ -1,4 +1,4 @@
-"""`hourwheel node`, `demo` and `inspect`: commands of the server, which a client does not have."""
+"""`hourwheel node`, `cluster`, `demo`, `inspect`: of the server, which a client does not have."""
 
 import sys
 from importlib import import_module
@@ -17,13 +17,18 @@ def node(context: typer.Context) -> None:
     _hand_over("node.__main__", context.args)
 
 
+def cluster(context: typer.Context) -> None:
+    """Run a local cluster, for trying things out (in a checkout or the image)."""
+    _hand_over("node.cluster_cli", context.args)
+
+
 def inspect(context: typer.Context) -> None:
     """Look into a data directory, read-only (in a checkout or the image)."""
     _hand_over("node.__main__", ["inspect", *context.args])
 
 
 def demo(context: typer.Context) -> None:
-    """Start a node, replay thousands of messages, show them arrive (in a checkout or the image)."""
+    """Replay thousands of messages on three nodes, and kill one (in a checkout or the image)."""
     _hand_over("node.demo", context.args)
 
 

@@ -39,7 +39,7 @@ class Output:
             return
         table = Table(title=title, title_justify="left")
         for column in columns:
-            table.add_column(column.replace("_", " "))
+            table.add_column(column.replace("_", " "), overflow="fold")
         for row in rows:
             table.add_row(*(Text(_cell(value)) for value in row.values()))
         self.console.print(table)

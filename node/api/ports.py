@@ -6,12 +6,15 @@ then nothing is leased, and what was appended may or may not become durable.
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.message_id import MessageId
 from hourwheel.receipt import Receipt
@@ -179,6 +182,16 @@ class Failure:
         """Say that the process must stop because of `error`."""
         if not self.found.done():
             self.found.set_result(error)
+
+    @contextmanager
+    def catching(self) -> Iterator[None]:
+        """Whatever is raised inside is a reason to stop."""
+        try:
+            yield
+        except HourwheelError as error:
+            self.report(error)
+        except Exception as error:  # noqa: BLE001 - a bug: the process must end, and say why
+            self.report(errors.Internal(repr(error)))
 
 
 class EnginePort(Protocol):

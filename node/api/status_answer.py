@@ -36,7 +36,7 @@ def status_answer(
         shard: what its engine says.
         cluster: what it knows of the others.
     """
-    own = {
+    own: dict[str, Any] = {
         "started_ms": identity.started_ms,
         "clock_ms": clock_ms,
         "read_only_reason": shard.read_only_reason,

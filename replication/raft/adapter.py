@@ -32,6 +32,9 @@ STALL_MS: Final = 250.0
 """A gap between ticks that is worth an alarm: elections begin at twice that."""
 _ATTEMPT_S: Final = 1.5
 """PySyncObj may lose a callback; then the same command is sent again."""
+_FAREWELL_TICKS: Final = 10
+_FAREWELL_TICK_S: Final = 0.02
+"""How long a leader that is asked to stop tries to hand over."""
 _PAUSE_S: Final = 0.05
 """Between attempts."""
 _DEFINITE: Final[dict[int, str]] = {
@@ -131,6 +134,7 @@ class RaftAdapter:
     def _run(self) -> None:
         try:
             self._tick_for_ever()
+            self._node.hand_over(_FAREWELL_TICKS, _FAREWELL_TICK_S)
             self._node.destroy()
             self._node.close_pipe()
         except BaseException as error:  # noqa: BLE001 - the thread ends; the loop must hear of it

@@ -134,6 +134,8 @@ class JournalFile:
         made._synced_end = made._written_end
         disk.rename(tmp, path)
         disk.sync_dir(parent_of(path))
+        file.close()
+        made._file = disk.open(path)  # the same, by the name that errors shall tell
         return made
 
     @classmethod

@@ -30,6 +30,9 @@ from replication.raft.security import Security, split_address
 _UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
 """A peer that takes nothing in is cut off there."""
 
+_STRANGER_COUNT_MAX: Final = 64
+"""Connections that have not proved themselves yet."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -99,6 +102,7 @@ class PeerNetwork:
         self._blocked_out: frozenset[str] = frozenset()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._stranger_count = 0
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # --- life
@@ -111,8 +115,13 @@ class PeerNetwork:
         """
         self._loop = asyncio.get_running_loop()
         host, port = split_address(listen)
+        tls = self._security.server_tls
         self._server = await asyncio.start_server(
-            self._accepted, host, port, ssl=self._security.server_tls
+            self._accepted,
+            host,
+            port,
+            ssl=tls,
+            ssl_handshake_timeout=self._silence_s if tls else None,
         )
         for peer_id, address in self._peers.items():
             if self._identity.node_id > peer_id:
@@ -201,6 +210,10 @@ class PeerNetwork:
             await asyncio.sleep(self._retry_s)
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._stranger_count >= _STRANGER_COUNT_MAX:
+            self.refused["too many strangers"] += 1
+            writer.transport.abort()
+            return
         task = asyncio.current_task()
         if task is not None:
             self._tasks.add(task)
@@ -212,8 +225,12 @@ class PeerNetwork:
     ) -> None:
         """One connection from its handshake to its end; raises nothing."""
         try:
-            async with asyncio.timeout(self._silence_s):
-                session = await self._shake_hands(reader, writer, dialled)
+            self._stranger_count += 1
+            try:
+                async with asyncio.timeout(self._silence_s):
+                    session = await self._shake_hands(reader, writer, dialled)
+            finally:
+                self._stranger_count -= 1
             await self._receive(reader, _Connection(session, writer))
         except (errors.PeerRefused, errors.InvalidBatch) as error:
             self.refused[error.message] += 1

@@ -189,11 +189,18 @@ class RaftNode(SyncObj):  # type: ignore[misc]
         except BlockingIOError:
             return  # the pipe that wakes the tick thread is full: it is awake; the command is in
 
+    def hand_over(self, ticks: int, tick_s: float) -> None:
+        """Leave the lead to a follower that has everything, so that nobody has to time out."""
+        while self._isLeader() and ticks > 0:
+            self.transferLeadership()
+            self.doTick(tick_s)
+            ticks -= 1
+
     def close_pipe(self) -> None:
         """Close what PySyncObj wakes itself by; it never does, and is not ticked any more."""
-        notifier = self._SyncObj__pipeNotifier
-        for end in (notifier._PipeNotifier__pipeR, notifier._PipeNotifier__pipeW):
-            os.close(end)
+        ends = vars(self._SyncObj__pipeNotifier)
+        for name in ("_PipeNotifier__pipeR", "_PipeNotifier__pipeW"):
+            os.close(ends[name])
 
     def status(self) -> RaftStatus:
         """As of now; the tick thread only."""

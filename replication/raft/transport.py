@@ -95,6 +95,7 @@ class NetworkTransport(DurableTransport):
         self._inbox: deque[tuple[str, Message | bool]] = deque()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poller: Poller | None = None
+        self._is_destroyed = False
 
     def attach(self, poller: Poller) -> None:
         """Be drained whenever the poller is asked."""
@@ -103,6 +104,8 @@ class NetworkTransport(DurableTransport):
 
     def put(self, peer_id: str, what: Message | bool) -> None:  # noqa: FBT001
         """Something has come from a peer: a message, or its connection (True), or its end."""
+        if self._is_destroyed:
+            return
         if len(self._inbox) >= _INBOX_COUNT_MAX and not isinstance(what, bool):
             self.lost_count += 1
             return
@@ -141,7 +144,11 @@ class NetworkTransport(DurableTransport):
     def destroy(self) -> None:
         """See DurableTransport."""
         super().destroy()
+        self._is_destroyed = True
         if self._poller is not None:
             self._poller.unsubscribe(self._wake_read)
+
+    def close(self) -> None:
+        """Let go of the pipe, when no thread uses this any more."""
         os.close(self._wake_read)
         os.close(self._wake_write)

@@ -24,6 +24,8 @@ from rich.table import Table
 
 from tests.bench import (
     cancel,
+    cluster,
+    failover,
     hot_second,
     idle,
     lateness,
@@ -43,6 +45,8 @@ BENCHMARKS: Final[dict[str, ModuleType]] = {
     "cancel": cancel,
     "unary": unary,
     "scale": scale,
+    "cluster": cluster,
+    "failover": failover,
 }
 
 

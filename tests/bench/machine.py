@@ -1,5 +1,6 @@
 """What one has to know of a machine to read a measurement made on it. Linux."""
 
+import contextlib
 import os
 import platform
 import subprocess
@@ -119,6 +120,23 @@ class Memory:
     anonymous: int
     file: int
     """Mapped pages of files: the system takes them back when it needs them."""
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started and that still run."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[1]) == pid:
+                    found.append(int(folder.name))
+    return found
+
+
+def tree_cpu_seconds(pid: int) -> float:
+    """`cpu_seconds` of a process and of those that it started."""
+    return cpu_seconds(pid) + sum(map(tree_cpu_seconds, children(pid)))
 
 
 def memory(pid: int) -> Memory:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from hourwheel.admin import AsyncAdmin, ShardStatus
+from hourwheel.admin import AsyncAdmin
 from hourwheel.channel import Channel
+from hourwheel.cluster_status import ShardStatus
 from node.child import ChildNode
 from tests.bench import machine
 

@@ -1,4 +1,4 @@
-"""Whatever is done to the control plane's state: the promises that the data plane builds on hold."""
+"""Whatever is done to the control plane's state, what the data plane builds on holds."""
 
 from typing import Any
 
@@ -85,7 +85,7 @@ def helped(state: ControlState, which: dict[str, Any], is_helped: bool) -> dict[
     st.lists(st.tuples(commands(), st.booleans()), max_size=40),
     st.lists(st.binary(max_size=60), max_size=3),
 )
-def test_I4_epochs_grow_sets_stay_and_replicas_agree(
+def test_I4_epochs_grow_sets_stay_and_replicas_agree(  # noqa: N802
     steps: list[tuple[dict[str, Any], bool]], garbage: list[bytes]
 ) -> None:
     state, _ = apply_command(ControlState(), encoded(0, {"bootstrap": FOUND}))

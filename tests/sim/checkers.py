@@ -8,7 +8,7 @@ Everything else looks at nodes from outside: disks as a power cut would leave th
 
 from typing import TYPE_CHECKING, Any
 
-from hourwheel.record_batch import Kind, RecordBatch
+from hourwheel.record_batch import RecordBatch
 from hourwheel.wire.broker_pb2 import CancelOutcome
 from node.judge import Published
 from node.opening import Opened
@@ -129,14 +129,31 @@ class Checkers:
             self.check_durable(len(self.canon.data) - fresh, len(self.canon.data))
 
     def check_durable(self, from_: int, to: int) -> None:
-        """I7: bytes of the committed log are durable on at least `min_in_sync` disks."""
-        raw = self.canon.data[from_:to]
-        disks = [node.disk for node in self._cluster.nodes.values()]
-        count = sum(durable_log(disk, from_, to) == raw for disk in disks)
+        """I7: bytes of the committed log are durable on at least `min_in_sync` disks.
+
+        And on those of all that may be elected.
+        """
+        raw, cluster = self.canon.data[from_:to], self._cluster
+        nodes = cluster.nodes.values()
+        having = {one.name for one in nodes if durable_log(one.disk, from_, to) == raw}
+        count = len(having)
+        lacking = [
+            name
+            for name in cluster.control.isr
+            if name not in having and not cluster.is_wiped(cluster.nodes[name])
+        ]
+        assert not lacking, f"I7: {lacking} in sync, and without {from_}..{to}"
         assert count >= self._cluster.rules.min_in_sync, f"I7: {from_}..{to} on {count} disks only"
 
-    def on_answer(self, token: Token) -> None:
+    def check_may_act(self, node: "SimNode") -> None:
+        """I4: who does or says something holds the lease, whatever it thinks itself."""
+        master = node.replica.master
+        is_holder = master is not None and master.lease.is_valid(node.mono_ms())
+        assert is_holder, f"I4: {node.name} acts without a lease"
+
+    def on_answer(self, node: "SimNode", token: Token) -> None:
         """I6, I7: what a caller is told is what the committed log says."""
+        self.check_may_act(node)
         model = self.canon.model
         assert token.offset < model.offset, "I7: answered before it was committed"
         assert plain(token.verdict) == model.verdicts[token.offset], "I6: another answer"
@@ -161,12 +178,14 @@ class Checkers:
 
     def on_dispatched(self, node: "SimNode") -> None:
         """I2: a dispatch reaches no further than its lead."""
+        self.check_may_act(node)
         cursor = node.shard.dispatcher.append_cursor
         lead_ms = self._cluster.config.dispatch.lead_ms_max
         self._check_early(int(cursor.due_ms) - lead_ms, "dispatched")
 
-    def on_delivery(self, delivery: Delivery) -> None:
+    def on_delivery(self, node: "SimNode", delivery: Delivery) -> None:
         """I1, I2, I6: what consumers get is due, was published, and was not cancelled."""
+        self.check_may_act(node)
         model = self.canon.model
         for unit, blob in split(delivery):
             sequence = int(unit["sequence"])
@@ -206,8 +225,3 @@ class Checkers:
         else:
             is_true = sequence not in self.acked
         assert is_true, f"I6: cancel of {sequence} was answered {outcome}"
-
-
-def is_publish(batch: RecordBatch) -> bool:
-    """Whether it carries messages."""
-    return batch.header.kind == Kind.PUBLISH

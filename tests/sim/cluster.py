@@ -141,6 +141,12 @@ class Cluster:
     def acked_count(self) -> int:
         return sum(one.acked_count for one in self.producers)
 
+    def resume(self) -> None:
+        """Publish again."""
+        self.is_publishing = True
+        for one in self.producers:
+            one.retry()
+
     # -- healing ----------------------------------------------------------------------------------
 
     def heal(self) -> None:
@@ -217,23 +223,30 @@ class Cluster:
 
     def _tell(self, node: SimNode, call: Call) -> None:
         if node.may_act:
-            self.checkers.on_answer(call)
+            self.checkers.on_answer(node, call)
             if call.then is not None:
                 then, verdict = call.then, call.verdict
                 self.network.call(node.name, "client", lambda: then(verdict))
 
     def check_opened(self, node: SimNode, opened: Opened) -> None:
         self.checkers.on_opened(node, opened)
-        self._wiped.discard(node.name)
 
     def on_death(self, node: SimNode) -> None:
         """Its process is gone."""
 
     def on_wiped(self, node: SimNode) -> None:
+        """Its disk is blank, and the control plane does not know yet."""
         self._wiped.add(node.name)
+        self._watch_wiped(node.name)
+
+    def _watch_wiped(self, name: str) -> None:
+        if name in self.control.isr:
+            self.events.later(5, lambda: self._watch_wiped(name))
+        else:
+            self._wiped.discard(name)
 
     def is_wiped(self, node: SimNode) -> bool:
-        """Whether its disk is blank, and it has not started with it yet."""
+        """Whether its disk was lost, and the control plane does not know yet."""
         return node.name in self._wiped
 
     def on_snapshot_asked(self, master: SimNode, follower: str, hello: FollowerHello) -> None:

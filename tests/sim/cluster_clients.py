@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hourwheel.record_batch import CANCEL_ROW
 from node.receive import Delivery
 from tests.support.shard_proposals import GROUP, TOPIC, ShardProposals, Token
 from tests.support.shard_world import INVISIBLE_MS, START_MS
@@ -76,9 +75,10 @@ class Producer(Client):
         self._due_ms = [
             now_ms + random.randint(-5, longest_ms) for _ in range(random.randint(1, 3))
         ]
-        self.cluster.events.later(random.uniform(1, self.cluster.think_ms), self._try)
+        self.cluster.events.later(random.uniform(1, self.cluster.think_ms), self.retry)
 
-    def _try(self) -> None:
+    def retry(self) -> None:
+        """Send the request that waits."""
         if not self.cluster.is_publishing:
             return
         sequence, due_ms = self._sequence, self._due_ms
@@ -96,7 +96,7 @@ class Producer(Client):
 
         def again() -> None:
             if self._sequence == sequence:
-                self._try()
+                self.retry()
 
         self.ask(publish)
         self.cluster.events.later(TIMEOUT_MS, again)
@@ -121,12 +121,10 @@ class Canceller(Client):
         def then(verdict: Any) -> None:
             cluster.checkers.cancels.append((sequence, int(verdict[0])))
 
-        self.ask(lambda node: _cancel(Proposer(node, then), sequence))
+        def cancel(node: "SimNode") -> None:
+            Proposer(node, then).cancel([sequence])
 
-
-def _cancel(proposer: Proposer, sequence: int) -> None:
-    assert CANCEL_ROW.names is not None
-    proposer.cancel([sequence])
+        self.ask(cancel)
 
 
 class Consumer(Client):
@@ -153,6 +151,6 @@ class Consumer(Client):
         assert not node.shard.receiver.corrupt
         if delivery is None:
             return
-        self.cluster.checkers.on_delivery(delivery)
+        self.cluster.checkers.on_delivery(node, delivery)
         if self.cluster.events.random.random() < 0.8:
             Proposer(node).ack(delivery)

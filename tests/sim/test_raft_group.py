@@ -57,7 +57,7 @@ class Chaos:
                 self.world.submit(self.rng.choice(living), b"%d" % self.submitted)
 
     def kill(self) -> None:
-        self.end(lambda node_id: self.world.kill(node_id))
+        self.end(self.world.kill)
 
     def lose_power(self) -> None:
         self.end(lambda node_id: self.world.lose_power(node_id, self.rng))

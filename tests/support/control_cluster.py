@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from hourwheel import errors
 from hourwheel.wire import control_link_pb2 as link
 from hourwheel.wire import control_pb2 as pb
 from replication.control_client import ControlClient, Hello
@@ -42,6 +43,7 @@ class FakeBroker:
             on_state=lambda _: self.changed.set(),
             on_leader=lambda _: self.changed.set(),
             on_lost=self._on_lost,
+            control_timeout_ms=_HANG_S * 1_000,
         )
 
     def _on_lost(self) -> None:
@@ -83,12 +85,22 @@ class FakeBroker:
         command = pb.RegisterNodeCommand(
             node_id=self.node_id, boot_id=self.boot_id, isr_is_sound=is_sound, seen=seen
         )
-        result = await self.client.propose(register_node=command)
+        result = await self.propose(register_node=command)
         assert result.outcome == pb.CONTROL_OUTCOME_OK, result
 
     async def put_topic(self, name: str, expected_version: int = 0) -> pb.ControlResult:
         command = pb.PutObjectCommand(name=name, expected_version=expected_version)
-        return await self.client.propose(put_topic=command)
+        return await self.propose(put_topic=command)
+
+    async def propose(self, **command: Any) -> pb.ControlResult:
+        """Until it is answered, as a broker does: a busy machine may lose its leader at any time."""
+        request_id = os.urandom(16)
+        async with asyncio.timeout(_HANG_S):
+            while True:
+                try:
+                    return await self.client.propose(request_id=request_id, **command)
+                except (errors.Unavailable, errors.Timeout):
+                    await asyncio.sleep(0)
 
     async def hang_up(self) -> None:
         """The broker is gone; its control process is not."""
@@ -168,9 +180,7 @@ class ControlCluster:
                     each.changed.clear()
                 waits = [asyncio.ensure_future(each.changed.wait()) for each in self]
                 try:
-                    await asyncio.wait(
-                        waits, return_when=asyncio.FIRST_COMPLETED, timeout=0.2
-                    )
+                    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=0.2)
                 finally:
                     for wait in waits:
                         wait.cancel()

@@ -17,9 +17,7 @@ def boot(number: int) -> bytes:
 
 
 def register(node_id: str, boot_id: bytes, *, is_sound: bool = True, **fields: Any) -> Any:
-    return pb.RegisterNodeCommand(
-        node_id=node_id, boot_id=boot_id, isr_is_sound=is_sound, **fields
-    )
+    return pb.RegisterNodeCommand(node_id=node_id, boot_id=boot_id, isr_is_sound=is_sound, **fields)
 
 
 class StateWorld:

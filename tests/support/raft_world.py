@@ -6,8 +6,8 @@
     world.cut(leader)                  # nobody hears it any more
     world.kill("b"); world.start("b")  # with what its simulated disk holds
 
-Time is a number, which PySyncObj is given instead of its own clock; messages are delivered in order,
-through our codec, when `step` says so.
+Time is a number, which PySyncObj is given instead of its own clock; messages are delivered in
+order, through our codec, when `step` says so.
 """
 
 import random

@@ -1,6 +1,7 @@
 """The architecture that pyproject.toml describes is that of the tree: nothing is left unchecked."""
 
 import ast
+import re
 import sys
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ DISTRIBUTIONS: Final[dict[str, str]] = {
     "prometheus_client": "prometheus-client",
     "pydantic": "pydantic-settings",
     "pydantic_settings": "pydantic-settings",
+    "pysyncobj": "pysyncobj",
     "pytimeparse2": "pytimeparse2",
     "rich": "rich",
     "structlog": "structlog",
@@ -71,7 +73,7 @@ def declared(*extras: str) -> set[str]:
     """Names of the declared dependencies, with those of `extras`."""
     project = tree.pyproject()["project"]
     lists = [project["dependencies"], *(project["optional-dependencies"][name] for name in extras)]
-    return {entry.split(">=")[0] for names in lists for entry in names}
+    return {re.split("[>=]=", entry)[0] for names in lists for entry in names}
 
 
 def imported(path: str) -> set[str]:

@@ -7,7 +7,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
-from hourwheel.admin import ClusterStatus, GroupInfo, GroupLag, ShardStatus
+from hourwheel.admin import GroupInfo, GroupLag
+from hourwheel.cluster_status import ClusterStatus, ShardStatus
 from node.demo_ledger import KindCount, Lateness, Summary
 from node.demo_report import NodeSays, as_json, bound_of, disagreements, node_says, report
 

@@ -128,11 +128,24 @@ async def test_proposal_is_unknown_when_no_answer_comes(
 
 async def test_silent_process_is_a_lost_one(tmp_path: Path) -> None:
     async with connected(tmp_path) as world:
-        world.clock.pass_ms(999)
+        for _ in range(2):
+            await until(lambda: world.peer.ping_count)
+            world.clock.pass_ms(400)
+            world.peer.ping_count = 0
         assert world.client.is_connected
-        world.clock.pass_ms(1)
+        await until(lambda: world.peer.ping_count)
+        world.clock.pass_ms(200)
         assert not world.client.is_connected
         await until(lambda: world.lost_count == 1)
+
+
+async def test_process_is_not_blamed_when_the_broker_was_stopped(tmp_path: Path) -> None:
+    async with connected(tmp_path) as world:
+        await until(lambda: world.peer.ping_count)
+        world.clock.pass_ms(5_000)
+        assert not world.client.is_connected, "not before it has spoken or had the time to"
+        await until(lambda: world.client.is_connected)
+        assert world.lost_count == 0
 
 
 async def test_start_fails_when_nobody_is_there(tmp_path: Path) -> None:

@@ -117,9 +117,7 @@ def test_master_is_elected_by_epoch_from_the_set(world: StateWorld) -> None:
     assert world.elect(4).outcome == REFUSED
     world.change_isr(1, 2)
     assert world.elect(3).outcome == REFUSED
-    elect = pb.ElectMasterCommand(
-        expected_epoch=1, master_node_id="n2", master_boot_id=boot(22)
-    )
+    elect = pb.ElectMasterCommand(expected_epoch=1, master_node_id="n2", master_boot_id=boot(22))
     assert world.do(elect_master=elect).outcome == REFUSED, "another boot"
     elect = pb.ElectMasterCommand(shard=9, master_node_id="n2", master_boot_id=boot(2))
     assert world.do(elect_master=elect).outcome == REFUSED

@@ -7,6 +7,7 @@ import pytest
 from hourwheel import errors
 from replication.control_launcher import ControlProcess
 from tests.support.control_cluster import ControlCluster
+from tests.support.eventually import until
 
 
 def process(tmp_path: Path) -> ControlProcess:
@@ -40,5 +41,7 @@ async def test_process_that_hears_nothing_is_killed(
     control = process(tmp_path)
     await control.start()
     control.process.send_signal(signal.SIGSTOP)
+    state = Path(f"/proc/{control.pid}/stat")
+    await until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T")
     async with asyncio.timeout(30):
         assert await control.stop() == -signal.SIGKILL

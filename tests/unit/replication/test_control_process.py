@@ -29,9 +29,7 @@ def test_process_ends_when_no_broker_comes(tmp_path: Path) -> None:
     assert (tmp_path / "n1" / "journal").exists()
 
 
-def test_process_says_why_it_cannot_start(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_process_says_why_it_cannot_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert control_process.main(["--config", json.dumps({"node_id": "n1"})]) == 2
     assert "configuration" in caplog.text
     caplog.clear()

@@ -10,7 +10,9 @@ from tests.support.control_commands import StateWorld, boot, register
 NOW_MS = 50_000.0
 
 
-def report(number: int, *, alive: bool = True, boot_id: int = 0, **shard: object) -> link.NodeReport:
+def report(
+    number: int, *, alive: bool = True, boot_id: int = 0, **shard: object
+) -> link.NodeReport:
     said = link.ShardReport(**{"shard": 0, "is_ready": True, **shard})  # type: ignore[arg-type]
     return link.NodeReport(
         node_id=f"n{number}",
@@ -114,9 +116,7 @@ def test_master_stays_while_it_reports_and_time_is_told(world: StateWorld) -> No
 
 def test_master_that_is_not_heard_of_yet_has_as_long_as_any(world: StateWorld) -> None:
     world.elect(2)
-    young = replace(
-        view(world.state, heard(report(1), report(3))), listening_since_ms=NOW_MS - 400
-    )
+    young = replace(view(world.state, heard(report(1), report(3))), listening_since_ms=NOW_MS - 400)
     assert decide(young, NOW_MS) == Decision((), NOW_MS + 600)
     assert chosen(decide(replace(young, listening_since_ms=NOW_MS - 1_000), NOW_MS)) == ["n3"]
 
@@ -155,6 +155,12 @@ def test_master_hands_over_to_whom_it_names_when_that_one_can(world: StateWorld)
     assert chosen(decide(view(world.state, unready), NOW_MS)) == []
     nobody = {**all_well(), **heard(report(2, epoch=1, hand_over_to="n9"))}
     assert chosen(decide(view(world.state, nobody), NOW_MS)) == []
+
+
+def test_nobody_is_blamed_when_this_process_was_stopped(world: StateWorld) -> None:
+    world.elect(2)
+    later = replace(view(world.state, all_well()), listening_since_ms=NOW_MS + 9_000)
+    assert decide(later, NOW_MS + 9_000) == Decision((), NOW_MS + 10_000)
 
 
 def test_nobody_is_deposed_for_nobody(world: StateWorld) -> None:

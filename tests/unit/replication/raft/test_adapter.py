@@ -1,4 +1,3 @@
-import asyncio
 import logging
 import os
 from collections.abc import Callable
@@ -42,6 +41,9 @@ class FakeNode:
 
     def status(self) -> RaftStatus:
         return RaftStatus(term=3)
+
+    def hand_over(self, ticks: int, tick_s: float) -> None:
+        self.has_handed_over = True
 
     def destroy(self) -> None:
         self.is_destroyed = True

@@ -1,4 +1,5 @@
 import random
+from contextlib import suppress
 
 import pytest
 
@@ -66,14 +67,12 @@ def test_cut_is_durable_and_what_was_cut_never_comes_back_behind_new_entries() -
         kept = rng.randint(1, 7)
         disk.fail_after(rng.randint(1, 4), takes_effect=rng.random() < 0.5)
         other = entries(3, first=kept + 1, term=2)
-        try:
+        with suppress(SimulatedCrash):
             file.cut(kept)
             for entry in other:
                 file.append(entry)
             file._write_buffer()
             file.sync()
-        except SimulatedCrash:
-            pass
         disk.crash(rng)
         found = reopened(disk).entries
         old, mixed = entries(8), [*entries(kept), *other]
@@ -88,10 +87,8 @@ def test_replaced_file_is_the_old_or_the_new_one() -> None:
             disk = SimulatedDisk()
             file = new(disk, 6)
             disk.fail_after(fail_at, takes_effect=takes_effect)
-            try:
+            with suppress(SimulatedCrash):
                 file.replaced(entries(2, first=5))
-            except SimulatedCrash:
-                pass
             disk.crash(random.Random(fail_at))
             assert reopened(disk).entries in (entries(6), entries(2, first=5))
 

@@ -18,8 +18,8 @@ from replication.raft.codec import FRAME_BYTES_MAX, encode
 from replication.raft.handshake import Handshake, Identity, Seal
 from replication.raft.peers import PeerNetwork
 from replication.raft.security import Security, with_certificates, with_secret
-from tests.support.eventually import until
 from tests.support.addresses import free_address
+from tests.support.eventually import until
 
 CLUSTER = b"c" * 16
 SECRET = b"a secret for tests only"
@@ -185,7 +185,7 @@ async def test_peer_is_cut_off_when_a_frame_is_forged_or_huge(raw: bytes) -> Non
     writer.write(raw)
     assert await reader.read() == b""
     assert both.one.refused.total() == 1
-    assert FRAME_BYTES_MAX < int.from_bytes(b"\xff" * 4, "little")
+    assert int.from_bytes(b"\xff" * 4, "little") > FRAME_BYTES_MAX
     writer.close()
     await both.one.close()
 
@@ -226,9 +226,7 @@ async def test_peer_is_refused_when_its_certificate_is_of_another_authority(
     tmp_path: Path,
 ) -> None:
     certificates, other = Certificates(tmp_path), trustme.CA()
-    async with pair(
-        lambda n: certificates.given_to(n, other if n == "n2" else None)
-    ) as both:
+    async with pair(lambda n: certificates.given_to(n, other if n == "n2" else None)) as both:
         host, port = both.addresses["n1"].split(":")
         bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         bare.check_hostname = False

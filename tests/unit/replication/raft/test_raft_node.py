@@ -52,7 +52,7 @@ def test_state_is_recovered_when_all_lose_power(monkeypatch: pytest.MonkeyPatch)
         assert world.applied("a") == commands, f"seed {seed}"
 
 
-def test_B1_nothing_is_lost_when_all_crash_between_snapshot_and_trim(
+def test_B1_nothing_is_lost_when_all_crash_between_snapshot_and_trim(  # noqa: N802
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = RaftWorld(monkeypatch, timings=RaftTimings(compaction_entries=1_000))
@@ -63,7 +63,7 @@ def test_B1_nothing_is_lost_when_all_crash_between_snapshot_and_trim(
     for node_id in NODE_IDS:
         life = world.lives[node_id]
         life.node._compaction_entries = 10
-        monkeypatch.setattr(RaftJournal, "deleteEntriesTo", lambda self, entryTo: None)
+        monkeypatch.setattr(RaftJournal, "deleteEntriesTo", lambda *_: None)
         life.node.doTick(0.0)
         assert life.node.compaction_count == 1
         assert life.journal[0].index == 1
@@ -78,7 +78,7 @@ def test_B1_nothing_is_lost_when_all_crash_between_snapshot_and_trim(
 
 
 @pytest.mark.parametrize("takes_effect", [False, True])
-def test_B2_trim_is_all_or_nothing_when_it_crashes_anywhere(
+def test_B2_trim_is_all_or_nothing_when_it_crashes_anywhere(  # noqa: N802
     monkeypatch: pytest.MonkeyPatch, takes_effect: bool
 ) -> None:
     for fail_at in range(1, 12):
@@ -104,7 +104,7 @@ def test_B2_trim_is_all_or_nothing_when_it_crashes_anywhere(
     assert fail_at > 5
 
 
-def test_B3_snapshot_commits_nothing_of_an_unchecked_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_B3_snapshot_commits_nothing_of_an_unchecked_log(monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: N802
     world = RaftWorld(monkeypatch, timings=OFTEN)
     old = world.elect()
     fill(world, 5)
@@ -125,7 +125,7 @@ def test_B3_snapshot_commits_nothing_of_an_unchecked_log(monkeypatch: pytest.Mon
     assert FAIL_REASON.SUCCESS not in told
 
 
-def test_B3_commit_index_of_a_snapshot_message_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_B3_commit_index_of_a_snapshot_message_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: N802
     world = RaftWorld(monkeypatch, timings=OFTEN)
     world.elect()
     world.kill("a")
@@ -150,7 +150,7 @@ def test_B3_commit_index_of_a_snapshot_message_is_not_used(monkeypatch: pytest.M
     assert world.lives["a"].node.raftCommitIndex == before
 
 
-def test_B4_node_does_not_start_when_its_journal_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_B4_node_does_not_start_when_its_journal_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: N802
     world = RaftWorld(monkeypatch)
     world.elect()
     fill(world, 5)
@@ -161,7 +161,7 @@ def test_B4_node_does_not_start_when_its_journal_is_lost(monkeypatch: pytest.Mon
         world.start("a")
 
 
-def test_B4_isolated_leader_acknowledges_nothing_when_it_has_restarted(
+def test_B4_isolated_leader_acknowledges_nothing_when_it_has_restarted(  # noqa: N802
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = RaftWorld(monkeypatch)
@@ -180,7 +180,7 @@ def test_B4_isolated_leader_acknowledges_nothing_when_it_has_restarted(
     assert b"alone" not in world.applied(leader)
 
 
-def test_B5_state_is_there_when_all_restart_after_compaction(
+def test_B5_state_is_there_when_all_restart_after_compaction(  # noqa: N802
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = RaftWorld(monkeypatch, timings=OFTEN)
@@ -197,7 +197,7 @@ def test_B5_state_is_there_when_all_restart_after_compaction(
     assert world.propose("b", b"and on") == b"and on"
 
 
-def test_B6_cluster_goes_on_when_apply_raises(
+def test_B6_cluster_goes_on_when_apply_raises(  # noqa: N802
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = RaftWorld(monkeypatch)
@@ -215,7 +215,7 @@ def test_B6_cluster_goes_on_when_apply_raises(
     assert world.propose("c", b"after") == b"after"
 
 
-def test_B6_cluster_goes_on_when_an_answer_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_B6_cluster_goes_on_when_an_answer_raises(monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: N802
     world = RaftWorld(monkeypatch)
     leader = world.elect()
 
@@ -227,7 +227,7 @@ def test_B6_cluster_goes_on_when_an_answer_raises(monkeypatch: pytest.MonkeyPatc
     assert world.applied(leader) == [b"one", b"two"]
 
 
-def test_B7_leader_works_when_an_observer_of_its_state_raises(
+def test_B7_leader_works_when_an_observer_of_its_state_raises(  # noqa: N802
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     changes: list[tuple[int, int]] = []
@@ -241,7 +241,7 @@ def test_B7_leader_works_when_an_observer_of_its_state_raises(
     assert changes
 
 
-def test_B8_journal_is_not_cut_when_a_message_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_B8_journal_is_not_cut_when_a_message_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: N802
     world = RaftWorld(monkeypatch)
     leader = world.elect()
     fill(world, 3)
@@ -272,7 +272,7 @@ def test_B8_journal_is_not_cut_when_a_message_comes_again(monkeypatch: pytest.Mo
     assert world.propose(follower, b"third") == b"third"
 
 
-def test_B8_journal_is_cut_when_logs_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_B8_journal_is_cut_when_logs_conflict(monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: N802
     world = RaftWorld(monkeypatch)
     old = world.elect()
     fill(world, 3)
@@ -291,7 +291,7 @@ def test_B8_journal_is_cut_when_logs_conflict(monkeypatch: pytest.MonkeyPatch) -
     assert world.lives[old].journal[:] == world.lives[new].journal[:]
 
 
-def test_B8_committed_entry_is_never_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_B8_committed_entry_is_never_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: N802
     world = RaftWorld(monkeypatch)
     leader = world.elect()
     fill(world, 3)
@@ -303,7 +303,7 @@ def test_B8_committed_entry_is_never_overwritten(monkeypatch: pytest.MonkeyPatch
             journal.add(b"\x00other", journal[1].index + 1, journal[1].term)
 
 
-def test_B11_acknowledgement_of_another_term_counts_nothing(
+def test_B11_acknowledgement_of_another_term_counts_nothing(  # noqa: N802
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = RaftWorld(monkeypatch)
@@ -329,7 +329,7 @@ def test_B11_acknowledgement_of_another_term_counts_nothing(
     assert b"alone" in life.machine.applied
 
 
-def test_B12_node_does_not_start_when_its_snapshot_is_damaged(
+def test_B12_node_does_not_start_when_its_snapshot_is_damaged(  # noqa: N802
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = RaftWorld(monkeypatch, timings=OFTEN)
@@ -373,9 +373,20 @@ def test_node_that_lags_gets_a_snapshot_and_goes_on(monkeypatch: pytest.MonkeyPa
     assert len(world.applied("a")) == 80
 
 
+def test_leader_that_stops_hands_over_without_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = RaftWorld(monkeypatch)
+    old = world.elect()
+    world.settle()
+    begun_s = world.now_s
+    node = world.lives[old].node
+    node.hand_over(1, 0.0)
+    world.until(lambda: world.leaders() not in ([], [old]))
+    assert world.now_s - begun_s < world.timings.raft_s_min
+
+
 def test_version_that_nobody_audited_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raft_node, "VERSION", "0.3.18")
-    with pytest.raises(errors.IncompatibleFormat, match="0.3.17"):
+    with pytest.raises(errors.IncompatibleFormat, match=r"0\.3\.17"):
         raft_node.check_version()
 
 

@@ -1,4 +1,5 @@
 import random
+from contextlib import suppress
 
 import pytest
 
@@ -36,10 +37,8 @@ def test_snapshot_is_the_old_or_the_new_one_when_power_is_lost() -> None:
         disk = SimulatedDisk()
         file = new(b"old", disk=disk)
         disk.fail_after(seed % 4 + 1, takes_effect=seed % 2 == 0)
-        try:
+        with suppress(SimulatedCrash):
             new(b"new", disk=disk)
-        except SimulatedCrash:
-            pass
         disk.crash(random.Random(seed))
         assert file.load().state in {b"old", b"new"}
 

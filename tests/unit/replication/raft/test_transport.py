@@ -47,6 +47,7 @@ def test_journal_is_durable_before_anything_leaves(journal: RaftJournal) -> None
     assert not transport.send(transport.peers["c"], VOTE)
     assert network.sent == [("b", False), ("c", False)]
     transport.destroy()
+    transport.close()
 
 
 def test_what_comes_is_handed_over_when_the_poller_is_asked(journal: RaftJournal) -> None:
@@ -62,6 +63,7 @@ def test_what_comes_is_handed_over_when_the_poller_is_asked(journal: RaftJournal
     assert len(heard.all) == 3
     transport.destroy()
     transport.put("b", VOTE)
+    transport.close()
 
 
 def test_flood_is_bounded_and_connections_are_still_told(
@@ -77,6 +79,7 @@ def test_flood_is_bounded_and_connections_are_still_told(
     assert transport.lost_count == 2
     assert heard.all == [("b", VOTE)] * 3 + [("b", False)]
     transport.destroy()
+    transport.close()
 
 
 def test_full_pipe_loses_nothing(journal: RaftJournal) -> None:
@@ -89,6 +92,7 @@ def test_full_pipe_loses_nothing(journal: RaftJournal) -> None:
     poller.poll(0.0)
     assert heard.all == [("b", True)]
     transport.destroy()
+    transport.close()
 
 
 def test_frame_beyond_the_cap_is_a_bug(

@@ -1,0 +1,109 @@
+"""Reads what a cluster has left, and holds it against the history."""
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.checker import Bounds, Violation, check
+from chaos.cluster import Cluster
+from chaos.copies import Copy, check_copies, check_counts, check_reigns
+from chaos.history import History
+from chaos.node_process import NodeProcess
+from chaos.stored import LogFiles, read_stored
+from hourwheel import errors
+
+_COUNTS: Final = ("pending_count", "cancelled_count")
+_AT_ONCE: Final = 2
+
+
+@dataclass
+class Findings:
+    """What was found."""
+
+    violations: list[Violation]
+    complaints: list[str] = field(default_factory=list)
+    """What nodes say only when something is wrong; no promise is broken by it."""
+
+
+async def examine(cluster: Cluster, history: History, bounds: Bounds) -> Findings:
+    """End a cluster that runs and has no more load, and check everything.
+
+    Raises:
+        NotWell: the nodes do not come to rest.
+    """
+    until = await cluster.quiet()
+    statuses = await cluster.statuses()
+    counts = {
+        name: {count: int(getattr(status, count)) for count in _COUNTS}
+        for name, status in statuses.items()
+    }
+    reigns = cluster.reigns()
+    await cluster.kill_all()
+    digests = await _digests(list(cluster.nodes.values()), until)
+    copies, logs = [], {}
+    for name, node in cluster.nodes.items():
+        logs[name] = log = LogFiles(node.data)
+        copies.append(
+            Copy(
+                name,
+                log.raw(0, until),
+                **digests[name],
+                counts=counts.get(name, {}),
+                reigns=tuple(reign.epoch for reign in reigns if reign.node == name),
+            )
+        )
+    violations = [*check_copies(copies, until), *check_reigns(copies, history, bounds)]
+    try:
+        model, stored = read_stored(next(iter(logs.values())), until)
+    except (AssertionError, errors.HourwheelError) as error:
+        violations.append(Violation("senseless log", f"{error!r}"))
+    else:
+        expected = {"pending_count": len(model.waiting), "cancelled_count": len(model.cancelled)}
+        violations += [*check_counts(copies, expected), *check(history, stored, bounds)]
+    return Findings(violations, _complaints(cluster))
+
+
+async def _digests(nodes: list[NodeProcess], until: int) -> dict[str, dict[str, Any]]:
+    """Restored, rebuilt and fault of each node's views."""
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(node: NodeProcess) -> dict[str, Any]:
+        async with room:
+            return await _digest(node.tree, node.data, until)
+
+    found = await asyncio.gather(*(one(node) for node in nodes))
+    return {node.node_id: told for node, told in zip(nodes, found, strict=True)}
+
+
+async def _digest(tree: Path, data: Path, until: int) -> dict[str, Any]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "node", "inspect", "--digest", "--json"),
+        *("--until", str(until), str(data)),
+        cwd=tree,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, said = await process.communicate()
+    try:
+        (told,) = json.loads(output)
+    except ValueError:
+        return {"fault": f"inspect failed: {said.decode(errors='replace')[-500:]}"}
+    if "error" in told:
+        return {"fault": told["error"]}
+    if told["applied_offset"] != until:
+        return {"fault": f"its views end at {told['applied_offset']}, not at {until}"}
+    return {"restored": told["restored"], "rebuilt": told["rebuilt"]}
+
+
+def _complaints(cluster: Cluster) -> list[str]:
+    found = []
+    for name, node in cluster.nodes.items():
+        for event in node.read_log():
+            raw = event.get("raw", "")
+            is_bad = event.get("level") in {"error", "critical"} or raw.startswith("Traceback")
+            if is_bad or " ERROR " in raw or " CRITICAL " in raw:
+                found.append(f"{name}: {raw or json.dumps(event)}")
+    return found

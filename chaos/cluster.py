@@ -1,0 +1,278 @@
+"""A real cluster of n processes on this machine: made in a folder, started, found its way in.
+
+async with Cluster(folder, network) as cluster:
+    master = await cluster.master()
+    await master.kill()
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol, Self
+
+from chaos.certificates import Authority
+from chaos.network import Network
+from chaos.node_process import TREE, NodeProcess
+from hourwheel import AsyncAdmin, errors
+from hourwheel.clock import SystemClock
+
+_LOOK_S: Final = 0.02
+_ANSWER_S: Final = 2.0
+HANG_S: Final = 60.0
+SMALL: Final[dict[str, dict[str, Any]]] = {
+    "disk": {"free_bytes_min": 0, "reserve_bytes": 0},
+    "log": {"segment_bytes": 4 << 20, "index_interval_bytes": 1 << 13},
+    "wheel": {
+        "memtable_units": 1_024,
+        "memtable_span_bytes": 1 << 17,
+        "merge_run_count": 3,
+        "job_units_per_slice": 1_024,
+    },
+    "telemetry": {"log_format": "json"},
+}
+"""Sizes with which a node often does what it else does now and then."""
+
+
+class Reign(NamedTuple):
+    """Who says in its log that it is the master, and since when."""
+
+    epoch: int
+    node: str
+
+
+class ShardStatus(Protocol):
+    """What is looked at of a node's status."""
+
+    epoch: int
+    log_end_offset: int
+    high_watermark: int
+    applied_offset: int
+
+
+class NotWell(AssertionError):
+    """The cluster did not come to what was waited for."""
+
+
+class Cluster:
+    """See the top of this file."""
+
+    def __init__(
+        self,
+        folder: Path,
+        network: Network,
+        nodes: Iterable[str] = ("n1", "n2", "n3"),
+        *,
+        values: Mapping[str, Mapping[str, Any]] | None = None,
+        tree: Path = TREE,
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            folder: for all files.
+            network: where the nodes are.
+            nodes: their ids.
+            values: configuration, section by section, on top of `SMALL`.
+            tree: the checkout that runs.
+        """
+        self.folder, self.network = folder, network
+        self.clock = SystemClock()
+        self._values = {**SMALL, **(values or {})}
+        self.nodes: dict[str, NodeProcess] = {}
+        for node in nodes:
+            self.nodes[node] = NodeProcess(
+                node,
+                folder / node,
+                network.listens(node).api,
+                network.prefix(node),
+                tree,
+            )
+
+    @property
+    def servers(self) -> str:
+        """For clients: all nodes."""
+        return ",".join(node.api for node in self.nodes.values())
+
+    def write(self) -> None:
+        """Write everybody's configuration."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        trust = self._write_trust()
+        for name, node in self.nodes.items():
+            node.folder.mkdir(exist_ok=True)
+            listens = self.network.listens(name)
+            seen = {peer: self.network.seen_from(name, peer) for peer in self.nodes}
+            sections: dict[str, dict[str, Any]] = {
+                **{section: dict(keys) for section, keys in self._values.items()},
+                "node": {
+                    "id": name,
+                    "data_directory": str(node.data),
+                    "listen": listens.api,
+                    "metrics_listen": "",
+                    **self._values.get("node", {}),
+                },
+                "cluster": {
+                    "nodes": " ".join(f"{peer}={at.text}" for peer, at in seen.items()),
+                    "data_listen": listens.data,
+                    "control_listen": listens.control,
+                    "allow_faults": True,
+                    **trust[name],
+                    **self._values.get("cluster", {}),
+                },
+            }
+            node.config_file.write_text(_toml(sections))
+
+    def _write_trust(self) -> dict[str, dict[str, str]]:
+        if self.network.is_tls:
+            authority = Authority.make(self.folder / "authority")
+            hosts = {node: self.network.listens(node).data.rpartition(":")[0] for node in self.nodes}
+            return {node: authority.issue(node, (hosts[node],))._asdict() for node in self.nodes}
+        secret = self.folder / "secret"
+        secret.write_text(secrets.token_urlsafe(24))
+        return {node: {"secret_file": str(secret)} for node in self.nodes}
+
+    # -- life -------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Write, start, and wait for a master."""
+        self.write()
+        try:
+            await self.start_all()
+            await self.master()
+        except BaseException:
+            await self.remove()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Whatever state it is in: end all processes."""
+        await self.remove()
+
+    async def start_all(self) -> None:
+        """Start those that do not run, and wait until they serve."""
+        away = [node for node in self.nodes.values() if not node.is_running]
+        for node in away:
+            await node.spawn()
+        await asyncio.gather(*(node.ready() for node in away))
+
+    async def kill_all(self) -> None:
+        """SIGKILL to everybody at once."""
+        await asyncio.gather(*(node.kill() for node in self.nodes.values() if node.is_running))
+
+    async def remove(self) -> None:
+        """End all processes at once."""
+        await asyncio.gather(*(node.remove() for node in self.nodes.values()))
+
+    # -- who is master ----------------------------------------------------------------------------
+
+    def reigns(self) -> list[Reign]:
+        """All that the nodes' logs tell of, in the order of epochs."""
+        found = [
+            Reign(int(event["epoch"]), name)
+            for name, node in self.nodes.items()
+            for event in node.read_log()
+            if event.get("event") == "master"
+        ]
+        return sorted(found)
+
+    def epoch(self) -> int:
+        """The highest one that had a master; 0: none."""
+        return max((reign.epoch for reign in self.reigns()), default=0)
+
+    async def master(self, *, after_epoch: int = 0) -> NodeProcess:
+        """The newest master, that runs, of an epoch above `after_epoch`.
+
+        Raises:
+            NotWell: there is none for long.
+        """
+        try:
+            async with asyncio.timeout(HANG_S):
+                while True:
+                    reigns = self.reigns()
+                    if reigns and reigns[-1].epoch > after_epoch:
+                        node = self.nodes[reigns[-1].node]
+                        if node.is_running and not self._has_retired(node):
+                            return node
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            raise NotWell(f"no master above epoch {after_epoch}; {self.reigns()}") from None
+
+    @staticmethod
+    def _has_retired(node: NodeProcess) -> bool:
+        last = [
+            event["event"]
+            for event in node.events
+            if event.get("event") in {"master", "master no more", "serving"}
+        ]
+        return last[-1] != "master"
+
+    def followers(self, master: NodeProcess) -> list[NodeProcess]:
+        """All others."""
+        return [node for node in self.nodes.values() if node is not master]
+
+    # -- how it is --------------------------------------------------------------------------------
+
+    async def statuses(self) -> dict[str, ShardStatus]:
+        """What each node says of its shard; those that do not answer are left out."""
+        found = await asyncio.gather(*(self._status(node) for node in self.nodes.values()))
+        return {
+            name: status
+            for name, status in zip(self.nodes, found, strict=True)
+            if status is not None
+        }
+
+    async def _status(self, node: NodeProcess) -> ShardStatus | None:
+        try:
+            async with asyncio.timeout(_ANSWER_S), AsyncAdmin(node.api) as admin:
+                return (await admin.status()).shards[0]
+        except (errors.HourwheelError, TimeoutError):
+            return None
+
+    async def whole(self) -> None:
+        """Wait until there is a master and all nodes have caught up with it, load or not.
+
+        Raises:
+            NotWell: that takes too long.
+        """
+        master = await self.master()
+        goal = (await self.statuses()).get(master.node_id)
+        end = 0 if goal is None else goal.log_end_offset
+        await self._until(lambda told: all(one.applied_offset >= end for one in told.values()))
+
+    async def quiet(self) -> int:
+        """Wait until all nodes have applied the same log to its end; that offset.
+
+        Raises:
+            NotWell: that takes too long.
+        """
+        told = await self._until(
+            lambda told: len({(one.log_end_offset, one.applied_offset) for one in told.values()})
+            == 1
+            and all(one.log_end_offset == one.applied_offset for one in told.values())
+        )
+        return next(iter(told.values())).applied_offset
+
+    async def _until(self, is_so: Any) -> dict[str, ShardStatus]:
+        told: dict[str, ShardStatus] = {}
+        try:
+            async with asyncio.timeout(HANG_S):
+                while True:
+                    told = await self.statuses()
+                    if len(told) == len(self.nodes) and is_so(told):
+                        return told
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            ends = {
+                name: (one.epoch, one.log_end_offset, one.high_watermark, one.applied_offset)
+                for name, one in told.items()
+            }
+            raise NotWell(f"the nodes do not come together: {ends}") from None
+
+
+def _toml(sections: Mapping[str, Mapping[str, Any]]) -> str:
+    lines = []
+    for section, keys in sections.items():
+        lines.append(f"[{section}]")
+        # Texts, numbers and booleans look the same in JSON.
+        lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+    return "\n".join([*lines, ""])

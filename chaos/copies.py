@@ -1,0 +1,98 @@
+"""What is left of a cluster whose processes have all ended: each node's log, views and words.
+
+Pure: `chaos/autopsy.py` reads the files. The promises, by name:
+
+    I4  two masters
+    I5  log differs, log too short, views differ, views and log differ
+    I8  damaged
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from chaos.checker import Bounds, Violation
+from chaos.history import History
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One node's."""
+
+    node: str
+    log: bytes
+    """From offset 0 to where the nodes were when they were quiet, or as far as it goes."""
+    restored: str = ""
+    """Digest of the views from its checkpoint and the log behind it."""
+    rebuilt: str = ""
+    """Digest of the views from its log alone; empty where its log begins later."""
+    fault: str = ""
+    """Why there are no digests."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Of its status, while it ran: what is pending, cancelled."""
+    reigns: tuple[int, ...] = ()
+    """Epochs in which it said to be the master."""
+
+
+def check_copies(copies: Sequence[Copy], until_offset: int) -> Iterator[Violation]:
+    """I5, I8: all logs are the same up to an offset, and so are all views.
+
+    Args:
+        copies: of all nodes.
+        until_offset: the high watermark when the nodes were quiet.
+    """
+    first = max(copies, key=lambda one: len(one.log))
+    for one in copies:
+        if len(one.log) < until_offset:
+            yield Violation("log too short", f"{one.node} has {len(one.log)} of {until_offset}")
+        at = _first_difference(one.log[:until_offset], first.log[:until_offset])
+        if at is not None:
+            yield Violation("log differs", f"{one.node} and {first.node}, from byte {at} on")
+        if one.fault:
+            yield Violation("damaged", f"{one.node}: {one.fault}")
+        elif one.rebuilt and one.restored != one.rebuilt:
+            yield Violation("views differ", f"{one.node}'s from what its own log says: {one}")
+    for one in copies:
+        if not one.fault and not first.fault and one.restored != first.restored:
+            yield Violation("views differ", f"{one.node}'s from {first.node}'s")
+
+
+def _first_difference(one: bytes, other: bytes) -> int | None:
+    """Where two begin to differ; that one is longer is no difference."""
+    length = min(len(one), len(other))
+    if one[:length] == other[:length]:
+        return None
+    return next(at for at in range(length) if one[at] != other[at])
+
+
+def check_counts(copies: Iterable[Copy], expected: dict[str, int]) -> Iterator[Violation]:
+    """I5: what the views counted while the nodes ran is what the log says."""
+    for one in copies:
+        for name, count in one.counts.items():
+            if name in expected and count != expected[name]:
+                text = f"{one.node} counts {count} {name}, and the log {expected[name]}"
+                yield Violation("views and log differ", text)
+
+
+def check_reigns(copies: Iterable[Copy], history: History, bounds: Bounds) -> Iterator[Violation]:
+    """I4: one master an epoch, and an old one hands out nothing once a new one does."""
+    masters: dict[int, set[str]] = defaultdict(set)
+    for one in copies:
+        for epoch in one.reigns:
+            masters[epoch].add(one.node)
+    for epoch, nodes in masters.items():
+        if len(nodes) > 1:
+            yield Violation("two masters", f"in epoch {epoch}: {sorted(nodes)}")
+    begun: dict[int, int] = {}
+    for one in history.deliveries:
+        begun[one.reign] = min(begun.get(one.reign, one.receive_ms), one.receive_ms)
+    next_begun: dict[int, int] = {}
+    earliest = None
+    for reign in sorted(begun, reverse=True):
+        if earliest is not None:
+            next_begun[reign] = earliest
+        earliest = begun[reign] if earliest is None else min(earliest, begun[reign])
+    for delivery in history.deliveries:
+        later = next_begun.get(delivery.reign)
+        if later is not None and delivery.receive_ms > later + bounds.clock_ms:
+            yield Violation("two masters", f"another reign served from {later} on: {delivery}")

@@ -1,0 +1,175 @@
+"""What is done to a cluster. Each is an async context manager that heals what it did at its end.
+
+async with killed([master]):
+    ...                     # it is gone
+                            # it serves again
+"""
+
+import asyncio
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.network import Link, Network
+from chaos.node_process import NodeProcess
+
+Nodes = Sequence[NodeProcess]
+_MIB: Final = 1 << 20
+
+
+@asynccontextmanager
+async def killed(nodes: Nodes, *, whole: bool = True) -> AsyncIterator[None]:
+    """SIGKILL, to all at once; then start them again.
+
+    `whole` False: to the brokers only, whose control processes notice and end by themselves.
+    """
+    await asyncio.gather(*(node.kill(whole=whole) for node in nodes if node.is_running))
+    try:
+        yield
+    finally:
+        await restart(nodes)
+
+
+async def restart(nodes: Nodes) -> None:
+    """Start those that do not run, all at once, and wait until they serve."""
+    away = [node for node in nodes if not node.is_running]
+    await asyncio.gather(*(node.spawn() for node in away))
+    await asyncio.gather(*(node.ready() for node in away))
+
+
+@asynccontextmanager
+async def stopped(nodes: Nodes) -> AsyncIterator[None]:
+    """SIGTERM, one after the other, as for an upgrade; then start them again."""
+    for node in nodes:
+        await node.stop()
+    try:
+        yield
+    finally:
+        await restart(nodes)
+
+
+@asynccontextmanager
+async def frozen(nodes: Nodes, *, whole: bool = True) -> AsyncIterator[None]:
+    """SIGSTOP, then SIGCONT. `whole` False: the brokers only; their control processes go on."""
+
+    def send(number: signal.Signals) -> None:
+        for node in nodes:
+            (node.send_all if whole else node.send)(number)
+
+    send(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        send(signal.SIGCONT)
+        await restart(nodes)  # a broker that was silent for long may have been given up
+
+
+@asynccontextmanager
+async def cut(network: Network, links: Iterable[Link]) -> AsyncIterator[None]:
+    """Lose all that goes these ways."""
+    links = list(links)
+    await network.cut(links)
+    try:
+        yield
+    finally:
+        await network.mend(links)
+
+
+def alone(node: NodeProcess, others: Nodes) -> list[Link]:
+    """Links between a node and the others, both ways."""
+    return [link for one in others for link in ((node.node_id, one.node_id), _back(node, one))]
+
+
+def _back(node: NodeProcess, other: NodeProcess) -> Link:
+    return (other.node_id, node.node_id)
+
+
+def outwards(node: NodeProcess, others: Nodes) -> list[Link]:
+    """Links from a node to the others: it hears, and is not heard."""
+    return [(node.node_id, one.node_id) for one in others]
+
+
+def inwards(node: NodeProcess, others: Nodes) -> list[Link]:
+    """Links from the others to a node: it is heard, and does not hear."""
+    return [_back(node, one) for one in others]
+
+
+@asynccontextmanager
+async def stepped_clock(nodes: Nodes, step_ms: float) -> AsyncIterator[None]:
+    """Set the wall clock of nodes that run under `WATCHED_CLOCK` forward or back."""
+    for node in nodes:
+        node.clock_file.write_text(f"{step_ms}")
+    try:
+        yield
+    finally:
+        for node in nodes:
+            node.clock_file.unlink(missing_ok=True)
+
+
+def clock_plan(node: NodeProcess) -> dict[str, Any]:
+    """For `NodeProcess.plan`: a node whose wall clock can be set."""
+    return {"clock_file": str(node.clock_file)}
+
+
+def crash_plan(calls: Sequence[str], first: int, effect: str = "kill before") -> dict[str, Any]:
+    """For `NodeProcess.plan`: a node that dies at its call number `first` of the system."""
+    return {"calls": list(calls), "first": first, "effect": effect}
+
+
+def can_mount(folder: Path) -> bool:
+    """Whether file systems can be mounted here, as `full_disk` needs it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if shutil.which("mount") is None:
+        return False
+    tried = _mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", folder)
+    if tried:
+        _umount(folder)
+    return tried
+
+
+def _mount(*arguments: object) -> bool:
+    command = ["mount", *(str(one) for one in arguments)]
+    return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode == 0
+
+
+def _umount(folder: Path) -> None:
+    subprocess.run(["umount", str(folder)], check=True, capture_output=True, timeout=60)
+
+
+@asynccontextmanager
+async def small_disk(node: NodeProcess, size_mib: int) -> AsyncIterator[None]:
+    """Give a node that does not run a disk of its own; keeps what is on it at the end."""
+    node.data.mkdir(parents=True, exist_ok=True)
+    if not _mount("-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", node.data):
+        raise OSError(f"cannot mount on {node.data}")
+    try:
+        yield
+    finally:
+        kept = node.folder / "kept"
+        shutil.copytree(node.data, kept)
+        _umount(node.data)
+        node.data.rmdir()
+        kept.rename(node.data)
+
+
+@asynccontextmanager
+async def full_disk(node: NodeProcess, size_mib: int) -> AsyncIterator[None]:
+    """Fill a small disk (`small_disk`) to the last byte; then give it room again."""
+    ballast = node.data / "ballast"
+    with ballast.open("wb") as file:
+        try:
+            while True:
+                file.write(bytes(_MIB))
+                file.flush()
+        except OSError:
+            pass
+    try:
+        yield
+    finally:
+        ballast.unlink()
+        _mount("-o", f"remount,size={size_mib * 2}m", node.data)
+        await restart([node])

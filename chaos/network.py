@@ -1,0 +1,116 @@
+"""Where the nodes of a cluster are, and how messages between them get lost.
+
+`Loopback` is one machine's loopback interface: nothing can be lost there. Others are in
+chaos/namespaces.py and chaos/proxies.py.
+"""
+
+import socket
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import NamedTuple, Protocol, TypeAlias
+
+Link: TypeAlias = tuple[str, str]
+"""(from, to): node ids. What goes this way."""
+
+
+class Places(NamedTuple):
+    """Where a node listens, each host:port."""
+
+    api: str
+    data: str
+    control: str
+
+    @property
+    def text(self) -> str:
+        """As `cluster.nodes` wants it."""
+        return ",".join(self)
+
+
+class Network(Protocol):
+    """What connects the nodes. An async context manager: it is there inside, gone after it."""
+
+    is_tls: bool
+    """Its addresses are not loopback: nodes need certificates."""
+    can_cut: bool
+    """`cut` and `mend` work."""
+
+    def listens(self, node: str) -> Places:
+        """Where a node listens."""
+        ...
+
+    def seen_from(self, node: str, peer: str) -> Places:
+        """Where `node` reaches `peer`."""
+        ...
+
+    def prefix(self, node: str) -> list[str]:
+        """What stands before a command that is to run where the node is."""
+        ...
+
+    async def cut(self, links: Iterable[Link]) -> None:
+        """From now on all that takes these ways is lost; nobody is told."""
+        ...
+
+    async def mend(self, links: Iterable[Link]) -> None:
+        """Take `cut` back."""
+        ...
+
+    async def __aenter__(self) -> "Network":
+        """Make it."""
+        ...
+
+    async def __aexit__(self, *_: object) -> None:
+        """Remove it."""
+        ...
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nobody listens on now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+class Loopback:
+    """See the top of this file. Is a `Network`."""
+
+    is_tls = False
+    can_cut = False
+
+    def __init__(self, nodes: Iterable[str]) -> None:
+        """Choose ports."""
+        nodes = list(nodes)
+        ports = iter(free_ports(3 * len(nodes)))
+        self._places = {
+            node: Places(*(f"127.0.0.1:{next(ports)}" for _ in Places._fields)) for node in nodes
+        }
+
+    def listens(self, node: str) -> Places:
+        """See `Network`."""
+        return self._places[node]
+
+    def seen_from(self, node: str, peer: str) -> Places:
+        """See `Network`."""
+        del node
+        return self._places[peer]
+
+    def prefix(self, node: str) -> list[str]:
+        """See `Network`."""
+        del node
+        return []
+
+    async def cut(self, links: Iterable[Link]) -> None:
+        """See `Network`: it cannot."""
+        raise NotImplementedError
+
+    async def mend(self, links: Iterable[Link]) -> None:
+        """See `Network`."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> "Loopback":
+        """Nothing to do."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing to do."""

@@ -1,0 +1,184 @@
+"""The table of scenarios: what goes wrong in a round, and where it can."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from chaos import faults
+from chaos.faults import alone, cut, frozen, inwards, killed, outwards, stepped_clock, stopped
+from chaos.stage import Stage
+
+Round = Callable[[Stage], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One row."""
+
+    name: str
+    what: str
+    play: Round
+    """One round."""
+    rounds: int
+    """In the short mix; 0: not in it."""
+    needs: Literal["", "cuts", "clocks", "mounts"] = ""
+    """What the machine or the harness must offer."""
+    clock_ms: float = 5.0
+    """How far clocks may be apart, as the checker sees it."""
+    values: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Configuration of the nodes."""
+
+
+async def kill_master(stage: Stage) -> None:
+    """Broker and control process of the master die."""
+    node = await stage.master()
+    await stage.a_moment()
+    await stage.ends_reign("kill -9, whole", [node], killed([node]))
+
+
+async def kill_broker(stage: Stage) -> None:
+    """The master's broker dies; its control process tells the others."""
+    node = await stage.master()
+    await stage.a_moment()
+    await stage.ends_reign("kill -9, broker", [node], killed([node], whole=False))
+
+
+async def kill_follower(stage: Stage) -> None:
+    """A follower dies."""
+    node = await stage.a_follower()
+    await stage.a_moment()
+    await stage.bothers("kill -9, whole", [node], killed([node]), hold_ms=500)
+
+
+async def kill_two(stage: Stage) -> None:
+    """The master and a follower die: nobody can serve until one is back."""
+    nodes = [await stage.master(), await stage.a_follower()]
+    await stage.a_moment()
+    await stage.ends_reign("kill -9, two", nodes, killed(nodes), hold_ms=500, heals_first=True)
+
+
+async def kill_all(stage: Stage) -> None:
+    """All die in one moment."""
+    nodes = list(stage.cluster.nodes.values())
+    await stage.a_moment()
+    await stage.ends_reign("kill -9, all", nodes, killed(nodes), heals_first=True)
+
+
+async def freeze_master(stage: Stage) -> None:
+    """Broker and control process of the master stand still for 5 s, and go on."""
+    node = await stage.master()
+    await stage.a_moment()
+    await stage.ends_reign("SIGSTOP, whole", [node], frozen([node]), hold_ms=3_000)
+
+
+async def freeze_broker(stage: Stage) -> None:
+    """The master's broker stands still; its control process notices."""
+    node = await stage.master()
+    await stage.a_moment()
+    fault = frozen([node], whole=False)
+    await stage.ends_reign("SIGSTOP, broker", [node], fault, hold_ms=3_000)
+
+
+async def freeze_follower(stage: Stage) -> None:
+    """A follower stands still for a while."""
+    node = await stage.a_follower()
+    await stage.bothers("SIGSTOP, whole", [node], frozen([node]), hold_ms=3_000)
+
+
+async def freeze_two(stage: Stage) -> None:
+    """The master and a follower stand still: nobody can serve."""
+    nodes = [await stage.master(), await stage.a_follower()]
+    begun_ms = stage.clock.wall_ms()
+    async with frozen(nodes):
+        await stage.pass_ms(3_000)
+    stage.note("SIGSTOP, two", nodes, begun_ms)
+    await stage.some_load()
+    await stage.cluster.whole()
+
+
+async def hand_over(stage: Stage) -> None:
+    """The master is told to stop, as for an upgrade."""
+    node = await stage.master()
+    await stage.ends_reign("SIGTERM", [node], stopped([node]))
+
+
+async def master_alone(stage: Stage) -> None:
+    """The master hears and is heard by clients only."""
+    node = await stage.master()
+    others = stage.cluster.followers(node)
+    await stage.a_moment()
+    fault = cut(stage.cluster.network, alone(node, others))
+    await stage.ends_reign("partition, master alone", [node], fault, hold_ms=2_000)
+
+
+async def master_unheard(stage: Stage) -> None:
+    """What the master says to the others is lost."""
+    node = await stage.master()
+    fault = cut(stage.cluster.network, outwards(node, stage.cluster.followers(node)))
+    await stage.a_moment()
+    await stage.ends_reign("partition, from the master", [node], fault, hold_ms=2_000)
+
+
+async def master_deaf(stage: Stage) -> None:
+    """What the others say to the master is lost."""
+    node = await stage.master()
+    fault = cut(stage.cluster.network, inwards(node, stage.cluster.followers(node)))
+    await stage.a_moment()
+    await stage.ends_reign("partition, to the master", [node], fault, hold_ms=2_000)
+
+
+async def halves(stage: Stage) -> None:
+    """The master and one follower here, the other there: service goes on."""
+    node = await stage.a_follower()
+    fault = cut(stage.cluster.network, alone(node, stage.cluster.followers(node)))
+    await stage.bothers("partition, a follower alone", [node], fault, hold_ms=3_000)
+
+
+async def step_clocks(stage: Stage) -> None:
+    """One node's wall clock is set ten minutes forward or back."""
+    node = stage.chooser.choice(list(stage.cluster.nodes.values()))
+    step_ms = stage.chooser.choice((600_000.0, -600_000.0, 3_000.0, -3_000.0))
+    await stage.bothers(
+        f"clock, {step_ms / 1_000:+.0f} s", [node], stepped_clock([node], step_ms), hold_ms=2_000
+    )
+    # Right after a step, another one leads.
+    async with stepped_clock([node], step_ms):
+        master = await stage.master()
+        await stage.ends_reign("kill -9, whole", [master], killed([master]))
+
+
+async def crash_at_fsync(stage: Stage) -> None:
+    """A node dies at a call that makes something durable, sooner or later after its start."""
+    node = stage.chooser.choice(list(stage.cluster.nodes.values()))
+    first = 1 + int(60 * stage.chooser.random() ** 2)
+    effect = stage.chooser.choice(("kill before", "kill after"))
+    begun_ms = stage.clock.wall_ms()
+    async with killed([node]):
+        node.plan = faults.crash_plan(("fdatasync", "fsync"), first, effect)
+        await node.spawn()
+        await stage.load.wait_for(lambda: not node.is_running)
+    stage.note(f"crash {effect.split()[1]} fsync {first}", [node], begun_ms)
+    await stage.cluster.whole()
+
+
+SCENARIOS: Final[dict[str, Scenario]] = {
+    one.name: one
+    for one in (
+        Scenario("kill-master", "kill -9 of the master", kill_master, 4),
+        Scenario("kill-broker", "kill -9 of the master's broker", kill_broker, 2),
+        Scenario("kill-follower", "kill -9 of a follower", kill_follower, 2),
+        Scenario("kill-two", "kill -9 of master and follower", kill_two, 1),
+        Scenario("kill-all", "kill -9 of all nodes at once", kill_all, 2),
+        Scenario("freeze-master", "SIGSTOP of the master", freeze_master, 1),
+        Scenario("freeze-broker", "SIGSTOP of the master's broker", freeze_broker, 1),
+        Scenario("freeze-follower", "SIGSTOP of a follower", freeze_follower, 1),
+        Scenario("freeze-two", "SIGSTOP of master and follower", freeze_two, 0),
+        Scenario("hand-over", "SIGTERM of the master", hand_over, 2),
+        Scenario("master-alone", "the master is cut off", master_alone, 1, "cuts"),
+        Scenario("master-unheard", "the master is not heard", master_unheard, 1, "cuts"),
+        Scenario("master-deaf", "the master hears nobody", master_deaf, 1, "cuts"),
+        Scenario("halves", "a follower is cut off", halves, 1, "cuts"),
+        Scenario("clocks", "wall clocks are set", step_clocks, 1, "clocks", 50.0),
+        Scenario("fsync", "death at an fsync", crash_at_fsync, 3),
+    )
+}

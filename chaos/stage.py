@@ -1,0 +1,128 @@
+"""Where a scenario plays: a cluster under load, and what faults have cost.
+
+A scenario's round says what goes wrong; the stage takes it down, waits for what must come of it,
+and looks at the clock. Nothing is judged here: see chaos/autopsy.py.
+"""
+
+import asyncio
+import random
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Final
+
+from chaos.cluster import Cluster
+from chaos.faults import Nodes
+from chaos.history import Fault
+from chaos.node_process import NodeProcess
+from chaos.workload import Workload
+from hourwheel.clock import SystemClock
+
+_SOME_EVENTS: Final = 40
+
+
+@dataclass
+class Stage:
+    """See the top of this file."""
+
+    cluster: Cluster
+    load: Workload
+    chooser: random.Random
+    failovers_ms: list[float] = field(default_factory=list)
+    """From a fault that ends a reign to the first message that the next master delivers."""
+    clock: SystemClock = field(default_factory=SystemClock)
+
+    async def master(self) -> NodeProcess:
+        """Who is it now."""
+        return await self.cluster.master()
+
+    async def a_follower(self) -> NodeProcess:
+        """Any node that is not the master."""
+        return self.chooser.choice(self.cluster.followers(await self.cluster.master()))
+
+    async def pass_ms(self, duration_ms: float) -> None:
+        """Let real nodes have real time."""
+        await asyncio.sleep(duration_ms / 1_000)
+
+    async def some_load(self, events: int = _SOME_EVENTS) -> None:
+        """Wait for answers, some to publishers and some to consumers."""
+        load = self.load
+        until = load.event_count + self.chooser.randint(events // 2, events)
+        publishes = load.publish_count + 3
+        deliveries = len(load.history.deliveries) + 10
+        await load.wait_for(
+            lambda: (
+                load.event_count >= until
+                and load.publish_count >= publishes
+                and len(load.history.deliveries) >= deliveries
+            )
+        )
+
+    async def a_moment(self) -> None:
+        """Let the seed choose when a fault comes."""
+        await self.pass_ms(self.chooser.random() * 300)
+
+    async def ends_reign(
+        self,
+        name: str,
+        nodes: Nodes,
+        fault: AbstractAsyncContextManager[None],
+        *,
+        hold_ms: float = 0.0,
+        heals_first: bool = False,
+    ) -> None:
+        """A fault after which another master must serve, before it is healed.
+
+        Args:
+            name: of the fault.
+            nodes: whom it hits.
+            fault: what to do, and to undo.
+            hold_ms: how much longer it lasts.
+            heals_first: no one can serve before it is healed: the time is taken from there.
+        """
+        epoch = self.cluster.epoch()
+        begun_ms = asked_ms = self.clock.wall_ms()
+        seen = len(self.load.history.deliveries)
+        async with fault:
+            if not heals_first:
+                await self._served_after(epoch, seen, asked_ms)
+            await self.pass_ms(hold_ms)
+            if heals_first:
+                asked_ms = self.clock.wall_ms()
+        self.note(name, nodes, begun_ms)
+        if heals_first:
+            await self._served_after(epoch, seen, asked_ms)
+        await self.cluster.whole()
+
+    async def _served_after(self, epoch: int, seen: int, asked_ms: float) -> None:
+        deliveries = self.load.history.deliveries
+        at = seen
+
+        def is_served() -> bool:
+            nonlocal at
+            while at < len(deliveries) and deliveries[at].reign <= epoch:
+                at += 1
+            return at < len(deliveries)
+
+        await self.load.wait_for(is_served)
+        self.failovers_ms.append(deliveries[at].seen_ms - asked_ms)
+
+    async def bothers(
+        self,
+        name: str,
+        nodes: Nodes,
+        fault: AbstractAsyncContextManager[None],
+        *,
+        hold_ms: float = 0.0,
+    ) -> None:
+        """A fault during which service goes on."""
+        begun_ms = self.clock.wall_ms()
+        async with fault:
+            await self.some_load()
+            await self.pass_ms(hold_ms)
+        self.note(name, nodes, begun_ms)
+        await self.cluster.whole()
+
+    def note(self, name: str, nodes: Nodes, begun_ms: float) -> None:
+        """Take down a fault that has just been healed."""
+        who = tuple(node.node_id for node in nodes)
+        self.load.history.faults.append(Fault(name, who, begun_ms, self.clock.wall_ms()))

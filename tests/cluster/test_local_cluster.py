@@ -1,0 +1,89 @@
+"""`hourwheel cluster up`, `status` and `transfer`, as a person types them."""
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from hourwheel import AsyncConsumer, AsyncProducer, Message
+
+HOURWHEEL = (sys.executable, "-m", "hourwheel.cli")
+
+
+@asynccontextmanager
+async def cluster_up(directory: Path) -> AsyncIterator[dict[str, Any]]:
+    """What it says when it serves; stopped by Ctrl-C in the end."""
+    process = await asyncio.create_subprocess_exec(
+        *(*HOURWHEEL, "cluster", "up", "--json", "--base-port", "0"),
+        *("--directory", str(directory)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        yield json.loads(await process.stdout.readline())
+    finally:
+        process.send_signal(signal.SIGINT)
+        rest, _ = await process.communicate()
+    assert (process.returncode, rest) == (0, b"")
+
+
+async def run(*arguments: str) -> tuple[int | None, str, str]:
+    """Exit code, standard output, standard error."""
+    process = await asyncio.create_subprocess_exec(
+        *(*HOURWHEEL, *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={"COLUMNS": "140", "NO_COLOR": "1"},
+    )
+    out, said = await process.communicate()
+    return process.returncode, out.decode(), said.decode()
+
+
+async def test_cluster_is_started_looked_at_handed_over_and_goes_on_later(tmp_path: Path) -> None:
+    async with cluster_up(tmp_path) as told:
+        servers = ",".join(told["servers"])
+        async with AsyncProducer(servers) as producer:
+            await producer.publish("reminders", Message(b"feed the cat", delay_ms=1))
+        before = await check_status(told)
+        others = [node["node_id"] for node in told["nodes"] if node["node_id"] != told["master"]]
+        follower = next(n["address"] for n in told["nodes"] if n["node_id"] == others[0])
+        code, out, said = await run(
+            "transfer", "--to", others[1], "--server", follower, "--json"
+        )
+        assert (code, said) == (0, "")
+        assert json.loads(out)["master"] == others[1]
+        assert json.loads(out)["epoch"] > before["shards"][0]["epoch"]
+        code, out, said = await run("transfer", "--to", "node-9", "--server", servers)
+        assert (code, out) == (65, "")
+        assert "there is no node node-9" in said
+    async with cluster_up(tmp_path) as again:
+        assert again["servers"] == told["servers"]
+        async with AsyncConsumer(servers, group="kitchen", topic="reminders") as consumer:
+            message = await consumer.receive_one(10_000)
+            assert message is not None
+            assert message.body == b"feed the cat"
+            await consumer.ack(message)
+
+
+async def check_status(told: dict[str, Any]) -> dict[str, Any]:
+    """Both forms of `hourwheel status`, asked of each node."""
+    master = told["master"]
+    found: dict[str, Any] = {}
+    for node in told["nodes"]:
+        code, out, said = await run("status", "--json", "--server", node["address"])
+        assert (code, said) == (0, "")
+        found = json.loads(out)
+        (shard,) = found["shards"]
+        assert (found["answered_by"], shard["master"], shard["role"]) == (master, master, "master")
+        assert sorted(shard["in_sync"]) == [one["node_id"] for one in told["nodes"]]
+        assert len(shard["followers"]) == len(told["nodes"]) - 1
+    follower = next(one for one in told["nodes"] if one["node_id"] != master)
+    code, out, said = await run("status", "--here", "--server", follower["address"])
+    assert (code, said) == (0, "")
+    for text in (f"node {follower['node_id']}", master, "follower, which may not act", "ready"):
+        assert text in out
+    return found

@@ -1,0 +1,301 @@
+"""Bugs to put into the rules, each with a life in which it does harm: to prove the checkers.
+
+A checker that catches nothing is worth nothing. Each bug here is one that replicated logs have
+really had, or one step away from our own rules.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from hourwheel.wire.replication_pb2 import BeginFrom, FollowerHello, MasterHello
+from node.replica import Replica, Role
+from replication.cluster_clock import ClusterClock
+from replication.epoch_seen import EpochSeen
+from replication.follower import LogFacts
+from replication.isr import InSyncReplicas
+from replication.lease import LeaseConfig, Promise
+from replication.master import Master, ReplicationConfig
+from replication.progress import Phase, Progress
+from storage.commit_log import LogWrite
+from tests.sim.cluster import Cluster
+from tests.sim.cluster_faults import HOUR_MS, live
+from tests.sim.cluster_node import SimNode
+
+Bug = Callable[[], Any]
+Life = Callable[[int], None]
+
+
+# -- the bugs -------------------------------------------------------------------------------------
+
+
+def acknowledge_before_fsync() -> Any:
+    """A write counts as durable when it is in the page cache."""
+
+    def run_write(_: SimNode, write: LogWrite) -> None:
+        write.run(durable=False)
+
+    return mock.patch.object(SimNode, "run_write", run_write)
+
+
+def truncate_at_the_high_watermark() -> Any:
+    """A follower cuts its log at its own high watermark, as Kafka did before KIP-101."""
+    right = Replica.on_hello
+
+    def on_hello(self: Replica, hello: MasterHello, mono_ms: float) -> Any:
+        shard = self.shard
+        known = min(shard.committed_offset or 0, shard.log.flushed_end_offset)
+        shard.truncate(max(known, shard.views.applied_offset))
+        return right(self, hello, mono_ms)
+
+    return mock.patch.object(Replica, "on_hello", on_hello)
+
+
+def count_what_was_acknowledged_in_an_old_epoch() -> Any:
+    """What a follower has when it says hello counts, whether it is the master's or not."""
+    right = Master.on_hello
+
+    def on_hello(self: Master, node: str, hello: FollowerHello, *rest: Any) -> BeginFrom:
+        begin = right(self, node, hello, *rest)
+        if not begin.take_snapshot:
+            progress = self.followers[node]
+            progress.phase = Phase.REPLICATING
+            progress.acked_end = hello.log_end_offset
+        return begin
+
+    return mock.patch.object(Master, "on_hello", on_hello)
+
+
+def forget_promises_at_restart() -> Any:
+    """A node that has just started follows anybody at once."""
+    right = Promise.__init__
+
+    def init(self: Promise, mono_ms: float, lease_ms: float) -> None:
+        del lease_ms
+        right(self, mono_ms, 0.0)
+
+    return mock.patch.object(Promise, "__init__", init)
+
+
+def act_without_a_lease() -> Any:
+    """A master goes on until it hears that there is another one."""
+
+    def may_act(self: Replica, mono_ms: float) -> bool:
+        del mono_ms
+        return self.master is not None and self.role is Role.MASTER
+
+    return mock.patch.object(Replica, "may_act", may_act)
+
+
+def count_a_shrink_before_it_is_confirmed() -> Any:
+    """The set that was asked for counts alone."""
+
+    def union(self: InSyncReplicas) -> frozenset[str]:
+        return self.members if self._asked is None else self._asked
+
+    return mock.patch.object(InSyncReplicas, "union", property(union))
+
+
+def count_growth_only_when_it_is_confirmed() -> Any:
+    """A node that may be in the set already does not count yet."""
+    return mock.patch.object(InSyncReplicas, "union", property(lambda self: self.members))
+
+
+def acknowledge_what_is_only_appended() -> Any:
+    """A follower acknowledges what it has in memory."""
+
+    def facts(self: Replica) -> LogFacts:
+        log = self.shard.log
+        return LogFacts(log.start_offset, log.end_offset, self.shard.views.applied_offset)
+
+    return mock.patch.object(Replica, "facts", property(facts))
+
+
+def believe_what_was_not_sent() -> Any:
+    """An acknowledgement counts at once up to the master's end."""
+    right = Progress.acknowledge
+
+    def acknowledge(self: Progress, flushed_end: int, log_end: int, mono_ms: float) -> None:
+        right(self, flushed_end, log_end, mono_ms)
+        self.acked_end = log_end
+
+    return mock.patch.object(Progress, "acknowledge", acknowledge)
+
+
+def forget_epochs_at_restart() -> Any:
+    """A node does not keep which epochs it has seen: one can be given twice."""
+
+    def note(self: EpochSeen, epoch: int, master: str) -> None:
+        self.epoch, self.master = epoch, master
+
+    return mock.patch.object(EpochSeen, "note", note)
+
+
+def apply_what_is_not_committed() -> Any:
+    """Views run ahead of the high watermark."""
+    right = Replica.on_flushed
+
+    def on_flushed(self: Replica, mono_ms: float) -> None:
+        right(self, mono_ms)
+        self.shard.committed_offset = self.shard.log.flushed_end_offset
+
+    return mock.patch.object(Replica, "on_flushed", on_flushed)
+
+
+def trust_the_own_clock() -> Any:
+    """The master's own clock is the cluster's."""
+    return mock.patch.object(ClusterClock, "update", lambda _self, _mono_ms: 0.0)
+
+
+# -- lives ----------------------------------------------------------------------------------------
+
+
+def any_life(seed: int) -> None:
+    """Random trouble."""
+    live(Cluster(seed), 5_000)
+
+
+def _start(seed: int, rules: ReplicationConfig | None = None) -> Cluster:
+    cluster = Cluster(seed, rules=rules)
+    cluster.start()
+    cluster.await_commit(3)
+    return cluster
+
+
+def master_cut_off(seed: int) -> None:
+    """The master is alone for a while, and nobody tells it."""
+    cluster = _start(seed)
+    former = cluster.master()
+    cluster.think_ms = 10.0
+    cluster.network.isolate(former.name, ("control", *(one.name for one in cluster.others())))
+    cluster.run(2_500)
+    cluster.settle()
+
+
+def master_cut_off_and_others_restarted(seed: int) -> None:
+    """Who had promised is killed, starts again and is asked by another master, or is that."""
+    cluster = _start(seed, ReplicationConfig(lease=LeaseConfig(lease_ms=3_000.0)))
+    former = cluster.master()
+    friend, rival = cluster.others()
+    cluster.control.preferred = rival.name
+    cluster.network.isolate(former.name, ("control", rival.name, friend.name))
+    for node in (friend, rival):
+        node.kill()
+        node.start()
+    cluster.run(50)
+    cluster.control.resign(cluster.control.epoch)
+    cluster.run(4_000)
+    cluster.settle()
+
+
+def master_cut_off_for_a_moment(seed: int) -> None:
+    """It is back before the next one has given it up, with a longer log."""
+    cluster = _start(seed)
+    former = cluster.master()
+    for one in cluster.producers:
+        one.retry()
+    cluster.network.isolate(former.name, ("control", *(one.name for one in cluster.others())))
+    epoch = cluster.control.epoch
+    assert cluster.events.run_until(lambda: cluster.control.epoch > epoch, 2_000)
+    cluster.run(100)
+    cluster.settle()
+
+
+def two_masters_die_in_turn(seed: int) -> None:
+    """The second as soon as a follower has heard of it; that one is the third."""
+    cluster = _start(seed)
+    cluster.await_commit(1)
+    first = cluster.master()
+    first.kill()
+    epoch = cluster.control.epoch
+    assert cluster.events.run_until(lambda: cluster.control.epoch > epoch, 2_000)
+    second = cluster.nodes[cluster.control.master]
+    (third,) = (one for one in cluster.nodes.values() if one not in {first, second})
+    follower = third.replica.follower
+    cluster.events.run_until(lambda: follower.epoch > epoch, 2_000)
+    second.kill()
+    cluster.control.preferred = third.name
+    cluster.run(800)
+    cluster.settle()
+
+
+def shrink_that_never_arrives(seed: int) -> None:
+    """The master's word does not reach the control plane."""
+    cluster = _start(seed)
+    former, lost = cluster.master(), cluster.others()[0]
+    cluster.network.cut(former.name, "control")
+    lost.kill()
+    cluster.run(450)
+    lost.start()
+    cluster.run(2_000)
+    cluster.settle()
+
+
+def growth_without_an_answer(seed: int) -> None:
+    """The control plane's answer does not reach the master, and then the new member is gone."""
+    cluster = _start(seed)
+    master, lost = cluster.master(), cluster.others()[0]
+    lost.kill()
+    assert cluster.events.run_until(lambda: lost.name not in cluster.control.isr, 3_000)
+    cluster.run(300)
+    lost.start()
+    cluster.network.cut("control", master.name)
+    assert cluster.events.run_until(lambda: lost.name in cluster.control.isr, 3_000)
+    lost.kill()
+    cluster.run(300)
+    lost.start()
+    cluster.settle()
+
+
+def control_plane_restored(seed: int) -> None:
+    """The control plane comes back as it was some epochs ago, and all nodes start again."""
+    cluster = _start(seed)
+    for _ in range(3):
+        former = cluster.master()
+        cluster.control.resign(cluster.control.epoch)
+        assert cluster.await_master(not_=former.name)
+    cluster.control.epoch, cluster.control.epoch_seen = 1, 0
+    for node in cluster.nodes.values():
+        node.kill()
+        node.start()
+    cluster.await_commit(3)
+    cluster.settle()
+
+
+def clock_of_the_master_wrong(seed: int) -> None:
+    """It is an hour ahead."""
+    cluster = _start(seed)
+    node = cluster.others()[0]
+    cluster.control.preferred = node.name
+    node.machine.error_ms += HOUR_MS
+    node.kill()
+    node.start()
+    cluster.await_commit(3)
+    cluster.control.resign(cluster.control.epoch)
+    cluster.run(2_000)
+    cluster.settle()
+
+
+BUGS: dict[Bug, Life] = {
+    acknowledge_before_fsync: any_life,
+    truncate_at_the_high_watermark: two_masters_die_in_turn,
+    count_what_was_acknowledged_in_an_old_epoch: master_cut_off_for_a_moment,
+    forget_promises_at_restart: master_cut_off_and_others_restarted,
+    act_without_a_lease: master_cut_off,
+    count_a_shrink_before_it_is_confirmed: shrink_that_never_arrives,
+    count_growth_only_when_it_is_confirmed: growth_without_an_answer,
+    acknowledge_what_is_only_appended: any_life,
+    believe_what_was_not_sent: any_life,
+    forget_epochs_at_restart: control_plane_restored,
+    apply_what_is_not_committed: any_life,
+    trust_the_own_clock: clock_of_the_master_wrong,
+}
+"""Each bug, and the life that shows it."""
+
+
+@contextmanager
+def planted(bug: Bug) -> Iterator[None]:
+    """Within this, the code has the bug."""
+    with bug():
+        yield

@@ -1,0 +1,497 @@
+"""Three members in one process: real disks and streams, a fake control plane, time by hand."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hourwheel import errors
+from hourwheel.receipt import Receipt
+from node.api.ports import Delivery, Selection
+from node.replica import Role
+from tests.support.engine_world import let_others_run, within
+from tests.support.eventually import until
+from tests.support.member_world import LEASE_MS, MemberNode, MemberWorld
+
+
+def selection(node: MemberNode, delivery: Delivery) -> Selection:
+    count = len(delivery.units)
+    receipt = Receipt(
+        node.shard.cluster,
+        delivery.epoch,
+        delivery.group_id,
+        delivery.topic_queue,
+        delivery.lease_id,
+        delivery.first_position,
+        0,
+        count,
+    )
+    return Selection(receipt, 0, count)
+
+
+async def settled(call: "asyncio.Future[Any]") -> bool:
+    """Whether a call has an answer, or is about to have one."""
+    await let_others_run()
+    return call.done()
+
+
+def durable_on(world: MemberWorld, offset: int) -> list[str]:
+    return [
+        name for name, node in world.nodes.items() if node.shard.log.flushed_end_offset >= offset
+    ]
+
+
+# -- serving ----------------------------------------------------------------------------------------
+
+
+async def test_named_master_serves_and_the_others_apply_the_same(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        published = await n1.publish(100, 200)
+        assert (published.epoch, published.base_sequence, published.count) == (1, 0, 2)
+        await n1.receive()
+        await world.pass_ms(300)
+        delivery = await n1.receive(wait_ms=60_000)
+        assert delivery is not None
+        assert delivery.blobs == b"100200"
+        await world.agreed()
+        assert n1.replica.stats.takeovers == 1
+        assert n1.replica.stats.beats_sent > 0
+        assert world["n2"].replica.stats.beats_received > 0
+
+
+async def test_nobody_serves_before_a_master_is_named(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        for node in world.nodes.values():
+            assert not node.serves
+            with pytest.raises(errors.NotMaster) as refused:
+                await node.publish(1)
+            assert refused.value.master_address == ""
+
+
+@pytest.mark.parametrize("call", ["publish", "receive", "resolve", "cancel", "topic", "invisible"])
+async def test_follower_refuses_and_names_the_master(tmp_path: Path, call: str) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(0)
+        await n1.receive()
+        delivery = await n1.receive(wait_ms=60_000)
+        assert delivery is not None
+        n2 = world["n2"]
+        selections = [selection(n1, delivery)]
+        await world.agreed()
+        engine = n2.engine
+        with pytest.raises(errors.NotMaster) as refused:
+            match call:
+                case "publish":
+                    await n2.publish(1)
+                case "receive":
+                    await n2.receive()
+                case "resolve":
+                    await engine.resolve("billing", selections, retry_delay_ms=None, is_ack=True)
+                case "cancel":
+                    await engine.cancel([])  # type: ignore[arg-type]
+                case "topic":
+                    await engine.create_topic("invoices", 1)
+                case "invisible":
+                    engine.change_invisible("billing", selections, 1_000)
+        assert refused.value.master_address == "n1.example:7400"
+        assert refused.value.epoch == 1
+        assert n2.shard.log.end_offset == n1.shard.log.end_offset
+
+
+# -- what is acknowledged ---------------------------------------------------------------------------
+
+
+async def test_publish_waits_while_a_member_of_the_in_sync_set_does_not_write(
+    tmp_path: Path,
+) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(100_000)
+        await world.agreed()
+        async with world["n2"].engine.writer.turn:
+            call = asyncio.ensure_future(n1.publish(100_000))
+            end = n1.shard.log.end_offset
+            await until(lambda: n1.shard.log.end_offset > end)
+            await until(lambda: len(durable_on(world, n1.shard.log.end_offset)) == 2)
+            assert not await settled(call)
+        assert (await call).base_sequence == 1
+        assert durable_on(world, n1.shard.log.end_offset) == ["n1", "n2", "n3"]
+
+
+async def test_publish_goes_on_with_two_copies_when_the_third_lags(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(100_000)
+        await world.agreed()
+        async with world["n2"].engine.writer.turn:
+            call = asyncio.ensure_future(n1.publish(100_000))
+            await until(lambda: len(durable_on(world, n1.shard.log.end_offset)) == 2)
+            await world.pass_ms(2_000)
+            await until(lambda: world.control.in_sync == {"n1", "n3"})
+            assert (await within(call)).base_sequence == 1
+        await until(lambda: world.control.in_sync == {"n1", "n2", "n3"})
+        await world.agreed()
+
+
+async def test_nothing_is_acknowledged_with_one_copy(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(100_000)
+        await world.agreed()
+        n2, n3 = world["n2"], world["n3"]
+        async with n2.engine.writer.turn:
+            async with n3.engine.writer.turn:
+                call = asyncio.ensure_future(n1.publish(100_000))
+                await until(lambda: n1.shard.log.flushed_end_offset > n2.shard.log.end_offset)
+                await world.pass_ms(2_000)
+                assert not await settled(call)
+                assert len(world.control.in_sync) >= 2
+                assert n1.shard.uncommitted_bytes > 0
+            await world.pass_ms(100)
+            assert (await within(call)).base_sequence == 1
+
+
+async def test_what_waits_is_answered_with_timeout_when_the_master_is_deposed(
+    tmp_path: Path,
+) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(100_000)
+        await world.agreed()
+        async with world["n2"].engine.writer.turn:
+            call = asyncio.ensure_future(n1.publish(100_000))
+            await until(lambda: n1.shard.uncommitted_bytes > 0)
+            world.control.elect("n3")
+            with pytest.raises(errors.Timeout, match="unknown"):
+                await within(call)
+        n3 = await world.serving("n3")
+        await n3.publish(100_000)
+        await world.agreed()
+
+
+# -- another master ---------------------------------------------------------------------------------
+
+
+async def test_hand_over_is_at_once_and_names_the_new_master(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(100, 200)
+        await world.agreed()
+        await world.elect("n2")  # time stands still: its promise was released, not waited for
+        assert not n1.serves
+        with pytest.raises(errors.NotMaster) as refused:
+            await n1.publish(1)
+        assert refused.value.master_address == "n2.example:7400"
+        assert refused.value.epoch == 2
+        n2 = world["n2"]
+        assert (await n2.publish(300)).base_sequence == 2
+        await world.pass_ms(400)
+        await n2.receive()
+        received = await n2.receive(wait_ms=60_000)
+        assert received is not None
+        assert received.blobs == b"100200300"
+        await world.agreed()
+
+
+async def test_long_polls_are_told_when_the_master_retires(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(100_000)
+        await n1.receive()
+        poll = asyncio.ensure_future(n1.receive(wait_ms=60_000))
+        await until(lambda: len(n1.engine.consuming._waiters))
+        world.control.elect("n2")
+        with pytest.raises(errors.NotMaster) as refused:
+            await within(poll)
+        assert refused.value.master_address == "n2.example:7400"
+        await world.serving("n2")
+
+
+async def test_successor_waits_for_the_promise_when_the_master_dies(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(100_000)
+        await world.agreed()
+        world.control.members.pop("n1")
+        await n1.cut()
+        n1.member._timer.cancel()  # type: ignore[union-attr]
+        for stream in n1.member._streams.values():
+            stream._task.cancel()
+        await until(lambda: world["n2"].replica.follower.stage.value == "none")
+        world.control.elect("n2")
+        await until(lambda: world["n2"].replica.is_to_reign)
+        await let_others_run()
+        assert world.role("n2") is Role.FOLLOWER
+        world.jump_ms(LEASE_MS)
+        await world.serving("n2")
+        assert world["n2"].replica.stats.takeover_ms == LEASE_MS
+        assert (await world["n2"].publish(100_000)).base_sequence == 1
+
+
+async def test_overdue_messages_are_released_at_once_by_a_new_master(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(*range(5_000, 5_400))
+        await n1.receive()
+        await world.agreed()
+        world.jump_ms(10_000)  # nobody's lease outlives that
+        assert not n1.serves
+        n2 = await world.elect("n2")
+        delivery = await n2.receive(count=1_000, wait_ms=60_000)
+        assert delivery is not None
+        await until(lambda: n2.shard.views.cursor.released_count == 400)
+        await until(lambda: not n2.replica.stats.is_behind)
+        assert n2.replica.stats.fast_forwarded == 400
+        assert n1.replica.stats.fast_forwarded == 0
+
+
+# -- the lease --------------------------------------------------------------------------------------
+
+
+async def test_master_does_nothing_without_its_lease_and_goes_on_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(200)
+        await n1.receive()
+        await world.agreed()
+        for silent in ("n2", "n3"):
+            await world[silent].cut()
+        await until(lambda: not world.connected())
+        assert n1.serves  # until the lease is over
+        world.jump_ms(LEASE_MS)
+        assert not n1.serves
+        await let_others_run()
+        released = n1.shard.views.cursor.released_count
+        for call in (n1.publish(1), n1.receive()):
+            with pytest.raises(errors.NotMaster, match="no node is the master"):
+                await call
+        assert n1.shard.dispatches_in_flight == 0
+        assert n1.shard.views.cursor.released_count == released == 0
+        for silent in ("n2", "n3"):
+            await world[silent].listen()
+        await world.serving("n1")
+        delivery = await n1.receive(wait_ms=60_000)
+        assert delivery is not None
+        assert delivery.blobs == b"200"
+        assert n1.replica.stats.takeovers == 1
+
+
+async def test_answer_is_not_given_when_the_lease_ran_out_meanwhile(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(100_000)
+        await world.agreed()
+        async with world["n2"].engine.writer.turn:
+            call = asyncio.ensure_future(n1.publish(100_000))
+            await until(lambda: n1.shard.uncommitted_bytes > 0)
+            n1.member._act_until_ms = float("-inf")  # until the next acknowledgement but one
+            n1.member._refresh = lambda: None  # type: ignore[method-assign]
+        with pytest.raises(errors.Timeout, match="unknown"):
+            await within(call)
+        del n1.member._refresh
+        await world.serving("n1")
+
+
+async def test_old_master_does_nothing_when_it_wakes_up_behind_a_new_one(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(500)
+        await world.agreed()
+        deaf = frozenset({"n1"})
+        n1.member._timer.cancel()  # type: ignore[union-attr]
+        world.jump_ms(LEASE_MS)
+        world.control.elect("n2", deaf=deaf)
+        n2 = await world.serving("n2")
+        with pytest.raises(errors.NotMaster):
+            await n1.publish(1)
+        await n2.publish(600)
+        n1.member._tick()  # it hears of the new epoch by the streams alone
+        await until(lambda: world.role("n1") is Role.FOLLOWER)
+        await world.agreed()
+
+
+# -- reports and the in-sync set --------------------------------------------------------------------
+
+
+async def test_in_sync_change_is_asked_again_when_its_answer_is_lost(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(100_000)
+        await world.agreed()
+        world.control.errors.append(errors.Timeout("lost"))
+        await world["n3"].cut()
+        world.control.dead.add("n3")
+        await until(lambda: world.control.in_sync == {"n1", "n2"})
+        assert world.control.errors == []
+        world.control.dead.clear()
+        await world["n3"].listen()
+        await until(lambda: world.control.in_sync == {"n1", "n2", "n3"})
+
+
+async def test_report_says_how_the_shard_stands(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(100_000)
+        await world.agreed()
+        end = n1.shard.log.end_offset
+
+        def said(node: str) -> tuple[int, int, int, bool]:
+            report = world.control.reports[node]
+            return report.epoch, report.last_epoch, report.log_end, report.is_ready
+
+        await until(lambda: all(said(node) == (1, 1, end, True) for node in world.nodes))
+        n1.member.hand_over("n3")
+        assert world.control.reports["n1"].hand_over_to == "n3"
+        assert not world.control.reports["n1"].is_resigning
+        n1.member.hand_over("")
+        assert world.control.reports["n1"].is_resigning
+        await world.elect("n3")
+        await until(lambda: not world.control.reports["n1"].is_resigning)
+
+
+async def test_epoch_of_a_former_life_is_not_taken_up(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(100_000)
+        await n1.close()
+        world.control.boots["n1"] = bytes(16)
+        await n1.open()
+        n1.member.on_state(world.control.state)  # names the incarnation that has ended
+        await let_others_run()
+        assert not n1.replica.is_to_reign
+        assert world.role("n1") is Role.FOLLOWER
+        world.jump_ms(LEASE_MS)
+        await world.elect("n2")
+        await world.agreed()
+
+
+# -- trouble ----------------------------------------------------------------------------------------
+
+
+async def test_follower_with_a_full_disk_leaves_the_set_and_comes_back(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1, n2 = await world.elect("n1"), world["n2"]
+        await n1.publish(100_000)
+        await world.agreed()
+        n2.guard._free_bytes_min = 1 << 60
+        n2.guard.check(0)
+        await until(lambda: world.control.in_sync == {"n1", "n3"})
+        await n1.publish(100_000)
+        await until(lambda: not world.control.reports["n2"].is_ready)
+        n2.guard._free_bytes_min = 0
+        n2.guard.check(0)
+        await until(lambda: world.control.in_sync == {"n1", "n2", "n3"})
+        await world.agreed()
+
+
+async def test_master_whose_write_finds_no_room_hands_over(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(100_000)
+        await world.agreed()
+        await full(n1)
+        with pytest.raises(errors.Timeout, match="unknown"):
+            await n1.publish(100_000)
+        assert not n1.serves
+        assert world.control.reports["n1"].is_resigning
+        assert n1.replica.stats.resignations == 1
+        n2 = await world.elect("n2")  # time stands still: the promise was released
+        await n2.publish(100_000)
+        await has_room(n1)
+        await until(lambda: world.control.in_sync == {"n1", "n2", "n3"})
+        await world.agreed()
+
+
+async def test_node_that_resigned_for_want_of_room_can_lead_again_when_it_has_some(
+    tmp_path: Path,
+) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await full(n1)
+        with pytest.raises(errors.Timeout):
+            await n1.publish(100_000)
+        await until(lambda: world.control.reports["n1"].is_resigning)
+        await has_room(n1)
+        await until(lambda: not world.control.reports["n1"].is_resigning)
+        await until(lambda: world.control.reports["n1"].is_ready)
+        await world.elect("n1")
+        await n1.publish(100_000)
+        await world.agreed()
+
+
+async def full(node: MemberNode) -> None:
+    """No write finds room from now on."""
+    log = node.shard.log
+    take = log.take_write
+
+    def take_and_fail() -> Any:
+        write = take()
+        if write is not None:
+            write.run = lambda _: _no_room()
+        return write
+
+    log.take_write = take_and_fail
+    node.guard._free_bytes_min = 1 << 60
+
+
+def _no_room() -> None:
+    raise errors.DiskFull("no space left on device")
+
+
+async def has_room(node: MemberNode) -> None:
+    del node.shard.log.take_write
+    node.guard._free_bytes_min = 0
+    node.guard.check(0)
+
+
+async def test_new_epoch_is_noted_later_when_there_is_no_room_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1, n2 = world["n1"], world["n2"]
+        seen = n1.replica.follower._seen
+        asked: list[int] = []
+
+        def note(epoch: int, master: str) -> None:
+            asked.append(epoch)
+            _no_room()
+
+        monkeypatch.setattr(seen, "note", note)
+        world.control.elect("n1")
+        await until(lambda: len(asked) > 1)
+        assert not n1.failure.found.done()
+        monkeypatch.undo()
+        await world.serving("n1")
+        assert n2.replica.assignment.epoch == 1
+
+
+async def test_process_ends_when_a_follower_cannot_make_its_log_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with MemberWorld(tmp_path) as world:
+        world.expected.add("n2")
+        n2 = world["n2"]
+
+        def truncate(offset: int) -> None:
+            raise errors.FsyncFailed("no")
+
+        monkeypatch.setattr(n2.shard, "truncate", truncate)
+        world.control.elect("n1")
+        assert isinstance(await within(asyncio.shield(n2.failure.found)), errors.FsyncFailed)
+
+
+async def test_process_ends_when_the_step_has_a_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with MemberWorld(tmp_path) as world:
+        world.expected.add("n3")
+        n3 = world["n3"]
+        monkeypatch.setattr(n3.replica, "step", lambda _: 1 // 0)
+        failed = await within(asyncio.shield(n3.failure.found))
+        assert isinstance(failed, errors.Internal)
+        assert "ZeroDivisionError" in failed.message

@@ -40,6 +40,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, help="for each scenario, instead of rounds")
     parser.add_argument("--seed", type=int, help="of all choices; printed if not given")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep histories, logs, data there")
+    networks = ("auto", "loopback", "proxies", "namespaces")
+    parser.add_argument("--network", choices=networks, default="auto")
     parser.add_argument("--tree", type=Path, default=TREE, help="the checkout whose nodes are run")
     return parser
 
@@ -53,6 +55,7 @@ async def _all(chosen: list[Scenario], parsed: argparse.Namespace, folder: Path)
         minutes=parsed.minutes,
         keeps_all=parsed.keep is not None,
         tree=parsed.tree,
+        network=parsed.network,
     )
     results: list[Result] = []
     for scenario in chosen:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.checker import Bounds, Violation, check
-from chaos.cluster import Cluster
+from chaos.cluster import Cluster, NotWell
 from chaos.copies import Copy, check_copies, check_counts, check_reigns
 from chaos.history import History
 from chaos.node_process import NodeProcess
@@ -29,12 +29,12 @@ class Findings:
 
 
 async def examine(cluster: Cluster, history: History, bounds: Bounds) -> Findings:
-    """End a cluster that runs and has no more load, and check everything.
-
-    Raises:
-        NotWell: the nodes do not come to rest.
-    """
-    until = await cluster.quiet()
+    """End a cluster that runs and has no more load, and check everything."""
+    try:
+        until = await cluster.quiet()
+    except NotWell as error:
+        await cluster.kill_all()
+        return Findings([Violation("not quiet", str(error))], _complaints(cluster))
     statuses = await cluster.statuses()
     counts = {
         name: {count: int(getattr(status, count)) for count in _COUNTS}
@@ -63,7 +63,7 @@ async def examine(cluster: Cluster, history: History, bounds: Bounds) -> Finding
     else:
         expected = {"pending_count": len(model.waiting), "cancelled_count": len(model.cancelled)}
         violations += [*check_counts(copies, expected), *check(history, stored, bounds)]
-    return Findings(violations, _complaints(cluster))
+    return Findings(violations, [*cluster.deaths, *_complaints(cluster)])
 
 
 async def _digests(nodes: list[NodeProcess], until: int) -> dict[str, dict[str, Any]]:

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from hourwheel.outcomes import CancelOutcome
 from chaos.history import Cancel, Delivery, Finish, History, Stored
+from hourwheel.outcomes import CancelOutcome
 
 _SHOWN_MAX: Final = 5
 _RETRY: Final = "%RETRY%"

@@ -8,7 +8,7 @@ async with Cluster(folder, network) as cluster:
 import asyncio
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self
 
@@ -45,10 +45,14 @@ class Reign(NamedTuple):
 class ShardStatus(Protocol):
     """What is looked at of a node's status."""
 
-    epoch: int
-    log_end_offset: int
-    high_watermark: int
-    applied_offset: int
+    @property
+    def epoch(self) -> int: ...  # noqa: D102
+    @property
+    def log_end_offset(self) -> int: ...  # noqa: D102
+    @property
+    def high_watermark(self) -> int: ...  # noqa: D102
+    @property
+    def applied_offset(self) -> int: ...  # noqa: D102
 
 
 class NotWell(AssertionError):
@@ -79,6 +83,8 @@ class Cluster:
         self.folder, self.network = folder, network
         self.clock = SystemClock()
         self._values = {**SMALL, **(values or {})}
+        self.deaths: list[str] = []
+        """Of nodes that ended though nobody had asked them to."""
         self.nodes: dict[str, NodeProcess] = {}
         for node in nodes:
             self.nodes[node] = NodeProcess(
@@ -93,6 +99,11 @@ class Cluster:
     def servers(self) -> str:
         """For clients: all nodes."""
         return ",".join(node.api for node in self.nodes.values())
+
+    @property
+    def is_alone(self) -> bool:
+        """One node that is no cluster: always its own master."""
+        return len(self.nodes) == 1
 
     def write(self) -> None:
         """Write everybody's configuration."""
@@ -111,21 +122,24 @@ class Cluster:
                     "metrics_listen": "",
                     **self._values.get("node", {}),
                 },
-                "cluster": {
+            }
+            if not self.is_alone:
+                sections["cluster"] = {
                     "nodes": " ".join(f"{peer}={at.text}" for peer, at in seen.items()),
                     "data_listen": listens.data,
                     "control_listen": listens.control,
                     "allow_faults": True,
                     **trust[name],
                     **self._values.get("cluster", {}),
-                },
-            }
+                }
             node.config_file.write_text(_toml(sections))
 
     def _write_trust(self) -> dict[str, dict[str, str]]:
         if self.network.is_tls:
             authority = Authority.make(self.folder / "authority")
-            hosts = {node: self.network.listens(node).data.rpartition(":")[0] for node in self.nodes}
+            hosts = {
+                node: self.network.listens(node).data.rpartition(":")[0] for node in self.nodes
+            }
             return {node: authority.issue(node, (hosts[node],))._asdict() for node in self.nodes}
         secret = self.folder / "secret"
         secret.write_text(secrets.token_urlsafe(24))
@@ -166,7 +180,7 @@ class Cluster:
     # -- who is master ----------------------------------------------------------------------------
 
     def reigns(self) -> list[Reign]:
-        """All that the nodes' logs tell of, in the order of epochs."""
+        """All that the nodes' logs tell of, in the order of epochs; of a node alone, nothing."""
         found = [
             Reign(int(event["epoch"]), name)
             for name, node in self.nodes.items()
@@ -185,6 +199,8 @@ class Cluster:
         Raises:
             NotWell: there is none for long.
         """
+        if self.is_alone:
+            return next(iter(self.nodes.values()))
         try:
             async with asyncio.timeout(HANG_S):
                 while True:
@@ -204,11 +220,20 @@ class Cluster:
             for event in node.events
             if event.get("event") in {"master", "master no more", "serving"}
         ]
-        return last[-1] != "master"
+        return bool(last[-1] != "master")
 
     def followers(self, master: NodeProcess) -> list[NodeProcess]:
         """All others."""
         return [node for node in self.nodes.values() if node is not master]
+
+    async def revive(self) -> None:
+        """Start again whoever has ended by itself, as a supervisor would; it is remembered."""
+        for node in self.nodes.values():
+            if not node.is_running:
+                self.deaths.append(
+                    f"{node.node_id} ended by itself, exit code {await node.ended()}"
+                )
+                await node.start()
 
     # -- how it is --------------------------------------------------------------------------------
 
@@ -231,6 +256,8 @@ class Cluster:
     async def whole(self) -> None:
         """Wait until there is a master and all nodes have caught up with it, load or not.
 
+        Nodes that have ended by themselves are started again.
+
         Raises:
             NotWell: that takes too long.
         """
@@ -246,17 +273,21 @@ class Cluster:
             NotWell: that takes too long.
         """
         told = await self._until(
-            lambda told: len({(one.log_end_offset, one.applied_offset) for one in told.values()})
-            == 1
-            and all(one.log_end_offset == one.applied_offset for one in told.values())
+            lambda told: (
+                len({(one.log_end_offset, one.applied_offset) for one in told.values()}) == 1
+                and all(one.log_end_offset == one.applied_offset for one in told.values())
+            )
         )
         return next(iter(told.values())).applied_offset
 
-    async def _until(self, is_so: Any) -> dict[str, ShardStatus]:
+    async def _until(
+        self, is_so: Callable[[dict[str, ShardStatus]], bool]
+    ) -> dict[str, ShardStatus]:
         told: dict[str, ShardStatus] = {}
         try:
             async with asyncio.timeout(HANG_S):
                 while True:
+                    await self.revive()
                     told = await self.statuses()
                     if len(told) == len(self.nodes) and is_so(told):
                         return told

@@ -84,8 +84,9 @@ def check_reigns(copies: Iterable[Copy], history: History, bounds: Bounds) -> It
         if len(nodes) > 1:
             yield Violation("two masters", f"in epoch {epoch}: {sorted(nodes)}")
     begun: dict[int, int] = {}
-    for one in history.deliveries:
-        begun[one.reign] = min(begun.get(one.reign, one.receive_ms), one.receive_ms)
+    for delivery in history.deliveries:
+        reign, at_ms = delivery.reign, delivery.receive_ms
+        begun[reign] = min(begun.get(reign, at_ms), at_ms)
     next_begun: dict[int, int] = {}
     earliest = None
     for reign in sorted(begun, reverse=True):

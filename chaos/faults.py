@@ -6,14 +6,12 @@ async with killed([master]):
 """
 
 import asyncio
-import shutil
 import signal
-import subprocess
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
 
+from chaos.machine import PowerDisk, Tmpfs
 from chaos.network import Link, Network
 from chaos.node_process import NodeProcess
 
@@ -120,45 +118,9 @@ def crash_plan(calls: Sequence[str], first: int, effect: str = "kill before") ->
     return {"calls": list(calls), "first": first, "effect": effect}
 
 
-def can_mount(folder: Path) -> bool:
-    """Whether file systems can be mounted here, as `full_disk` needs it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if shutil.which("mount") is None:
-        return False
-    tried = _mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", folder)
-    if tried:
-        _umount(folder)
-    return tried
-
-
-def _mount(*arguments: object) -> bool:
-    command = ["mount", *(str(one) for one in arguments)]
-    return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode == 0
-
-
-def _umount(folder: Path) -> None:
-    subprocess.run(["umount", str(folder)], check=True, capture_output=True, timeout=60)
-
-
 @asynccontextmanager
-async def small_disk(node: NodeProcess, size_mib: int) -> AsyncIterator[None]:
-    """Give a node that does not run a disk of its own; keeps what is on it at the end."""
-    node.data.mkdir(parents=True, exist_ok=True)
-    if not _mount("-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", node.data):
-        raise OSError(f"cannot mount on {node.data}")
-    try:
-        yield
-    finally:
-        kept = node.folder / "kept"
-        shutil.copytree(node.data, kept)
-        _umount(node.data)
-        node.data.rmdir()
-        kept.rename(node.data)
-
-
-@asynccontextmanager
-async def full_disk(node: NodeProcess, size_mib: int) -> AsyncIterator[None]:
-    """Fill a small disk (`small_disk`) to the last byte; then give it room again."""
+async def full_disk(node: NodeProcess, disk: Tmpfs, larger_mib: int) -> AsyncIterator[None]:
+    """Fill a node's disk to the last byte; then make it so large."""
     ballast = node.data / "ballast"
     with ballast.open("wb") as file:
         try:
@@ -171,5 +133,19 @@ async def full_disk(node: NodeProcess, size_mib: int) -> AsyncIterator[None]:
         yield
     finally:
         ballast.unlink()
-        _mount("-o", f"remount,size={size_mib * 2}m", node.data)
+        disk.resize(larger_mib)
         await restart([node])
+
+
+@asynccontextmanager
+async def power_failure(nodes: Nodes, disk: PowerDisk) -> AsyncIterator[None]:
+    """All nodes' disk forgets what was not durable, in one moment, and all processes end."""
+    disk.cut_power()
+    await asyncio.gather(*(node.kill() for node in nodes if node.is_running))
+    await asyncio.gather(*(node.buried() for node in nodes))
+    disk.take_out()
+    disk.power_on()
+    try:
+        yield
+    finally:
+        await restart(nodes)

@@ -2,19 +2,26 @@
 
     python -m chaos.faulty_process '{"calls": ["fdatasync"], "first": 7, "effect": "EIO"}' ...
 
-Everything behind the plan is for `python -m node`. Calls are counted over all threads from the
-process's beginning. What maps files into memory writes without a call and is not seen here. The
-product knows nothing of this: functions of `os` are replaced before it is loaded.
+    python -m chaos.faulty_process '{"clock_file": "/tmp/offset_ms"}' ...
+
+Everything behind the plan is for `python -m node`. With `clock_file` the wall clock is wrong by the
+milliseconds in that file, while there is one. With `calls` some of these go wrong: they are counted
+over all threads from the process's beginning. What maps files into memory writes without a call and
+is not seen here. The product knows nothing of this: functions of `os` and `time` are replaced
+before it is loaded.
 """
 
 import errno
+import importlib
 import json
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 _ERRORS: Final = ("EIO", "ENOSPC")
@@ -53,6 +60,23 @@ class Plan:
             return self._first <= self._count <= self._last
 
 
+class WrongClock:
+    """The wall clock, off by what a file says."""
+
+    def __init__(self, path: Path) -> None:
+        """From now on `time.time_ns` is wrong."""
+        self._path, self._real = path, time.time_ns
+        time.time_ns = self.now_ns
+
+    def now_ns(self) -> int:
+        """Nanoseconds since the Unix epoch."""
+        try:
+            offset_ms = float(self._path.read_text() or 0.0)
+        except FileNotFoundError:
+            offset_ms = 0.0
+        return self._real() + int(offset_ms * 1e6)
+
+
 def _write_a_part(pwritev: Callable[..., Any], fd: int, pieces: list[Any], position: int) -> None:
     """Half of what was to be written, to the byte."""
     whole = b"".join(bytes(piece) for piece in pieces)
@@ -64,10 +88,16 @@ def _die() -> NoReturn:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Take the plan off the command line, carry it out, run a node."""
     plan = json.loads(sys.argv.pop(1))
-    first = plan["first"]
-    Plan(plan["calls"], first, plan.get("last", first), plan["effect"])
-    from node.__main__ import main
+    if "clock_file" in plan:
+        WrongClock(Path(plan["clock_file"]))
+    if "calls" in plan:
+        first = plan["first"]
+        Plan(plan["calls"], first, plan.get("last", first), plan["effect"])
+    sys.exit(importlib.import_module("node.__main__").main())
 
-    sys.exit(main())
+
+if __name__ == "__main__":
+    main()

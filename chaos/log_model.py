@@ -223,7 +223,9 @@ class LogModel:
                 continue
             for at in fresh:
                 dead = outcome == Outcome.DEAD
-                self._retry(subscription, entries[at], retry_due_ms, batch.header.store_ms, dead)
+                self._retry(
+                    subscription, entries[at], retry_due_ms, batch.header.store_ms, is_dead=dead
+                )
         return counts
 
     def _subscription(self, group: int, topic: int) -> Subscription | None:
@@ -233,10 +235,10 @@ class LogModel:
         return None
 
     def _retry(
-        self, subscription: Subscription, entry: Entry, due_ms: int, store_ms: int, dead: bool
+        self, subscription: Subscription, entry: Entry, due_ms: int, store_ms: int, *, is_dead: bool
     ) -> None:
         group = self.groups[subscription.group_id]
-        if dead or entry.attempt >= group.attempts_max:
+        if is_dead or entry.attempt >= group.attempts_max:
             letters = group.dead_letter_topic_id << 8
             self.queues.setdefault(letters, []).append(entry._replace(topic_queue=letters))
             return

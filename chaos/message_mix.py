@@ -1,10 +1,10 @@
-"""What the messages of a workload are like."""
+"""What the messages of a workload are like, and how they are published."""
 
 import random
 from dataclasses import dataclass
 from typing import Final
 
-from hourwheel import Message
+from hourwheel import AsyncProducer, Columns, Message, PublishedIds
 
 FAR_MS: Final = 3_600_000
 """What falls due later than this does so long after the test."""
@@ -54,3 +54,25 @@ def make_message(body: bytes, at: int, chooser: random.Random, *, is_delay: bool
     if is_delay:
         return Message(body, delay_ms=at, keys=keys, tags=tags)
     return Message(body, due_ms=at, keys=keys, tags=tags)
+
+
+async def publish_list(
+    producer: AsyncProducer,
+    topic: str,
+    made: tuple[list[bytes], list[int], bool],
+    chooser: random.Random,
+) -> PublishedIds:
+    """Publish (bodies, times, whether those are delays), as messages or as columns."""
+    bodies, times, is_delay = made
+    if chooser.random() < 0.5:
+        columns = Columns(
+            bodies=bodies,
+            delay_ms=times if is_delay else None,
+            due_ms=None if is_delay else times,
+        )
+        return await producer.publish_batch(topic, columns)
+    messages = [
+        make_message(body, at, chooser, is_delay=is_delay)
+        for body, at in zip(bodies, times, strict=True)
+    ]
+    return await producer.publish_many(topic, messages)

@@ -7,7 +7,7 @@ chaos/namespaces.py and chaos/proxies.py.
 import socket
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, Self, TypeAlias
 
 Link: TypeAlias = tuple[str, str]
 """(from, to): node ids. What goes this way."""
@@ -54,7 +54,7 @@ class Network(Protocol):
         """Take `cut` back."""
         ...
 
-    async def __aenter__(self) -> "Network":
+    async def __aenter__(self) -> Self:
         """Make it."""
         ...
 
@@ -108,7 +108,7 @@ class Loopback:
         """See `Network`."""
         raise NotImplementedError
 
-    async def __aenter__(self) -> "Loopback":
+    async def __aenter__(self) -> Self:
         """Nothing to do."""
         return self
 

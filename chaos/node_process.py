@@ -45,6 +45,8 @@ class NodeProcess:
     """For chaos/faulty_process.py, at the next start only; None: a sound process."""
     launcher: tuple[str, ...] = ()
     """Another module than `node` to run, and its arguments: for tests of the checker."""
+    disk: Path | None = None
+    """Where its data is, if not in `folder`."""
 
     def __post_init__(self) -> None:
         """Nothing runs."""
@@ -62,7 +64,7 @@ class NodeProcess:
     @property
     def data(self) -> Path:
         """Its data directory."""
-        return self.folder / "data"
+        return self.disk or self.folder / "data"
 
     @property
     def log(self) -> Path:
@@ -114,14 +116,17 @@ class NodeProcess:
         return self.folder / "ready.json"
 
     async def _no_remains(self) -> None:
-        """The last life's processes are gone: they would have its ports and locks."""
         self._ready_file.unlink(missing_ok=True)
+        await self.buried()
+
+    async def buried(self) -> None:
+        """Wait until none of the last life's processes is left: they have its ports and locks."""
         if self._process is None:
             return
         await self._process.wait()
         try:
             async with asyncio.timeout(_STOP_S):
-                while members_of(self._process.pid):
+                while members_of(self._process.pid):  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             self.send_all(signal.SIGKILL)

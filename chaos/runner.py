@@ -5,27 +5,32 @@ import json
 import random
 import shutil
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from chaos.autopsy import examine
+from chaos.certificates import can_certify
 from chaos.checker import Bounds, Violation, told
-from chaos.cluster import Cluster
+from chaos.cluster import Cluster, NotWell
 from chaos.faults import clock_plan
 from chaos.history import History
+from chaos.machine import PowerDisk, Tmpfs, can_lose_power, can_mount, power_disk, tmpfs
 from chaos.message_mix import Mix
+from chaos.namespaces import Namespaces, can_make_namespaces
 from chaos.network import Loopback, Network
-from chaos.node_process import TREE
-from chaos.scenarios import Scenario
+from chaos.node_process import TREE, NodeProcess
+from chaos.proxies import Proxies
+from chaos.scenarios import ROOM_MIB, ROOMLESS, Scenario
 from chaos.stage import Stage
 from chaos.workload import Workload
-from hourwheel import errors
 
 MIX: Final = Mix(open_max=800, delay_ms_max=1_200)
 NODES: Final = ("n1", "n2", "n3")
+_POWER_MIB: Final = 512
 Say = Callable[[str], None]
 
 
@@ -40,6 +45,8 @@ class Result:
     violations: list[Violation] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     failovers_ms: list[float] = field(default_factory=list)
+    obstacle: str = ""
+    """Why it was not played here."""
     failure: str = ""
     """Why it could not be played to its end; empty: it was."""
 
@@ -52,9 +59,7 @@ class Result:
     def operations(self) -> int:
         """Messages sent, cancelled, received, finished."""
         history = self.history
-        return sum(
-            map(len, (history.sent, history.cancels, history.deliveries, history.finishes))
-        )
+        return sum(map(len, (history.sent, history.cancels, history.deliveries, history.finishes)))
 
     def as_json(self) -> dict[str, Any]:
         """For result.json."""
@@ -95,17 +100,28 @@ class Options:
     keeps_all: bool = False
     tree: Path = TREE
     mix: Mix = MIX
+    nodes: tuple[str, ...] = NODES
+    launcher: tuple[str, ...] = ()
+    """Another module than `node` to run: for tests of the checker."""
+    hang_s: float = 120.0
+    """How long anything may take."""
+    network: str = "auto"
+    """auto, loopback, proxies or namespaces."""
 
 
 async def play(scenario: Scenario, seed: int, options: Options, say: Say) -> Result:
     """Play one scenario. Whatever happens is in the result."""
-    result = Result(scenario.name, seed)
+    result = Result(scenario.name, seed, obstacle=find_obstacle(scenario))
+    if result.obstacle:
+        return result
     folder = options.folder / f"{scenario.name}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
-        async with choose_network(scenario, folder) as network:
-            cluster = Cluster(folder, network, NODES, values=scenario.values, tree=options.tree)
+        async with choose_network(scenario, options) as network:
+            cluster = Cluster(
+                folder, network, options.nodes, values=scenario.values, tree=options.tree
+            )
             await _play(cluster, scenario, result, options, say)
     except (Exception, asyncio.CancelledError) as error:
         result.failure = "".join(traceback.format_exception(error))
@@ -119,28 +135,83 @@ async def play(scenario: Scenario, seed: int, options: Options, say: Say) -> Res
     return result
 
 
-def choose_network(scenario: Scenario, folder: Path) -> Network:
-    """One that can do what the scenario needs."""
-    del folder
-    if scenario.needs == "cuts":
-        raise errors.FailedPrecondition("not yet")
-    return Loopback(NODES)
+def choose_network(scenario: Scenario, options: Options) -> Network:
+    """What is wished; else one that can do what the scenario needs: the kernel's own if may be."""
+    wish, nodes = options.network, options.nodes
+    if wish == "auto":
+        wish = "loopback"
+        if scenario.needs == "cuts":
+            wish = "namespaces" if can_make_namespaces() and can_certify() else "proxies"
+    if wish == "namespaces":
+        return Namespaces(nodes)
+    return Proxies(nodes) if wish == "proxies" else Loopback(nodes)
+
+
+def find_obstacle(scenario: Scenario) -> str:
+    """Why a scenario cannot be played on this machine; empty: it can."""
+    if scenario.needs == "power" and not can_lose_power():
+        return "no file system can be mounted and shut down here"
+    return (
+        "no file system can be mounted here" if scenario.needs == "room" and not can_mount() else ""
+    )
+
+
+@contextmanager
+def _disk(cluster: Cluster, scenario: Scenario) -> Iterator[PowerDisk | Tmpfs | None]:
+    """A disk of the harness's own, where the scenario needs one; what was on it is kept."""
+    mounted: dict[str, NodeProcess] = {}
+    with ExitStack() as stack:
+        disk: PowerDisk | Tmpfs | None = None
+        if scenario.needs == "power":
+            disk = stack.enter_context(power_disk(cluster.folder, _POWER_MIB))
+            mounted = cluster.nodes
+            for name, node in mounted.items():
+                node.disk = disk.path / name
+        elif scenario.needs == "room":
+            node = cluster.nodes[ROOMLESS]
+            node.folder.mkdir()
+            disk = stack.enter_context(tmpfs(node.folder / "small", ROOM_MIB))
+            node.disk = disk.path / "data"
+            mounted = {ROOMLESS: node}
+        try:
+            yield disk
+        finally:
+            for node in mounted.values():
+                if node.data.exists():
+                    shutil.copytree(node.data, node.folder / "data")
 
 
 async def _play(
     cluster: Cluster, scenario: Scenario, result: Result, options: Options, say: Say
 ) -> None:
     for node in cluster.nodes.values():
+        node.launcher = options.launcher
         if scenario.needs == "clocks":
             node.plan = clock_plan(node)
+    with _disk(cluster, scenario) as disk:
+        await _play_on(cluster, disk, scenario, result, options, say)
+
+
+async def _play_on(
+    cluster: Cluster,
+    disk: PowerDisk | Tmpfs | None,
+    scenario: Scenario,
+    result: Result,
+    options: Options,
+    say: Say,
+) -> None:
     async with cluster:
-        load = Workload(cluster.servers, result.seed, options.mix)
+        load = Workload(cluster.servers, result.seed, options.mix, hang_s=options.hang_s)
         result.history = load.history
-        stage = Stage(cluster, load, random.Random(result.seed))
+        stage = Stage(cluster, load, random.Random(result.seed), disk=disk)
         result.failovers_ms = stage.failovers_ms
         async with load.running():
-            await _rounds(scenario, stage, result, options, say)
-            await load.settle()
+            try:
+                await _rounds(scenario, stage, result, options, say)
+                await load.settle()
+            except (TimeoutError, NotWell) as error:
+                left = f"{load.open_count} messages are still waited for: {error!r}"
+                result.violations.append(Violation("not served", left))
         result.violations += [
             Violation("given up", f"a client that tries for 2 minutes: {error!r}")
             for error in load.given_up
@@ -192,6 +263,8 @@ def table(results: list[Result]) -> str:
 
 
 def _row(one: Result) -> tuple[str, ...]:
+    if one.obstacle:
+        return (one.scenario, "-", "-", "-", "not here", "-", "-")
     times = one.failovers_ms
     return (
         one.scenario,

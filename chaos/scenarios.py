@@ -5,10 +5,26 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from chaos import faults
-from chaos.faults import alone, cut, frozen, inwards, killed, outwards, stepped_clock, stopped
+from chaos.faults import (
+    alone,
+    cut,
+    frozen,
+    full_disk,
+    inwards,
+    killed,
+    outwards,
+    power_failure,
+    stepped_clock,
+    stopped,
+)
+from chaos.machine import PowerDisk, Tmpfs
 from chaos.stage import Stage
 
 Round = Callable[[Stage], Awaitable[None]]
+ROOMLESS: Final = "n1"
+"""The node whose disk is small in scenarios that need `room`."""
+ROOM_MIB: Final = 64
+WITH_WATERMARK: Final = {"disk": {"free_bytes_min": 4 << 20, "reserve_bytes": 2 << 20}}
 
 
 @dataclass(frozen=True)
@@ -21,7 +37,7 @@ class Scenario:
     """One round."""
     rounds: int
     """In the short mix; 0: not in it."""
-    needs: Literal["", "cuts", "clocks", "mounts"] = ""
+    needs: Literal["", "cuts", "clocks", "power", "room"] = ""
     """What the machine or the harness must offer."""
     clock_ms: float = 5.0
     """How far clocks may be apart, as the checker sees it."""
@@ -62,6 +78,42 @@ async def kill_all(stage: Stage) -> None:
     nodes = list(stage.cluster.nodes.values())
     await stage.a_moment()
     await stage.ends_reign("kill -9, all", nodes, killed(nodes), heals_first=True)
+
+
+async def master_last(stage: Stage) -> None:
+    """All die in one moment, and the master comes back long after the others."""
+    master = await stage.master()
+    others = stage.cluster.followers(master)
+    await stage.a_moment()
+    async with killed([master]):
+        await stage.ends_reign("kill -9, all", others, killed(others), heals_first=True, alone=True)
+    await stage.cluster.whole()
+
+
+async def power(stage: Stage) -> None:
+    """The disk of all nodes forgets what was not durable."""
+    nodes = list(stage.cluster.nodes.values())
+    await stage.a_moment()
+    if not isinstance(stage.disk, PowerDisk):
+        raise TypeError
+    fault = power_failure(nodes, stage.disk)
+    await stage.ends_reign("power failure, all", nodes, fault, heals_first=True)
+
+
+async def no_room(stage: Stage) -> None:
+    """One node's disk is full, be it the master's or a follower's."""
+    node = stage.cluster.nodes[ROOMLESS]
+    if not isinstance(stage.disk, Tmpfs):
+        raise TypeError
+    stage.disk.resize(ROOM_MIB)
+    fault = full_disk(node, stage.disk, 2 * ROOM_MIB)
+    if node is await stage.master():
+        await stage.ends_reign("full disk, master", [node], fault, hold_ms=1_000)
+    else:
+        await stage.bothers("full disk, follower", [node], fault, hold_ms=3_000)
+        async with killed([await stage.master()]):  # so that in the next round it may be the master
+            await stage.some_load()
+        await stage.cluster.whole()
 
 
 async def freeze_master(stage: Stage) -> None:
@@ -169,6 +221,9 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         Scenario("kill-follower", "kill -9 of a follower", kill_follower, 2),
         Scenario("kill-two", "kill -9 of master and follower", kill_two, 1),
         Scenario("kill-all", "kill -9 of all nodes at once", kill_all, 2),
+        Scenario("master-last", "kill -9 of all; the master returns last", master_last, 1),
+        Scenario("power", "power failure of all nodes", power, 1, "power"),
+        Scenario("no-room", "a full disk", no_room, 2, "room", values=WITH_WATERMARK),
         Scenario("freeze-master", "SIGSTOP of the master", freeze_master, 1),
         Scenario("freeze-broker", "SIGSTOP of the master's broker", freeze_broker, 1),
         Scenario("freeze-follower", "SIGSTOP of a follower", freeze_follower, 1),

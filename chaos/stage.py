@@ -13,6 +13,7 @@ from typing import Final
 from chaos.cluster import Cluster
 from chaos.faults import Nodes
 from chaos.history import Fault
+from chaos.machine import PowerDisk, Tmpfs
 from chaos.node_process import NodeProcess
 from chaos.workload import Workload
 from hourwheel.clock import SystemClock
@@ -29,6 +30,8 @@ class Stage:
     chooser: random.Random
     failovers_ms: list[float] = field(default_factory=list)
     """From a fault that ends a reign to the first message that the next master delivers."""
+    disk: PowerDisk | Tmpfs | None = None
+    """Where the scenario needs one of its own."""
     clock: SystemClock = field(default_factory=SystemClock)
 
     async def master(self) -> NodeProcess:
@@ -69,6 +72,7 @@ class Stage:
         *,
         hold_ms: float = 0.0,
         heals_first: bool = False,
+        alone: bool = False,
     ) -> None:
         """A fault after which another master must serve, before it is healed.
 
@@ -78,6 +82,7 @@ class Stage:
             fault: what to do, and to undo.
             hold_ms: how much longer it lasts.
             heals_first: no one can serve before it is healed: the time is taken from there.
+            alone: other nodes are still away after it.
         """
         epoch = self.cluster.epoch()
         begun_ms = asked_ms = self.clock.wall_ms()
@@ -91,7 +96,8 @@ class Stage:
         self.note(name, nodes, begun_ms)
         if heals_first:
             await self._served_after(epoch, seen, asked_ms)
-        await self.cluster.whole()
+        if not alone:
+            await self.cluster.whole()
 
     async def _served_after(self, epoch: int, seen: int, asked_ms: float) -> None:
         deliveries = self.load.history.deliveries

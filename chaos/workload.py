@@ -18,23 +18,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from hourwheel import (
-    AsyncAdmin,
-    AsyncConsumer,
-    AsyncProducer,
-    Channel,
-    Columns,
-    MessageId,
-    PublishedIds,
-    ReceivedMessage,
-    errors,
-    message_id,
-    receipt,
-)
-from hourwheel.clock import SystemClock
-from hourwheel.methods import Method
-from hourwheel.session import is_undecided
-from hourwheel.wire import broker_pb2
 from chaos.history import (
     Accepted,
     Cancel,
@@ -46,7 +29,22 @@ from chaos.history import (
     body_of,
     serial_of,
 )
-from chaos.message_mix import FAR_MS, Mix, choose_delay, make_message
+from chaos.message_mix import FAR_MS, Mix, choose_delay, publish_list
+from hourwheel import (
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncProducer,
+    Channel,
+    MessageId,
+    ReceivedMessage,
+    errors,
+    message_id,
+    receipt,
+)
+from hourwheel.clock import SystemClock
+from hourwheel.methods import Method
+from hourwheel.session import is_undecided
+from hourwheel.wire import broker_pb2
 
 TOPICS: Final = {"alpha": 1, "beta": 3}
 """Name -> number of queues."""
@@ -54,7 +52,6 @@ GROUPS: Final = {"alpha-all": ("alpha", 64), "alpha-few": ("alpha", 3), "beta-al
 """Name -> (topic, most attempts)."""
 CONSUMERS: Final = ("alpha-all", "alpha-all", "alpha-few", "beta-all")
 INVISIBLE_MS: Final = 1_500
-_HANG_S: Final = 120.0
 _LOOK_S: Final = 0.2
 _CANCELS_AT_ONCE: Final = 50
 _PUBLISH_PATH: Final = "/hourwheel.v1.ProducerService/Publish"
@@ -74,6 +71,7 @@ class Workload:
     seed: int
     mix: Mix = field(default_factory=Mix)
     history: History = field(default_factory=lambda: History(groups=dict(GROUPS)))
+    hang_s: float = 120.0  # how long anything may take
     event_count: int = 0  # answers of all kinds
     publish_count: int = 0
     """Those of them that said that messages are safe."""
@@ -88,6 +86,11 @@ class Workload:
         self._changed = asyncio.Event()
         self._is_stopping = False
         self._producing: list[asyncio.Task[None]] = []
+
+    @property
+    def open_count(self) -> int:
+        """Messages of which nobody has heard again."""
+        return len(self._open)
 
     def _random(self, name: object) -> random.Random:
         return random.Random(f"{self.seed} {name}")
@@ -129,7 +132,7 @@ class Workload:
 
     async def wait_for(self, condition: Callable[[], object]) -> None:
         """Go on until `condition` holds."""
-        async with asyncio.timeout(_HANG_S):
+        async with asyncio.timeout(self.hang_s):
             while not condition():
                 self._changed.clear()
                 with suppress(TimeoutError):
@@ -144,9 +147,9 @@ class Workload:
         """Publish no more; wait until everything that is not of the far future is done with."""
         self._is_stopping = True
         self._changed.set()
-        await asyncio.wait_for(asyncio.gather(*self._producing), _HANG_S)
+        await asyncio.wait_for(asyncio.gather(*self._producing), self.hang_s)
         await self.wait_for(lambda: not self._open)
-        async with asyncio.timeout(_HANG_S):
+        async with asyncio.timeout(self.hang_s):
             while not await self._is_drained():
                 await self.pass_ms(50)
 
@@ -201,34 +204,13 @@ class Workload:
             count = chooser.randint(1, self.mix.batch_messages)
             serials, times, is_delay = self._make(topic, count, chooser)
             try:
-                ids = await self._publish_list(producer, topic, (serials, times, is_delay), chooser)
+                made = [body_of(serial) for serial in serials], times, is_delay
+                ids = await publish_list(producer, topic, made, chooser)
             except errors.HourwheelError as error:
                 self.given_up.append(error)
                 self._fail(serials, error)
             else:
                 self._accept(serials, list(ids), chooser)
-
-    async def _publish_list(
-        self,
-        producer: AsyncProducer,
-        topic: str,
-        made: tuple[list[int], list[int], bool],
-        chooser: random.Random,
-    ) -> PublishedIds:
-        serials, times, is_delay = made
-        bodies = [body_of(serial) for serial in serials]
-        if chooser.random() < 0.5:
-            columns = Columns(
-                bodies=bodies,
-                delay_ms=times if is_delay else None,
-                due_ms=None if is_delay else times,
-            )
-            return await producer.publish_batch(topic, columns)
-        messages = [
-            make_message(body, at, chooser, is_delay=is_delay)
-            for body, at in zip(bodies, times, strict=True)
-        ]
-        return await producer.publish_many(topic, messages)
 
     async def _publish_unary(self, channel: Channel, producer_id: int) -> None:
         """Few messages a call, sent again until there is an answer; without a producer id, once."""
@@ -250,7 +232,7 @@ class Workload:
                 first_sequence += count
             method = _PUBLISH_AGAIN if producer_id else _PUBLISH_ONCE
             try:
-                answer = await channel.call(method, request, timeout_ms=_HANG_S * 1_000)
+                answer = await channel.call(method, request, timeout_ms=self.hang_s * 1_000)
             except errors.HourwheelError as error:
                 if producer_id:  # whether its next number follows is not known: begin another one
                     self.given_up.append(error)
@@ -314,7 +296,7 @@ class Workload:
             group=group,
             topic=topic,
             prefetch_messages=200,
-            unavailable_ms_max=_HANG_S * 1_000,
+            unavailable_ms_max=self.hang_s * 1_000,
         )
         try:
             while True:

@@ -56,22 +56,29 @@ class ServedCluster:
         found = await self._wait_for_another(me, before.epoch)
         if found is None:
             self._member.stay()
-            who = f"node {to} did not take" if to else "no other node took"
-            raise errors.FailedPrecondition(f"{who} over within {self._timeout_s:g} s", node=to)
+            raise errors.FailedPrecondition(self._why_nobody(to), node=to)
         return found
 
     def _check_successor(self, to: str, me: str) -> None:
         """Raises FailedPrecondition where it is clear beforehand that nobody will come."""
         status = self.status()
-        alive = {one.node_id for one in status.nodes if one.is_alive and one.is_ready}
         if to and all(one.node_id != to for one in status.nodes):
             raise errors.FailedPrecondition(f"there is no node {to}", node=to)
         if to and to not in status.shard.in_sync:
             raise errors.FailedPrecondition(f"node {to} is not in sync", node=to)
-        if to and to not in alive:
-            raise errors.FailedPrecondition(f"node {to} cannot lead now", node=to)
-        if not (set(status.shard.in_sync) - {me}) & alive:
-            raise errors.FailedPrecondition("no other node is in sync and can lead", node=to)
+        if not set(status.shard.in_sync) - {me}:
+            raise errors.FailedPrecondition("no other node is in sync", node=to)
+
+    def _why_nobody(self, to: str) -> str:
+        late = f"over within {self._timeout_s:g} s"
+        if not to:
+            return f"no other node took {late}"
+        node = next(one for one in self.status().nodes if one.node_id == to)
+        if not node.is_alive:
+            return f"node {to} did not take {late}: nothing is heard of it"
+        if not node.is_ready:
+            return f"node {to} did not take {late}: its log or its disk keeps it from leading"
+        return f"node {to} did not take {late}"
 
     async def _wait_for_another(self, me: str, epoch: int) -> tuple[str, int] | None:
         """The next master and its epoch; None: there is none in time."""

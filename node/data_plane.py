@@ -20,7 +20,7 @@ from hourwheel.wire.replication_pb2 import (
     FetchSnapshotRequest,
     ReplicateRequest,
     ReplicateResponse,
-    SnapshotPart,
+    FetchSnapshotResponse,
 )
 from node.config import ClusterSection
 from node.config_check import split_address
@@ -120,11 +120,11 @@ class Dialer:
         return call(metadata=self._metadata())
 
     def fetch_snapshot(self, node: str, request: FetchSnapshotRequest) -> Any:
-        """Begin a FetchSnapshot call: an asynchronous iterator of SnapshotPart."""
+        """Begin a FetchSnapshot call: an asynchronous iterator of FetchSnapshotResponse."""
         call: Any = self._channel(node).unary_stream(
             FETCH_SNAPSHOT,
             request_serializer=FetchSnapshotRequest.SerializeToString,
-            response_deserializer=SnapshotPart.FromString,
+            response_deserializer=FetchSnapshotResponse.FromString,
         )
         return call(request, metadata=self._metadata())
 

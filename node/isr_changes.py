@@ -52,7 +52,7 @@ async def ask_isr(
     _log.info("in-sync set", members=change.members, outcome=result.outcome, why=result.reason)
     is_done = result.outcome == wire.ControlOutcome.CONTROL_OUTCOME_OK
     if not is_done and master is not None and master is replica.master:
-        master.isr.on_refused()
+        master.isr.on_refused(change)
 
 
 def _members(change: IsrChange, replica: Replica, state: ControlState | None) -> list[Member]:

@@ -87,6 +87,7 @@ def build_member(
         opened.epochs,
         epoch=lambda: replica.assignment.epoch,
         may_give=lambda: replica.may_act(mono_ms()),
+        stats=replica.stats,
     )
     taking = None
     if fetch is not None:
@@ -97,6 +98,7 @@ def build_member(
             is_needed=lambda: replica.master is None and follower.stage is not Stage.FOLLOWING,
             on_taken=on_snapshot_taken,
             on_failure=failure.report,
+            stats=replica.stats,
         )
     return ClusterMember(
         replica,

@@ -287,7 +287,7 @@ def write_cluster(
         values: sections of each node's configuration.
 
     Raises:
-        ConfigError: so many nodes are not possible, or not there.
+        ConfigError: so many nodes are not possible, or not there, or not with these values.
     """
     if not 1 <= count <= NODES_MAX:
         raise errors.ConfigError(f"1 to {NODES_MAX} nodes are possible", key="-n", value=count)
@@ -305,7 +305,7 @@ def write_cluster(
         f"node-{number}=" + ",".join(f"{_HOST}:{port + offset}" for offset in (0, 2, 3))
         for number, port in enumerate(ports, 1)
     ]
-    files = []
+    texts = {}
     for number, port in enumerate(ports, 1):
         sections = {name: dict(keys) for name, keys in values.items()}
         sections["node"] = {
@@ -321,12 +321,13 @@ def write_cluster(
             "min_in_sync": count // 2 + 1,
             **sections.get("cluster", {}),
         }
-        files.append(directory / f"node-{number}.toml")
-        # Whole or not at all: a file that is there is believed.
-        beside = files[-1].with_suffix(".tmp")
-        beside.write_text(toml_of(sections))
-        beside.replace(files[-1])
-    return files
+        NodeConfig.of(sections)
+        texts[directory / f"node-{number}.toml"] = toml_of(sections)
+    for path, text in texts.items():  # whole or not at all: a file that is there is believed
+        beside = path.with_suffix(".tmp")
+        beside.write_text(text)
+        beside.replace(path)
+    return list(texts)
 
 
 def toml_of(sections: Mapping[str, Mapping[str, Any]]) -> str:

@@ -114,8 +114,9 @@ class ReplicationServer:
         async with self._writer.turn:
             self._demand_latest(stream)
             self._replica.begin_following(second.begin)
+        self._has_news = asyncio.Event()  # of this stream: an older one must not take it
         self._has_news.set()
-        acknowledging = asyncio.ensure_future(self._acknowledge(stream, context))
+        acknowledging = asyncio.ensure_future(self._acknowledge(self._has_news, context))
         try:
             async for request in requests:
                 self._demand_latest(stream)
@@ -146,10 +147,10 @@ class ReplicationServer:
             raise NotFollowed("neither log nor beat nor leases")
         self._perform()
 
-    async def _acknowledge(self, stream: int, context: Any) -> None:
-        while stream == self._stream:
-            await self._has_news.wait()
-            self._has_news.clear()
+    async def _acknowledge(self, has_news: asyncio.Event, context: Any) -> None:
+        while True:
+            await has_news.wait()
+            has_news.clear()
             if self._replica.follower.is_superseded:
                 refused = self._replica.follower.refuse("a later epoch has begun")
                 await context.write(ReplicateResponse(refused=refused))

@@ -15,10 +15,11 @@ import grpc
 
 from hourwheel import errors
 from hourwheel.wire import replication_pb2
-from hourwheel.wire.replication_pb2 import FetchSnapshotRequest, SnapshotEnd, SnapshotPart
+from hourwheel.wire.replication_pb2 import FetchSnapshotRequest, SnapshotEnd, FetchSnapshotResponse
 from node import logs
 from node.api import status
 from node.checkpoint import ShardPlace
+from node.reign_stats import ReignStats
 from node.shard import Shard
 from node.snapshot_files import FILE_COUNT_MAX
 from node.snapshot_stage import LogState, Stage
@@ -43,6 +44,7 @@ class SnapshotGiver:
         *,
         epoch: Callable[[], int],
         may_give: Callable[[], bool],
+        stats: ReignStats | None = None,
         count_max: int = 2,
         bytes_per_s: int = _BYTES_PER_S,
     ) -> None:
@@ -54,11 +56,13 @@ class SnapshotGiver:
             epochs: its history.
             epoch: the reign that this node knows of.
             may_give: whether this node is its master, now.
+            stats: where what is given is counted.
             count_max: so many snapshots at the same time.
             bytes_per_s: pace of each.
         """
         self._place, self._shard, self._epochs = place, shard, epochs
         self._epoch, self._may_give = epoch, may_give
+        self._stats = ReignStats() if stats is None else stats
         self._count_max, self._bytes_per_s = count_max, bytes_per_s
         self._numbers: set[int] = set()
 
@@ -67,12 +71,12 @@ class SnapshotGiver:
         return grpc.unary_stream_rpc_method_handler(
             self.fetch_snapshot,
             request_deserializer=FetchSnapshotRequest.FromString,
-            response_serializer=SnapshotPart.SerializeToString,
+            response_serializer=FetchSnapshotResponse.SerializeToString,
         )
 
     async def fetch_snapshot(
         self, request: FetchSnapshotRequest, context: Any
-    ) -> AsyncIterator[SnapshotPart]:
+    ) -> AsyncIterator[FetchSnapshotResponse]:
         """The handler of FetchSnapshot."""
         try:
             async with aclosing(self.give(request)) as parts:
@@ -82,7 +86,9 @@ class SnapshotGiver:
             _log.warning("a snapshot is not given", **logs.fields_of(error))
             await context.abort_with_status(status.to_status(error))
 
-    async def give(self, request: FetchSnapshotRequest) -> AsyncGenerator[SnapshotPart, None]:
+    async def give(
+        self, request: FetchSnapshotRequest
+    ) -> AsyncGenerator[FetchSnapshotResponse, None]:
         """The parts of a snapshot.
 
         Raises:
@@ -101,11 +107,12 @@ class SnapshotGiver:
             if len(head.files) > FILE_COUNT_MAX:
                 raise errors.FailedPrecondition(f"{len(head.files)} files are too many")
             _log.info("a snapshot begins", files=len(head.files), bytes=stage.total_bytes)
-            yield SnapshotPart(head=head)
+            yield FetchSnapshotResponse(head=head)
             async with aclosing(self._pieces(stage)) as parts:
                 async for part in parts:
                     yield part
-            yield SnapshotPart(end=SnapshotEnd(total_bytes=stage.total_bytes))
+            yield FetchSnapshotResponse(end=SnapshotEnd(total_bytes=stage.total_bytes))
+            self._stats.snapshots_given += 1
             _log.info("a snapshot was given", bytes=stage.total_bytes)
         finally:
             # The number is free when the files are, also where nobody waits for that any more.
@@ -145,7 +152,7 @@ class SnapshotGiver:
                 return
         raise errors.Unavailable("the shard changes too fast to take a snapshot of it")
 
-    async def _pieces(self, stage: Stage) -> AsyncGenerator[SnapshotPart, None]:
+    async def _pieces(self, stage: Stage) -> AsyncGenerator[FetchSnapshotResponse, None]:
         loop, pieces = asyncio.get_running_loop(), stage.pieces()
         free_s = loop.time()
         while True:
@@ -158,6 +165,6 @@ class SnapshotGiver:
                 await asyncio.sleep(free_s - loop.time())
 
 
-def _next_part(pieces: Any) -> SnapshotPart | None:
+def _next_part(pieces: Any) -> FetchSnapshotResponse | None:
     piece = next(pieces, None)
-    return None if piece is None else SnapshotPart(bytes=piece)
+    return None if piece is None else FetchSnapshotResponse(bytes=piece)

@@ -12,9 +12,10 @@ from typing import Any, Final, TypeAlias
 import grpc
 
 from hourwheel import errors
-from hourwheel.wire.replication_pb2 import FetchSnapshotRequest, SnapshotPart
+from hourwheel.wire.replication_pb2 import FetchSnapshotRequest, FetchSnapshotResponse
 from node import logs
 from node.checkpoint import ShardPlace
+from node.reign_stats import ReignStats
 from node.snapshot_files import Marker
 from node.snapshot_incoming import Incoming
 
@@ -92,10 +93,10 @@ async def _receive(
             raise errors.PeerRefused("a part of a snapshot without content")
 
 
-async def _next_part(parts: Any, silence_s: float) -> SnapshotPart:
+async def _next_part(parts: Any, silence_s: float) -> FetchSnapshotResponse:
     try:
         async with asyncio.timeout(silence_s):
-            part: SnapshotPart = await anext(parts)
+            part: FetchSnapshotResponse = await anext(parts)
     except StopAsyncIteration:
         raise errors.PeerRefused("a snapshot without an end") from None
     except TimeoutError:
@@ -125,6 +126,7 @@ class SnapshotTaking:
         is_needed: Callable[[], bool],
         on_taken: Callable[[], None] = log_taken,
         on_failure: Callable[[errors.HourwheelError], None],
+        stats: ReignStats | None = None,
     ) -> None:
         """Nothing is needed yet.
 
@@ -135,10 +137,12 @@ class SnapshotTaking:
             is_needed: whether a snapshot would still be used, now.
             on_taken: called when one is complete: the next start installs it.
             on_failure: called when the process must stop.
+            stats: where what is taken is counted.
         """
         self._place, self._fetch = place, fetch
         self._log_end, self._is_needed = log_end, is_needed
         self._on_taken, self._on_failure = on_taken, on_failure
+        self._stats = ReignStats() if stats is None else stats
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
@@ -178,6 +182,7 @@ class SnapshotTaking:
             files=marker.file_count,
         )
         self.is_complete = True
+        self._stats.snapshots_taken += 1
         self._on_taken()
 
     def _on_task_end(self, task: "asyncio.Task[None]") -> None:

@@ -1,8 +1,9 @@
 """The cluster clock: the lower median of the nodes' clocks, as its master can tell them.
 
 A follower's acknowledgement carries its clock and echoes when the beat it answers was sent; so the
-follower read its clock somewhere between then and now. The middle is its best guess, and half the
-round trip bounds the error: of recent samples the one with the shortest round trip counts.
+follower read its clock somewhere between then and now: the round trip bounds the error, and of
+recent samples the one with the shortest counts. Within that bound a clock counts as equal to the
+master's own: so the noise of the network does not become noise of the clock.
 
 Of two clocks the lower median is the one behind: a message rather comes late by their difference
 than early. Without fresh samples of a majority there is no cluster clock, and nothing is
@@ -31,7 +32,14 @@ class ClockConfig:
 class _Sample(NamedTuple):
     taken_ms: float
     offset_ms: float
+    """As if its clock had been read in the middle of the round trip."""
     round_trip_ms: float
+
+    @property
+    def least_offset_ms(self) -> float:
+        """The offset nearest to none that the sample allows."""
+        error_ms = self.round_trip_ms / 2
+        return min(max(0.0, self.offset_ms - error_ms), self.offset_ms + error_ms)
 
 
 class ClusterClock:
@@ -75,7 +83,7 @@ class ClusterClock:
         for node, samples in self._samples.items():
             fresh = [one for one in samples if mono_ms - one.taken_ms <= self._config.fresh_ms]
             if fresh:
-                found[node] = min(fresh, key=lambda one: one.round_trip_ms).offset_ms
+                found[node] = min(fresh, key=lambda one: one.round_trip_ms).least_offset_ms
         return found
 
     def update(self, mono_ms: float) -> float | None:

@@ -202,7 +202,7 @@ class FetchSnapshotRequest(_message.Message):
     epoch: int
     def __init__(self, cluster_id: _Optional[bytes] = ..., shard: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
-class SnapshotPart(_message.Message):
+class FetchSnapshotResponse(_message.Message):
     __slots__ = ("head", "bytes", "end")
     HEAD_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]

@@ -43,7 +43,7 @@ class ReplicationServiceStub(object):
         self.FetchSnapshot = channel.unary_stream(
                 '/hourwheel.v1.ReplicationService/FetchSnapshot',
                 request_serializer=hourwheel_dot_wire_dot_replication__pb2.FetchSnapshotRequest.SerializeToString,
-                response_deserializer=hourwheel_dot_wire_dot_replication__pb2.SnapshotPart.FromString,
+                response_deserializer=hourwheel_dot_wire_dot_replication__pb2.FetchSnapshotResponse.FromString,
                 _registered_method=True)
 
 
@@ -78,7 +78,7 @@ def add_ReplicationServiceServicer_to_server(servicer, server):
             'FetchSnapshot': grpc.unary_stream_rpc_method_handler(
                     servicer.FetchSnapshot,
                     request_deserializer=hourwheel_dot_wire_dot_replication__pb2.FetchSnapshotRequest.FromString,
-                    response_serializer=hourwheel_dot_wire_dot_replication__pb2.SnapshotPart.SerializeToString,
+                    response_serializer=hourwheel_dot_wire_dot_replication__pb2.FetchSnapshotResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -135,7 +135,7 @@ class ReplicationService(object):
             target,
             '/hourwheel.v1.ReplicationService/FetchSnapshot',
             hourwheel_dot_wire_dot_replication__pb2.FetchSnapshotRequest.SerializeToString,
-            hourwheel_dot_wire_dot_replication__pb2.SnapshotPart.FromString,
+            hourwheel_dot_wire_dot_replication__pb2.FetchSnapshotResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,7 +27,7 @@ class Stream:
     Attributes:
         missing: acknowledged and not received; known after the `async with`.
         redelivered: received more than once.
-        early: received before they were due.
+        early, early_ms: received before they were due, and by how much at most.
     """
 
     def __init__(self, servers: str) -> None:
@@ -40,6 +40,7 @@ class Stream:
         self._tasks: list[asyncio.Task[Any]] = []
         self._ends = asyncio.Event()
         self.missing = self.redelivered = self.early = 0
+        self.early_ms = 0.0
 
     async def __aenter__(self) -> Self:
         """Begin; returns when messages arrive."""
@@ -66,7 +67,8 @@ class Stream:
         await asyncio.gather(self._tasks[2], return_exceptions=True)
         self.missing = len(self._acked - self._times.keys())
         self.redelivered = sum(count > 1 for count in self._times.values())
-        self.early = sum(arrival < due for arrival, due in self._arrivals)
+        early = [due - arrival for arrival, due in self._arrivals if arrival < due]
+        self.early, self.early_ms = len(early), max(early, default=0.0)
 
     def longest_gap_ms(self, from_ms: float, to_ms: float) -> float:
         """Longest time without an arrival between two instants, less the interval."""

@@ -60,11 +60,9 @@ async def run(size: Size, folder: Path) -> Report:
                 longest = float(np.max(times))
                 target = MAX_TARGET if is_master else None
                 report.add(f"{name} killed: longest", longest, "ms", target)
-    for what, found in (
-        ("acknowledged and lost", stream.missing),
-        ("early", stream.early),
-    ):
-        report.add(what, found, "messages", NONE_TARGET)
+    report.add("acknowledged and lost", stream.missing, "messages", NONE_TARGET)
+    note = f"by {stream.early_ms:.1f} ms at most" if stream.early else ""
+    report.add("early", stream.early, "messages", NONE_TARGET, note)
     report.add("delivered again (leases that died with a master)", stream.redelivered, "messages")
     return report
 

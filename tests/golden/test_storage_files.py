@@ -3,11 +3,15 @@
 import pytest
 
 from hourwheel.record_batch import Kind
+from node.checkpoint import ShardPlace
+from node.snapshot_files import read_lost_end, unpack_marker
+from storage import atomic_file
 from storage.commit_log import CommitLog
 from storage.epoch_file import EpochFile
+from storage.file_header import FileType
 from tests.support.golden import golden
 from tests.support.log_world import CONFIG, IDENTITY, SHARD
-from tests.support.storage_golden import EPOCHS, PATHS, build, restore
+from tests.support.storage_golden import EPOCHS, MARKED, PATHS, build, restore
 
 
 @pytest.mark.parametrize("name", PATHS)
@@ -33,3 +37,6 @@ def test_log_when_read_from_golden_files() -> None:
     assert log.segments()[0].store_ms_max == 1_690_000_000_000
     epochs = EpochFile.open(disk, EPOCHS, IDENTITY)
     assert epochs.entries == ((1, 0), (4, batches[2].header.offset))
+    assert read_lost_end(ShardPlace(disk, SHARD, IDENTITY)) == 0x1234
+    marker = atomic_file.read(disk, PATHS["snapshot_marker"], FileType.SNAPSHOT, IDENTITY)
+    assert unpack_marker(marker.payload, "") == MARKED

@@ -8,6 +8,7 @@ Everything else looks at nodes from outside: disks as a power cut would leave th
 
 from typing import TYPE_CHECKING, Any
 
+from chaos.log_model import LogModel
 from hourwheel.record_batch import RecordBatch
 from hourwheel.wire.broker_pb2 import CancelOutcome
 from node.judge import Published
@@ -16,7 +17,6 @@ from node.receive import Delivery
 from node.replica import Role
 from storage.file_header import FILE_HEADER_BYTES
 from tests.sim.disk import SimulatedDisk
-from chaos.log_model import LogModel
 from tests.support.shard_proposals import Token, body_of, plain, split
 from tests.support.shard_views import check_views, rebuilt_digest
 from tests.support.shard_world import START_MS

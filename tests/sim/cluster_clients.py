@@ -1,4 +1,4 @@
-"""Clients of a simulated cluster: they publish, cancel and consume, through any change of master."""
+"""Clients of a simulated cluster: they publish, cancel, consume, through any change of master."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any

@@ -15,7 +15,6 @@ from node.opening import open_shard
 from node.process_clock import SlewedClock
 from node.replica import (
     AskIsr,
-    Assignment,
     CloseStreams,
     OpenStreams,
     Replica,
@@ -26,41 +25,24 @@ from node.replica import (
 from node.shard import Shard
 from replication.epoch_seen import EpochSeen
 from replication.follower import Follower
-from replication.isr import IsrChange
 from replication.lease import Promise
 from storage.commit_log import LogWrite
 from tests.sim.cluster_streams import FollowerSide, MasterSide
-from tests.sim.control import Registration
+from tests.sim.control_link import ControlLink
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
+from tests.sim.events import MachineClock
 from tests.sim.network import Stream
-from tests.support.shard_world import IDENTITY, START_MS
+from tests.support.shard_world import IDENTITY
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
 
 STEP_MS = 10.0
-POLL_MS = 60.0
 ROOM_BYTES = 512 * 1024
 
 
 class ProcessEnded(BaseException):
     """The process has ended in the middle of something."""
-
-
-class MachineClock:
-    """A machine's clocks: they run at a rate of their own, and the wall clock can be set."""
-
-    def __init__(self, cluster: "Cluster", rate: float, error_ms: float) -> None:
-        self._cluster, self._rate = cluster, rate
-        self.error_ms = error_ms
-        """Of the wall clock."""
-        self._start_ms = cluster.events.random.uniform(0, 1e6)
-
-    def monotonic_ms(self) -> float:
-        return self._start_ms + self._cluster.events.now_ms * self._rate
-
-    def wall_ms(self) -> float:
-        return START_MS + self._cluster.events.now_ms + self.error_ms
 
 
 class SimNode:
@@ -135,9 +117,8 @@ class SimNode:
             self.kill()
             return
         self.note(f"starts, log {self.shard.log.end_offset} applied {self.applied_offset}")
-        self._register()
+        self.control_link.start()
         self.later(0, self._tick)
-        self.later(0, self._poll)
         self.later(self.cluster.events.random.uniform(50, 400), self._begin_job)
 
     def _open(self) -> None:
@@ -148,9 +129,6 @@ class SimNode:
         self.outgoing: dict[str, MasterSide] = {}
         self._sides: list[FollowerSide] = []
         self._removals: list[Work] = []
-        self._resigned_epoch = 0
-        self._ask_count = 0
-        self._answered: set[tuple[str, int]] = set()
         self.clock = SlewedClock(self.machine)
         self.boot_id = f"{self.name}/{self.boots}"
         place = self.place = ShardPlace(self.disk, "shard-0", IDENTITY)
@@ -160,8 +138,7 @@ class SimNode:
         self.shard, self.maintenance = opened.shard, opened.maintenance
         self.shard.applier.make_room = self.make_room
         is_blank = self.shard.log.end_offset == 0
-        self.is_sound = opened.is_sound and not is_blank
-        self.is_registered = False
+        self.control_link = ControlLink(self, is_sound=opened.is_sound and not is_blank)
         self.seen = EpochSeen.open(self.disk, place.under("epoch_seen"), IDENTITY)
         is_new = is_blank and self.boots == 1
         lease_ms = 0.0 if is_new else cluster.rules.lease.lease_ms
@@ -279,11 +256,10 @@ class SimNode:
                 side.say_last(effect.leases, effect.last_beat)
             self.outgoing.clear()
         elif isinstance(effect, AskIsr):
-            self._ask_count += 1
-            self._ask_isr((self.boot_id, self._ask_count), effect.change)
+            self.control_link.ask_isr(effect.change)
         elif isinstance(effect, Resign):
             self.note(f"resigns: {effect.why}")
-            self._resigned_epoch = self.replica.assignment.epoch
+            self.control_link.resigned_epoch = self.replica.assignment.epoch
         elif isinstance(effect, Serve):
             self.note(f"serves epoch {self.replica.assignment.epoch}")
 
@@ -299,7 +275,7 @@ class SimNode:
         Else a blank disk could fill, and its node die and come again as a member of the set that it
         was in before, with a log that looks whole.
         """
-        if not self.is_registered:
+        if not self.control_link.is_registered:
             stream.end()
             return
         side = FollowerSide(self, stream)
@@ -399,68 +375,3 @@ class SimNode:
             self._removals += self.maintenance.finish(self.job, self.cluster_ms())
         self.job = None
         self._on_quiet()
-
-    # -- the control plane ------------------------------------------------------------------------
-
-    def _call_control(self, command: Callable[[], Any], then: Any = None) -> None:
-        """Ask the control plane; the question or the answer may be lost."""
-        network = self.cluster.network
-
-        def reach() -> None:
-            answer = command()
-            if then is not None:
-                network.call(
-                    "control", self.name, lambda: self.later(0, lambda: then(answer))
-                )
-
-        network.call(self.name, "control", reach)
-
-    def _register(self) -> None:
-        said = Registration(
-            self.name, self.boot_id, self.is_sound, self.seen.epoch, self.seen.master
-        )
-
-        def then(assignment: Assignment) -> None:
-            self.is_registered = True
-            self.on_assignment(assignment)
-
-        self._call_control(lambda: self.cluster.control.register(said), then)
-
-    def _poll(self) -> None:
-        self.later(POLL_MS * self.cluster.events.random.uniform(0.5, 1.5), self._poll)
-
-        def then(assignment: Assignment | None) -> None:
-            if assignment is None:
-                self._register()
-            else:
-                self.is_registered = True  # else it would not be known
-                self.on_assignment(assignment)
-
-        control, resigned = self.cluster.control, self._resigned_epoch
-        self._call_control(lambda: control.ping(self.name, self.boot_id, resigned), then)
-
-    def on_assignment(self, assignment: Assignment) -> None:
-        """The control plane's word."""
-        try:
-            self.replica.on_assignment(assignment, self.mono_ms())
-        except errors.DiskFull:
-            self.make_room()
-        self.act()
-
-    def _ask_isr(self, request: tuple[str, int], change: IsrChange) -> None:
-        """Ask until there is an answer: nothing else tells what became of it."""
-        master, control = self.replica.master, self.cluster.control
-        if request in self._answered or master is None or master.reign.epoch != change.epoch:
-            return
-        boots = {name: one.boot_id for name, one in master.followers.items()}
-
-        def then(is_done: bool) -> None:
-            if request not in self._answered:
-                self._answered.add(request)
-                if not is_done and self.replica.master is master:
-                    master.isr.on_refused(change)
-
-        self._call_control(lambda: control.change_isr(request, change, boots), then)
-        self.later(200, lambda: self._ask_isr(request, change))
-
-

@@ -64,8 +64,8 @@ class MasterSide:
             self.pump()
         elif isinstance(message, Refused):
             replica.on_refused(message)
+            node.act()  # where the reign is over, its last word is said on this very stream
             self._over(max(RETRY_MS, float(message.wait_ms)))
-            node.act()
 
     def on_end(self) -> None:
         self._over(RETRY_MS)

@@ -97,7 +97,9 @@ class ControlPlane:
             self.resign(resigned_epoch)
         return self.assignment
 
-    def change_isr(self, request: tuple[str, int], change: IsrChange, boots: dict[str, str]) -> bool:
+    def change_isr(
+        self, request: tuple[str, int], change: IsrChange, boots: dict[str, str]
+    ) -> bool:
         """Compare and set. A request that is tried again gets its first answer.
 
         Args:

@@ -1,9 +1,14 @@
-"""Simulated true time: what happens when, one thing after the other, all from one seed."""
+"""Simulated true time: what happens when, one thing after the other, all from one seed.
+
+And the clocks by which machines know it, more or less.
+"""
 
 import heapq
 from collections.abc import Callable
 from random import Random
 from typing import TypeAlias
+
+from tests.support.shard_world import START_MS
 
 Action: TypeAlias = Callable[[], None]
 
@@ -53,3 +58,23 @@ class Events:
         """Remember something for whoever reads the trace of a failing seed."""
         if self.is_tracing:
             self.trace.append(f"{self.now_ms:10.2f} {what}")
+
+
+class MachineClock:
+    """A machine's clocks: they run at a rate of their own, and the wall clock can be set.
+
+    Attributes:
+        error_ms: how far the wall clock is ahead of the truth.
+    """
+
+    def __init__(self, events: Events, rate: float, error_ms: float) -> None:
+        """`rate`: 1.01 counts 1 % too much."""
+        self._events, self._rate = events, rate
+        self.error_ms = error_ms
+        self._start_ms = events.random.uniform(0, 1e6)
+
+    def monotonic_ms(self) -> float:
+        return self._start_ms + self._events.now_ms * self._rate
+
+    def wall_ms(self) -> float:
+        return START_MS + self._events.now_ms + self.error_ms

@@ -68,9 +68,7 @@ class Stream:
         network = self._network
         at_ms = network.events.now_ms + network.delay_ms()
         self._free_ms[to] = max(self._free_ms[to], at_ms)
-        network.events.later(
-            self._free_ms[to] - network.events.now_ms, lambda: self._arrive(to)
-        )
+        network.events.later(self._free_ms[to] - network.events.now_ms, lambda: self._arrive(to))
 
     def _arrive(self, to: int) -> None:
         receiver, sender = self.hosts[to], self.hosts[1 - to]

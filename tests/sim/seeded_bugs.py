@@ -145,7 +145,7 @@ def apply_what_is_not_committed() -> Any:
 
 def trust_the_own_clock() -> Any:
     """The master's own clock is the cluster's."""
-    return mock.patch.object(ClusterClock, "update", lambda _self, _mono_ms: 0.0)
+    return mock.patch.object(ClusterClock, "update", return_value=0.0)
 
 
 # -- lives ----------------------------------------------------------------------------------------

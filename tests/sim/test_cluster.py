@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from hourwheel.message_id import ID_DTYPE
+from hourwheel import errors
 from node.replica import Role
 from tests.sim.cluster import Cluster
 from tests.sim.cluster_faults import HOUR_MS
@@ -285,8 +285,6 @@ def test_I4_epochs_go_on_when_the_control_plane_forgets_them(cluster: Cluster) -
 def test_I6_a_cancel_is_answered_truly_when_the_master_dies_before_it_answers(  # noqa: N802
     cluster: Cluster,
 ) -> None:
-    ids = ID_DTYPE
-    assert ids.names is not None
     for _ in range(4):
         count = len(cluster.checkers.cancels)
         cluster.events.run_until(lambda: len(cluster.checkers.cancels) > count, 2_000)  # noqa: B023
@@ -298,6 +296,21 @@ def test_I6_a_cancel_is_answered_truly_when_the_master_dies_before_it_answers(  
     assert cluster.checkers.cancels
 
 
+def test_I8_a_node_does_not_start_when_its_log_is_damaged(cluster: Cluster) -> None:  # noqa: N802
+    """Nor is it waited for; a peer's copy is what it needs."""
+    follower = cluster.others()[0]
+    follower.kill()
+    (first, *_) = sorted(follower.disk.list("shard-0/log"))
+    follower.disk.flip_bit(f"shard-0/log/{first}", 300)
+    with pytest.raises(errors.CorruptLog) as caught:
+        follower.start()
+    assert caught.value.params["file"].endswith(first)
+    follower.kill()
+    cluster.await_commit(5)
+    follower.wipe()
+    cluster.settle()
+
+
 def test_same_seed_gives_the_same_life() -> None:
     def life() -> list[str]:
         with small_sizes(16):
@@ -307,6 +320,10 @@ def test_same_seed_gives_the_same_life() -> None:
             cluster.master().kill()
             cluster.run(2_000)
             cluster.settle()
-            return [*cluster.events.trace, str(cluster.acked_count), *sorted(map(str, cluster.checkers.acked))]
+            return [
+                *cluster.events.trace,
+                str(cluster.acked_count),
+                *sorted(map(str, cluster.checkers.acked)),
+            ]
 
     assert life() == life()

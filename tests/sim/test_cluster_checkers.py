@@ -31,7 +31,6 @@ def find(bug: Bug, life: Life) -> str:
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_bug_is_found_when_it_is_planted(bug: Bug) -> None:
     found = find(bug, BUGS[bug])
-    print(found)
     assert found, f"{SEEDS_MAX} lives with a bug, and nothing was found"
 
 

@@ -33,7 +33,7 @@ def test_I1_to_I8_hold_when_anything_goes_wrong_at_any_time(seed: int) -> None: 
         cluster.events.is_tracing = True
         try:
             live(cluster, LIFE_MS)
-        except BaseException:
-            print("\n".join(cluster.events.trace[-100:]), cluster.describe(), sep="\n")
-            print(f"again: CLUSTER_SEEDS={seed} python -m pytest {__name__.replace('.', '/')}.py")
+        except BaseException as error:
+            error.add_note("\n".join([*cluster.events.trace[-100:], cluster.describe()]))
+            error.add_note(f"again: CLUSTER_SEEDS={seed} python -m pytest {__file__}")
             raise

@@ -93,7 +93,7 @@ class FakeBroker:
         return await self.propose(put_topic=command)
 
     async def propose(self, **command: Any) -> pb.ControlResult:
-        """Until it is answered, as a broker does: a busy machine may lose its leader at any time."""
+        """Until it is answered, as a broker does: a busy machine may lose its leader."""
         request_id = os.urandom(16)
         async with asyncio.timeout(_HANG_S):
             while True:

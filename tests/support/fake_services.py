@@ -240,6 +240,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             cluster_id="c0ffee", version="0.1.0", nodes=nodes, shards=[shard]
         )
 
+    async def TransferMaster(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "TransferMaster", request, context)
+        return admin_pb2.TransferMasterResponse(
+            master=request.to_node_id or "n2", epoch=self._node.epoch + 1
+        )
+
     async def DescribeMessage(self, request: Any, context: Any) -> Any:  # noqa: N802
         await arrive_or_abort(self._node, "DescribeMessage", request, context)
         parts = message_id.parse(request.message_id)

@@ -9,7 +9,7 @@ It paces itself: at most so many messages are on their way, each due a moment af
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,14 +18,14 @@ from typing import Final
 from hourwheel import AsyncConsumer, AsyncProducer, Message, errors
 from hourwheel.clock import SystemClock
 from hourwheel.receipt import parse
-from tests.support.eventually import until
 
 _TOPIC: Final = "load"
 _GROUP: Final = "load"
 _AT_ONCE: Final = 10
-_ON_THEIR_WAY: Final = 100
+_ON_THEIR_WAY: Final = 40
 _DELAY_MS: Final = 200
 _POLL_MS: Final = 500
+_HANG_S: Final = 60.0
 
 
 @dataclass
@@ -71,7 +71,13 @@ class LightLoad:
     async def some(self, count: int) -> None:
         """Wait until so many more messages have come."""
         goal = len(self.arrivals) + count
-        await until(lambda: bool(self.failures) or len(self.arrivals) >= goal)
+        await self._until(lambda: bool(self.failures) or len(self.arrivals) >= goal)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(_HANG_S):
+            while not condition():
+                self._arrived.clear()
+                await self._arrived.wait()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["LightLoad"]:
@@ -81,8 +87,9 @@ class LightLoad:
         try:
             yield self
             self._is_over = True
+            self._arrived.set()
             await publishing
-            await until(lambda: not self.missing)
+            await self._until(lambda: not self.missing)
         finally:
             publishing.cancel()
             consuming.cancel()
@@ -98,11 +105,10 @@ class LightLoad:
                     await producer.publish_many(_TOPIC, messages)
                 except errors.HourwheelError as error:
                     self.failures.append(error)
+                    self._arrived.set()
                 else:
                     self.accepted.update(numbers)
-                while not self._is_over and len(self.missing) >= _ON_THEIR_WAY:
-                    self._arrived.clear()
-                    await self._arrived.wait()
+                await self._until(lambda: self._is_over or len(self.missing) < _ON_THEIR_WAY)
 
     async def _consume(self) -> None:
         async with AsyncConsumer(self.servers, group=_GROUP, topic=_TOPIC) as consumer:
@@ -111,6 +117,7 @@ class LightLoad:
                     batch = await consumer.receive_batch(_POLL_MS)
                 except errors.HourwheelError as error:
                     self.failures.append(error)
+                    self._arrived.set()
                     continue
                 if batch is None:
                     continue

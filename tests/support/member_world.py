@@ -225,6 +225,15 @@ class MemberNode:
             )
         )
 
+    async def bodies(self, count: int) -> bytes:
+        """So many messages, one behind the other, as they are released."""
+        found, got = b"", 0
+        while got < count:
+            delivery = await self.receive(count=count - got, wait_ms=60_000)
+            assert delivery is not None
+            found, got = found + delivery.blobs, got + len(delivery.units)
+        return found
+
 
 class MemberWorld:
     """See the top of this file."""

@@ -5,6 +5,16 @@ are never changed.
 """
 
 from hourwheel.record_batch import Kind, RecordBatch, Stamp, build_blob, build_publish, stamp
+from node.checkpoint import ShardPlace
+from node.snapshot_files import (
+    LOST_END,
+    MARKER,
+    Marker,
+    NamedSize,
+    digest_of,
+    write_lost_end,
+    write_marker,
+)
 from storage.commit_log import CommitLog
 from storage.disk import Disk
 from storage.epoch_file import EpochFile
@@ -18,8 +28,11 @@ PATHS = {
     "log_index": FIRST.replace(".log", ".index"),
     "flushed_mark": MARK,
     "epochs": EPOCHS,
+    "snapshot_marker": f"{SHARD}/{MARKER}",
+    "lost_end": f"{SHARD}/{LOST_END}",
 }
 """Name of the golden file -> the file in a data directory that it is a copy of."""
+MARKED = Marker(100, 50, 200, 25, 2, digest_of([NamedSize("epochs", 96), NamedSize("log/x", 7)]))
 _LINE_BYTES = 32
 
 
@@ -47,6 +60,9 @@ def build() -> dict[str, bytes]:
     _append(log, RecordBatch(build_blob(Kind.EPOCH_START, b"\x0a\x01m")), 2)
     flush(log)
     log.close()
+    place = ShardPlace(disk, SHARD, IDENTITY)
+    write_marker(place, MARKED)
+    write_lost_end(place, 0x1234)
     return {name: _contents(disk, path) for name, path in PATHS.items()}
 
 

@@ -50,6 +50,14 @@ async def test_status_when_asked(admin: AsyncAdmin, node: FakeNode) -> None:
     assert [(one.shard, one.epoch) for one in status.shards] == [(SHARD, EPOCH)]
 
 
+async def test_master_when_transferred(admin: AsyncAdmin, node: FakeNode) -> None:
+    assert await admin.transfer_master("n3") == ("n3", EPOCH + 1)
+    assert (await admin.transfer_master()).master == "n2"
+    node.fail_next("TransferMaster", errors.FailedPrecondition("n4 is not in sync"))
+    with pytest.raises(errors.FailedPrecondition, match="not in sync"):
+        await admin.transfer_master("n4")
+
+
 async def test_describe_when_known_and_unknown(admin: AsyncAdmin, node: FakeNode) -> None:
     node.add_topic("t", b"one")
     known = await admin.describe(node.messages[0].id)

@@ -121,6 +121,7 @@ def test_admin_when_used_in_every_way(fake: FakeNodeThread) -> None:
         assert admin.cancel(message_id) is CancelOutcome.CANCELLED
         assert admin.cancel_many([message_id]) == [CancelOutcome.CANCELLED]
         assert admin.status().cluster_id == "c0ffee"
+        assert admin.transfer_master("n3").master == "n3"
         admin.delete_group("g")
         admin.delete_topic("orders")
         with pytest.raises(errors.UnknownTopic):

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from hourwheel import errors
+from hourwheel.errors import HourwheelError
 from node import demo
 from node.demo import (
     EXIT_BAD,
@@ -19,6 +20,9 @@ from node.demo import (
     find_orders,
     main,
 )
+from node.demo_ledger import Failover
+from node.demo_player import Player
+from node.demo_stage import OneNode, SeveralNodes
 from node.demo_trace import build_trace, generate_orders
 
 CSV = (
@@ -68,6 +72,8 @@ def test_orders_are_those_of_the_file_that_is_asked_for(
         ["--count", "0"],
         ["--seconds", "0.5"],
         ["--seconds", "nan"],
+        ["--nodes", "2"],
+        ["--nodes", "10"],
         ["--keep", "{folder}"],
     ],
 )
@@ -133,8 +139,60 @@ async def test_playing_is_cancelled_when_a_signal_comes(
     monkeypatch.setattr(demo, "_play", play)
     trace = build_trace(generate_orders(3, 1), 1)
     with pytest.raises(asyncio.CancelledError):
-        await demo._play_or_stop(trace, Console(), None, is_live=False)
+        await demo._play_or_stop(trace, Console(), demo._parser().parse_args([]), is_live=False)
     assert ended == ["node"]
+
+
+class FakeStage:
+    """A stage on which nothing runs. `ends` is what `watch` finds."""
+
+    def __init__(self, ends: HourwheelError | None, failover: Failover | None) -> None:
+        self._ends, self._failover = ends, failover
+        self.is_disturbed = False
+
+    async def watch(self) -> None:
+        if self._ends is not None:
+            raise self._ends
+        await asyncio.Event().wait()
+
+    async def disturb(self, *_: object) -> Failover | None:
+        self.is_disturbed = True
+        return self._failover
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_play_ends_at_once_when_a_node_does(
+    is_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_over = []
+
+    async def play(*_: object, **__: object) -> None:
+        try:
+            if is_lost:
+                await asyncio.Event().wait()
+        finally:
+            is_over.append(True)
+
+    monkeypatch.setattr(demo, "_play_shown", play)
+    failover = Failover("n1", "n2", 2, 0.0, 5.0)
+    stage: Any = FakeStage(errors.Unavailable("n3 has ended") if is_lost else None, failover)
+    player = Player(build_trace(generate_orders(3, 1), 1), "h:1")
+    if is_lost:
+        with pytest.raises(errors.Unavailable, match="n3"):
+            await demo._play_watched(stage, player, Console(), is_live=False)
+    else:
+        assert await demo._play_watched(stage, player, Console(), is_live=False) == failover
+        assert stage.is_disturbed
+    assert is_over == [True]
+
+
+def test_stage_has_as_many_nodes_as_are_asked_for(tmp_path: Path) -> None:
+    one = demo.make_stage(1, None, tmp_path)
+    assert isinstance(one, OneNode)
+    several = demo.make_stage(3, tmp_path / "kept", tmp_path)
+    assert isinstance(several, SeveralNodes)
+    assert len(several.log_files) == 3
+    assert several.data_directory == tmp_path / "kept" / "node-1"
 
 
 def test_end_of_the_log_is_shown_when_there_is_one(tmp_path: Path) -> None:

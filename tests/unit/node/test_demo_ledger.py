@@ -178,3 +178,46 @@ def test_problems_are_told_up_to_a_limit() -> None:
     summary = books.close()
     assert summary.missing == len(books.trace)
     assert len(summary.problems) == 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "redelivered", "duplicated"),
+    [
+        ({"epoch": 2}, 1, 0),
+        ({"epoch": 1}, 0, 1),
+        ({"epoch": 0}, 0, 1),
+        ({"epoch": 2, "place": (1, 8)}, 0, 1),
+        ({"epoch": 2, "place": (2, 7)}, 0, 1),
+    ],
+)
+def test_message_may_come_again_only_from_its_place_and_a_later_master(
+    changes: dict[str, object], redelivered: int, duplicated: int
+) -> None:
+    books = ledger()
+    index = first_delivered(books)
+    play(books, skip=index)
+    first = arrival(books, index, place=(1, 7), epoch=1)
+    books.note_arrived([first])
+    books.note_arrived([first._replace(**changes)])
+    summary = books.close()
+    assert (summary.redelivered, summary.duplicated) == (redelivered, duplicated)
+    assert summary.is_good == (duplicated == 0)
+    assert summary.missing == 0
+
+
+def test_message_comes_again_once_for_each_later_master() -> None:
+    books = ledger()
+    index = first_delivered(books)
+    for epoch in (1, 2, 5, 5):
+        books.note_arrived([arrival(books, index, epoch=epoch)])
+    assert (books.redelivered, books.duplicated) == (2, 1)
+
+
+def test_gap_is_the_longest_that_reaches_beyond_the_moment() -> None:
+    books = ledger()
+    assert books.longest_gap_ms(0) == 0.0
+    for at_ms in (100.0, 900.0, 1_000.0, 1_300.0, 1_310.0):
+        books.note_arrived([arrival(books, 0, arrived_ms=at_ms)])
+    assert books.longest_gap_ms(0) == 800.0
+    assert books.longest_gap_ms(950) == 300.0
+    assert books.longest_gap_ms(1_300) == 10.0

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from hourwheel.admin import GroupInfo, GroupLag
 from hourwheel.cluster_status import ClusterStatus, ShardStatus
-from node.demo_ledger import KindCount, Lateness, Summary
+from node.demo_ledger import Failover, KindCount, Lateness, Summary
 from node.demo_report import NodeSays, as_json, bound_of, disagreements, node_says, report
 
 METRICS = """
@@ -50,10 +50,10 @@ def says() -> NodeSays:
     return node_says(status, GROUP, list(text_string_to_metric_families(METRICS)))
 
 
-def text_of(summary: Summary) -> str:
+def text_of(summary: Summary, node: NodeSays | None = None) -> str:
     console = Console(width=100, color_system=None)
     with console.capture() as captured:
-        console.print(report(summary, says()))
+        console.print(report(summary, node or says()))
     return captured.get()
 
 
@@ -132,3 +132,24 @@ def test_json_has_everything() -> None:
     assert json.loads(json.dumps(as_json(replace(SUMMARY, lateness=None), says())))["lateness"] is (
         None
     )
+
+
+def test_failover_is_told_when_there_was_one() -> None:
+    assert "killed" not in text_of(SUMMARY)
+    failover = Failover("node-2", "node-3", 5, 612.4, 2_500.0)
+    summary = replace(SUMMARY, failover=failover, redelivered=9)
+    text = text_of(summary, replace(says(), nodes=3))
+    for part in ("node-2", "node-3, epoch 5", "612 ms", "2,500 ms", "the 3 nodes say"):
+        assert part in text
+    (line,) = (line for line in text.splitlines() if "handed out again" in line)
+    assert "9" in line
+    assert "still each message was released once" in text
+    assert json.loads(json.dumps(as_json(summary, says())))["failover"]["gap_ms"] == 612.4
+
+
+def test_counters_of_several_nodes_are_added_up() -> None:
+    families = list(text_string_to_metric_families(METRICS))
+    status = ClusterStatus("c", "1.2.3", (), (SHARD,))
+    found = node_says(status, GROUP, [*families, *families], 2)
+    assert (found.cpu_seconds, found.resident_bytes, found.nodes) == (2.5, 200 << 20, 2)
+    assert found.lateness_p99_ms == says().lateness_p99_ms

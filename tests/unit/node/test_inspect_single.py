@@ -2,7 +2,17 @@
 
 import pytest
 
+from node.checkpoint import ShardPlace
+from node.snapshot_files import (
+    LOST_END,
+    MARKER,
+    Marker,
+    digest_of,
+    write_lost_end,
+    write_marker,
+)
 from storage.file_header import FileType
+from tests.sim.disk import SimulatedDisk
 from tests.support.inspected import (
     HOUR,
     SHARD,
@@ -14,6 +24,7 @@ from tests.support.inspected import (
     paths,
     rows,
 )
+from tests.support.shard_world import IDENTITY
 
 EXAMPLES = {
     FileType.LOG_SEGMENT: ("log/", ".log", "batches"),
@@ -80,6 +91,21 @@ def test_bad_body_is_found_when_the_run_that_points_to_it_is_verified() -> None:
     run, delay_log = paths(image, "wheel/", ".run")[0], paths(image, "wheel/", ".dlog")[0]
     report = look(flipped(image, delay_log, 100), run, verify=True)
     assert {damage.file for damage in report.damage} == {delay_log}
+
+
+def test_what_is_beside_a_snapshot_or_left_of_damage_is_shown() -> None:
+    image = {**made_image()}
+    place = ShardPlace(SimulatedDisk(), SHARD, IDENTITY)
+    place.disk.make_dir(SHARD)
+    write_marker(place, Marker(100, 50, 200, 25, 0, digest_of(())))
+    write_lost_end(place, 4_711)
+    for name in (MARKER, LOST_END):
+        file = place.disk.open(place.under(name))
+        image[place.under(name)] = file.pread(file.size(), 0)
+    (marker,) = rows(look(image, place.under(MARKER)), "snapshot")
+    assert (marker["applied_offset"], marker["log_end_offset"]) == (100, 200)
+    assert marker["digest"] == digest_of(()).hex()
+    assert rows(look(image, place.under(LOST_END)), "lost log") == [{"lost_to": 4_711}]
 
 
 def test_node_file_lock_and_reserve_are_shown() -> None:

@@ -30,6 +30,13 @@ def test_owner_is_shown() -> None:
     assert owner["shards"] == SHARD == ", ".join(shards_of(disk))
 
 
+def test_folders_beside_a_shard_are_no_shards() -> None:
+    disk = disk_of(made_image())
+    for name in ("shard-1", "shard-0.incoming", "shard-0.damaged-1", "shard-", "shard-x", "7"):
+        disk.make_dir(name)
+    assert shards_of(disk) == [SHARD, "shard-1"]
+
+
 def test_other_file_is_no_owner() -> None:
     report = Report()
     show_node(disk_of(made_image()), f"{SHARD}/epochs", report)

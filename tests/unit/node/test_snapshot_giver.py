@@ -11,7 +11,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.failures import failure_of
-from hourwheel.wire.replication_pb2 import FetchSnapshotRequest, SnapshotPart
+from hourwheel.wire.replication_pb2 import FetchSnapshotRequest, FetchSnapshotResponse
 from node.data_plane import SERVICE, DataServer, Dialer, Trust
 from node.snapshot_giver import SnapshotGiver
 from node.snapshot_install import install_snapshot
@@ -69,7 +69,9 @@ def master(world: ShardWorld) -> Master:
     return Master(world)
 
 
-async def take_all(giver: SnapshotGiver, request: FetchSnapshotRequest) -> list[SnapshotPart]:
+async def take_all(
+    giver: SnapshotGiver, request: FetchSnapshotRequest
+) -> list[FetchSnapshotResponse]:
     return [part async for part in giver.give(request)]
 
 

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire.replication_pb2 import FetchSnapshotRequest, SnapshotEnd, SnapshotPart
+from hourwheel.wire.replication_pb2 import FetchSnapshotRequest, SnapshotEnd, FetchSnapshotResponse
 from node.snapshot_files import Marker, find_marker, incoming
 from node.snapshot_stage import Stage
 from node.snapshot_taker import SnapshotTaking, take_snapshot
@@ -21,7 +21,7 @@ from tests.support.snapshot_world import EPOCH, age, begin_world, hold, place_on
 
 
 @pytest.fixture(scope="module")
-def parts() -> Iterator[list[SnapshotPart]]:
+def parts() -> Iterator[list[FetchSnapshotResponse]]:
     """A whole snapshot."""
     with small_sizes(16):
         world = begin_world(1)
@@ -29,21 +29,21 @@ def parts() -> Iterator[list[SnapshotPart]]:
         yield parts_of(hold(world))
 
 
-def parts_of(stage: Stage) -> list[SnapshotPart]:
-    pieces = [SnapshotPart(bytes=piece) for piece in stage.pieces()]
+def parts_of(stage: Stage) -> list[FetchSnapshotResponse]:
+    pieces = [FetchSnapshotResponse(bytes=piece) for piece in stage.pieces()]
     end = SnapshotEnd(total_bytes=stage.total_bytes)
-    return [SnapshotPart(head=stage.head()), *pieces, SnapshotPart(end=end)]
+    return [FetchSnapshotResponse(head=stage.head()), *pieces, FetchSnapshotResponse(end=end)]
 
 
 class FakeCall:
     """A call that answers these parts, then hangs, ends or fails."""
 
-    def __init__(self, parts: list[SnapshotPart], then: str | Exception = "end") -> None:
+    def __init__(self, parts: list[FetchSnapshotResponse], then: str | Exception = "end") -> None:
         self._parts, self._then = parts, then
         self.is_cancelled = False
         self.is_hanging = asyncio.Event()
 
-    async def __aiter__(self) -> AsyncIterator[SnapshotPart]:
+    async def __aiter__(self) -> AsyncIterator[FetchSnapshotResponse]:
         for part in self._parts:
             yield part
         if isinstance(self._then, Exception):
@@ -60,7 +60,7 @@ async def take(call: FakeCall, disk: SimulatedDisk, **settings: Any) -> Marker:
     return await take_snapshot(call, place_on(disk), epoch=EPOCH, replaced_end_offset=5, **settings)
 
 
-async def test_snapshot_is_complete_when_all_parts_came(parts: list[SnapshotPart]) -> None:
+async def test_snapshot_is_complete_when_all_parts_came(parts: list[FetchSnapshotResponse]) -> None:
     disk = SimulatedDisk()
     call = FakeCall(parts)
     marker = await take(call, disk)
@@ -80,7 +80,7 @@ def broken() -> grpc.aio.AioRpcError:
     [("end", errors.PeerRefused), ("hang", errors.Timeout), ("break", errors.Unavailable)],
 )
 async def test_nothing_is_left_when_it_ends_too_early(
-    parts: list[SnapshotPart], count: int, then: str, error: type[errors.HourwheelError]
+    parts: list[FetchSnapshotResponse], count: int, then: str, error: type[errors.HourwheelError]
 ) -> None:
     disk = SimulatedDisk()
     call = FakeCall(parts[:count], broken() if then == "break" else then)
@@ -90,22 +90,22 @@ async def test_nothing_is_left_when_it_ends_too_early(
     assert call.is_cancelled
 
 
-async def test_nothing_is_left_when_a_part_is_refused(parts: list[SnapshotPart]) -> None:
-    for bad in ([SnapshotPart()], parts[1:2], parts[-1:], [parts[0], parts[0]]):
+async def test_nothing_is_left_when_a_part_is_refused(parts: list[FetchSnapshotResponse]) -> None:
+    for bad in ([FetchSnapshotResponse()], parts[1:2], parts[-1:], [parts[0], parts[0]]):
         disk = SimulatedDisk()
         with pytest.raises(errors.PeerRefused):
             await take(FakeCall(bad), disk)
         assert disk.list("") == []
 
 
-async def test_nothing_is_left_when_the_disk_is_full(parts: list[SnapshotPart]) -> None:
+async def test_nothing_is_left_when_the_disk_is_full(parts: list[FetchSnapshotResponse]) -> None:
     disk = SimulatedDisk(capacity_bytes=4_096)
     with pytest.raises(errors.DiskFull):
         await take(FakeCall(parts), disk)
     assert disk.list("") == []
 
 
-async def test_nothing_is_left_when_cancelled(parts: list[SnapshotPart]) -> None:
+async def test_nothing_is_left_when_cancelled(parts: list[FetchSnapshotResponse]) -> None:
     disk = SimulatedDisk()
     call = FakeCall(parts[:3], "hang")
     task = asyncio.ensure_future(take(call, disk))
@@ -118,7 +118,7 @@ async def test_nothing_is_left_when_cancelled(parts: list[SnapshotPart]) -> None
     assert call.is_cancelled
 
 
-async def test_failed_sync_is_told(parts: list[SnapshotPart]) -> None:
+async def test_failed_sync_is_told(parts: list[FetchSnapshotResponse]) -> None:
     disk = SimulatedDisk()
     disk.fail_sync("shard-0.incoming/epochs")
     with pytest.raises(errors.FsyncFailed):
@@ -163,7 +163,7 @@ class Taker:
         await until(lambda: self.taking._task is None)
 
 
-async def test_taking_when_it_succeeds(parts: list[SnapshotPart]) -> None:
+async def test_taking_when_it_succeeds(parts: list[FetchSnapshotResponse]) -> None:
     taker = Taker()
     taker.answers = [FakeCall(parts)]
     taker.taking.need("n1", EPOCH)
@@ -179,7 +179,9 @@ async def test_taking_when_it_succeeds(parts: list[SnapshotPart]) -> None:
     assert marker.replaced_end_offset == 17
 
 
-async def test_taking_when_it_fails_is_tried_again_later(parts: list[SnapshotPart]) -> None:
+async def test_taking_when_it_fails_is_tried_again_later(
+    parts: list[FetchSnapshotResponse],
+) -> None:
     taker = Taker()
     taker.answers = [FakeCall(parts[:2]), FakeCall([], broken()), FakeCall(parts)]
     loop, waits = asyncio.get_running_loop(), []
@@ -196,7 +198,7 @@ async def test_taking_when_it_fails_is_tried_again_later(parts: list[SnapshotPar
     assert taker.failures == []
 
 
-async def test_taking_when_no_longer_needed(parts: list[SnapshotPart]) -> None:
+async def test_taking_when_no_longer_needed(parts: list[FetchSnapshotResponse]) -> None:
     taker = Taker()
     taker.answers = [FakeCall(parts), FakeCall(parts)]
     taker.is_needed = False
@@ -210,7 +212,7 @@ async def test_taking_when_no_longer_needed(parts: list[SnapshotPart]) -> None:
     assert taker.taken == 1
 
 
-async def test_taking_when_the_process_must_stop(parts: list[SnapshotPart]) -> None:
+async def test_taking_when_the_process_must_stop(parts: list[FetchSnapshotResponse]) -> None:
     taker = Taker()
     taker.answers = [FakeCall(parts)]
     taker.disk.fail_sync("shard-0.incoming/epochs")
@@ -219,7 +221,7 @@ async def test_taking_when_the_process_must_stop(parts: list[SnapshotPart]) -> N
     assert [type(error) for error in taker.failures] == [errors.FsyncFailed]
 
 
-async def test_taking_when_closed(parts: list[SnapshotPart]) -> None:
+async def test_taking_when_closed(parts: list[FetchSnapshotResponse]) -> None:
     taker = Taker()
     await taker.taking.close()
     taker.answers = [FakeCall(parts[:2], "hang")]

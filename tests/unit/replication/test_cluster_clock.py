@@ -54,8 +54,15 @@ def test_sample_of_the_shortest_round_trip_counts() -> None:
     clock = make()
     clock.on_answer("b", 0, 100, 5_100, 5_100 - 7)  # read it at the end of a slow round trip
     clock.on_answer("b", 200, 202, 5_202, 5_201 - 40)
-    assert clock.offsets(202) == {"b": -40}
-    assert clock.update(202) == -40
+    assert clock.offsets(202) == {"b": -39}, "the least that a round trip of 2 ms allows"
+    assert clock.update(202) == -39
+
+
+def test_clock_counts_as_the_own_when_the_network_may_explain_the_difference() -> None:
+    for clock_ms in (5_000.0, 5_004.0, 5_010.0):
+        clock = make()
+        clock.on_answer("b", 0, 10, 5_010, clock_ms)
+        assert clock.update(10) == 0
 
 
 def test_answer_is_ignored_when_it_comes_before_its_question() -> None:
@@ -65,11 +72,6 @@ def test_answer_is_ignored_when_it_comes_before_its_question() -> None:
 
 
 def test_jump_is_believed_when_it_is_seen_again_later() -> None:
-    clock = make()
-    tell(clock, "b", -10)
-    assert clock.update(0) == -10
-    for at_ms in (2_500.0, 2_999.0):
-        tell(clock, "b", -5_000, at_ms)
     clock = make()
     tell(clock, "b", -10)
     tell(clock, "c", -10)
@@ -100,19 +102,20 @@ def test_jump_is_forgotten_when_it_is_over() -> None:
     st.sampled_from("abc-"),
     st.floats(-4e6, 4e6),
 )
-def test_I2_clock_is_ahead_by_half_a_round_trip_at_most_when_one_clock_is_wrong(  # noqa: N802
+def test_I2_clock_is_ahead_by_a_round_trip_at_most_when_one_clock_is_wrong(  # noqa: N802
     answers: list[tuple[str, float, float, float]], liar: str, by_ms: float
 ) -> None:
     """Right clocks err by 5 ms at most; answers are (node, way there, way back, error)."""
     clock = make()
     own_error = by_ms if liar == "a" else 0.0
-    at_ms = 0.0
+    at_ms = longest_ms = 0.0
     for node, there, back, error_ms in answers:
         node_error = by_ms if liar == node else error_ms
         heard = at_ms + there
         received = heard + back
         clock.on_answer(node, at_ms, received, received + own_error, heard + node_error)
+        longest_ms = max(longest_ms, received - at_ms)
         at_ms = received
         offset_ms = clock.update(at_ms)
         if offset_ms is not None:
-            assert own_error + offset_ms <= 5 + 20 + 1e-3
+            assert own_error + offset_ms <= 5 + longest_ms + 1e-3

@@ -36,9 +36,7 @@ def related_logs(draw: st.DrawFn) -> list[Log]:
     logs: list[Log] = [[], [], []]
     for epoch in range(1, draw(st.integers(1, 8)) + 1):
         master = draw(st.integers(0, 2))
-        logs[master] = logs[master] + [
-            (epoch, number) for number in range(draw(st.integers(1, 4)))
-        ]
+        logs[master] = logs[master] + [(epoch, number) for number in range(draw(st.integers(1, 4)))]
         for other in range(3):
             if other != master and draw(st.booleans()):
                 kept = common_length(logs[master], logs[other])
@@ -64,9 +62,7 @@ def test_parting_is_no_further_when_the_follower_knows_epochs_without_any_batch(
     """A reign of which nothing was written, or a log that was cut before its epochs were."""
     master, follower = logs[0], logs[1]
     cut = data.draw(st.integers(0, len(follower)))
-    found = find_parting(
-        entries_of(master), (0, len(master)), entries_of(follower), (0, cut)
-    )
+    found = find_parting(entries_of(master), (0, len(master)), entries_of(follower), (0, cut))
     assert found == common_length(master, follower[:cut])
 
 
@@ -78,9 +74,7 @@ def test_parting_is_none_when_the_master_does_not_have_it_any_more(
     start = data.draw(st.integers(0, len(master)))
     kept = [one for one in entries_of(master) if one.start_offset <= start][-1:]
     kept += [one for one in entries_of(master) if one.start_offset > start]
-    found = find_parting(
-        kept, (start, len(master)), entries_of(follower), (0, len(follower))
-    )
+    found = find_parting(kept, (start, len(master)), entries_of(follower), (0, len(follower)))
     if found is not None:
         assert start <= found
         assert found == common_length(master, follower)

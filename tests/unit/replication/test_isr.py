@@ -79,9 +79,7 @@ class IsrMachine(RuleBasedStateMachine):
             assert self.truth <= self.isr.union
         high_watermark = self.isr.high_watermark(self.ends)
         assert all(high_watermark <= self.ends[node] for node in self.truth)
-        assert high_watermark == 0 or sum(
-            end >= high_watermark for end in self.ends.values()
-        ) >= 2
+        assert high_watermark == 0 or sum(end >= high_watermark for end in self.ends.values()) >= 2
 
 
 TestIsr = IsrMachine.TestCase

@@ -4,8 +4,8 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.types import Offset
-from storage.file_header import Identity
-from storage.flushed_mark import FlushedMark
+from storage.file_header import FileType, Identity
+from storage.flushed_mark import FlushedMark, read_mark
 from tests.sim.disk import SimulatedDisk
 from tests.support.log_world import crash_everywhere
 
@@ -106,3 +106,14 @@ def test_lower_when_power_is_cut_is_durable(disk: SimulatedDisk) -> None:
     for seed in range(20):
         disk.crash(Random(seed))
         assert open_mark(disk).offset == 50
+
+
+def test_read_mark_when_it_is_there_damaged_or_not(disk: SimulatedDisk) -> None:
+    assert read_mark(disk, "mark", IDENTITY, FileType.FLUSHED_MARK) == 0
+    assert not disk.exists("mark")
+    stored(disk, 100, 200)
+    assert read_mark(disk, "mark", IDENTITY, FileType.FLUSHED_MARK) == 200
+    with pytest.raises(errors.ForeignDirectory):
+        read_mark(disk, "mark", IDENTITY._replace(shard=9), FileType.FLUSHED_MARK)
+    disk.flip_bit("mark", 1)
+    assert read_mark(disk, "mark", IDENTITY, FileType.FLUSHED_MARK) == 0

@@ -41,15 +41,6 @@ def test_groups_when_made_listed_and_forgotten(cli: Cli, fake: FakeNodeThread) -
     assert cli("groups", "show", "g").exit_code == ExitCode.NOT_FOUND
 
 
-def test_status_when_people_and_scripts_ask(cli: Cli, fake: FakeNodeThread) -> None:
-    status = json.loads(cli("status", "--json").stdout)
-    assert status["cluster_id"] == "c0ffee"
-    assert [shard["epoch"] for shard in status["shards"]] == [EPOCH]
-    shown = cli("status").stdout
-    for text in ("c0ffee", "node n1", f"shard {SHARD}", "2023-11-14 22:13:20.000Z", "accepts"):
-        assert text in shown
-
-
 def test_describe_when_pending_and_unknown(cli: Cli, fake: FakeNodeThread) -> None:
     fake.add_topic("orders", b"one")
     text = f"{SHARD:08x}{EPOCH:08x}{0:016x}{STORE_MS + 90_000:016x}"

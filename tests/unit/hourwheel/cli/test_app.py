@@ -10,8 +10,8 @@ from tests.support.fake_node_thread import FakeNodeThread
 from tests.unit.hourwheel.cli.conftest import Cli
 
 COMMANDS = (
-    *("publish", "consume", "cancel", "topics", "groups", "status", "describe"),
-    *("node", "demo", "inspect"),
+    *("publish", "consume", "cancel", "topics", "groups", "status", "transfer", "describe"),
+    *("node", "cluster", "demo", "inspect"),
 )
 
 
@@ -21,7 +21,7 @@ def test_app_when_asked_for_help(cli: Cli) -> None:
     assert "Exit codes: 0 done" in shown
 
 
-@pytest.mark.parametrize("command", COMMANDS[:7])
+@pytest.mark.parametrize("command", COMMANDS[:8])
 def test_commands_when_asked_for_help(cli: Cli, command: str) -> None:
     done = cli(command, "--help")
     assert done.exit_code == 0

@@ -1,4 +1,4 @@
-"""File systems of a test's own: one that can become full, and one that can lose power.
+"""File systems of a harness's own: one that can become full, and one that can lose power.
 
 Both need root (and a kernel that lets it mount); `can_mount` and `can_lose_power` try it out. Tests
 use what there is, and say what they used: nothing is left out in silence.

@@ -1,0 +1,42 @@
+"""Start a shard that is one of several copies: what is damaged here is fetched from a peer."""
+
+from dataclasses import dataclass
+
+from hourwheel import errors
+from node.checkpoint import ShardPlace
+from node.opening import Opened, ShardConfig, open_shard
+from node.snapshot_files import Marker
+from node.snapshot_install import install_snapshot, set_aside_damaged
+
+
+@dataclass(frozen=True)
+class Reopened:
+    """An open shard, and what was done to open it."""
+
+    opened: Opened
+    installed: Marker | None
+    """A snapshot took the place of what was there."""
+    set_aside: str
+    """Folder that damaged files are in now; empty for none."""
+    damage: errors.DataLoss | None
+    """What was found in them."""
+
+
+def reopen_shard(place: ShardPlace, config: ShardConfig) -> Reopened:
+    """Install a snapshot that waits; open the shard, or an empty one in place of a damaged one.
+
+    For a node that has peers: `config.is_replica`. Takes as long as `open_shard`.
+
+    Raises:
+        IncompatibleFormat, ForeignDirectory: see storage.file_header.
+        DiskFull, FsyncFailed, DiskFailed: see storage.disk.
+        CorruptFile, CorruptLog: also the empty one cannot be opened.
+    """
+    errors.invariant(config.is_replica, "only a node with peers can lose what it has")
+    disk, directory, identity = place.disk, place.directory, place.identity
+    installed = install_snapshot(disk, directory, identity)
+    try:
+        return Reopened(open_shard(place, config), installed, "", None)
+    except errors.DataLoss as damage:
+        aside = set_aside_damaged(disk, directory, identity)
+        return Reopened(open_shard(place, config), None, aside, damage)

@@ -1,0 +1,31 @@
+"""A cluster of one: what it says, and that nobody else can take over."""
+
+import pytest
+
+from hourwheel import errors
+from hourwheel.wire.admin_pb2 import SHARD_ROLE_MASTER
+from node.api.cluster_port import LoneCluster, check_shard
+
+
+def test_lone_node_is_the_master_of_itself() -> None:
+    status = LoneCluster("n1", "127.0.0.1:7400", "1.2").status()
+    (node,) = status.nodes
+    assert (node.node_id, node.address, node.version) == ("n1", "127.0.0.1:7400", "1.2")
+    assert (node.is_alive, node.is_ready, node.is_heard) == (True, True, True)
+    assert (status.shard.master, status.shard.in_sync) == ("n1", ("n1",))
+    assert (status.shard.role, status.shard.may_act) == (SHARD_ROLE_MASTER, True)
+    assert status.control is None
+
+
+async def test_transfer_is_refused_when_there_is_nobody_else() -> None:
+    lone = LoneCluster("n1", "a:1", "1")
+    assert await lone.transfer_master(0, "n1") == ("n1", 0)
+    for to in ("", "n2"):
+        with pytest.raises(errors.FailedPrecondition):
+            await lone.transfer_master(0, to)
+
+
+def test_shard_is_refused_when_there_is_none_of_that_number() -> None:
+    check_shard(0)
+    with pytest.raises(errors.InvalidArgument):
+        check_shard(1)

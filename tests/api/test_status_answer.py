@@ -1,0 +1,73 @@
+"""The answer to GetStatus, from what engine and cluster say."""
+
+from hourwheel.cluster_status import Phase, Role, cluster_status
+from hourwheel.wire import admin_pb2 as wire
+from node.api.cluster_port import (
+    ClusterStatusData,
+    ControlStatusData,
+    FollowerStatusData,
+    MastershipData,
+    NodeStatusData,
+)
+from node.api.ports import ShardStatusData
+from node.api.status_answer import NodeIdentity, status_answer
+
+ME = NodeIdentity("n1", "h:1", 500)
+ENGINE = ShardStatusData(epoch=3, log_end_offset=90, tick=7, local_index=2, run_count=1)
+NODES = (
+    NodeStatusData("n1", "h:1", boot_id="aa", is_alive=True, is_ready=True, is_heard=True),
+    NodeStatusData("n2", "h:2", version="0.1", epoch=4, log_end_offset=80, heard_ms_ago=9),
+)
+MASTERSHIP = MastershipData(
+    epoch=4,
+    master="n1",
+    in_sync=("n1", "n2"),
+    version=12,
+    role=wire.SHARD_ROLE_MASTER,
+    may_act=True,
+    lease_left_ms=0,
+    followers=(
+        FollowerStatusData("n2", wire.FOLLOWER_PHASE_REPLICATING, 80, 10, 70, 0, -1.5),
+        FollowerStatusData("n3", wire.FOLLOWER_PHASE_ABSENT),
+    ),
+    append_cursor_ms=8_000,
+    append_cursor_sequence=5,
+    clock_offset_ms=0.25,
+)
+
+
+def test_answer_has_everything_that_engine_and_cluster_say() -> None:
+    data = ClusterStatusData(NODES, MASTERSHIP, ControlStatusData("n2", 6, True, 40))
+    answer = status_answer(ME, bytes(16), 1_000, ENGINE, data)
+    found = cluster_status(wire.GetStatusResponse.FromString(answer.SerializeToString()))
+    me, other = found.nodes
+    assert (me.started_ms, me.clock_ms, me.boot_id) == (500, 1_000, "aa")
+    assert (other.started_ms, other.clock_ms, other.is_heard) == (0, 0, False)
+    assert (other.version, other.epoch, other.log_end_offset, other.heard_ms_ago) == (
+        *("0.1", 4, 80),
+        9,
+    )
+    assert found.answered_by == "n1"
+    assert found.address_of("n2") == "h:2"
+    assert found.address_of("n9") == ""
+    assert found.control is not None
+    assert (found.control.leader_node_id, found.control.term) == ("n2", 6)
+    assert (found.control.has_majority, found.control.revision) == (True, 40)
+    (shard,) = found.shards
+    assert (shard.epoch, shard.master, shard.in_sync, shard.version) == (4, "n1", ("n1", "n2"), 12)
+    assert (shard.role, shard.may_act, shard.lease_left_ms) == (Role.MASTER, True, 0)
+    assert (shard.tick, shard.local_index, shard.log_end_offset) == (7, 2, 90)
+    assert (shard.append_cursor_ms, shard.append_cursor_sequence) == (8_000, 5)
+    assert shard.clock_offset_ms == 0.25
+    near, gone = shard.followers
+    assert (near.phase, near.acked_end_offset, near.lag_bytes) == (Phase.REPLICATING, 80, 10)
+    assert (near.heard_ms_ago, near.clock_offset_ms, near.applied_offset) == (0, -1.5, 70)
+    assert (gone.phase, gone.heard_ms_ago, gone.clock_offset_ms) == (Phase.ABSENT, None, None)
+
+
+def test_answer_of_a_node_alone_has_the_epoch_of_its_shard_and_no_control_plane() -> None:
+    data = ClusterStatusData(NODES[:1], MastershipData(master="n1"))
+    answer = status_answer(ME, bytes(16), 1_000, ENGINE, data)
+    assert not answer.HasField("control")
+    assert answer.shards[0].epoch == 3
+    assert not answer.shards[0].HasField("lease_left_ms")

@@ -1,0 +1,118 @@
+"""Three members in one process, one of which has lost its data: it gets a snapshot, and follows."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node.joining import build_member
+from node.opening import ShardConfig
+from node.snapshot_install import install_snapshot, set_aside_damaged
+from replication.follower import NotFollowed
+from storage.commit_log import LogConfig
+from storage.file_header import Identity
+from tests.support import member_world
+from tests.support.eventually import until
+from tests.support.member_world import MemberNode, MemberWorld
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Members have small segments and fetch snapshots; in the list is who has one."""
+    found: list[str] = []
+
+    def build(*args: Any, **kwargs: Any) -> Any:
+        who, dialer = args[3], kwargs["dial"].__self__
+        fetch, on_taken = dialer.fetch_snapshot, lambda: found.append(who.me)
+        return build_member(*args, **kwargs, fetch=fetch, on_snapshot_taken=on_taken)
+
+    config = ShardConfig(log=LogConfig(segment_bytes=2_048, index_interval_bytes=512))
+    monkeypatch.setattr(member_world, "shard_config", lambda _: config)
+    monkeypatch.setattr(member_world, "build_member", build)
+    return found
+
+
+def forget_the_beginning(node: MemberNode) -> int:
+    """Delete the log up to a checkpoint; where it begins now."""
+    maintenance = node.engine.background.maintenance
+    job = maintenance.plan(node.engine.now_ms(), force_checkpoint=True)
+    assert job is not None
+    job.run(lambda: None)
+    for remove in maintenance.finish(job, node.engine.now_ms()):
+        remove()
+    node.shard.log.delete_below(maintenance.manifest.applied_offset)
+    return int(node.shard.log.start_offset)
+
+
+async def test_member_that_lost_its_data_gets_a_snapshot(tmp_path: Path, taken: list[str]) -> None:
+    async with MemberWorld(tmp_path) as world:
+        identity = Identity(world.cluster_id, 0)
+        n1, n3 = await world.elect("n1"), world["n3"]
+        for _ in range(8):
+            await n1.publish(*range(0, 60_000, 3_000))
+        await world.agreed()
+        await n3.close()
+        seen = (n3.folder / "shard-0" / "epoch_seen").read_bytes()
+        set_aside_damaged(n3.disk, "shard-0", identity)
+        assert forget_the_beginning(n1) > 0
+
+        await n3.open()
+        await world.pass_ms(1_000)  # what it may have promised before it stopped is over
+        assert not n3.member.is_ready
+        await until(lambda: taken)
+        assert taken == ["n3"]
+        await n3.close()
+        marker = install_snapshot(n3.disk, "shard-0", identity)
+        assert marker is not None
+        assert (n3.folder / "shard-0" / "epoch_seen").read_bytes() == seen
+
+        await n3.open()
+        await world.pass_ms(1_000)  # what it may have promised before it stopped is over
+        assert n3.shard.log.start_offset == n1.shard.log.start_offset > 0
+        await n1.publish(0, 100)
+        await world.agreed()
+        assert taken == ["n3"]
+        await until(lambda: "n3" in world.control.in_sync)
+        assert await world.elect("n3") is n3
+        await n3.publish(0)
+        await world.agreed()
+
+
+async def test_member_that_is_behind_gets_a_snapshot_when_the_log_goes_meanwhile(
+    tmp_path: Path, taken: list[str]
+) -> None:
+    async with MemberWorld(tmp_path) as world:
+        identity = Identity(world.cluster_id, 0)
+        n1, n3 = await world.elect("n1"), world["n3"]
+        await n1.publish(0)
+        await world.agreed()
+        await n3.cut()
+        await world.pass_ms(1_000)
+        await until(lambda: "n3" not in world.control.in_sync)
+        for _ in range(8):
+            await n1.publish(*range(0, 60_000, 3_000))
+        assert forget_the_beginning(n1) > n3.shard.log.end_offset
+        await n3.listen()
+        await until(lambda: taken)
+        await n3.close()
+        assert install_snapshot(n3.disk, "shard-0", identity) is not None
+        await n3.open()
+        await world.pass_ms(1_000)  # what it may have promised before it stopped is over
+        await world.agreed()
+
+
+async def test_follower_whose_next_batch_is_deleted_is_asked_again(
+    tmp_path: Path, taken: list[str]
+) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        for _ in range(8):
+            await n1.publish(*range(0, 60_000, 3_000))
+        await world.agreed()
+        start = forget_the_beginning(n1)
+        n1.shard.recent = None
+        progress = n1.replica.master.followers["n3"]
+        progress.sent_end = progress.acked_end = start - 8
+        with pytest.raises(NotFollowed, match="deleted"):
+            n1.replica.find_part("n3")
+        assert taken == []

@@ -1,0 +1,100 @@
+"""A simulated node's calls to the control plane: lost, repeated, late."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from hourwheel import errors
+from node.replica import Assignment
+from replication.isr import IsrChange
+from tests.sim.control import Registration
+
+if TYPE_CHECKING:
+    from tests.sim.cluster_node import SimNode
+
+POLL_MS: Final = 60.0
+ASK_AGAIN_MS: Final = 200.0
+
+
+class ControlLink:
+    """One life of a node, as the control plane knows it.
+
+    Attributes:
+        is_registered: the control plane knows this life.
+        resigned_epoch: the reign that the node wants to end; 0 for none.
+    """
+
+    def __init__(self, node: "SimNode", *, is_sound: bool) -> None:
+        self._node, self._is_sound = node, is_sound
+        self.is_registered = False
+        self.resigned_epoch = 0
+        self._ask_count = 0
+        self._answered: set[int] = set()
+
+    def start(self) -> None:
+        """Register, and hear from time to time who is master."""
+        self._register()
+        self._poll()
+
+    def _call(self, command: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Ask the control plane; the question or the answer may be lost."""
+        node, network = self._node, self._node.cluster.network
+
+        def reach() -> None:
+            answer = command()
+            network.call("control", node.name, lambda: node.later(0, lambda: then(answer)))
+
+        network.call(node.name, "control", reach)
+
+    def _register(self) -> None:
+        node = self._node
+        seen = node.seen
+        said = Registration(node.name, node.boot_id, self._is_sound, seen.epoch, seen.master)
+        self._call(lambda: node.cluster.control.register(said), self._on_known)
+
+    def _on_known(self, assignment: Assignment) -> None:
+        self.is_registered = True
+        self._on_assignment(assignment)
+
+    def _poll(self) -> None:
+        node = self._node
+        node.later(POLL_MS * node.cluster.events.random.uniform(0.5, 1.5), self._poll)
+        control, boot_id, resigned = node.cluster.control, node.boot_id, self.resigned_epoch
+
+        def then(assignment: Assignment | None) -> None:
+            if assignment is None:
+                self._register()
+            else:
+                self._on_known(assignment)
+
+        self._call(lambda: control.ping(node.name, boot_id, resigned), then)
+
+    def _on_assignment(self, assignment: Assignment) -> None:
+        node = self._node
+        try:
+            node.replica.on_assignment(assignment, node.mono_ms())
+        except errors.DiskFull:
+            node.make_room()
+        node.act()
+
+    def ask_isr(self, change: IsrChange) -> None:
+        """Propose a change of the in-sync set."""
+        self._ask_count += 1
+        self._ask(self._ask_count, change)
+
+    def _ask(self, number: int, change: IsrChange) -> None:
+        """Ask until there is an answer: nothing else tells what became of it."""
+        node, control = self._node, self._node.cluster.control
+        master = node.replica.master
+        if number in self._answered or master is None or master.reign.epoch != change.epoch:
+            return
+        request = node.boot_id, number
+        boots = {name: one.boot_id for name, one in master.followers.items()}
+
+        def then(is_done: bool) -> None:
+            if number not in self._answered:
+                self._answered.add(number)
+                if not is_done and node.replica.master is master:
+                    master.isr.on_refused(change)
+
+        self._call(lambda: control.change_isr(request, change, boots), then)
+        node.later(ASK_AGAIN_MS, lambda: self._ask(number, change))

@@ -1,0 +1,89 @@
+"""A node with a bug on purpose: the child's side. What the checker must find.
+
+python -m tests.support.buggy_node 'dispatch twice' --config ...
+"""
+
+import os
+import sys
+from typing import Any, Final
+
+import node.opening
+import storage.consume_queue
+from node.__main__ import main
+from node.apply import Applier
+from node.dispatcher import Dispatcher
+from timewheel.wheel import Wheel
+
+EARLY_MS: Final = 400
+SLOT_DROPPED: Final = 3
+"""One second in so many is dropped."""
+
+
+def acknowledge_before_fsync() -> None:
+    """Nothing is ever made durable; only a power failure shows it."""
+    os.fdatasync = os.fsync = lambda _: None
+
+
+def truncate_at_the_high_watermark() -> None:
+    """A replica that starts cuts off what it does not know to be committed: its master may be gone.
+
+    As Kafka did before KIP-101.
+    """
+    real = node.opening._open
+
+    def open_and_cut(*arguments: Any) -> Any:
+        opened = real(*arguments)
+        if opened.watermark is not None:
+            log = opened.shard.log
+            if opened.shard.committed_offset < log.end_offset:
+                log.truncate(opened.shard.committed_offset)
+        return opened
+
+    node.opening._open = open_and_cut
+
+
+def drop_a_slot() -> None:
+    """What is due in some seconds leaves the wheel and arrives nowhere."""
+    real: Any = Wheel.take
+
+    def take(self: Wheel, to: Any) -> Any:
+        units = real(self, to)
+        return units[units["due_ms"] // 1_000 % SLOT_DROPPED != 0]
+
+    _patch(Wheel, "take", take)
+
+
+def tick_early() -> None:
+    """The wheel is ahead of the clock, and so is the gate of the queues."""
+    real: Any = storage.consume_queue.release_ms
+    _patch(Dispatcher, "lead_ms", property(lambda _: EARLY_MS))
+    storage.consume_queue.release_ms = lambda units: real(units) - EARLY_MS
+
+
+def dispatch_twice() -> None:
+    """What is due is released, and released again."""
+    real: Any = Applier._release
+
+    def release(self: Applier, units: Any) -> None:
+        real(self, units)
+        real(self, units)
+
+    _patch(Applier, "_release", release)
+
+
+def _patch(kind: type, name: str, replacement: object) -> None:
+    setattr(kind, name, replacement)
+
+
+BUGS: Final = {
+    "none": lambda: None,
+    "acknowledge before fsync": acknowledge_before_fsync,
+    "truncate at the high watermark": truncate_at_the_high_watermark,
+    "drop a slot": drop_a_slot,
+    "tick early": tick_early,
+    "dispatch twice": dispatch_twice,
+}
+
+if __name__ == "__main__":
+    BUGS[sys.argv.pop(1)]()
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""Replicas driven by hand: messages are calls, writes happen when a test says so."""
+
+from node.checkpoint import ShardPlace
+from node.opening import Opened, ShardConfig, open_shard
+from node.replica import Assignment, Effect, Replica, Who
+from replication.epoch_seen import EpochSeen
+from replication.follower import Follower
+from replication.lease import Promise
+from replication.master import ReplicationConfig
+from storage.file_header import Identity
+from tests.sim.disk import SimulatedDisk
+
+IDENTITY = Identity(bytes(range(16)), 0)
+NAMES = ("a", "b", "c")
+START_MS = 1_800_000_000_000
+"""By every node's clock, always. Monotonic clocks say 1 ms, unless a test says otherwise: a beat
+that was sent at 0 would look like none."""
+
+
+class ReplicaWorld:
+    """One node's replica on a simulated disk."""
+
+    def __init__(
+        self, name: str, *, members: tuple[str, ...] = NAMES, promised_ms: float = 0.0
+    ) -> None:
+        self.name, self.members = name, members
+        self.disk = SimulatedDisk()
+        self.opened: Opened
+        self.replica: Replica
+        self.open(promised_ms)
+
+    def open(self, promised_ms: float = 0.0) -> None:
+        """Start the process."""
+        place = ShardPlace(self.disk, "shard-0", IDENTITY)
+        self.opened = open_shard(place, ShardConfig(is_replica=True))
+        self.shard = self.opened.shard
+        self.seen = EpochSeen.open(self.disk, place.under("epoch_seen"), IDENTITY)
+        follower = Follower(
+            me=self.name,
+            boot_id=f"boot-{self.name}",
+            cluster_id=IDENTITY.cluster_id,
+            shard=0,
+            seen=self.seen,
+            promise=Promise(0.0, promised_ms),
+        )
+        assert self.opened.watermark is not None
+        self.replica = Replica(
+            self.shard,
+            self.opened.epochs,
+            self.opened.watermark,
+            follower,
+            Who(self.name, f"boot-{self.name}", IDENTITY.cluster_id, self.members),
+            ReplicationConfig(min_in_sync=min(2, len(self.members))),
+            now_ms=lambda: START_MS,
+        )
+
+    def effects(self) -> list[Effect]:
+        """What is to be done."""
+        return self.replica.take_effects()
+
+    def kinds(self) -> list[str]:
+        """The same, by name."""
+        return [type(effect).__name__ for effect in self.effects()]
+
+    def assign(
+        self, epoch: int, master: str, *, isr: str = "abc", version: int = 0, mono_ms: float = 1.0
+    ) -> None:
+        """The control plane's word."""
+        self.replica.on_assignment(
+            Assignment(epoch, master, frozenset(isr), version or epoch), mono_ms
+        )
+
+    def write(self, mono_ms: float = 1.0) -> None:
+        """Write what is appended, and apply what is committed."""
+        write = self.shard.take_write()
+        if write is not None:
+            write.run(durable=True)
+            self.shard.finish_write(write)
+            self.replica.on_flushed(mono_ms)
+        self.apply(mono_ms)
+
+    def apply(self, mono_ms: float = 1.0) -> None:
+        """Apply what is committed."""
+        while self.shard.apply_some(8):
+            self.replica.on_applied(mono_ms)
+
+    def reign(self, epoch: int, *, isr: str = "abc", mono_ms: float = 1.0) -> None:
+        """Become the master of an epoch; EPOCH_START is written."""
+        self.assign(epoch, self.name, isr=isr, mono_ms=mono_ms)
+        self.replica.step(mono_ms)
+        assert self.replica.master is not None
+        self.write(mono_ms)
+
+
+def join(master: ReplicaWorld, follower: ReplicaWorld, mono_ms: float = 1.0) -> None:
+    """Open a stream, and let the two agree where their logs part."""
+    hello = master.replica.greet(follower.name)
+    answer = follower.replica.on_hello(hello, mono_ms)
+    begin = master.replica.answer_hello(follower.name, answer)  # type: ignore[arg-type]
+    follower.replica.begin_following(begin)
+
+
+def send(master: ReplicaWorld, follower: ReplicaWorld) -> None:
+    """Send all of the log that may be sent."""
+    while (part := master.replica.find_part(follower.name)) is not None:
+        follower.replica.on_log(part)
+
+
+def sync(master: ReplicaWorld, follower: ReplicaWorld, mono_ms: float = 1.0) -> None:
+    """One round: log, write, beat, acknowledgement."""
+    send(master, follower)
+    follower.write(mono_ms)
+    follower.replica.on_beat(master.replica.make_beat(mono_ms, START_MS), mono_ms)
+    acknowledge(master, follower, mono_ms)
+    master.apply(mono_ms)
+    follower.apply(mono_ms)
+
+
+def acknowledge(master: ReplicaWorld, follower: ReplicaWorld, mono_ms: float = 1.0) -> None:
+    """The follower says how far it is."""
+    ack = follower.replica.acknowledge(mono_ms, float(START_MS))
+    master.replica.on_ack(follower.name, ack, mono_ms, float(START_MS))

@@ -1,0 +1,119 @@
+"""A master's stream to a follower that breaks in all the ways that calls of grpc.aio do."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from hourwheel import errors
+from hourwheel.wire.replication_pb2 import ReplicateRequest
+from tests.support.engine_world import within
+from tests.support.eventually import until
+from tests.support.member_world import MemberWorld
+
+
+def rpc_error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+    nothing = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(code, nothing, nothing, details=details)
+
+
+class Breaking:
+    """A call that is over when it is first used, or at its second message."""
+
+    def __init__(self, error: Exception | None, call: Any = None) -> None:
+        self._error, self._call = error, call
+
+    async def write(self, request: ReplicateRequest) -> None:
+        if self._call is not None and request.HasField("hello"):
+            await self._call.write(request)
+        elif self._error is not None:
+            raise self._error
+
+    async def read(self) -> Any:
+        return grpc.aio.EOF if self._call is None else await self._call.read()
+
+    def cancel(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+
+
+@pytest.mark.parametrize("at_second", [False, True])
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncio.InvalidStateError("RPC already finished."),
+        TimeoutError(),
+        rpc_error(grpc.StatusCode.UNAVAILABLE, "the connection was cut"),
+        rpc_error(grpc.StatusCode.UNAUTHENTICATED, "the cluster's secret is wrong"),
+    ],
+)
+async def test_stream_is_opened_again_when_it_breaks(
+    tmp_path: Path, error: Exception | None, *, at_second: bool
+) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = world["n1"]
+        dial: Callable[[str], Any] = n1.member._dial
+        broken: list[str] = []
+
+        def dial_badly(node: str) -> Any:
+            if node == "n2" and not broken:
+                broken.append(node)
+                return Breaking(error, dial(node) if at_second else None)
+            return dial(node)
+
+        n1.member._dial = dial_badly
+        await world.elect("n1")
+        await n1.publish(100_000)
+        assert broken
+        await world.agreed()
+        assert world.control.in_sync == {"n1", "n2", "n3"}
+
+
+async def test_follower_that_is_not_there_need_not_be_waited_for(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        await world["n3"].cut()
+        n1 = await world.elect("n1")  # time stands still: nothing is waited for
+        await until(lambda: world.control.in_sync == {"n1", "n2"})
+        await n1.publish(100_000)
+        await world["n3"].listen()
+        await until(lambda: world.control.in_sync == {"n1", "n2", "n3"})
+        await world.agreed()
+
+
+async def test_process_ends_when_the_master_finds_its_own_log_damaged(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        world.expected.add("n1")
+        n1 = await world.elect("n1")
+
+        def find_part(node: str) -> Any:
+            raise errors.CorruptLog("bytes fail their checksum", file="log", offset=0)
+
+        n1.replica.find_part = find_part
+        await world["n2"].cut()
+        failed = await within(asyncio.shield(n1.failure.found))
+        assert isinstance(failed, errors.CorruptLog)
+
+
+async def test_process_ends_when_an_answer_meets_a_bug(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        world.expected.add("n1")
+        n1 = await world.elect("n1")
+        n1.replica.on_ack = lambda *_: 1 // 0
+        failed = await within(asyncio.shield(n1.failure.found))
+        assert isinstance(failed, errors.Internal)
+
+
+async def test_last_word_releases_the_promise_and_leaves_the_leases(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(0, 0, 0)
+        delivery = await n1.receive(wait_ms=60_000)
+        assert delivery is not None
+        await world.agreed()
+        n2 = await world.elect("n2")  # time stands still
+        again = await n2.receive(wait_ms=0)
+        leased = len(delivery.units)
+        assert (0 if again is None else len(again.units)) == 3 - leased

@@ -1,0 +1,22 @@
+"""Changes of the in-sync set, by members of a fake control plane."""
+
+from pathlib import Path
+
+from hourwheel import errors
+from tests.support.eventually import until
+from tests.support.member_world import MemberWorld
+
+
+async def test_in_sync_change_is_asked_again_when_its_answer_is_lost(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(100_000)
+        await world.agreed()
+        world.control.errors.append(errors.Timeout("lost"))
+        await world["n3"].cut()
+        world.control.dead.add("n3")
+        await until(lambda: world.control.in_sync == {"n1", "n2"})
+        assert world.control.errors == []
+        world.control.dead.clear()
+        await world["n3"].listen()
+        await until(lambda: world.control.in_sync == {"n1", "n2", "n3"})

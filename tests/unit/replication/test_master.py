@@ -1,0 +1,247 @@
+"""The master's rules: what counts, what is committed, who is lost, when to give up."""
+
+import pytest
+
+from hourwheel.types import Epoch, Offset
+from hourwheel.wire.replication_pb2 import EpochMark, FollowerAck, FollowerHello
+from replication.isr import InSyncReplicas, IsrChange
+from replication.master import Master, Reign, ReplicationConfig
+from replication.progress import Phase
+from storage.epoch_file import EpochEntry
+
+CONFIG = ReplicationConfig()
+EPOCHS = [EpochEntry(Epoch(1), Offset(0)), EpochEntry(Epoch(4), Offset(100))]
+"""Of the master's log: epoch 4 is its own, and its EPOCH_START is [100, 120)."""
+
+
+def make(members: str = "abc", *, isr: str | None = None) -> Master:
+    reign = Reign(
+        *(4, "a", "boot-a", bytes(16), 0, tuple(members)),
+        start_offset=100,
+        start_end=120,
+        high_watermark=70,
+    )
+    in_sync = InSyncReplicas(4, frozenset(isr or members), 9, min(2, len(members)))
+    master = Master(reign, in_sync, CONFIG, 0.0)
+    master.on_appended(120)
+    return master
+
+
+def hello(end: int = 100, *, applied: int = 70, epochs: tuple[tuple[int, int], ...] = ((1, 0),)):  # type: ignore[no-untyped-def]
+    marks = [EpochMark(epoch=epoch, start_offset=start) for epoch, start in epochs]
+    return FollowerHello(
+        epoch=4, boot_id="boot", log_end_offset=end, applied_offset=applied, epochs=marks
+    )
+
+
+def follow(master: Master, node: str, *, sent: int = 120) -> None:
+    master.greet(node)
+    master.on_hello(node, hello(), EPOCHS, 0)
+    master.on_sent(node, sent)
+
+
+def ack(
+    end: int, *, echo_ms: float = 0.0, age_ms: float = 0.0, is_full: bool = False
+) -> FollowerAck:
+    return FollowerAck(
+        epoch=4,
+        flushed_end_offset=end,
+        echo_us=int(echo_ms * 1_000),
+        echo_age_us=int(age_ms * 1_000),
+        clock_ms=5_000.0,
+        is_full=is_full,
+    )
+
+
+def hear(master: Master, node: str, end: int, mono_ms: float = 1.0) -> bool:
+    return master.on_ack(node, ack(end), mono_ms, 5_000.0)
+
+
+def test_what_was_inherited_is_committed_with_the_own_epoch_and_not_before() -> None:
+    """Raft 5.4.2."""
+    master = make()
+    master.on_flushed(120, 1.0)
+    for node in "bc":
+        follow(master, node)
+        assert not hear(master, node, 119)
+    assert (master.high_watermark, master.is_begun) == (70, False)
+    assert not hear(master, "b", 120)
+    assert hear(master, "c", 120)
+    assert (master.high_watermark, master.is_begun) == (120, True)
+    master.check()
+
+
+def test_I7_nothing_is_committed_that_is_not_durable_here() -> None:  # noqa: N802
+    master = make()
+    for node in "bc":
+        follow(master, node)
+        hear(master, node, 120)
+    assert master.high_watermark == 70
+    assert master.on_flushed(120, 2.0)
+    assert master.high_watermark == 120
+
+
+def test_high_watermark_never_falls_when_a_stream_breaks() -> None:
+    master = make()
+    master.on_flushed(120, 1.0)
+    for node in "bc":
+        follow(master, node)
+        hear(master, node, 120)
+    master.on_lost("b", 2.0)
+    master.on_flushed(150, 3.0)
+    assert master.high_watermark == 120
+
+
+@pytest.mark.parametrize("phase", [Phase.ABSENT, Phase.GREETED, Phase.SNAPSHOT])
+def test_acknowledgement_counts_nothing_when_the_follower_does_not_follow(phase: Phase) -> None:
+    master = make()
+    master.on_flushed(120, 1.0)
+    follow(master, "c")
+    hear(master, "c", 120)
+    master.followers["b"].phase = phase
+    assert not master.on_ack("b", ack(120, echo_ms=900.0), 1_000.0, 5_000.0)
+    assert master.followers["b"].acked_end == 0
+    assert not master.lease.is_valid(1_000.0)
+
+
+def test_hello_is_answered_with_where_the_logs_part() -> None:
+    master = make()
+    master.greet("b")
+    begin = master.on_hello("b", hello(95, epochs=((1, 0), (3, 90))), EPOCHS, 0)
+    assert (begin.epoch, begin.offset, begin.take_snapshot) == (4, 90, False)
+    assert [(one.epoch, one.start_offset) for one in begin.epochs] == [(1, 0)]
+    assert master.followers["b"].phase is Phase.BEGUN
+    assert master.followers["b"].sent_end == 90
+
+
+@pytest.mark.parametrize(
+    ("applied", "epochs", "log_start"),
+    [(95, ((1, 0), (3, 90)), 0), (0, (), 50), (0, ((1, 0),), 101)],
+    ids=["it has applied more", "it is blank", "it is too far behind"],
+)
+def test_follower_fetches_a_snapshot_when_the_log_does_not_lead_there(
+    applied: int, epochs: tuple[tuple[int, int], ...], log_start: int
+) -> None:
+    master = make()
+    master.greet("b")
+    end = 95 if epochs else 0
+    begin = master.on_hello("b", hello(end, applied=applied, epochs=epochs), EPOCHS, log_start)
+    assert begin.take_snapshot
+    assert not master.followers["b"].phase.may_send
+    master.on_lost("b", 5.0)
+    assert master.followers["b"].phase is Phase.SNAPSHOT
+
+
+def test_lease_counts_from_when_the_beat_was_sent() -> None:
+    master = make()
+    follow(master, "b")
+    master.on_ack("b", ack(100, echo_ms=50.0, age_ms=30.0), 90.0, 5_090.0)
+    assert master.lease.until_ms() == pytest.approx(50 + 570)
+    # 10 ms under way: its clock was read at 5,080 to 5,090 of the own one.
+    assert master.clock.offsets(90.0) == {"b": pytest.approx(5_000 - 5_080)}
+
+
+def change(*members: str) -> IsrChange:
+    return IsrChange(4, 9, members)
+
+
+def test_follower_is_dropped_when_it_stays_away() -> None:
+    master = make()
+    follow(master, "b")
+    follow(master, "c")
+    master.on_lost("c", 100.0)
+    assert master.plan_isr(399.0) is None
+    assert master.plan_isr(400.0) == change("a", "b")
+
+
+def test_follower_is_dropped_at_once_when_nobody_listens_there() -> None:
+    master = make()
+    follow(master, "b")
+    master.on_unreachable("c")
+    assert master.plan_isr(1.0) == change("a", "b")
+
+
+def test_follower_is_dropped_when_it_says_nothing_or_lags() -> None:
+    master = make()
+    master.on_flushed(120, 1.0)
+    for node in "bc":
+        follow(master, node)
+        hear(master, node, 120, 10.0)
+    master.on_flushed(200, 20.0)
+    hear(master, "b", 120, 1_000.0)
+    assert master.plan_isr(1_509.0) is None
+    master.on_sent("b", 200)
+    hear(master, "b", 200, 1_500.0)
+    assert master.plan_isr(1_510.0) == change("a", "b")
+
+
+def test_follower_is_dropped_when_its_disk_is_full_and_does_not_join() -> None:
+    master = make()
+    follow(master, "b")
+    follow(master, "c")
+    master.on_ack("c", ack(100, is_full=True), 1.0, 5_000.0)
+    assert master.plan_isr(2.0) == change("a", "b")
+    master.on_isr({"a", "b"}, 10, 3.0)
+    master.on_ack("c", ack(120, is_full=True), 4.0, 5_000.0)
+    assert master.plan_isr(5.0) is None
+
+
+def test_follower_joins_when_it_has_the_epochs_beginning_and_all_that_is_committed() -> None:
+    """It need not wait for the high watermark: alone in the set, that would wait for it."""
+    master = make(isr="ab")
+    master.on_flushed(120, 1.0)
+    follow(master, "b")
+    follow(master, "c")
+    hear(master, "c", 119)
+    assert master.plan_isr(2.0) is None
+    hear(master, "c", 120)
+    assert master.plan_isr(3.0) == change("a", "b", "c")
+
+
+def test_shrink_moves_the_high_watermark_when_it_is_confirmed() -> None:
+    master = make()
+    master.on_flushed(120, 1.0)
+    follow(master, "b")
+    hear(master, "b", 120)
+    assert master.plan_isr(400.0) == change("a", "b")
+    assert master.high_watermark == 70
+    assert master.on_isr({"a", "b"}, 10, 410.0)
+    assert master.high_watermark == 120
+
+
+def test_master_resigns_when_nothing_is_committed_for_too_long() -> None:
+    master = make()
+    assert master.find_reason_to_resign(2_999.0) is None
+    assert master.find_reason_to_resign(3_000.0) is not None
+
+
+def test_master_resigns_when_its_own_disk_hangs() -> None:
+    master = make()
+    master.on_flushed(120, 1.0)
+    for node in "bc":
+        follow(master, node)
+        hear(master, node, 120, 5_000.0)
+        master.on_ack(node, ack(120, echo_ms=7_900.0), 8_000.0, 5_000.0)
+    assert master.find_reason_to_resign(8_000.0) is None
+    master.on_appended(200)
+    assert master.find_reason_to_resign(8_000.0 + 3_000.0) is not None
+
+
+def test_master_resigns_when_it_has_nothing_to_commit_and_nobody_hears_it() -> None:
+    """Nobody can give it anything then: it would stay so for ever."""
+    master = make()
+    master.on_flushed(120, 1.0)
+    for node in "bc":
+        follow(master, node)
+        master.on_ack(node, ack(120, echo_ms=1_000.0), 1_001.0, 5_000.0)
+    assert master.high_watermark == 120
+    assert master.find_reason_to_resign(4_000.0) is None
+    assert master.find_reason_to_resign(1_000.0 + 570.0 + 3_000.0) is not None
+
+
+def test_master_alone_commits_by_itself() -> None:
+    master = make("a")
+    assert master.on_flushed(120, 1.0)
+    assert master.is_begun
+    assert master.lease.is_valid(1e9)
+    assert master.find_reason_to_resign(1e9) is None

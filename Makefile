@@ -47,7 +47,7 @@ $(VENV)/dev.stamp: requirements/dev.txt pyproject.toml $(VENV)/node.stamp
 
 # --- use -----------------------------------------------------------------------------------------
 
-demo: $(VENV)/node.stamp  ## start a node, replay thousands of delayed messages, show what arrived
+demo: $(VENV)/node.stamp  ## three nodes, thousands of messages, and a kill -9 of the master
 	@$(BIN)/python -m hourwheel.cli demo
 
 # --- work ----------------------------------------------------------------------------------------

@@ -34,7 +34,8 @@ async def examine(cluster: Cluster, history: History, bounds: Bounds) -> Finding
         until = await cluster.quiet()
     except NotWell as error:
         await cluster.kill_all()
-        return Findings([Violation("not quiet", str(error))], _complaints(cluster))
+        violations = [*_broken(cluster), Violation("not quiet", str(error))]
+        return Findings(violations, [*cluster.deaths, *_complaints(cluster)])
     statuses = await cluster.statuses()
     counts = {
         name: {count: int(getattr(status, count)) for count in _COUNTS}
@@ -55,7 +56,7 @@ async def examine(cluster: Cluster, history: History, bounds: Bounds) -> Finding
                 reigns=tuple(reign.epoch for reign in reigns if reign.node == name),
             )
         )
-    violations = [*check_copies(copies, until), *check_reigns(copies, history, bounds)]
+    violations = [*_broken(cluster), *check_copies(copies, until), *check_reigns(copies, history, bounds)]
     try:
         model, stored = read_stored(next(iter(logs.values())), until)
     except (AssertionError, errors.HourwheelError) as error:
@@ -96,6 +97,16 @@ async def _digest(tree: Path, data: Path, until: int) -> dict[str, Any]:
     if told["applied_offset"] != until:
         return {"fault": f"its views end at {told['applied_offset']}, not at {until}"}
     return {"restored": told["restored"], "rebuilt": told["rebuilt"]}
+
+
+def _broken(cluster: Cluster) -> list[Violation]:
+    """Nodes that gave themselves up because something was not as it must be."""
+    return [
+        Violation("broken invariant", f"{name}: {event.get('error', '')}")
+        for name, node in cluster.nodes.items()
+        for event in node.read_log()
+        if event.get("error_type") == "InvariantViolated" and event.get("level") == "critical"
+    ]
 
 
 def _complaints(cluster: Cluster) -> list[str]:

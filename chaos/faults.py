@@ -16,6 +16,7 @@ from chaos.network import Link, Network
 from chaos.node_process import NodeProcess
 
 Nodes = Sequence[NodeProcess]
+_WAKING_S: Final = 1.0
 _MIB: Final = 1 << 20
 
 
@@ -63,7 +64,8 @@ async def frozen(nodes: Nodes, *, whole: bool = True) -> AsyncIterator[None]:
         yield
     finally:
         send(signal.SIGCONT)
-        await restart(nodes)  # a broker that was silent for long may have been given up
+        await asyncio.sleep(_WAKING_S)
+        await restart(nodes)  # those that gave themselves up when they saw how long it had been
 
 
 @asynccontextmanager

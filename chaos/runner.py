@@ -205,13 +205,17 @@ async def _play_on(
         result.history = load.history
         stage = Stage(cluster, load, random.Random(result.seed), disk=disk)
         result.failovers_ms = stage.failovers_ms
-        async with load.running():
-            try:
+        try:
+            async with load.running():
                 await _rounds(scenario, stage, result, options, say)
                 await load.settle()
-            except (TimeoutError, NotWell) as error:
-                left = f"{load.open_count} messages are still waited for: {error!r}"
-                result.violations.append(Violation("not served", left))
+        except ExceptionGroup as group:
+            hung, others = group.split((TimeoutError, NotWell))
+            if others is not None or hung is None:
+                raise
+            why = "".join(traceback.format_exception(hung.exceptions[0])[-3:])
+            left = f"{load.open_count} messages are still waited for: {why}"
+            result.violations.append(Violation("not served", left))
         result.violations += [
             Violation("given up", f"a client that tries for 2 minutes: {error!r}")
             for error in load.given_up

@@ -23,13 +23,13 @@ from node.engine import Engine
 from node.follower_stream import FollowerStream
 from node.isr_changes import ask_isr
 from node.redirect import not_master
-from node.replica import (
+from node.replica import Replica
+from node.replica_effects import (
     AskIsr,
     Assignment,
     CloseStreams,
     Effect,
     OpenStreams,
-    Replica,
     Resign,
     Retire,
     Role,

@@ -19,7 +19,8 @@ from node.api.cluster_port import (
     NodeStatusData,
 )
 from node.config_check import NodeAddresses
-from node.replica import Replica, Role
+from node.replica import Replica
+from node.replica_effects import Role
 from replication.control_client import Leader
 from replication.control_state import ControlState, NodeInfo
 from replication.master import Master

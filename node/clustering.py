@@ -34,7 +34,7 @@ from node.joining import build_member, open_epoch_seen
 from node.metric_family import ClusterFacts
 from node.opening import Opened
 from node.process_clock import SlewedClock
-from node.replica import Who
+from node.replica_effects import Who
 from node.stats import ApiStats
 from replication.control_state import ControlState
 

@@ -18,9 +18,9 @@ from hourwheel import errors, limits
 from hourwheel.wire import replication_pb2
 from hourwheel.wire.replication_pb2 import (
     FetchSnapshotRequest,
+    FetchSnapshotResponse,
     ReplicateRequest,
     ReplicateResponse,
-    FetchSnapshotResponse,
 )
 from node.config import ClusterSection
 from node.config_check import split_address

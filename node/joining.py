@@ -11,7 +11,8 @@ from node.cluster_time import ClusterTime
 from node.config import ClusterSection
 from node.control_port import ControlPort
 from node.opening import Opened
-from node.replica import Replica, Who
+from node.replica import Replica
+from node.replica_effects import Who
 from node.snapshot_giver import SnapshotGiver
 from node.snapshot_taker import Fetch, SnapshotTaking, log_taken
 from replication.cluster_clock import ClockConfig

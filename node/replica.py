@@ -6,14 +6,11 @@
     master        its lease or its clock gone: it says nothing until they are back
                   another epoch named, or its disk full: follower
 
-The shell (node/replicating.py) moves the messages, runs the writes and performs the effects. Times
-called `mono_ms` are of the node's monotonic clock.
+The shell (node/cluster_member.py) moves the messages, runs the writes and performs the effects.
+Times called `mono_ms` are of the node's monotonic clock.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
-from typing import NamedTuple, TypeAlias
 
 from hourwheel import errors
 from hourwheel.wire.replication_pb2 import (
@@ -27,94 +24,29 @@ from hourwheel.wire.replication_pb2 import (
     SyncBeat,
 )
 from node.reign_stats import ReignStats
-from node.shard import Answer, Shard
+from node.replica_effects import (
+    AskIsr,
+    Assignment,
+    CloseStreams,
+    Effect,
+    OpenStreams,
+    Resign,
+    Retire,
+    Role,
+    Serve,
+    Who,
+    Write,
+)
+from node.shard import Shard
 from replication.follower import Follower, LogFacts, NotFollowed
-from replication.isr import InSyncReplicas, IsrChange
+from replication.isr import InSyncReplicas
 from replication.master import Master, Reign, ReplicationConfig
 from storage.epoch_file import EpochFile
 from storage.flushed_mark import FlushedMark
-from storage.recent_batches import Piece
+from storage.recent_batches import read_piece
 
-_PART_BYTES: int = 1 << 20
-_UNACKED_BYTES_MAX: int = 16 << 20
-
-
-class Role(Enum):
-    """What a node is to a shard."""
-
-    FOLLOWER = "follower"
-    TAKING_OVER = "taking over"
-    MASTER = "master"
-
-
-class Assignment(NamedTuple):
-    """What the control plane says of a shard."""
-
-    epoch: int
-    master: str
-    """Node id; empty before the first election."""
-    isr: frozenset[str]
-    version: int
-
-
-@dataclass(frozen=True)
-class OpenStreams:
-    """Connect to every other node."""
-
-
-@dataclass(frozen=True)
-class CloseStreams:
-    """The reign is over: end all streams to followers, with a last word."""
-
-    leases: LeaseTable
-    """What consumers hold."""
-    last_beat: SyncBeat
-    """It frees them from what they promised."""
-
-
-@dataclass(frozen=True)
-class Serve:
-    """Begin to dispatch and to answer."""
-
-
-@dataclass(frozen=True)
-class Retire:
-    """Serve no more; tell those who wait."""
-
-    answers: tuple[Answer, ...]
-    why: str
-
-
-@dataclass(frozen=True)
-class AskIsr:
-    """Propose a change of the in-sync set to the control plane."""
-
-    change: IsrChange
-
-
-@dataclass(frozen=True)
-class Resign:
-    """Ask the control plane for another master."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Write:
-    """Something was appended, or may be applied: wake the writer."""
-
-
-Effect: TypeAlias = OpenStreams | CloseStreams | Serve | Retire | AskIsr | Resign | Write
-
-
-class Who(NamedTuple):
-    """Identities that do not change while the process lives."""
-
-    me: str
-    boot_id: str
-    cluster_id: bytes
-    members: tuple[str, ...]
-    """All nodes, this one included."""
+_PART_BYTES = 1 << 20
+_UNACKED_BYTES_MAX = 16 << 20
 
 
 class Replica:
@@ -156,8 +88,8 @@ class Replica:
     @property
     def facts(self) -> LogFacts:
         """Where the log stands, as far as it is durable."""
-        log = self.shard.log
-        return LogFacts(log.start_offset, log.flushed_end_offset, self.shard.views.applied_offset)
+        log, applied = self.shard.log, self.shard.views.applied_offset
+        return LogFacts(log.start_offset, log.flushed_end_offset, applied)
 
     @property
     def is_to_reign(self) -> bool:
@@ -344,7 +276,7 @@ class Replica:
             raise NotFollowed("what is next for a follower is deleted: it needs a snapshot")
         piece = self.shard.recent.find(start, _PART_BYTES) if self.shard.recent else None
         if piece is None:
-            piece = self._read_piece(start)
+            piece = read_piece(log, start, _PART_BYTES)
         if piece is None:
             return None
         master.on_sent(node, piece.end_offset)
@@ -355,19 +287,6 @@ class Replica:
             batches=piece.raw,
             high_watermark=master.high_watermark,
         )
-
-    def _read_piece(self, start: int) -> Piece | None:
-        """Raises CorruptLog where this log is damaged: it must not lead then."""
-        log = self.shard.log
-        parts: list[bytes] = []
-        size, epoch = 0, 0
-        for batch in log.scan(start, log.flushed_end_offset):
-            if parts and (batch.header.epoch != epoch or size >= _PART_BYTES):
-                break
-            epoch = batch.header.epoch
-            parts.append(b"".join((batch.head, batch.payload)))
-            size += batch.header.total_bytes
-        return Piece(start, epoch, b"".join(parts)) if parts else None
 
     def make_beat(self, mono_ms: float, clock_ms: int) -> SyncBeat:
         """The 50 ms sync, as of now."""

@@ -15,7 +15,7 @@ import grpc
 
 from hourwheel import errors
 from hourwheel.wire import replication_pb2
-from hourwheel.wire.replication_pb2 import FetchSnapshotRequest, SnapshotEnd, FetchSnapshotResponse
+from hourwheel.wire.replication_pb2 import FetchSnapshotRequest, FetchSnapshotResponse, SnapshotEnd
 from node import logs
 from node.api import status
 from node.checkpoint import ShardPlace

@@ -198,7 +198,9 @@ def _registered_in(shard: ShardInfo, node: NodeInfo, *, is_sound: bool) -> Shard
 
     - An older incarnation in the in-sync set becomes the new one where its log was sound. Else it
       leaves, unless it is the last: then the old one stays, and nobody can be elected until an
-      operator says whose log is the best.
+      operator says whose log is the best. A node that says that it has seen no epoch, where there
+      were some, has lost its disk: to itself its empty log looks sound. (But where no node has ever
+      said that it has seen one, all died before the first epoch began: the last may stay.)
     - An older incarnation that is master is master no more: it has forgotten what it promised.
     - The node has seen a later epoch than we have given, or another master of the same one (we have
       forgotten): nobody is master until there is an epoch above all that.
@@ -207,7 +209,9 @@ def _registered_in(shard: ShardInfo, node: NodeInfo, *, is_sound: bool) -> Shard
     isr, master = shard.isr, shard.master
     if node.node_id in shard.isr_node_ids and member not in isr:
         others = tuple(one for one in isr if one.node_id != node.node_id)
-        if is_sound:
+        is_blank = shard.epoch > 0 and node.seen.get(shard.shard) == (0, "")
+        may_be_blank = not others and shard.epoch_seen == 0
+        if is_sound and (not is_blank or may_be_blank):
             isr = tuple(sorted((*others, member)))
         elif others:
             isr = others

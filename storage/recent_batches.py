@@ -8,6 +8,7 @@ from collections import deque
 from typing import NamedTuple
 
 from hourwheel.record_batch import RecordBatch
+from storage.commit_log import CommitLog
 
 
 class Piece(NamedTuple):
@@ -21,6 +22,23 @@ class Piece(NamedTuple):
     def end_offset(self) -> int:
         """Behind the last batch."""
         return self.offset + len(self.raw)
+
+
+def read_piece(log: CommitLog, start: int, bytes_max: int) -> Piece | None:
+    """The same from the log's files: batches from `start` on; None at the log's durable end.
+
+    Raises:
+        CorruptLog: the log is damaged there.
+    """
+    parts: list[bytes] = []
+    size, epoch = 0, 0
+    for batch in log.scan(start, log.flushed_end_offset):
+        if parts and (batch.header.epoch != epoch or size >= bytes_max):
+            break
+        epoch = batch.header.epoch
+        parts.append(b"".join((batch.head, batch.payload)))
+        size += batch.header.total_bytes
+    return Piece(start, epoch, b"".join(parts)) if parts else None
 
 
 class RecentBatches:

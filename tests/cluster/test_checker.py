@@ -7,8 +7,6 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from hourwheel.message_id import MessageId
-from hourwheel.outcomes import CancelOutcome
 from chaos.checker import Bounds, check, told
 from chaos.history import (
     Accepted,
@@ -24,6 +22,8 @@ from chaos.history import (
     body_of,
     serial_of,
 )
+from hourwheel.message_id import MessageId
+from hourwheel.outcomes import CancelOutcome
 
 START_MS: Final = 1_800_000_000_000
 TOPIC, GROUP, OTHER = "orders", "workers", "auditors"

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pytest
 
+from chaos.history import body_of, serial_of
 from hourwheel import (
     AsyncAdmin,
     AsyncConsumer,
@@ -30,7 +31,6 @@ from node.embedded import EmbeddedNode
 from node.lifecycle import EXIT_DATA, EXIT_FAILURE
 from storage.file_header import FILE_HEADER_BYTES, VERSIONS, FileType
 from tests.support.faulty_node import FaultyNode
-from chaos.history import body_of, serial_of
 from tests.support.reaper import complaints_of, events_of, small_node
 from tests.support.stored import SHARD, digests_of
 

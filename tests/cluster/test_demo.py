@@ -1,4 +1,4 @@
-"""The demo, from the command line to its exit code, with a node in a process of its own."""
+"""The demo, from the command line to its exit code, with nodes in processes of their own."""
 
 import json
 from pathlib import Path
@@ -12,13 +12,32 @@ from node.inspect_single import Asked
 from storage.disk import RealDisk
 
 
-def test_demo_delivers_everything_once_and_its_directory_can_be_inspected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture(autouse=True)
+def _same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(demo, "_settle_garbage_collector", lambda: None)  # of this process
     monkeypatch.setattr(demo, "_ORDERS_PATH", tmp_path / "none")
+
+
+def test_demo_survives_the_death_of_the_master(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seconds", "5", "--count", "100", "--json"]) == EXIT_GOOD
+    said = capsys.readouterr()
+    told = json.loads(said.out)
+    assert told["good"] is True
+    assert (told["missing"], told["duplicated"], told["early"], told["wrong"]) == (0, 0, 0, 0)
+    assert told["node"]["released"] == told["delivered"] > 100
+    assert told["node"]["nodes"] == 3
+    assert told["failover"]["successor"] != told["failover"]["killed"]
+    assert told["failover"]["gap_ms"] > 0
+    assert f"kill -9 {told['failover']['killed']}" in said.err
+    assert "was killed, and still" in said.err
+
+
+def test_demo_delivers_everything_once_and_its_directory_can_be_inspected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     directory = tmp_path / "data"
-    arguments = ["--seconds", "3", "--count", "60", "--keep", str(directory), "--json"]
+    arguments = ["--nodes", "1", "--seconds", "3", "--count", "60", "--json"]
+    arguments += ["--keep", str(directory)]
     assert main(arguments) == EXIT_GOOD
     said = capsys.readouterr()
     told = json.loads(said.out)

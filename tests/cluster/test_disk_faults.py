@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from node.lifecycle import EXIT_DISK, EXIT_FAILURE
-from tests.support.faulty_node import NAMES, ROOM, SYNCS, WRITES, Effect, Fault, Injector, injectors
 from chaos.machine import can_lose_power, power_disk
 from chaos.message_mix import QUICK
+from node.lifecycle import EXIT_DISK, EXIT_FAILURE
+from tests.support.faulty_node import NAMES, ROOM, SYNCS, WRITES, Effect, Fault, Injector, injectors
 from tests.support.reaper import complaints_of, events_of, reaping, say
 
 IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"

@@ -14,7 +14,7 @@ from hourwheel.wire.broker_pb2 import CancelOutcome
 from node.judge import Published
 from node.opening import Opened
 from node.receive import Delivery
-from node.replica import Role
+from node.replica_effects import Role
 from storage.file_header import FILE_HEADER_BYTES
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_proposals import Token, body_of, plain, split

@@ -13,15 +13,8 @@ from node.checkpoint import ShardPlace
 from node.maintenance import Job, Work
 from node.opening import open_shard
 from node.process_clock import SlewedClock
-from node.replica import (
-    AskIsr,
-    CloseStreams,
-    OpenStreams,
-    Replica,
-    Resign,
-    Serve,
-    Who,
-)
+from node.replica import Replica
+from node.replica_effects import AskIsr, CloseStreams, OpenStreams, Resign, Serve, Who
 from node.shard import Shard
 from replication.epoch_seen import EpochSeen
 from replication.follower import Follower

@@ -8,7 +8,7 @@ of the in-sync set. How it comes to be linearizable (Raft) is not this simulatio
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from node.replica import Assignment
+from node.replica_effects import Assignment
 from replication.isr import IsrChange
 from tests.sim.events import Events
 

@@ -10,7 +10,8 @@ from typing import Any
 from unittest import mock
 
 from hourwheel.wire.replication_pb2 import BeginFrom, FollowerHello, MasterHello
-from node.replica import Replica, Role
+from node.replica import Replica
+from node.replica_effects import Role
 from replication.cluster_clock import ClusterClock
 from replication.epoch_seen import EpochSeen
 from replication.follower import LogFacts

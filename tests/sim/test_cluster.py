@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from hourwheel import errors
-from node.replica import Role
+from node.replica_effects import Role
 from tests.sim.cluster import Cluster
 from tests.sim.cluster_faults import HOUR_MS
 from tests.sim.cluster_node import SimNode

@@ -35,5 +35,7 @@ def test_I1_to_I8_hold_when_anything_goes_wrong_at_any_time(seed: int) -> None: 
             live(cluster, LIFE_MS)
         except BaseException as error:
             error.add_note("\n".join([*cluster.events.trace[-100:], cluster.describe()]))
-            error.add_note(f"again: CLUSTER_SEEDS={seed} python -m pytest {__file__}")
+            error.add_note(
+                f"again: CLUSTER_SEEDS={seed} python -m pytest tests/sim/test_cluster_random.py"
+            )
             raise

@@ -32,7 +32,7 @@ from node.engine import Engine
 from node.joining import build_member, open_epoch_seen
 from node.opening import open_shard
 from node.process_clock import SlewedClock
-from node.replica import Role, Who
+from node.replica_effects import Role, Who
 from node.wiring import engine_config, shard_config
 from replication.control_state import ControlState, Member, NodeInfo, ShardInfo
 from storage.disk import Disk, RealDisk

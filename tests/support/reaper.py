@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from chaos.checker import Bounds, check, told
+from chaos.message_mix import Mix
+from chaos.workload import Workload
 from hourwheel import errors
 from hourwheel.clock import SystemClock
-from chaos.checker import Bounds, check, told
 from tests.support.eventually import until
 from tests.support.faulty_node import FaultyNode
-from chaos.message_mix import Mix
 from tests.support.stored import digests_of, read_stored
-from chaos.workload import Workload
 
 _USUAL_START_MS: Final = 1_000.0
 _HANG_S: Final = 120.0

@@ -2,7 +2,8 @@
 
 from node.checkpoint import ShardPlace
 from node.opening import Opened, ShardConfig, open_shard
-from node.replica import Assignment, Effect, Replica, Who
+from node.replica import Replica
+from node.replica_effects import Assignment, Effect, Who
 from replication.epoch_seen import EpochSeen
 from replication.follower import Follower
 from replication.lease import Promise

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from chaos.log_model import LogModel
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.message_id import ID_DTYPE
@@ -18,7 +19,6 @@ from node.receive import Delivery
 from node.retries import ack_rows, dead_rows, retry_rows
 from node.shard import Shard
 from storage.unit import Units
-from chaos.log_model import LogModel
 
 TOPIC, LETTERS, RETRIES, GROUP = 1, 2, 3, 1
 QUEUES = [TOPIC << 8, TOPIC << 8 | 1]

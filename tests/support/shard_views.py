@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from chaos.log_model import Entry, LogModel
 from node.checkpoint import ShardPlace
 from node.opening import ShardConfig, open_shard
 from node.shard import Shard
 from node.views import Views
 from storage.unit import Units
 from tests.sim.disk import SimulatedDisk
-from chaos.log_model import Entry, LogModel
 
 
 def entries_of(units: Units) -> list[Entry]:

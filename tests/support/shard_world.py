@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from chaos.log_model import LogModel
 from hourwheel import errors
 from node.checkpoint import ShardPlace
 from node.maintenance import Job, RetentionConfig, Work
@@ -20,7 +21,6 @@ from node.shard import Shard
 from storage.commit_log import LogWrite
 from storage.file_header import Identity
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
-from chaos.log_model import LogModel
 from tests.support.shard_proposals import (
     ATTEMPTS_MAX,
     GROUP,

@@ -13,7 +13,7 @@ from hourwheel.message_id import ID_DTYPE
 from hourwheel.receipt import Receipt
 from node.api.ports import Delivery, Selection
 from node.engine import Engine
-from node.replica import Role
+from node.replica_effects import Role
 from tests.support.engine_world import let_others_run, within
 from tests.support.eventually import until
 from tests.support.member_world import LEASE_MS, MemberNode, MemberWorld

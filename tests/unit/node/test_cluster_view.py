@@ -10,7 +10,7 @@ from hourwheel.wire.control_link_pb2 import NodeReport, ShardReport
 from hourwheel.wire.replication_pb2 import FollowerAck, FollowerHello, SyncBeat
 from node.cluster_view import Acting, ClusterView
 from node.config_check import cluster_nodes
-from node.replica import Assignment, Role, Who
+from node.replica_effects import Assignment, Role, Who
 from replication.control_client import Leader
 from replication.control_state import ControlState, Member, NodeInfo, ShardInfo
 from replication.isr import InSyncReplicas

@@ -158,7 +158,8 @@ def test_torn_tail_is_noted_when_it_was_cut(world: ShardWorld) -> None:
     opened = reopen(world)
     assert opened.shard.views.digest() == digest
     report = opened.shard.log.recovery_report
-    assert report is not None and report.cut is not None
+    assert report is not None
+    assert report.cut is not None
     assert report.cut.file == segment.path
 
 

@@ -8,7 +8,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.wire.replication_pb2 import FollowerHello, Refused
 from hourwheel.wire.state_pb2 import ConfigChange, TopicConfig
-from node.replica import AskIsr, CloseStreams, Resign, Retire, Role
+from node.replica_effects import AskIsr, CloseStreams, Resign, Retire, Role
 from replication.follower import NotFollowed
 from tests.support.replica_world import (
     START_MS,

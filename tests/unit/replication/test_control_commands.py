@@ -81,6 +81,29 @@ def test_new_boot_leaves_the_set_when_its_log_is_not_sound(world: StateWorld) ->
     assert world.elect(1).outcome == REFUSED
 
 
+def test_new_boot_leaves_the_set_when_it_has_lost_its_disk(world: StateWorld) -> None:
+    world.ok(register_node=register("n2", boot(22), seen=seen(0, "")))
+    assert world.isr == [("n1", 1), ("n2", 22), ("n3", 3)], "there was no epoch that it could know"
+    world.elect(1)
+    world.ok(register_node=register("n3", boot(33), seen=seen(0, "")))
+    assert world.isr == [("n1", 1), ("n2", 22)]
+    world.ok(register_node=register("n2", boot(23), seen=seen(1, "n1")))
+    assert world.isr == [("n1", 1), ("n2", 23)]
+    world.ok(register_node=register("n1", boot(11), seen=seen(0, "")))
+    assert world.isr == [("n2", 23)]
+    world.ok(register_node=register("n2", boot(24), seen=seen(0, "")))
+    assert world.isr == [("n2", 23)], "the last one stays, as it was: an operator has to decide"
+
+
+def test_last_one_stays_when_all_died_before_the_first_epoch_began(world: StateWorld) -> None:
+    for number, node in enumerate(NODE_IDS, 1):
+        world.ok(register_node=register(node, boot(number), seen=seen(0, "")))
+    world.elect(1)
+    for number, node in enumerate(NODE_IDS, 1):
+        world.ok(register_node=register(node, boot(10 * number), seen=seen(0, "")))
+    assert world.isr == [("n3", 30)]
+
+
 def test_new_boot_of_a_master_is_no_master(world: StateWorld) -> None:
     world.elect(1)
     assert world.master == "n1"

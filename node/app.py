@@ -31,6 +31,7 @@ from node.metrics_http import MetricsServer, in_loop
 from node.node_meta import NodeMeta, open_node_meta
 from node.opening import Opened, open_shard
 from node.process_clock import SlewedClock, StepEvent
+from node.reopening import reopen_shard
 from node.stats import ApiStats
 from node.wiring import engine_config, shard_config
 from storage.directory_lock import DirectoryLock
@@ -51,6 +52,9 @@ class Node:
         self.config = config
         self.failure = Failure()
         """Resolved when the node cannot go on: its owner must end the process, or let it go."""
+        self.renewal = asyncio.Event()
+        """Set when the node is to be stopped and another one started in its place: it has fetched
+        a snapshot, which a start installs."""
         self.address = ""
         """Where clients reach it, host:port, from `start` on."""
         self.metrics_address = ""
@@ -136,7 +140,9 @@ class Node:
     ) -> Clustering | None:
         if not self.config.cluster.nodes:
             return None
-        clustering = Clustering(self.config, self._clock, clock, self.failure)
+        clustering = Clustering(
+            self.config, self._clock, clock, self.failure, on_snapshot_taken=self.renewal.set
+        )
         undo.push_async_callback(clustering.stop)
         await clustering.start()
         return clustering
@@ -151,9 +157,8 @@ class Node:
     ) -> Engine:
         begun_ms = self._clock.monotonic_ms()
         place = ShardPlace(disk, f"shard-{_SHARD}", Identity(meta.cluster_id, _SHARD))
-        config = replace(shard_config(self.config), is_replica=clustering is not None)
         # In a thread: replaying may take seconds, and signals must be heard meanwhile.
-        opened = await asyncio.to_thread(open_shard, place, config)
+        opened = await asyncio.to_thread(self._open_shard, place, is_replica=clustering is not None)
         guard = DiskGuard(
             disk,
             free_bytes_min=self.config.disk.free_bytes_min,
@@ -181,6 +186,21 @@ class Node:
         engine.stats.recovery_seconds = (self._clock.monotonic_ms() - begun_ms) * _SECONDS
         _log_opened(opened, engine.stats.recovery_seconds)
         return engine
+
+    def _open_shard(self, place: ShardPlace, *, is_replica: bool) -> Opened:
+        config = shard_config(self.config)
+        if not is_replica:
+            return open_shard(place, config)
+        found = reopen_shard(place, replace(config, is_replica=True))
+        if found.installed is not None:
+            _log.info("a snapshot was installed", **found.installed._asdict())
+        if found.damage is not None:
+            _log.error(
+                "damaged data was set aside, to be fetched from another node",
+                folder=found.set_aside,
+                **logs.fields_of(found.damage),
+            )
+        return found.opened
 
     def _start_metrics(
         self,

@@ -9,6 +9,7 @@ hand_over   at a stop: somebody else should be master before this node is gone
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from math import isfinite
 from typing import Final
@@ -48,9 +49,19 @@ class Clustering:
     """See the top of this file."""
 
     def __init__(
-        self, config: NodeConfig, clock: Clock, own_clock: SlewedClock, failure: Failure
+        self,
+        config: NodeConfig,
+        clock: Clock,
+        own_clock: SlewedClock,
+        failure: Failure,
+        *,
+        on_snapshot_taken: Callable[[], None],
     ) -> None:
-        """Read what the configuration names. Raises ConfigError."""
+        """Read what the configuration names. Raises ConfigError.
+
+        `on_snapshot_taken` is called when the next start will install one.
+        """
+        self._on_snapshot_taken = on_snapshot_taken
         self._config, self._failure = config, failure
         self._mono_ms = clock.monotonic_ms
         self._trust = read_trust(config.cluster)
@@ -94,6 +105,8 @@ class Clustering:
             dial=self._dialer.replicate,
             failure=self._failure,
             is_full=lambda: bool(guard.read_only_reason),
+            fetch=self._dialer.fetch_snapshot,
+            on_snapshot_taken=self._on_snapshot_taken,
         )
         return self.member
 

@@ -54,9 +54,7 @@ def opened_copy(
     """
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
-        left_out = shutil.ignore_patterns(
-            "reserve", "control", *(_VIEWS if without_views else ())
-        )
+        left_out = shutil.ignore_patterns("reserve", "control", *(_VIEWS if without_views else ()))
         shutil.copytree(directory, copy, ignore=left_out)
         disk = RealDisk(copy)
         cluster_id = atomic_file.read_any(disk, NODE_META).header.identity.cluster_id

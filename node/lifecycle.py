@@ -105,6 +105,10 @@ async def serve(
     try:
         node = Node(config)
         code = await _serve(node, stops, ready_file)
+        while code is None and node.renewal.is_set() and not node.failure.found.done():
+            _log.info("starting again")
+            node = Node(config)
+            code = await _serve(node, stops, ready_file)
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
@@ -121,6 +125,7 @@ async def serve(
 async def _serve(node: Node, stops: "asyncio.Queue[str]", ready_file: Path | None) -> int | None:
     """Start, wait for a signal, stop: None after a proper stop, else the code to end at once with.
 
+    After a proper stop `node.renewal` says whether another node is to be started in its place.
     Whatever is under way, a failure of the node ends the waiting.
     """
     failed = node.failure.found
@@ -134,13 +139,19 @@ async def _serve(node: Node, stops: "asyncio.Queue[str]", ready_file: Path | Non
         _settle_garbage_collector()
         if ready_file is not None:
             _write_ready(ready_file, node)
-        await _first(told, failed)
+        renewed = _task(node.renewal.wait())
+        await _first(told, failed, renewed)
+        renewed.cancel()
         if failed.done():
             return EXIT_FAILURE
-        told, stopping = _task(stops.get()), _task(node.stop())
+        if told.done():
+            node.renewal.clear()
+            told = _task(stops.get())
+        stopping = _task(node.stop())
         await _first(stopping, told, failed)
         if told.done() and not stopping.done():
             _log.warning("stopping at once")
+            node.renewal.clear()
             await node.cut_short()
         await _first(stopping, failed)
         if failed.done():

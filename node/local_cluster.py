@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from hourwheel import errors
-from hourwheel.cluster_status import ClusterStatus, ShardStatus
+from hourwheel.cluster_status import ClusterStatus, Phase, ShardStatus
 from hourwheel.errors import HourwheelError
 from hourwheel.node_probe import NodeProbe
 from node.child import ChildNode
@@ -249,7 +249,7 @@ class LocalCluster:
 
         Args:
             epoch_above: only of a later epoch than this.
-            in_sync: and at least so many nodes are in sync.
+            in_sync: and at least so many nodes are in sync and follow it, or are itself.
             timeout_s: give up after so long.
 
         Raises:
@@ -261,7 +261,7 @@ class LocalCluster:
                 while True:
                     with suppress(errors.Unavailable):
                         index, shard = await self.find_master()
-                        if shard.epoch > epoch_above and len(shard.in_sync) >= in_sync:
+                        if shard.epoch > epoch_above and count_in_sync(shard) >= in_sync:
                             return index
                     if watching.done():
                         watching.result()
@@ -270,6 +270,16 @@ class LocalCluster:
             raise errors.Unavailable(f"no master within {timeout_s:g} s") from None
         finally:
             watching.cancel()
+
+
+def count_in_sync(shard: ShardStatus) -> int:
+    """How many nodes are in sync, the master whose word this is included.
+
+    A new cluster begins with all nodes in sync, also those that were never heard of: they count
+    only when they follow.
+    """
+    follow = {one.node_id for one in shard.followers if one.phase is Phase.REPLICATING}
+    return len({*follow, shard.master} & {*shard.in_sync})
 
 
 # --- files --------------------------------------------------------------------------------------

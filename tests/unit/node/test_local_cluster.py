@@ -2,14 +2,25 @@
 
 import socket
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hourwheel import errors
+from hourwheel.cluster_status import FollowerStatus, Phase, ShardStatus
 from node.config_check import cluster_nodes
 from node.config_file import load
-from node.local_cluster import LocalCluster, find_free_ports, toml_of, write_cluster
+from node.local_cluster import (
+    LocalCluster,
+    count_in_sync,
+    find_free_ports,
+    toml_of,
+    write_cluster,
+)
+
+SHARD = ShardStatus(0, 4, "a", 0, 9, 9, 9, 0, 10, 1, 7, 3, 0, 0, 0, 0, 4, in_sync=("a", "b", "c"))
+FOLLOWER = FollowerStatus("b", Phase.REPLICATING, 1, 2, 1, 3, 0.5, is_full=False)
 
 
 def test_nodes_of_a_new_cluster_know_each_other_and_share_a_secret(tmp_path: Path) -> None:
@@ -105,6 +116,22 @@ async def test_node_that_cannot_start_is_named_with_its_log(tmp_path: Path) -> N
         await cluster.start()
     assert not any(node.is_running for node in cluster.nodes)
     assert "cluster.secret_file" in cluster.nodes[0].log_file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("followers", "count"),
+    [
+        ((), 1),
+        ((FOLLOWER,), 2),
+        ((FOLLOWER, replace(FOLLOWER, node_id="c")), 3),
+        ((FOLLOWER, replace(FOLLOWER, node_id="c", phase=Phase.BEGUN)), 2),
+        ((FOLLOWER, replace(FOLLOWER, node_id="d")), 2),
+    ],
+)
+def test_node_counts_as_in_sync_when_it_also_follows(
+    followers: tuple[FollowerStatus, ...], count: int
+) -> None:
+    assert count_in_sync(replace(SHARD, followers=followers)) == count
 
 
 def test_values_are_written_as_toml() -> None:

@@ -1,0 +1,185 @@
+"""Three real nodes, each with its control process: killed, stopped, started again, and mistaken."""
+
+import asyncio
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import pytest
+
+from hourwheel import errors
+from hourwheel.failures import failure_of
+from hourwheel.wire import broker_pb2, consumer_pb2
+from hourwheel.wire.broker_pb2_grpc import ProducerServiceStub
+from hourwheel.wire.consumer_pb2_grpc import ConsumerServiceStub
+from node.lifecycle import EXIT_CONFIG, EXIT_LOCKED
+from node.local_cluster import LocalCluster, LocalNode, toml_of
+from tests.support.cluster_load import GROUP, TOPIC, ClusterLoad
+from tests.support.eventually import until
+from tests.support.reaper import say
+
+SMALL: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}, "node": {"metrics_listen": ""}}
+STOPPED_MS: Final = 3_000.0
+REDIRECT: Final = (("hourwheel-redirect", "1"),)
+
+
+async def check(load: ClusterLoad) -> None:
+    """Nothing acknowledged is lost, nothing came early, and each message was released once."""
+    await load.finish()
+    assert load.early() == []
+    assert load.failures == []
+    # What was published without an acknowledgement may have been released, too: it has arrived.
+    assert await load.released_count() == len(load.arrived)
+    assert len(load.acknowledged) > 0
+
+
+async def test_messages_survive_kills_of_the_master_and_of_all(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, values=SMALL) as cluster:
+        master = await cluster.wait_for_master(in_sync=3)
+        async with ClusterLoad(cluster.servers) as load:
+            await load.some(200)
+            epoch = (await cluster.find_master())[1].epoch
+            killed_ms = load.clock.wall_ms()
+            await cluster.kill_node(master)
+            await load.some(400)
+            say(f"master killed: silence of {load.gap_ms(killed_ms):.0f} ms at the consumer")
+            await cluster.start_node(master)
+            await cluster.wait_for_master(epoch_above=epoch, in_sync=3)
+
+            killed_ms = load.clock.wall_ms()
+            for node in cluster.nodes:
+                os.kill(node.pid, signal.SIGKILL)
+            for index in range(3):
+                await cluster.kill_node(index)
+            started_ms = load.clock.wall_ms()
+            await asyncio.gather(*map(cluster.start_node, range(3)))
+            await load.some(400)
+            since_ms = next(one for one in load.arrivals if one > killed_ms) - started_ms
+            say(f"all killed: the first message {since_ms:.0f} ms after they were started again")
+            await check(load)
+            say(f"{len(load.acknowledged)} acknowledged, {load.repeated()} delivered again")
+        assert await digests(cluster) == 1
+
+
+async def digests(cluster: LocalCluster) -> int:
+    """How many different ends the logs have, when all have what the master has."""
+
+    async def ends() -> set[int]:
+        told = [await cluster.status_of(index) for index in range(3)]
+        return {one.shards[0].applied_offset for one in told}
+
+    async with asyncio.timeout(60):
+        while len(found := await ends()) > 1:
+            pass
+    return len(found)
+
+
+async def test_master_that_was_stopped_serves_nothing_when_it_goes_on(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, values=SMALL) as cluster:
+        master = await cluster.wait_for_master(in_sync=3)
+        async with ClusterLoad(cluster.servers) as load:
+            await load.some(200)
+            epoch = (await cluster.find_master())[1].epoch
+            address, pid = cluster.nodes[master].address, cluster.nodes[master].pid
+            async with grpc.aio.insecure_channel(address) as channel:
+                await channel.channel_ready()
+                stopped_ms = load.clock.wall_ms()
+                os.kill(pid, signal.SIGSTOP)
+                # These lie in its socket, and are the first that it sees when it goes on.
+                asked = [ask_publish(channel), ask_receive(channel)]
+                calls = [asyncio.ensure_future(one) for one in asked]
+                others = [index for index in range(3) if index != master]
+                await until_master(cluster, others, epoch)
+                await load.some(400)
+                await until(lambda: load.clock.wall_ms() - stopped_ms >= STOPPED_MS)
+                os.kill(pid, signal.SIGCONT)
+                refused = await asyncio.gather(*calls, return_exceptions=True)
+            say(f"master stopped: silence of {load.gap_ms(stopped_ms):.0f} ms at the consumer")
+            for one in refused:
+                assert isinstance(one, grpc.aio.AioRpcError), one
+                assert isinstance(failure_of(one).error, errors.NotMaster | errors.Timeout)
+            await cluster.wait_for_master(epoch_above=epoch, in_sync=3)
+            await check(load)
+            assert b"forged" not in load.arrived
+        assert await digests(cluster) == 1
+
+
+async def until_master(cluster: LocalCluster, nodes: list[int], epoch: int) -> None:
+    """Wait until one of these serves in a later epoch."""
+    async with asyncio.timeout(60):
+        while True:
+            for index in nodes:
+                shard = (await cluster.status_of(index)).shards[0]
+                if shard.may_act and shard.epoch > epoch:
+                    return
+
+
+async def ask_publish(channel: grpc.aio.Channel) -> Any:
+    forged = broker_pb2.OutgoingMessage(body=b"forged")
+    request = broker_pb2.PublishRequest(topic=TOPIC, messages=[forged])
+    return await ProducerServiceStub(channel).Publish(request, metadata=REDIRECT)
+
+
+async def ask_receive(channel: grpc.aio.Channel) -> Any:
+    request = consumer_pb2.ReceiveRequest(group=GROUP, topic=TOPIC, max_messages=10)
+    return await ConsumerServiceStub(channel).Receive(request, metadata=REDIRECT)
+
+
+# -- mistakes ----------------------------------------------------------------------------------
+
+
+async def refuses(node: LocalNode) -> tuple[int, str]:
+    """Exit code of a node that must not start, and what its log says."""
+    with pytest.raises(errors.Unavailable) as ended:
+        await node.start()
+    return int(ended.value.params["exit_code"]), node.log_file.read_text()
+
+
+def changed(node: LocalNode, name: str, **cluster: Any) -> LocalNode:
+    """A node that differs from `node` in its `[cluster]` section."""
+    sections = node.config.model_dump(exclude_unset=True)
+    sections["node"]["data_directory"] = str(sections["node"]["data_directory"])
+    sections["cluster"].update(cluster)
+    path = node.config_file.with_name(f"{name}.toml")
+    path.write_text(toml_of(sections))
+    return LocalNode(path)
+
+
+async def test_mistaken_nodes_are_refused_and_the_others_serve(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, values=SMALL) as cluster:
+        await cluster.wait_for_master(in_sync=3)
+        first, third = cluster.nodes[0], cluster.nodes[2]
+
+        code, said = await refuses(changed(first, "same-id"))
+        assert code == EXIT_LOCKED
+        assert "DIRECTORY_LOCKED" in said
+
+        copy = tmp_path / "copy"
+        shutil.copytree(first.config.node.data_directory, copy)
+        twin = changed(first, "same-addresses")
+        twin.config_file.write_text(
+            twin.config_file.read_text().replace(str(first.config.node.data_directory), str(copy))
+        )
+        code, said = await refuses(LocalNode(twin.config_file))
+        assert code != 0
+        assert "cannot listen" in said
+
+        await cluster.stop_node(2)
+        code, said = await refuses(changed(third, "other-cluster", id="f" * 32))
+        assert code == EXIT_CONFIG
+        assert "FOREIGN_DIRECTORY" in said
+
+        own_id = (await cluster.status_of(0)).cluster_id.replace("-", "")
+        (tmp_path / "wrong").write_text("a secret that nobody else has\n")
+        stranger = changed(third, "stranger", id=own_id, secret_file=str(tmp_path / "wrong"))
+        await stranger.start()
+        master, shard = await cluster.find_master()
+        await until(lambda: "secret" in cluster.nodes[master].log_file.read_text())
+        assert set(shard.in_sync) == {"node-1", "node-2"}
+        await stranger.stop()
+
+        await cluster.start_node(2)
+        await cluster.wait_for_master(in_sync=3)

@@ -77,9 +77,11 @@ class Node:
         async with AsyncExitStack() as undo:
             disk = self._lock_directory(undo)
             clock = self._slewed_clock()
-            clustering = await self._start_clustering(undo, clock)
+            clustering = self._make_clustering(undo, clock)
             cluster_id = None if clustering is None else clustering.cluster_id
             meta = open_node_meta(disk, self.config.node.id, cluster_id)
+            if clustering is not None:
+                await clustering.start()
             engine = await self._open_engine(undo, disk, clock, meta, clustering)
             started_ms = clock.now_ms()
             self._start_metrics(undo, engine, clock, started_ms, clustering)
@@ -135,16 +137,13 @@ class Node:
             on_step=_log_step,
         )
 
-    async def _start_clustering(
-        self, undo: AsyncExitStack, clock: SlewedClock
-    ) -> Clustering | None:
+    def _make_clustering(self, undo: AsyncExitStack, clock: SlewedClock) -> Clustering | None:
         if not self.config.cluster.nodes:
             return None
         clustering = Clustering(
             self.config, self._clock, clock, self.failure, on_snapshot_taken=self.renewal.set
         )
         undo.push_async_callback(clustering.stop)
-        await clustering.start()
         return clustering
 
     async def _open_engine(

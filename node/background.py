@@ -35,6 +35,8 @@ class Background:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "hourwheel-background")
         self._task: asyncio.Task[None] | None = None
+        self._job_name = ""
+        """Of the job that is under way, or was last."""
         self._stopping = threading.Event()
         self._near = asyncio.Event()
         self._not_before_s = 0.0
@@ -49,6 +51,7 @@ class Background:
             return
         job = self._plan()
         if job is not None:
+            self._job_name = job.name
             self._task = self._loop.create_task(self._run(job))
             self._task.add_done_callback(self._on_task_end)
 
@@ -100,6 +103,15 @@ class Background:
             stats.merges += 1
         else:
             stats.cascades += 1
+
+    async def wait_for_checkpoint(self) -> None:
+        """Return when no checkpoint is under way: only then may the log be cut.
+
+        (A checkpoint saves the log's indexes as of its beginning; merges and cascades read only
+        what is committed, and that is never cut.)
+        """
+        while self._task is not None and self._job_name == "checkpoint":
+            await asyncio.wait([self._task])
 
     async def wait_until_near(self) -> None:
         """Wait until publishing no longer outruns flushing.

@@ -100,12 +100,17 @@ async def _up(cluster: LocalCluster, parsed: argparse.Namespace) -> None:
         with suppress(asyncio.CancelledError):
             await showing
     finally:
-        # From here on a signal is no reason to leave nodes behind.
+        # A second signal is no reason to leave nodes behind, but one not to wait for them.
         for number in _SIGNALS:
-            loop.add_signal_handler(number, lambda: None)
+            loop.add_signal_handler(number, _cut_short, cluster)
         await cluster.stop()
     if not parsed.json:
         sys.stdout.write(f"stopped; everything is in {cluster.directory}\n")
+
+
+def _cut_short(cluster: LocalCluster) -> None:
+    for node in cluster.nodes:
+        node.cut_short()
 
 
 async def _serve(cluster: LocalCluster, parsed: argparse.Namespace) -> None:
@@ -124,8 +129,7 @@ async def _serve(cluster: LocalCluster, parsed: argparse.Namespace) -> None:
 
 
 async def _show(cluster: LocalCluster, out: Console, *, is_live: bool) -> None:
-    seats = [Seat(one.node_id, one.address, str(one.config_file)) for one in cluster.nodes]
-    probes = {seat.node_id: NodeProbe(seat.address) for seat in seats}
+    probes = {node.node_id: NodeProbe(node.address) for node in cluster.nodes}
     clock = SystemClock()
     before: Seen | None = None
     try:
@@ -140,7 +144,7 @@ async def _show(cluster: LocalCluster, out: Console, *, is_live: bool) -> None:
                 now = Seen(clock.monotonic_ms(), known)
                 rates = rates_of(before, now)
                 if live is not None:
-                    live.update(live_view(seats, now, rates), refresh=True)
+                    live.update(live_view(_seats(cluster), now, rates), refresh=True)
                 else:
                     out.print(plain_line(now, rates), soft_wrap=True)
                 before = now
@@ -148,6 +152,13 @@ async def _show(cluster: LocalCluster, out: Console, *, is_live: bool) -> None:
     finally:
         for probe in probes.values():
             await probe.close()
+
+
+def _seats(cluster: LocalCluster) -> list[Seat]:
+    return [
+        Seat(one.node_id, one.address, str(one.config_file), one.pid if one.is_running else 0)
+        for one in cluster.nodes
+    ]
 
 
 async def _ask(probe: NodeProbe) -> ClusterStatus | None:

@@ -17,7 +17,7 @@ from node.config import NodeConfig
 from node.config_check import cluster_nodes
 from node.data_plane import Trust
 from replication.control_client import ControlClient, Hello
-from replication.control_config import ControlConfig
+from replication.control_config import EXIT_CANNOT_START, ControlConfig
 from replication.control_launcher import ControlProcess
 from replication.control_state import CODEC_VERSION, ControlState
 
@@ -62,7 +62,7 @@ class ClusterControl:
         socket_path = self._folder / "control"
         self._process = ControlProcess(self._process_config(socket_path))
         self.client = ControlClient(socket_path, on_state=self._tell_state, on_lost=on_lost)
-        self._is_told = False
+        self._is_told = self._is_started = False
 
     def _process_config(self, socket_path: Path) -> ControlConfig:
         config, cluster = self._config, self._config.cluster
@@ -91,9 +91,21 @@ class ClusterControl:
 
         Raises:
             Unavailable: it does not.
+            ConfigError: it cannot start; why is in its own lines of the log.
         """
         await self._process.start()
-        await self.client.start(Hello(self._config.node.id, self._boot_id), timeout_s=_START_S)
+        self._is_started = True
+        hello = Hello(self._config.node.id, self._boot_id)
+        starting = asyncio.ensure_future(self.client.start(hello, timeout_s=_START_S))
+        ended = asyncio.ensure_future(self._process.wait())
+        try:
+            await asyncio.wait({starting, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done() and ended.result() == EXIT_CANNOT_START:
+                raise errors.ConfigError("the control process cannot start: see what it says above")
+            await starting
+        finally:
+            starting.cancel()
+            ended.cancel()
 
     async def register(self, *, is_sound: bool, seen: wire.SeenEpoch) -> None:
         """Tell the cluster that this node is there, however long it takes to find a majority."""
@@ -126,11 +138,11 @@ class ClusterControl:
                 _log.warning("the cluster does not take this node", why=result.reason)
                 request_id = None
             await asyncio.sleep(_AGAIN_S)
-        self._is_told = True
+        self.is_registered = True
         self._on_state(self.client.state)
 
     def _tell_state(self, state: ControlState) -> None:
-        if self._is_told:
+        if self.is_registered:
             self._on_state(state)
 
     def is_dead(self, node: str) -> bool:
@@ -150,5 +162,6 @@ class ClusterControl:
     async def stop(self) -> None:
         """Leave, and end the process."""
         await self.client.close()
-        await self._process.stop()
+        if self._is_started:
+            await self._process.stop()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -43,7 +43,7 @@ from replication.control_state import ControlState
 
 _EAGER_S: Final = 0.005
 _GOODBYE_S: Final = 1.0
-_BEATS_A_REPORT: Final = 2
+_BEATS_A_REPORT: Final = 4
 _NEVER: Final = float("-inf")
 _log = logs.get(__name__)
 
@@ -63,6 +63,7 @@ class ClusterMember:
         failure: Failure,
         is_sound: bool,
         is_full: Callable[[], bool],
+        is_registered: Callable[[], bool] = lambda: True,
         giver: SnapshotGiver | None = None,
         taking: SnapshotTaking | None = None,
     ) -> None:
@@ -72,7 +73,7 @@ class ClusterMember:
         `taking`: of snapshots, for nodes that are too far behind.
         """
         self._giver, self._taking = giver, taking
-        self._is_full = is_full
+        self._is_full, self._is_registered = is_full, is_registered
         self.replica = replica
         self._time, self._control, self._mono_ms = cluster_time, control, mono_ms
         self._dial, self._sync_s = dial, sync_interval_ms / 1_000
@@ -108,6 +109,8 @@ class ClusterMember:
             perform=self.perform,
             failure=self._failure,
             is_full=self._is_full,
+            is_registered=self._is_registered,
+            wait_for_checkpoint=engine.background.wait_for_checkpoint,
             on_snapshot_needed=self._on_snapshot_needed,
             giver=self._giver,
         )

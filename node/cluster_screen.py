@@ -12,7 +12,7 @@ from hourwheel.cluster_status import ClusterStatus, FollowerStatus, Phase, Role,
 
 _SECOND_MS: Final = 1_000
 _KIB: Final = 1_024
-_COLUMNS: Final = ("node", "address", "", "in sync", "lag", "applied to", "clock")
+_COLUMNS: Final = ("node", "process", "address", "", "in sync", "lag", "clock")
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ class Seat:
     node_id: str
     address: str
     config_file: str
+    pid: int = 0
+    """0: it does not run, or was started by somebody else."""
 
 
 @dataclass(frozen=True)
@@ -104,14 +106,13 @@ def _row(
         lag = f"{follower.lag_bytes / _KIB:,.1f} KiB"
     if follower is not None and follower.clock_offset_ms is not None:
         clock = f"{follower.clock_offset_ms:+.1f} ms"
-    applied = "-" if answer is None else f"{answer.shards[0].applied_offset:,}"
     return [
         Text(seat.node_id),
+        Text(str(seat.pid) if seat.pid else "-"),
         Text(seat.address),
         _role(answer, follower),
         sync,
         Text(lag),
-        Text(applied),
         Text(clock),
     ]
 

@@ -105,6 +105,7 @@ class Clustering:
             dial=self._dialer.replicate,
             failure=self._failure,
             is_full=lambda: bool(guard.read_only_reason),
+            is_registered=lambda: self._control.is_registered,
             fetch=self._dialer.fetch_snapshot,
             on_snapshot_taken=self._on_snapshot_taken,
         )

@@ -52,6 +52,7 @@ def build_member(
     dial: Callable[[str], Any],
     failure: Failure,
     is_full: Callable[[], bool],
+    is_registered: Callable[[], bool] = lambda: True,
     fetch: Fetch | None = None,
     on_snapshot_taken: Callable[[], None] = log_taken,
 ) -> ClusterMember:
@@ -111,6 +112,7 @@ def build_member(
         failure=failure,
         is_sound=opened.is_sound,
         is_full=is_full,
+        is_registered=is_registered,
         giver=giver,
         taking=taking,
     )

@@ -340,11 +340,11 @@ class Replica:
         return answer
 
     def begin_following(self, begin: BeginFrom) -> None:
-        """Cut the log where it parts from the master's. Nothing is being written.
+        """Cut the log where it parts from the master's. Nothing is being written or checkpointed.
 
         Raises:
             NotFollowed: it was another stream's.
-            FsyncFailed, DiskFailed: stop the process. DiskFull: nothing has changed.
+            FsyncFailed, DiskFailed: stop the process. DiskFull: the stream is to be ended.
         """
         self.follower.on_begin(begin)
         self.shard.truncate(begin.offset)

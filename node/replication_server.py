@@ -1,7 +1,7 @@
 """A follower's end of the master's stream, as a gRPC service."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import grpc
@@ -46,6 +46,8 @@ class ReplicationServer:
         failure: Failure,
         is_full: Callable[[], bool],
         on_snapshot_needed: Callable[[str, int], None],
+        is_registered: Callable[[], bool],
+        wait_for_checkpoint: Callable[[], Awaitable[None]],
         giver: SnapshotGiver | None = None,
     ) -> None:
         """Follow nobody yet.
@@ -59,8 +61,12 @@ class ReplicationServer:
             failure: is told of what must end the process.
             is_full: whether the disk takes no more: then the master need not wait for this node.
             on_snapshot_needed: is told which master says so, and in which epoch.
+            is_registered: whether the control plane knows this life of the node. Before that it
+                follows nobody: what it has must be judged as it was when it started.
+            wait_for_checkpoint: returns when the log may be cut.
             giver: serves FetchSnapshot.
         """
+        self._is_registered, self._wait_for_checkpoint = is_registered, wait_for_checkpoint
         self._replica, self._writer, self._time = replica, writer, time
         self._mono_ms, self._perform = mono_ms, perform
         self._failure, self._is_full = failure, is_full
@@ -94,6 +100,8 @@ class ReplicationServer:
         first = await anext(requests, _NOTHING)
         if not first.HasField("hello"):
             raise NotFollowed("a stream begins with a hello")
+        if not self._is_registered():
+            raise NotFollowed("this node is not registered yet")
         async with self._writer.turn:
             answer = self._replica.on_hello(first.hello, self._mono_ms())
             if isinstance(answer, FollowerHello):  # a stranger's stream ends nobody else's
@@ -112,6 +120,7 @@ class ReplicationServer:
             self._on_snapshot_needed(first.hello.node_id, first.hello.epoch)
             return
         async with self._writer.turn:
+            await self._wait_for_checkpoint()
             self._demand_latest(stream)
             self._replica.begin_following(second.begin)
         self._has_news = asyncio.Event()  # of this stream: an older one must not take it

@@ -1,1 +1,1 @@
-"""The rules of a cluster: who is master, who is in sync, and the control plane that agrees on it."""
+"""The rules of a cluster: who is master, who is in sync, and the control plane that decides."""

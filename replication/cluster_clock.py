@@ -23,7 +23,10 @@ class ClockConfig:
     """Bounds, in milliseconds."""
 
     fresh_ms: float = 2_000.0
-    """Samples older than this say nothing."""
+    """Samples older than this say nothing,"""
+    round_trip_ms_max: float = 250.0
+    """and neither do those that took longer. A message is never earlier than by this, even if its
+    master's own clock is wrong."""
     jump_ms: float = 1_000.0
     """An offset that changes by more needs to be seen again, `settle_ms` later."""
     settle_ms: float = 500.0
@@ -72,8 +75,8 @@ class ClusterClock:
             own_ms: now, by this node's own clock.
             clock_ms: its clock, somewhere in between.
         """
-        if node in self._samples and received_ms >= sent_ms:
-            round_trip_ms = received_ms - sent_ms
+        round_trip_ms = received_ms - sent_ms
+        if node in self._samples and 0 <= round_trip_ms <= self._config.round_trip_ms_max:
             middle_ms = own_ms - round_trip_ms / 2
             self._samples[node].append(_Sample(received_ms, clock_ms - middle_ms, round_trip_ms))
 

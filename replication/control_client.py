@@ -25,7 +25,7 @@ from replication.broker_link import LINK_VERSION, TO_BROKER_BYTES_MAX
 from replication.control_state import CODEC_VERSION, ControlState, state_of
 from replication.frames import pack_frame, read_frame
 
-_PING_S = 0.1
+_PING_S = 0.2
 _ANSWER_MARGIN_S = 0.5
 """How much longer than the control process the client waits for an answer."""
 

@@ -21,6 +21,8 @@ from replication.raft.security import (
 )
 
 NODE_ID_CHARS_MAX = 127
+EXIT_CANNOT_START = 2
+"""Exit code of the process."""
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -47,7 +49,7 @@ class ControlConfig:
     shard_count: int = 1
     broker_timeout_ms: float = 1_000.0
     """A broker that is silent for so long is reported dead."""
-    report_interval_ms: float = 100.0
+    report_interval_ms: float = 200.0
     report_timeout_ms: float = 1_000.0
     """A master of which nothing was heard for so long is deposed."""
     linger_ms: float = 30_000.0

@@ -22,12 +22,11 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.clock import SystemClock
-from replication.control_config import ControlConfig, parse
+from replication.control_config import EXIT_CANNOT_START, ControlConfig, parse
 from replication.control_node import ControlNode
 from storage.directory_lock import DirectoryLock
 from storage.disk import RealDisk
 
-EXIT_CANNOT_START: Final = 2
 EXIT_DIED: Final = 70
 _CHECK_S: Final = 0.2
 

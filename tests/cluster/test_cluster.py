@@ -155,7 +155,7 @@ async def test_mistaken_nodes_are_refused_and_the_others_serve(tmp_path: Path) -
 
         code, said = await refuses(changed(first, "same-id"))
         assert code == EXIT_LOCKED
-        assert "DIRECTORY_LOCKED" in said
+        assert "DirectoryLocked" in said
 
         copy = tmp_path / "copy"
         shutil.copytree(first.config.node.data_directory, copy)
@@ -170,7 +170,7 @@ async def test_mistaken_nodes_are_refused_and_the_others_serve(tmp_path: Path) -
         await cluster.stop_node(2)
         code, said = await refuses(changed(third, "other-cluster", id="f" * 32))
         assert code == EXIT_CONFIG
-        assert "FOREIGN_DIRECTORY" in said
+        assert "ForeignDirectory" in said
 
         own_id = (await cluster.status_of(0)).cluster_id.replace("-", "")
         (tmp_path / "wrong").write_text("a secret that nobody else has\n")

@@ -16,6 +16,7 @@ from node.dispatcher import Dispatcher
 from timewheel.wheel import Wheel
 
 EARLY_MS: Final = 400
+MARK_EVERY: Final = 50
 SLOT_DROPPED: Final = 3
 """One second in so many is dropped."""
 
@@ -25,22 +26,37 @@ def acknowledge_before_fsync() -> None:
     os.fdatasync = os.fsync = lambda _: None
 
 
-def truncate_at_the_high_watermark() -> None:
-    """A replica that starts cuts off what it does not know to be committed: its master may be gone.
+class LazyMark:
+    """A high watermark that is written down now and then."""
 
-    As Kafka did before KIP-101.
+    def __init__(self, mark: Any) -> None:
+        self._mark, self._count = mark, 0
+
+    def store(self, offset: Any) -> None:
+        self._count += 1
+        if self._count % MARK_EVERY == 0:
+            self._mark.store(offset)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mark, name)
+
+
+def truncate_at_the_high_watermark() -> None:
+    """A replica that starts cuts off what it did not note as committed; its master may be gone.
+
+    As Kafka did before KIP-101: what was acknowledged in between is lost.
     """
-    real = node.opening._open
+    real: Any = node.opening._open
 
     def open_and_cut(*arguments: Any) -> Any:
         opened = real(*arguments)
         if opened.watermark is not None:
-            log = opened.shard.log
-            if opened.shard.committed_offset < log.end_offset:
-                log.truncate(opened.shard.committed_offset)
+            if opened.shard.committed_offset < opened.shard.log.end_offset:
+                opened.shard.truncate(opened.shard.committed_offset)
+            opened.watermark = LazyMark(opened.watermark)
         return opened
 
-    node.opening._open = open_and_cut
+    setattr(node.opening, "_open", open_and_cut)
 
 
 def drop_a_slot() -> None:

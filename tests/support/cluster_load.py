@@ -8,6 +8,7 @@ async with ClusterLoad(cluster.servers) as load:
 """
 
 import asyncio
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -48,19 +49,22 @@ class ClusterLoad:
         self._admin = AsyncAdmin(servers)
         self._publishing: asyncio.Task[None] | None = None
         self._consuming: asyncio.Task[None] | None = None
-        self._is_over = False
+        self._over = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         for client in (self._producer, self._consumer, self._admin):
             await client.__aenter__()
+        await self._admin.create_topic(TOPIC)
         self._consuming = asyncio.create_task(self._consume())
         await self._consumer_is_known()
         self._publishing = asyncio.create_task(self._publish())
         return self
 
     async def _consumer_is_known(self) -> None:
-        while GROUP not in {one.name for one in await self._admin.list_groups()}:
-            pass
+        while True:
+            with suppress(errors.UnknownGroup):
+                if (await self._admin.get_group(GROUP)).lags:
+                    return
 
     async def __aexit__(
         self,
@@ -77,7 +81,7 @@ class ClusterLoad:
 
     async def _publish(self) -> None:
         number = 0
-        while not self._is_over:
+        while not self._over.is_set():
             messages = [
                 Message(b"%d" % (number + one), delay_ms=_DELAY_MS) for one in range(_BATCH)
             ]
@@ -89,14 +93,9 @@ class ClusterLoad:
                 continue
             for message, one in zip(messages, published, strict=True):
                 self.acknowledged[message.body] = one.due_ms
-            await self._breath()
-
-    @staticmethod
-    async def _breath() -> None:
-        loop = asyncio.get_running_loop()
-        over: asyncio.Future[None] = loop.create_future()
-        loop.call_later(_PAUSE_S, over.set_result, None)
-        await over
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PAUSE_S):
+                    await self._over.wait()
 
     async def _consume(self) -> None:
         while True:
@@ -121,7 +120,7 @@ class ClusterLoad:
 
     async def finish(self) -> None:
         """Publish no more, and wait for what was acknowledged. What was not may arrive, too."""
-        self._is_over = True
+        self._over.set()
         assert self._publishing is not None
         await self._publishing
         await until(lambda: self.acknowledged.keys() <= self.arrived.keys())

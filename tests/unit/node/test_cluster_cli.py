@@ -82,6 +82,14 @@ def test_all_nodes_are_stopped_when_it_is_over(
     assert capsys.readouterr().out == ""
 
 
+def test_processes_are_ended_when_a_second_signal_comes(tmp_path: Path) -> None:
+    cut = []
+    nodes = [SimpleNamespace(cut_short=lambda name=name: cut.append(name)) for name in "abc"]
+    cluster_cli._cut_short(cast(LocalCluster, SimpleNamespace(nodes=nodes)))
+    assert cut == ["a", "b", "c"]
+    LocalCluster(tmp_path).nodes[0].cut_short()  # nothing runs: nothing to end
+
+
 def test_script_is_told_servers_processes_and_files(tmp_path: Path) -> None:
     cluster: Any = SimpleNamespace(
         directory=tmp_path,

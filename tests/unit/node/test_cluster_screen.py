@@ -14,7 +14,10 @@ from hourwheel.cluster_status import (
 )
 from node.cluster_screen import Rates, Seat, Seen, live_view, plain_line, rates_of
 
-SEATS = [Seat(f"node-{one}", f"127.0.0.1:74{one}0", f"/c/node-{one}.toml") for one in (1, 2, 3)]
+SEATS = [
+    Seat(f"node-{one}", f"127.0.0.1:74{one}0", f"/c/node-{one}.toml", 4_200 * (one < 3))
+    for one in (1, 2, 3)
+]
 SHARD = ShardStatus(0, 4, "node-1", 0, 9, 9, 1_234, 0, 1_000, 55, 400, 2, 9, 8, 0, 0, 4)
 FOLLOWER = FollowerStatus("node-2", Phase.REPLICATING, 1, 2_048, 1, 3, 0.5, is_full=False)
 MASTER = replace(
@@ -45,7 +48,8 @@ def test_view_tells_master_lag_and_rates() -> None:
     now = seen(node_1=MASTER, node_2=replace(SHARD, role=Role.FOLLOWER))
     text = text_of(now)
     lines = {line.split()[1]: line for line in text.splitlines() if line.startswith("│")}
-    assert "MASTER" in lines["node-1"]
+    assert all(part in lines["node-1"] for part in ("MASTER", "4200"))
+    assert "4200" not in lines["node-3"]
     assert all(part in lines["node-2"] for part in ("follower", "2.0 KiB", "+0.5 ms", "yes"))
     assert all(part in lines["node-3"] for part in ("does not answer", "no"))
     for part in ("master node-1", "epoch 4", "1,000 (12/s)", "400 (34/s)", "pending 55"):

@@ -97,8 +97,8 @@ def view(acting: Acting, plane: Any) -> ClusterView:
 
 
 def test_master_tells_how_far_its_followers_are() -> None:
-    status = view(member(), control()).status()
-    shard = status.shard
+    acting = member()
+    shard = view(acting, control()).status().shard
     assert (shard.epoch, shard.master, shard.in_sync, shard.version) == (4, "n1", ("n1", "n2"), 9)
     assert (shard.role, shard.may_act) == (wire.SHARD_ROLE_MASTER, True)
     assert shard.lease_left_ms == 600 * 0.95 - 12
@@ -106,7 +106,9 @@ def test_master_tells_how_far_its_followers_are() -> None:
     near, away = shard.followers
     assert (near.node_id, near.phase) == ("n2", wire.FOLLOWER_PHASE_REPLICATING)
     assert (near.acked_end_offset, near.lag_bytes, near.applied_offset) == (400, 100, 300)
-    assert (near.heard_ms_ago, near.clock_offset_ms) == (8, 5.0)
+    assert acting.replica.master is not None
+    offsets_ms = acting.replica.master.clock.offsets(MONO_MS)
+    assert (near.heard_ms_ago, near.clock_offset_ms) == (8, offsets_ms["n2"])
     assert shard.clock_offset_ms == 0.0
     assert (away.phase, away.heard_ms_ago, away.clock_offset_ms) == (
         *(wire.FOLLOWER_PHASE_ABSENT, None),

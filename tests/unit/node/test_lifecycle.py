@@ -23,7 +23,7 @@ class FakeNode:
     metrics_address = "127.0.0.1:2"
 
     def __init__(self, config: object = None) -> None:
-        self.failure = Failure()
+        self.failure, self.renewal = Failure(), asyncio.Event()
         self.may_start, self.may_stop = asyncio.Event(), asyncio.Event()
         self.did: list[str] = []
         self.error: Exception | None = None

@@ -11,7 +11,7 @@ BUF_VERSION ?= 1.75.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test check lint types contracts format bench soak pages lock proto \
+.PHONY: help venv demo test check lint types contracts format bench soak chaos chaos-long pages lock proto \
 	proto-accept proto-lint clean
 
 help:  ## show this list
@@ -78,6 +78,12 @@ bench: $(VENV)/dev.stamp  ## measure; prints a table and writes build/bench.json
 
 soak: $(VENV)/dev.stamp  ## long random tests: new seeds, many more examples
 	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -n $(WORKERS) tests/property tests/sim
+
+chaos: $(VENV)/dev.stamp  ## a real cluster under load and faults, checked (< 3 minutes)
+	@$(BIN)/python -m chaos --mix short
+
+chaos-long: $(VENV)/dev.stamp  ## every scenario, 20 rounds of a new seed each
+	@$(BIN)/python -m chaos --rounds 20
 
 # --- files that are made -------------------------------------------------------------------------
 

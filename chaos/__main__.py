@@ -3,13 +3,14 @@
 import argparse
 import asyncio
 import secrets
+import signal
 import sys
 import tempfile
 from pathlib import Path
 
 from chaos.node_process import TREE
 from chaos.runner import Options, Result, play, table
-from chaos.scenarios import SCENARIOS, Scenario
+from chaos.scenarios import SCENARIOS, SHORT, Scenario
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,8 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.write(f"{one.name:18}{one.what}\n")
         return 0
     chosen = [SCENARIOS[name] for name in parsed.scenario or SCENARIOS]
-    if not parsed.scenario and parsed.rounds is None and parsed.minutes is None:
-        chosen = [one for one in chosen if one.rounds]
+    if parsed.mix == "short":
+        chosen = [one for one in chosen if one.name in SHORT]
     if parsed.keep is not None:
         return asyncio.run(_all(chosen, parsed, parsed.keep))
     # Not removed: what went wrong is in it, and what went well was removed already.
@@ -36,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m chaos", description=__doc__)
     parser.add_argument("--list", action="store_true", help="say what scenarios there are")
     parser.add_argument("--scenario", action="append", choices=SCENARIOS, help="may be repeated")
+    parser.add_argument("--mix", choices=("short", "all"), default="all", help="which of them")
     parser.add_argument("--rounds", type=int, help="of each scenario")
     parser.add_argument("--minutes", type=float, help="for each scenario, instead of rounds")
     parser.add_argument("--seed", type=int, help="of all choices; printed if not given")
@@ -47,6 +49,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _all(chosen: list[Scenario], parsed: argparse.Namespace, folder: Path) -> int:
+    task = asyncio.current_task()
+    if task is not None:  # so that everything is healed and ended
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     seed = secrets.randbits(32) if parsed.seed is None else parsed.seed
     _say(f"seed {seed}")
     options = Options(

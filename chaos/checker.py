@@ -1,7 +1,8 @@
 """The checker: a history and what the directory holds in the end -> what was promised and not kept.
 
-Pure: no node, no clock, no files. Each kind of violation has a name, for tests/cluster/test_checker
-to plant it and see that it is found. The invariants are those of docs/ARCHITECTURE.md:
+Pure: no node, no clock, no files. Each kind of violation has a name, for
+tests/unit/chaos/test_checker.py to plant it and see that it is found. The invariants are those of
+docs/ARCHITECTURE.md:
 
     I1  lost, misplaced, not delivered
     I2  early

@@ -70,6 +70,7 @@ class Cluster:
         *,
         values: Mapping[str, Mapping[str, Any]] | None = None,
         tree: Path = TREE,
+        hang_s: float = HANG_S,
     ) -> None:
         """Nothing runs yet.
 
@@ -79,7 +80,9 @@ class Cluster:
             nodes: their ids.
             values: configuration, section by section, on top of `SMALL`.
             tree: the checkout that runs.
+            hang_s: how long anything may take.
         """
+        self.hang_s = hang_s
         self.folder, self.network = folder, network
         self.clock = SystemClock()
         self._values = {**SMALL, **(values or {})}
@@ -202,7 +205,7 @@ class Cluster:
         if self.is_alone:
             return next(iter(self.nodes.values()))
         try:
-            async with asyncio.timeout(HANG_S):
+            async with asyncio.timeout(self.hang_s):
                 while True:
                     reigns = self.reigns()
                     if reigns and reigns[-1].epoch > after_epoch:
@@ -285,7 +288,7 @@ class Cluster:
     ) -> dict[str, ShardStatus]:
         told: dict[str, ShardStatus] = {}
         try:
-            async with asyncio.timeout(HANG_S):
+            async with asyncio.timeout(self.hang_s):
                 while True:
                     await self.revive()
                     told = await self.statuses()

@@ -15,6 +15,7 @@ from hourwheel import errors
 _POLL_S: Final = 0.01
 _START_S: Final = 60.0
 _STOP_S: Final = 30.0
+_SAID_CHARS: Final = 500
 TREE: Final = Path(__file__).resolve().parents[1]
 
 
@@ -146,7 +147,8 @@ class NodeProcess:
             async with asyncio.timeout(_START_S):
                 while not self._ready_file.exists():
                     if not self.is_running:
-                        raise errors.Unavailable(f"{self.node_id} ended while it started")
+                        last = self.log.read_text(errors="replace")[-_SAID_CHARS:]
+                        raise errors.Unavailable(f"{self.node_id} ended while it started: {last}")
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             raise errors.Unavailable(f"{self.node_id} does not serve") from None
@@ -191,7 +193,7 @@ class NodeProcess:
         """End everything at once, stopped processes, too."""
         if self._process is not None:
             self.send_all(signal.SIGKILL)
-            await self._process.wait()
+            await self.buried()
 
     # -- what it says -----------------------------------------------------------------------------
 

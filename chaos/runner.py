@@ -15,7 +15,7 @@ from typing import Any, Final
 from chaos.autopsy import examine
 from chaos.certificates import can_certify
 from chaos.checker import Bounds, Violation, told
-from chaos.cluster import Cluster, NotWell
+from chaos.cluster import HANG_S, Cluster, NotWell
 from chaos.faults import clock_plan
 from chaos.history import History
 from chaos.machine import PowerDisk, Tmpfs, can_lose_power, can_mount, power_disk, tmpfs
@@ -31,6 +31,7 @@ from chaos.workload import Workload
 MIX: Final = Mix(open_max=800, delay_ms_max=1_200)
 NODES: Final = ("n1", "n2", "n3")
 _POWER_MIB: Final = 512
+_FAILURE_LINES: Final = 12
 Say = Callable[[str], None]
 
 
@@ -82,7 +83,7 @@ class Result:
     def report(self) -> str:
         """For people, when something is wrong."""
         lines = [f"{self.scenario}, seed {self.seed}: round {self.rounds}"]
-        lines += [self.failure] * bool(self.failure)
+        lines += self.failure.splitlines()[-_FAILURE_LINES:]
         lines += [told(self.violations)] * bool(self.violations)
         return "\n".join(lines)
 
@@ -120,7 +121,12 @@ async def play(scenario: Scenario, seed: int, options: Options, say: Say) -> Res
     try:
         async with choose_network(scenario, options) as network:
             cluster = Cluster(
-                folder, network, options.nodes, values=scenario.values, tree=options.tree
+                folder,
+                network,
+                options.nodes,
+                values=scenario.values,
+                tree=options.tree,
+                hang_s=min(HANG_S, options.hang_s),
             )
             await _play(cluster, scenario, result, options, say)
     except (Exception, asyncio.CancelledError) as error:

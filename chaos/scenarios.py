@@ -36,13 +36,18 @@ class Scenario:
     play: Round
     """One round."""
     rounds: int
-    """In the short mix; 0: not in it."""
+    """So many, where nobody says how many."""
     needs: Literal["", "cuts", "clocks", "power", "room"] = ""
     """What the machine or the harness must offer."""
     clock_ms: float = 5.0
     """How far clocks may be apart, as the checker sees it."""
     values: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Configuration of the nodes."""
+
+
+async def calm(stage: Stage) -> None:
+    """Only load."""
+    await stage.some_load(100)
 
 
 async def kill_master(stage: Stage) -> None:
@@ -121,6 +126,12 @@ async def freeze_master(stage: Stage) -> None:
     node = await stage.master()
     await stage.a_moment()
     await stage.ends_reign("SIGSTOP, whole", [node], frozen([node]), hold_ms=3_000)
+
+
+async def freeze_master_shortly(stage: Stage) -> None:
+    """As `freeze_master`, and it goes on when another one serves."""
+    node = await stage.master()
+    await stage.ends_reign("SIGSTOP, whole", [node], frozen([node]))
 
 
 async def freeze_broker(stage: Stage) -> None:
@@ -216,6 +227,7 @@ async def crash_at_fsync(stage: Stage) -> None:
 SCENARIOS: Final[dict[str, Scenario]] = {
     one.name: one
     for one in (
+        Scenario("calm", "nothing goes wrong", calm, 1),
         Scenario("kill-master", "kill -9 of the master", kill_master, 4),
         Scenario("kill-broker", "kill -9 of the master's broker", kill_broker, 2),
         Scenario("kill-follower", "kill -9 of a follower", kill_follower, 2),
@@ -227,7 +239,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         Scenario("freeze-master", "SIGSTOP of the master", freeze_master, 1),
         Scenario("freeze-broker", "SIGSTOP of the master's broker", freeze_broker, 1),
         Scenario("freeze-follower", "SIGSTOP of a follower", freeze_follower, 1),
-        Scenario("freeze-two", "SIGSTOP of master and follower", freeze_two, 0),
+        Scenario("freeze-two", "SIGSTOP of master and follower", freeze_two, 1),
         Scenario("hand-over", "SIGTERM of the master", hand_over, 2),
         Scenario("master-alone", "the master is cut off", master_alone, 1, "cuts"),
         Scenario("master-unheard", "the master is not heard", master_unheard, 1, "cuts"),
@@ -237,3 +249,14 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         Scenario("fsync", "death at an fsync", crash_at_fsync, 3),
     )
 }
+
+SHORT: Final = (
+    "kill-master",
+    "kill-all",
+    "freeze-master",
+    "hand-over",
+    "master-alone",
+    "clocks",
+    "fsync",
+)
+"""One scenario of each kind."""

@@ -5,6 +5,7 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ from replication.control_state import CODEC_VERSION, ControlState
 _ANSWER_S: Final = 3.0
 _START_S: Final = 20.0
 _AGAIN_S: Final = 0.2
+_WARN_TRIES: Final = 25
 _log = logs.get(__name__)
 
 
@@ -62,7 +64,9 @@ class ClusterControl:
         socket_path = self._folder / "control"
         self._process = ControlProcess(self._process_config(socket_path))
         self.client = ControlClient(socket_path, on_state=self._tell_state, on_lost=on_lost)
-        self._is_told = self._is_started = False
+        self.is_registered = False
+        """Whether the cluster knows of this life of the node."""
+        self._is_started = False
 
     def _process_config(self, socket_path: Path) -> ControlConfig:
         config, cluster = self._config, self._config.cluster
@@ -123,7 +127,9 @@ class ClusterControl:
             seen=[seen],
         )
         request_id: bytes | None = None
-        while True:
+        for tries in count(1):
+            if tries % _WARN_TRIES == 0:  # this node, or its twin, or a wrong secret, or the others
+                _log.warning("no majority takes this node yet", node=config.node.id, tries=tries)
             try:
                 result = await self.client.propose(
                     timeout_s=_ANSWER_S, request_id=request_id, register_node=command

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hourwheel import errors
-from hourwheel.wire.control_link_pb2 import ShardReport
 from hourwheel.wire.replication_pb2 import ReplicateResponse
 from node import logs
 from node.api.ports import Failure
@@ -37,6 +36,7 @@ from node.replica_effects import (
     Write,
 )
 from node.replication_server import ReplicationServer
+from node.shard_report import report_of
 from node.snapshot_giver import SnapshotGiver
 from node.snapshot_taker import SnapshotTaking
 from replication.control_state import ControlState
@@ -203,22 +203,10 @@ class ClusterMember:
         self.perform()
 
     def _report(self) -> None:
-        shard, replica = self.replica.shard, self.replica
-        last = shard.views.epochs[-1].epoch if shard.views.epochs else 0
-        self._control.report(
-            [
-                ShardReport(
-                    shard=shard.shard_id,
-                    epoch=replica.assignment.epoch,
-                    last_epoch=max(last, replica.last_epoch),
-                    log_end=shard.log.flushed_end_offset,
-                    high_watermark=shard.high_watermark,
-                    is_ready=self._is_ready,
-                    is_resigning=self._is_resigning,
-                    hand_over_to=self._hand_over_to,
-                )
-            ]
-        )
+        report = report_of(self.replica)
+        report.is_ready, report.is_resigning = self.is_ready, self._is_resigning
+        report.hand_over_to = self._hand_over_to
+        self._control.report([report])
 
     @property
     def _is_resigning(self) -> bool:
@@ -228,7 +216,7 @@ class ClusterMember:
         return self._resigns and lasts
 
     @property
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether this node could lead, were it elected."""
         has_log = self._is_sound or self.replica.follower.has_followed
         return has_log and not self._is_closed and not self._is_full()
@@ -274,11 +262,6 @@ class ClusterMember:
     def act_until_ms(self) -> float:
         """Until when this node may act as master, if it hears of nobody more; monotonic."""
         return self._act_until_ms
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether this node could lead, were it elected."""
-        return self._is_ready
 
     # -- from the writer --------------------------------------------------------------------------
 

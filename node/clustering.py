@@ -162,10 +162,12 @@ class Clustering:
 
     async def join(self) -> None:
         """Register in the background: a node starts and tells its status without a majority."""
+        self._joining = asyncio.get_running_loop().create_task(self._register())
+
+    async def _register(self) -> None:
         seen = SeenEpoch(shard=0, epoch=self._seen.epoch, master_node_id=self._seen.master)
-        self._joining = asyncio.get_running_loop().create_task(
-            self._control.register(is_sound=self._is_sound, seen=seen)
-        )
+        with self._failure.catching():
+            await self._control.register(is_sound=self._is_sound, seen=seen)
 
     def _on_state(self, state: ControlState) -> None:
         if self.member is not None:
@@ -177,7 +179,7 @@ class Clustering:
     async def hand_over(self) -> None:
         """Let somebody else be master, if this node is and anybody can."""
         member = self._member
-        if not member.may_act():
+        if not member.may_act() or len(self._nodes) == 1:
             return
         _log.info("handing over")
         member.hand_over("")

@@ -203,6 +203,8 @@ class ControlClient:
                 self._take(link.ControlFrame.FromString(raw))
         except (OSError, EOFError):
             _log.warning("the control process is gone")
+        except Exception:  # noqa: BLE001 - a bug: it must not look like the end of the process
+            _log.exception("a bug in what hears the control process")
         finally:
             self._lose()
 

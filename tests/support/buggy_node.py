@@ -13,6 +13,7 @@ import storage.consume_queue
 from node.__main__ import main
 from node.apply import Applier
 from node.dispatcher import Dispatcher
+from storage import unit
 from timewheel.wheel import Wheel
 
 EARLY_MS: Final = 400
@@ -23,7 +24,8 @@ SLOT_DROPPED: Final = 3
 
 def acknowledge_before_fsync() -> None:
     """Nothing is ever made durable; only a power failure shows it."""
-    os.fdatasync = os.fsync = lambda _: None
+    for name in ("fdatasync", "fsync"):
+        setattr(os, name, lambda _: None)
 
 
 class LazyMark:
@@ -56,7 +58,7 @@ def truncate_at_the_high_watermark() -> None:
             opened.watermark = LazyMark(opened.watermark)
         return opened
 
-    setattr(node.opening, "_open", open_and_cut)
+    _patch(node.opening, "_open", open_and_cut)
 
 
 def drop_a_slot() -> None:
@@ -72,11 +74,11 @@ def drop_a_slot() -> None:
 
 def tick_early() -> None:
     """The wheel is ahead of the clock, and so is the gate of the queues."""
-    real: Any = storage.consume_queue.release_ms
+    real: Any = unit.release_ms
     _patch(Dispatcher, "lead_ms", property(lambda _: EARLY_MS))
     # The node looks once more before it hands out: that is fooled, too.
     for module in (storage.consume_queue, node.consuming):
-        module.release_ms = lambda units: real(units) - EARLY_MS
+        vars(module)["release_ms"] = lambda units: real(units) - EARLY_MS
 
 
 def dispatch_twice() -> None:
@@ -90,8 +92,8 @@ def dispatch_twice() -> None:
     _patch(Applier, "_release", release)
 
 
-def _patch(kind: type, name: str, replacement: object) -> None:
-    setattr(kind, name, replacement)
+def _patch(owner: object, name: str, replacement: object) -> None:
+    setattr(owner, name, replacement)
 
 
 BUGS: Final = {

@@ -1,8 +1,8 @@
 """A node in a process of its own in which calls of the operating system go wrong as planned.
 
-Two injectors: `patched` replaces functions of Python's `os` in the child (chaos/
-faulty_process.py) and works everywhere; `strace` lets the kernel's calls themselves fail, where it is
-installed and may trace.
+Two injectors: `patched` replaces functions of Python's `os` in the child
+(chaos/faulty_process.py) and works everywhere; `strace` lets the kernel's calls themselves fail,
+where it is installed and may trace.
 """
 
 import asyncio

@@ -5,7 +5,7 @@ async with LightLoad(servers).running() as load:
     ...
 load.missing, load.twice, load.failures, load.pauses_ms(...)
 
-It paces itself: at most so many messages are on their way, each due a moment after it is published.
+It paces itself: at most so many messages are on their way, each due a moment after it is sent.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ _TOPIC: Final = "load"
 _GROUP: Final = "load"
 _AT_ONCE: Final = 10
 _ON_THEIR_WAY: Final = 40
-_DELAY_MS: Final = 200
+_DELAY_MS_MIN: Final = 20
+_DELAY_MS_SPREAD: Final = 180
 _POLL_MS: Final = 500
 _HANG_S: Final = 60.0
 
@@ -100,7 +101,7 @@ class LightLoad:
             while not self._is_over:
                 numbers = range(self._sent, self._sent + _AT_ONCE)
                 self._sent += _AT_ONCE
-                messages = [Message(b"%d" % each, delay_ms=_DELAY_MS) for each in numbers]
+                messages = [Message(b"%d" % each, delay_ms=_delay_ms(each)) for each in numbers]
                 try:
                     await producer.publish_many(_TOPIC, messages)
                 except errors.HourwheelError as error:
@@ -132,3 +133,8 @@ class LightLoad:
                         self.early.append(number)
                 consumer.ack_soon(batch)
                 self._arrived.set()
+
+
+def _delay_ms(number: int) -> int:
+    """Spread out, so that something comes every few milliseconds."""
+    return _DELAY_MS_MIN + number * 37 % _DELAY_MS_SPREAD

@@ -13,6 +13,7 @@ machine is slow. Only beats and retries go by the loop's time, and no test depen
 import asyncio
 import uuid
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -299,7 +300,10 @@ class MemberWorld:
         for passed in range(0, duration_ms, _STEP_MS):
             self.jump_ms(min(_STEP_MS, duration_ms - passed))
             now_ms = self.clock.monotonic
-            await until(lambda now=now_ms: all(one.heard_ms >= now for _, one in self.connected()))
+            await until(partial(self._has_heard, now_ms))
+
+    def _has_heard(self, since_ms: float) -> bool:
+        return all(progress.heard_ms >= since_ms for _, progress in self.connected())
 
     def jump_ms(self, duration_ms: float) -> None:
         """Time passes at once, as it does for a process that is stopped."""

@@ -13,7 +13,15 @@ from tests.tidy import tree
 UNTESTED: Final[dict[str, str]] = {}
 """Modules without a test file of their own, and why."""
 
-SHOWN_BY: Final[dict[str, str]] = {}
+SHOWN_BY: Final[dict[str, str]] = {
+    "chaos/autopsy.py": "tests/cluster/test_chaos.py",
+    "chaos/log_model.py": "tests/unit/chaos/test_stored.py",
+    "chaos/machine.py": "tests/cluster/test_disk_faults.py",
+    "chaos/stage.py": "tests/cluster/test_chaos.py",
+    "chaos/workload.py": "tests/cluster/test_chaos.py",
+    "node/control_port.py": "tests/unit/node/test_isr_changes.py",
+    "node/replica_effects.py": "tests/unit/node/test_replica.py",
+}
 """Modules that are only an inner part of another, and the test file that shows what they do."""
 
 UNSEEDED: Final[dict[str, str]] = {

@@ -1,6 +1,7 @@
 """From plain numbers to Prometheus' text and back."""
 
 import platform
+from collections.abc import Callable
 
 import numpy as np
 from prometheus_client import generate_latest
@@ -9,9 +10,17 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import hourwheel
 from node import collector
+from node.api.cluster_port import (
+    ClusterStatusData,
+    ControlStatusData,
+    FollowerStatusData,
+    MastershipData,
+)
 from node.api.ports import GroupInfo, GroupLagInfo, ShardStatusData
+from node.metric_family import ClusterFacts
 from node.metrics import FAMILIES
 from node.process_clock import SlewedClock
+from node.reign_stats import ReignStats
 from node.stats import ApiStats
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_engine import NOW_MS, FakeEngine
@@ -25,13 +34,14 @@ class World:
     def __init__(self) -> None:
         self.engine, self.api, self.machine = FakeEngine(), ApiStats(), FakeClock()
         self.clock = SlewedClock(self.machine)
+        self.cluster: Callable[[], ClusterFacts] | None = None
 
     def scrape(self) -> dict[str, dict[tuple[str, ...], float]]:
         """Samples by name, then by the values of their labels in the order of their names."""
 
         def read() -> list[Metric]:
             return collector.families(
-                collector.read_node(self.engine, self.api, self.clock, STARTED_MS)
+                collector.read_node(self.engine, self.api, self.clock, STARTED_MS, self.cluster)
             )
 
         text = generate_latest(collector.registry(read)).decode()
@@ -43,11 +53,20 @@ class World:
         return found
 
 
+def some_facts() -> ClusterFacts:
+    follower = FollowerStatusData("n2", 0, heard_ms_ago=1, clock_offset_ms=1.0)
+    status = ClusterStatusData(
+        nodes=(), shard=MastershipData(followers=(follower,)), control=ControlStatusData()
+    )
+    return ClusterFacts(status, ReignStats(), is_clock_unsure=False, beat_age_ms=0.0)
+
+
 def test_every_metric_of_the_table_is_served() -> None:
     world = World()
     world.api.method("Publish").count("OK", 0.001)
     world.api.reject("OVERLOADED")
     world.engine.known_groups["g"] = GroupInfo("g", 16, 1, 1, 1, (GroupLagInfo("orders", 7, 2),))
+    world.cluster = some_facts
     samples = world.scrape()
     for family in FAMILIES:
         name = f"{family.name}_count" if family.kind == "histogram" else family.name

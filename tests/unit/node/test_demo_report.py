@@ -141,6 +141,11 @@ def test_failover_is_told_when_there_was_one() -> None:
     text = text_of(summary, replace(says(), nodes=3))
     for part in ("node-2", "node-3, epoch 5", "612 ms", "2,500 ms", "the 3 nodes say"):
         assert part in text
+    again = replace(says(), published=17)
+    (sent,) = (line for line in text_of(summary, again).splitlines() if "sent again" in line)
+    assert "7" in sent
+    assert disagreements(summary, again) == []
+    assert len(disagreements(summary, replace(again, published=9))) == 1
     (line,) = (line for line in text.splitlines() if "handed out again" in line)
     assert "9" in line
     assert "still each message was released once" in text

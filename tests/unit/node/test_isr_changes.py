@@ -1,4 +1,4 @@
-"""Changes of the in-sync set, by members of a fake control plane."""
+"""Changes of the in-sync set, by members whose control_port is a fake."""
 
 from pathlib import Path
 

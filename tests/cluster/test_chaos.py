@@ -1,0 +1,77 @@
+"""Chaos in small: one kill and one stop of a real cluster's master, and the checker finds nothing.
+
+What takes part: `runner`, `stage`, `workload`, `autopsy` and the checkers. More of it:
+`python -m chaos`, see docs/CHAOS.md.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from chaos.message_mix import QUICK
+from chaos.runner import Options, Result, find_obstacle, play
+from chaos.scenarios import SCENARIOS, Scenario, freeze_master_shortly, kill_master
+from chaos.stage import Stage
+from tests.support.reaper import say
+
+SEED: Final = 5
+DEFAULTS: Final = {"rounds": 1, "mix": QUICK, "hang_s": 60.0, "keeps_all": True}
+
+
+async def kill_and_freeze(stage: Stage) -> None:
+    await kill_master(stage)
+    await freeze_master_shortly(stage)
+
+
+async def played(scenario: Scenario, folder: Path, **options: object) -> Result:
+    result = await play(
+        scenario,
+        SEED,
+        Options(folder, **{**DEFAULTS, **options}),  # type: ignore[arg-type]
+        say,
+    )
+    say(result.report())
+    return result
+
+
+async def test_promises_hold_when_masters_are_killed_and_frozen(tmp_path: Path) -> None:
+    smoke = Scenario("smoke", "one kill, one stop", kill_and_freeze, 1)
+    result = await played(smoke, tmp_path)
+    assert result.is_good, result.report()
+    assert len(result.failovers_ms) == len(result.history.faults) == 2
+    assert result.operations > 1_000
+
+
+BUGS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {
+    "acknowledge before fsync": ("power", ("n1", "n2", "n3"), "lost"),
+    "truncate at the high watermark": ("master-last", ("n1", "n2", "n3"), "lost"),
+    "drop a slot": ("calm", ("n1",), "views and log differ"),
+    "tick early": ("calm", ("n1",), "early"),
+    "dispatch twice": ("calm", ("n1",), "attempt"),
+}
+"""Bug of tests/support/buggy_node.py -> (scenario, nodes, one of the violations that follow)."""
+
+
+@pytest.mark.parametrize("bug", BUGS)
+async def test_bug_is_found_when_nodes_have_one(tmp_path: Path, bug: str) -> None:
+    name, nodes, violation = BUGS[bug]
+    if name == "power" and find_obstacle(SCENARIOS[name]):
+        say("no power failure: this machine cannot mount and shut down a file system")
+        return
+    result = await played(
+        SCENARIOS[name],
+        tmp_path,
+        nodes=nodes,
+        launcher=("tests.support.buggy_node", bug),
+        hang_s=6.0,
+    )
+    assert result.failure == ""
+    assert violation in {one.name for one in result.violations}
+
+
+async def test_nothing_is_found_when_the_node_has_no_bug(tmp_path: Path) -> None:
+    result = await played(
+        SCENARIOS["calm"], tmp_path, nodes=("n1",), launcher=("tests.support.buggy_node", "none")
+    )
+    assert result.is_good, result.report()

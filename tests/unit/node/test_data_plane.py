@@ -1,0 +1,164 @@
+"""Who may call a broker, and how brokers call each other."""
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import trustme
+
+from hourwheel import errors
+from hourwheel.wire.replication_pb2 import FollowerHello, ReplicateRequest, ReplicateResponse
+from node.config import ClusterSection
+from node.data_plane import (
+    SERVICE,
+    DataServer,
+    Dialer,
+    Trust,
+    check_loopback,
+    read_trust,
+)
+from tests.support.engine_world import within
+
+SECRET = Trust(secret="known to all of them")
+
+
+def handlers() -> grpc.GenericRpcHandler:
+    """Answers each request with a hello of its epoch."""
+
+    async def replicate(requests: Any, context: Any) -> None:
+        async for request in requests:
+            hello = FollowerHello(epoch=request.hello.epoch)
+            await context.write(ReplicateResponse(hello=hello))
+
+    handler = grpc.stream_stream_rpc_method_handler(
+        replicate,
+        request_deserializer=ReplicateRequest.FromString,
+        response_serializer=ReplicateResponse.SerializeToString,
+    )
+    return grpc.method_handlers_generic_handler(SERVICE.full_name, {"Replicate": handler})
+
+
+async def ask(server: Trust, caller: Trust) -> grpc.StatusCode:
+    """How a call of `caller` ends at a server that trusts by `server`."""
+    listening = DataServer(server, "127.0.0.1:0")
+    port = await listening.start(handlers())
+    dialer = Dialer(caller, {"n1": f"localhost:{port}"})
+    try:
+        call = dialer.replicate("n1")
+        try:
+            await call.write(ReplicateRequest(hello={"epoch": 7}))  # type: ignore[arg-type]
+            assert (await within(call.read())).hello.epoch == 7
+            await call.done_writing()
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+        code: grpc.StatusCode = await within(call.code())
+        return code
+    finally:
+        await dialer.close()
+        await listening.stop()
+
+
+def certified(authority: trustme.CA) -> Trust:
+    issued = authority.issue_cert("localhost")
+    chain = b"".join(one.bytes() for one in issued.cert_chain_pems)
+    return Trust(
+        certificate=chain,
+        key=issued.private_key_pem.bytes(),
+        authority=authority.cert_pem.bytes(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("caller", "code"),
+    [
+        (SECRET, grpc.StatusCode.OK),
+        (Trust(secret="a guess of somebody"), grpc.StatusCode.UNAUTHENTICATED),
+        (Trust(), grpc.StatusCode.UNAUTHENTICATED),
+    ],
+)
+async def test_caller_must_know_the_secret(caller: Trust, code: grpc.StatusCode) -> None:
+    assert await ask(SECRET, caller) is code
+
+
+async def test_caller_must_show_a_certificate_of_the_authority() -> None:
+    authority, other = trustme.CA(), trustme.CA()
+    server = certified(authority)
+    assert server.is_tls
+    assert await ask(server, certified(authority)) is grpc.StatusCode.OK
+    stranger = certified(other)
+    for caller in (stranger, SECRET, Trust()):
+        assert await ask(server, caller) is grpc.StatusCode.UNAVAILABLE
+    mixed = Trust(certificate=stranger.certificate, key=stranger.key, authority=server.authority)
+    assert await ask(server, mixed) is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_one_connection_serves_all_calls_to_a_node() -> None:
+    server = DataServer(SECRET, "127.0.0.1:0")
+    port = await server.start(handlers())
+    dialer = Dialer(SECRET, {"n1": f"127.0.0.1:{port}"})
+    calls = [dialer.replicate("n1") for _ in range(2)]
+    assert len(dialer._channels) == 1
+    for call in calls:
+        await call.done_writing()
+        assert await within(call.code()) is grpc.StatusCode.OK
+    await dialer.close()
+    assert dialer._channels == {}
+    await server.stop()
+
+
+async def test_server_does_not_listen_where_it_must_not_or_cannot() -> None:
+    with pytest.raises(errors.ConfigError, match="loopback"):
+        await DataServer(SECRET, "0.0.0.0:0").start(handlers())
+    first = DataServer(SECRET, "127.0.0.1:0")
+    port = await first.start(handlers())
+    with pytest.raises(errors.ConfigError, match="cannot listen"):
+        await DataServer(SECRET, f"127.0.0.1:{port}").start(handlers())
+    await first.stop()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "localhost:1", "[::1]:1", "127.8.9.1:1"])
+def test_loopback_is_known(address: str) -> None:
+    check_loopback("key", address)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:1", "10.0.0.1:1", "[::]:1", "broker.example:1"])
+def test_what_others_may_reach_is_no_loopback(address: str) -> None:
+    with pytest.raises(errors.ConfigError, match="loopback"):
+        check_loopback("key", address)
+
+
+def test_secret_is_read_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("  sixteen characters \n")
+    assert read_trust(ClusterSection(secret_file=str(file))) == Trust(secret="sixteen characters")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"too short", b"\xff" * 30, b"not printable \x00\x01\x02"]
+)
+def test_secret_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(content)
+    with pytest.raises(errors.ConfigError, match=r"cluster\.secret_file"):
+        read_trust(ClusterSection(secret_file=str(file)))
+
+
+def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    with pytest.raises(errors.ConfigError, match=r"cluster\.secret_file = .*missing"):
+        read_trust(ClusterSection(secret_file=missing))
+    with pytest.raises(errors.ConfigError, match=r"cluster\.tls_certificate_file"):
+        read_trust(
+            ClusterSection(
+                tls_certificate_file=missing, tls_key_file=missing, tls_authority_file=missing
+            )
+        )
+
+
+def test_certificates_are_read_from_their_files(tmp_path: Path) -> None:
+    names = ("tls_certificate_file", "tls_key_file", "tls_authority_file")
+    for name in names:
+        (tmp_path / name).write_text(name)
+    found = read_trust(ClusterSection(**{name: str(tmp_path / name) for name in names}))
+    assert found == Trust("", *(name.encode() for name in names))

@@ -12,6 +12,7 @@ machine is slow. Only beats and retries go by the loop's time, and no test depen
 
 import asyncio
 import uuid
+from collections import defaultdict
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -59,7 +60,7 @@ class FakeControl:
     def __init__(self, cluster_id: bytes) -> None:
         self.boots = {node: uuid.uuid4().bytes for node in NODES}
         self.members: dict[str, Any] = {}
-        self.reports: dict[str, ShardReport] = {}
+        self.reports: dict[str, ShardReport] = defaultdict(ShardReport)
         self.dead: set[str] = set()
         self.errors: list[HourwheelError] = []
         nodes = {

@@ -11,8 +11,8 @@ BUF_VERSION ?= 1.75.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test check lint types contracts format bench soak chaos chaos-long pages lock proto \
-	proto-accept proto-lint clean
+.PHONY: help venv demo test check lint types contracts format bench soak chaos chaos-long pages \
+	lock proto proto-accept proto-lint clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile

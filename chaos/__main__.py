@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, help="of each scenario")
     parser.add_argument("--minutes", type=float, help="for each scenario, instead of rounds")
     parser.add_argument("--seed", type=int, help="of all choices; printed if not given")
+    parser.add_argument("--pending", type=int, default=0, help="messages of the far future, first")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep histories, logs, data there")
     networks = ("auto", "loopback", "proxies", "namespaces")
     parser.add_argument("--network", choices=networks, default="auto")
@@ -59,6 +60,7 @@ async def _all(chosen: list[Scenario], parsed: argparse.Namespace, folder: Path)
         rounds=parsed.rounds,
         minutes=parsed.minutes,
         keeps_all=parsed.keep is not None,
+        pending=parsed.pending,
         tree=parsed.tree,
         network=parsed.network,
     )

@@ -49,13 +49,15 @@ async def examine(cluster: Cluster, history: History, bounds: Bounds) -> Finding
     for name, digest in (await _digests(list(cluster.nodes.values()), until)).items():
         counts = {one: int(getattr(statuses[name], one)) for one in _COUNTS if name in statuses}
         own = tuple(reign.epoch for reign in reigns if reign.node == name)
-        copies.append(Copy(name, logs[name].raw(0, until), **digest, counts=counts, reigns=own))
+        log, start = logs[name].raw(0, until), logs[name].start_offset
+        copies.append(Copy(name, log, start, **digest, counts=counts, reigns=own))
     violations += [*_broken(cluster), *check_reigns(copies, history, bounds)]
     is_quiet = not any(one.name == "not quiet" for one in violations)
     if is_quiet:
         violations += check_copies(copies, until)
     try:
-        model, stored = read_stored(logs[newest], until)
+        longest = min(logs.values(), key=lambda log: log.start_offset)
+        model, stored = read_stored(longest if is_quiet else logs[newest], until)
     except (AssertionError, errors.HourwheelError) as error:
         violations.append(Violation("senseless log", f"{error!r}"))
     else:

@@ -21,7 +21,9 @@ class Copy:
 
     node: str
     log: bytes
-    """From offset 0 to where the nodes were when they were quiet, or as far as it goes."""
+    """From `start_offset` to where the nodes were when they were quiet, or as far as it goes."""
+    start_offset: int = 0
+    """First offset that it has: later ones begin with a snapshot of the views."""
     restored: str = ""
     """Digest of the views from its checkpoint and the log behind it."""
     rebuilt: str = ""
@@ -41,13 +43,15 @@ def check_copies(copies: Sequence[Copy], until_offset: int) -> Iterator[Violatio
         copies: of all nodes.
         until_offset: the high watermark when the nodes were quiet.
     """
-    first = max(copies, key=lambda one: len(one.log))
+    first = min(copies, key=lambda one: (one.start_offset, -len(one.log)))
     for one in copies:
-        if len(one.log) < until_offset:
-            yield Violation("log too short", f"{one.node} has {len(one.log)} of {until_offset}")
-        at = _first_difference(one.log[:until_offset], first.log[:until_offset])
+        start, end = one.start_offset, one.start_offset + len(one.log)
+        if end < until_offset:
+            yield Violation("log too short", f"{one.node} has {end} of {until_offset}")
+        other = first.log[start - first.start_offset : until_offset - first.start_offset]
+        at = _first_difference(one.log[: until_offset - start], other)
         if at is not None:
-            yield Violation("log differs", f"{one.node} and {first.node}, from byte {at} on")
+            yield Violation("log differs", f"{one.node} and {first.node}, from {start + at} on")
         if one.fault:
             yield Violation("damaged", f"{one.node}: {one.fault}")
         elif one.rebuilt and one.restored != one.rebuilt:

@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 _SHUTDOWN: Final = 0x8004587D
 """ioctl of ext4 and XFS: from now on nothing reaches the disk any more, not even its journal."""
 _WITHOUT_FLUSH: Final = (2).to_bytes(4, "little")
 _MIB: Final = 1 << 20
+_BUSY_TRIES: Final = 50
+_BUSY_S: Final = 0.1
 _PATH: Final = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
 
 
@@ -70,7 +73,16 @@ class PowerDisk:
             os.close(fd)
 
     def take_out(self) -> None:
-        """Unmount it; no process may use it any more."""
+        """Unmount it; no process may use it any more.
+
+        Threads of one that was killed may still be in a write, though the process is said to be
+        gone; so it is tried for a while.
+        """
+        for _ in range(_BUSY_TRIES):
+            with suppress(subprocess.CalledProcessError):
+                _run("umount", self.path)
+                return
+            Event().wait(_BUSY_S)
         _run("umount", self.path)
 
 
@@ -87,7 +99,7 @@ def power_disk(folder: Path, size_mib: int) -> Iterator[PowerDisk]:
     try:
         yield disk
     finally:
-        with suppress(subprocess.CalledProcessError):  # it may be out already
+        if path.is_mount():
             disk.take_out()
 
 

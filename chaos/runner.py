@@ -6,7 +6,7 @@ import random
 import shutil
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -46,6 +46,7 @@ class Result:
     violations: list[Violation] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     failovers_ms: list[float] = field(default_factory=list)
+    handed_out_ms: list[float] = field(default_factory=list)
     obstacle: str = ""
     """Why it was not played here."""
     failure: str = ""
@@ -77,6 +78,7 @@ class Result:
             "violations": [one._asdict() for one in self.violations],
             "complaints": self.complaints,
             "failovers_ms": self.failovers_ms,
+            "handed_out_ms": self.handed_out_ms,
             "failure": self.failure,
         }
 
@@ -99,6 +101,8 @@ class Options:
     minutes: float | None = None
     """Instead of rounds."""
     keeps_all: bool = False
+    pending: int = 0
+    """Messages of the far future that are there before the first fault."""
     tree: Path = TREE
     mix: Mix = MIX
     nodes: tuple[str, ...] = NODES
@@ -183,7 +187,7 @@ def _disk(cluster: Cluster, scenario: Scenario) -> Iterator[PowerDisk | Tmpfs | 
             yield disk
         finally:
             for node in mounted.values():
-                if node.data.exists():
+                with suppress(OSError):  # shutil.Error is one: a disk without power is not read
                     shutil.copytree(node.data, node.folder / "data")
 
 
@@ -211,8 +215,10 @@ async def _play_on(
         result.history = load.history
         stage = Stage(cluster, load, random.Random(result.seed), disk=disk)
         result.failovers_ms = stage.failovers_ms
+        result.handed_out_ms = stage.handed_out_ms
         try:
             async with load.running():
+                await stage.prefill(options.pending)
                 await _rounds(scenario, stage, result, options, say)
                 await load.settle()
         except ExceptionGroup as group:
@@ -244,7 +250,8 @@ async def _rounds(
         before = len(stage.failovers_ms)
         await scenario.play(stage)
         result.rounds += 1
-        took = ", ".join(f"{one:.0f} ms" for one in stage.failovers_ms[before:])
+        times = zip(stage.failovers_ms[before:], stage.handed_out_ms[before:], strict=True)
+        took = ", ".join(f"{seen:.0f} ms (handed out {out:.0f} ms)" for seen, out in times)
         say(f"{scenario.name} round {result.rounds}: {took or 'served'}")
 
 

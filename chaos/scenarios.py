@@ -228,11 +228,11 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     one.name: one
     for one in (
         Scenario("calm", "nothing goes wrong", calm, 1),
-        Scenario("kill-master", "kill -9 of the master", kill_master, 4),
+        Scenario("kill-master", "kill -9 of the master", kill_master, 3),
         Scenario("kill-broker", "kill -9 of the master's broker", kill_broker, 2),
         Scenario("kill-follower", "kill -9 of a follower", kill_follower, 2),
         Scenario("kill-two", "kill -9 of master and follower", kill_two, 1),
-        Scenario("kill-all", "kill -9 of all nodes at once", kill_all, 2),
+        Scenario("kill-all", "kill -9 of all nodes at once", kill_all, 1),
         Scenario("master-last", "kill -9 of all; the master returns last", master_last, 1),
         Scenario("power", "power failure of all nodes", power, 1, "power"),
         Scenario("no-room", "a full disk", no_room, 2, "room", values=WITH_WATERMARK),
@@ -240,13 +240,13 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         Scenario("freeze-broker", "SIGSTOP of the master's broker", freeze_broker, 1),
         Scenario("freeze-follower", "SIGSTOP of a follower", freeze_follower, 1),
         Scenario("freeze-two", "SIGSTOP of master and follower", freeze_two, 1),
-        Scenario("hand-over", "SIGTERM of the master", hand_over, 2),
+        Scenario("hand-over", "SIGTERM of the master", hand_over, 1),
         Scenario("master-alone", "the master is cut off", master_alone, 1, "cuts"),
         Scenario("master-unheard", "the master is not heard", master_unheard, 1, "cuts"),
         Scenario("master-deaf", "the master hears nobody", master_deaf, 1, "cuts"),
         Scenario("halves", "a follower is cut off", halves, 1, "cuts"),
         Scenario("clocks", "wall clocks are set", step_clocks, 1, "clocks", 50.0),
-        Scenario("fsync", "death at an fsync", crash_at_fsync, 3),
+        Scenario("fsync", "death at an fsync", crash_at_fsync, 2),
     )
 }
 

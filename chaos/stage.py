@@ -12,13 +12,16 @@ from typing import Final
 
 from chaos.cluster import Cluster
 from chaos.faults import Nodes
-from chaos.history import Fault
+from chaos.history import Accepted, Fault, Sent, body_of
 from chaos.machine import PowerDisk, Tmpfs
+from chaos.message_mix import FAR_MS, FAR_MS_MAX
 from chaos.node_process import NodeProcess
-from chaos.workload import Workload
+from chaos.workload import TOPICS, Workload
+from hourwheel import AsyncProducer, Columns
 from hourwheel.clock import SystemClock
 
 _SOME_EVENTS: Final = 40
+_PREFILL_MESSAGES: Final = 10_000
 
 
 @dataclass
@@ -30,9 +33,29 @@ class Stage:
     chooser: random.Random
     failovers_ms: list[float] = field(default_factory=list)
     """From a fault that ends a reign to the first message that the next master delivers."""
+    handed_out_ms: list[float] = field(default_factory=list)
+    """The same, but to when that master handed it out, by its clock: without what clients add,
+    whose calls to the former master may still be under way."""
     disk: PowerDisk | Tmpfs | None = None
     """Where the scenario needs one of its own."""
     clock: SystemClock = field(default_factory=SystemClock)
+
+    async def prefill(self, count: int) -> None:
+        """Publish so many messages that fall due long after the run: a backlog for takeovers."""
+        history, now_ms = self.load.history, int(self.clock.wall_ms())
+        topic = next(iter(TOPICS))
+        async with AsyncProducer(self.cluster.servers) as producer:
+            for first in range(0, count, _PREFILL_MESSAGES):
+                serials = [
+                    history.next_serial() for _ in range(min(_PREFILL_MESSAGES, count - first))
+                ]
+                due_ms = [now_ms + self.chooser.randint(FAR_MS, FAR_MS_MAX) for _ in serials]
+                bodies = [body_of(serial) for serial in serials]
+                for serial, at in zip(serials, due_ms, strict=True):
+                    history.sent[serial] = Sent(topic, at, now_ms)
+                ids = await producer.publish_batch(topic, Columns(bodies=bodies, due_ms=due_ms))
+                for serial, message_id in zip(serials, ids, strict=True):
+                    history.accepted[serial] = Accepted(message_id, self.clock.wall_ms())
 
     async def master(self) -> NodeProcess:
         """Who is it now."""
@@ -111,6 +134,7 @@ class Stage:
 
         await self.load.wait_for(is_served)
         self.failovers_ms.append(deliveries[at].seen_ms - asked_ms)
+        self.handed_out_ms.append(deliveries[at].receive_ms - asked_ms)
 
     async def bothers(
         self,

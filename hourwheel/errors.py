@@ -19,16 +19,17 @@
     |   +-- DiskFull               no room to accept; what is durable is still delivered
     +-- Unavailable                not now, or not here: try again
     |   +-- NotMaster, ShuttingDown, ClockUnsure
+    |   +-- NotFollowed            (between nodes) a node does not follow that master, or not so
     +-- Timeout                    no answer in time: the outcome is unknown
     +-- Cancelled                  the caller gave up
     +-- DataLoss
     |   +-- CorruptLog             names file and offset
     |   +-- CorruptFile
+    +-- PeerRefused                (between nodes) the other side is not who it should be
     +-- Internal
         +-- InvariantViolated      a bug of ours: the process stops
         +-- DiskFailed             a read or write failed, not for want of room: the process stops
         +-- FsyncFailed            never retried: the process stops
-    PeerRefused (between nodes)    the other side is not who it should be
     StartupError (never on the wire)
     +-- DirectoryLocked, IncompatibleFormat, ForeignDirectory, ConfigError
 
@@ -247,6 +248,12 @@ class ClockUnsure(Unavailable):
     """The cluster clock has no fresh quorum."""
 
     reason = "CLOCK_UNSURE"
+
+
+class NotFollowed(Unavailable):
+    """This node does not follow that master, or not in this way."""
+
+    reason = "NOT_FOLLOWED"
 
 
 class Timeout(HourwheelError):

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import grpc
 
+from hourwheel.errors import NotFollowed
 from hourwheel.wire.replication_pb2 import LeaseTable, ReplicateRequest, ReplicateResponse, SyncBeat
 from node import logs
 from node.api.ports import Failure
 from node.replica import Replica
-from replication.follower import NotFollowed
 
 _ANSWER_S: Final = 2.0
 _LAST_WORD_S: Final = 0.5

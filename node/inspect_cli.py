@@ -105,7 +105,7 @@ def _print_digests(parsed: argparse.Namespace) -> int:
         row: dict[str, object] = {"path": str(path)}
         try:
             row |= digests_of(path, parsed.until)._asdict()
-            row["good"] = row["restored"] == row["rebuilt"]
+            row["good"] = row["rebuilt"] in ("", row["restored"])
         except READ_ERRORS as error:
             row |= {"good": False, "error": str(error) or repr(error)}
         found.append(row)

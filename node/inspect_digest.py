@@ -34,7 +34,7 @@ class Digests(NamedTuple):
     restored: str
     """Of the checkpoint and the log behind it."""
     rebuilt: str
-    """Of the whole log alone."""
+    """Of the whole log alone; empty where the log does not reach back to its beginning."""
     applied_offset: int
 
 
@@ -90,5 +90,7 @@ def digests_of(directory: Path, until: int | None = None) -> Digests:
             opened.shard.check()
             views = opened.shard.views
             found.append((views.digest(), int(views.applied_offset)))
-    (restored, offset), (rebuilt, _) = found
-    return Digests(restored, rebuilt, offset)
+            if opened.shard.log.start_offset > 0:
+                break
+    restored, offset = found[0]
+    return Digests(restored, found[1][0] if found[1:] else "", offset)

@@ -13,6 +13,7 @@ Times called `mono_ms` are of the node's monotonic clock.
 from collections.abc import Callable
 
 from hourwheel import errors
+from hourwheel.errors import NotFollowed
 from hourwheel.wire.replication_pb2 import (
     BeginFrom,
     FollowerAck,
@@ -38,7 +39,7 @@ from node.replica_effects import (
     Write,
 )
 from node.shard import Shard
-from replication.follower import Follower, LogFacts, NotFollowed
+from replication.follower import Follower, LogFacts
 from replication.isr import InSyncReplicas
 from replication.master import Master, Reign, ReplicationConfig
 from storage.epoch_file import EpochFile

@@ -7,7 +7,7 @@ from typing import Any, Final
 import grpc
 
 from hourwheel import errors
-from hourwheel.errors import HourwheelError
+from hourwheel.errors import HourwheelError, NotFollowed
 from hourwheel.wire import replication_pb2
 from hourwheel.wire.replication_pb2 import (
     FollowerHello,
@@ -22,7 +22,6 @@ from node.replica import Replica
 from node.snapshot_giver import METHOD as FETCH_SNAPSHOT
 from node.snapshot_giver import SnapshotGiver
 from node.writer import Writer
-from replication.follower import NotFollowed
 
 SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
 _NOTHING: Final = ReplicateRequest()

@@ -13,7 +13,7 @@ What a stream says counts only while it is the latest one: a newer hello ends th
 from dataclasses import dataclass
 from enum import Enum
 
-from hourwheel import errors
+from hourwheel.errors import NotFollowed
 from hourwheel.wire.replication_pb2 import (
     BeginFrom,
     EpochMark,
@@ -28,10 +28,6 @@ from replication.epoch_seen import EpochSeen
 from replication.lease import Promise
 from replication.master import PROTOCOL
 from storage.epoch_file import EpochFile
-
-
-class NotFollowed(errors.Unavailable):
-    """This node does not follow that master, or not in this way."""
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,8 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def TransferMaster(self, request, context):
-        """Make another node the master of a shard. Answered when it is; else FAILED_PRECONDITION says why.
+        """Make another node the master of a shard. Answered when it is; else FAILED_PRECONDITION says
+        why.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

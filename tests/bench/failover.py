@@ -20,7 +20,6 @@ MEDIAN_TARGET = at_most(1_000)
 MAX_TARGET = at_most(2_500)
 NONE_TARGET = at_most(0)
 NODES: Final = 3
-_AFTER_S: Final = 3.0
 _BACK_S: Final = 30.0
 
 
@@ -31,6 +30,7 @@ async def run(size: Size, folder: Path) -> Report:
     """
     pending = int(os.environ.get("FAILOVER_PENDING", size.pick(2_000, 100_000, 1_000_000)))
     kills = int(os.environ.get("FAILOVER_KILLS", size.pick(1, 3, 20)))
+    after_s = size.pick(1.0, 3.0, 3.0)
     report = Report(
         [
             f"{NODES} nodes and the client on one machine; {pending:,} messages pending",
@@ -40,7 +40,7 @@ async def run(size: Size, folder: Path) -> Report:
             ),
             "load: 10,000 msg/s published, a message due every 5 ms to one consumer",
             "time: from the kill until deliveries go on; 0 where they never paused for 50 ms",
-            f"the node is started again {_AFTER_S:.0f} s after its death",
+            f"the node is started again {after_s:.0f} s after its death",
         ]
     )
     async with LocalCluster(folder / "cluster", NODES) as cluster:
@@ -51,7 +51,13 @@ async def run(size: Size, folder: Path) -> Report:
         async with Stream(cluster.servers) as stream:
             for name, choose in (("master", _master), ("follower", _follower)):
                 times = [
-                    await _kill(cluster, stream, await choose(cluster), with_control=bool(one % 2))
+                    await _kill(
+                        cluster,
+                        stream,
+                        await choose(cluster),
+                        with_control=bool(one % 2),
+                        after_s=after_s,
+                    )
                     for one in range(kills)
                 ]
                 is_master = name == "master"
@@ -84,7 +90,7 @@ async def _kill(cluster: LocalCluster, stream: Stream, index: int, *, with_contr
     for pid in children:
         os.kill(pid, 9)
     await cluster.kill_node(index)
-    await asyncio.sleep(_AFTER_S)
+    await asyncio.sleep(after_s)
     took_ms = stream.first_after_ms(begun_ms)
     await cluster.start_node(index)
     return took_ms

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from hourwheel.errors import NotFollowed
 from node.joining import build_member
 from node.opening import ShardConfig
 from node.snapshot_install import install_snapshot, set_aside_damaged
-from replication.follower import NotFollowed
 from storage.commit_log import LogConfig
 from storage.file_header import Identity
 from tests.support import member_world

@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from hourwheel import errors
+from hourwheel.errors import NotFollowed
 from hourwheel.wire.replication_pb2 import (
     BeginFrom,
     FollowerAck,
@@ -17,7 +18,7 @@ from hourwheel.wire.replication_pb2 import (
     Refused,
     SyncBeat,
 )
-from replication.follower import NotFollowed, Stage
+from replication.follower import Stage
 from tests.sim.network import Stream
 
 if TYPE_CHECKING:

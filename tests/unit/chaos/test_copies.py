@@ -10,7 +10,7 @@ from hourwheel.message_id import MessageId
 
 LOG: Final = bytes(range(100))
 GOOD: Final = tuple(
-    Copy(node, LOG, "d", "d", counts={"pending_count": 3}, reigns=(reign,))
+    Copy(node, LOG, 0, "d", "d", counts={"pending_count": 3}, reigns=(reign,))
     for reign, node in enumerate(("n1", "n2", "n3"), 1)
 )
 
@@ -36,7 +36,16 @@ def test_I5_logs_differ_when_one_byte_does(at: int) -> None:  # noqa: N802
     changed = LOG[:at] + b"\xff" + LOG[at + 1 :]
     found = list(check_copies((*GOOD[:2], replace(GOOD[2], log=changed)), len(LOG)))
     assert [one.name for one in found] == ["log differs"]
-    assert f"byte {at} " in found[0].text
+    assert f"from {at} on" in found[0].text
+
+
+@pytest.mark.parametrize("node", range(3))
+def test_logs_are_compared_where_both_are_when_one_begins_later(node: int) -> None:
+    copies = list(GOOD)
+    copies[node] = replace(GOOD[node], log=LOG[30:], start_offset=30)
+    assert names(*copies) == set()
+    copies[node] = replace(GOOD[node], log=LOG[30:99] + b"x", start_offset=30)
+    assert names(*copies) == {"log differs"}
 
 
 def test_I5_log_is_too_short_when_it_ends_below_the_high_watermark() -> None:  # noqa: N802

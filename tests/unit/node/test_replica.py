@@ -6,10 +6,10 @@ Whole lives are in tests/sim/test_cluster.py.
 import pytest
 
 from hourwheel import errors
+from hourwheel.errors import NotFollowed
 from hourwheel.wire.replication_pb2 import FollowerHello, Refused
 from hourwheel.wire.state_pb2 import ConfigChange, TopicConfig
 from node.replica_effects import AskIsr, CloseStreams, Resign, Retire, Role
-from replication.follower import NotFollowed
 from tests.support.replica_world import (
     START_MS,
     ReplicaWorld,

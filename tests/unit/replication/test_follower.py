@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from hourwheel.errors import NotFollowed
 from hourwheel.wire.replication_pb2 import (
     BeginFrom,
     FollowerHello,
@@ -13,7 +14,7 @@ from hourwheel.wire.replication_pb2 import (
     SyncBeat,
 )
 from replication.epoch_seen import EpochSeen
-from replication.follower import Follower, LogFacts, NotFollowed, Stage
+from replication.follower import Follower, LogFacts, Stage
 from replication.lease import Promise
 from replication.master import PROTOCOL
 from storage.epoch_file import EpochFile

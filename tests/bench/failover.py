@@ -84,7 +84,9 @@ async def _follower(cluster: LocalCluster) -> int:
     return (await _master(cluster) + 1) % NODES
 
 
-async def _kill(cluster: LocalCluster, stream: Stream, index: int, *, with_control: bool) -> float:
+async def _kill(
+    cluster: LocalCluster, stream: Stream, index: int, *, with_control: bool, after_s: float
+) -> float:
     children = machine.children(cluster.nodes[index].pid) if with_control else []
     begun_ms = time.time() * 1_000
     for pid in children:

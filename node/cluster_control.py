@@ -1,8 +1,10 @@
 """The control process beside this broker, and the broker's calls to it."""
 
 import asyncio
+import contextlib
 import hashlib
-import shutil
+import os
+import stat
 import tempfile
 from collections.abc import Callable
 from itertools import count
@@ -44,6 +46,20 @@ def find_cluster_id(config: NodeConfig, trust: Trust) -> bytes:
     return hasher.digest()
 
 
+def _socket_folder(data_directory: Path) -> Path:
+    """A folder that nobody else may enter, the same at each start.
+
+    Not in the data directory: the paths of sockets must be short, and people copy that.
+    """
+    digest = hashlib.blake2b(os.fsencode(data_directory.absolute()), digest_size=6).hexdigest()
+    folder = Path(tempfile.gettempdir()) / f"hourwheel-{os.getuid()}-{digest}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
+        return folder
+    return Path(tempfile.mkdtemp(prefix="hourwheel-"))  # somebody took the name
+
+
 class ClusterControl:
     """See the top of this file. Is a `ControlPort`."""
 
@@ -59,9 +75,8 @@ class ClusterControl:
         """Nothing runs yet. `on_lost` is told when the process is gone or silent."""
         self._config, self._cluster_id, self._boot_id = config, cluster_id, boot_id
         self._on_state = on_state
-        # A short path: those of sockets have a limit.
-        self._folder = Path(tempfile.mkdtemp(prefix="hourwheel-"))
-        socket_path = self._folder / "control"
+        self._folder = _socket_folder(config.node.data_directory)
+        socket_path = self._folder / "link"
         self._process = ControlProcess(self._process_config(socket_path))
         self.client = ControlClient(socket_path, on_state=self._tell_state, on_lost=on_lost)
         self.is_registered = False
@@ -73,7 +88,7 @@ class ClusterControl:
         nodes = cluster_nodes(cluster.nodes)
         me = config.node.id
         directory = config.node.data_directory / "control"
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
         return ControlConfig(
             node_id=me,
             cluster_id=self._cluster_id.hex(),
@@ -170,4 +185,5 @@ class ClusterControl:
         await self.client.close()
         if self._is_started:
             await self._process.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it is in use again, or not empty
+            self._folder.rmdir()

@@ -7,6 +7,7 @@ off too; reports, ten a second, keep every sound connection busy.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections import Counter
@@ -218,7 +219,9 @@ class PeerNetwork:
         if task is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        await self._serve(reader, writer, None)
+        # Cancelled by `close` only; asyncio would log that as an error of the connection's.
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._serve(reader, writer, None)
 
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dialled: str | None

@@ -3,8 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Two workers use two cores; more of them only share the same ones.
-WORKERS ?= 2
+# Two cores are busy with three workers: the tests of clusters mostly wait.
+WORKERS ?= 3
 PROTO_BIN := build/proto-venv/bin
 LOCK_BIN := build/lock-venv/bin
 BUF_VERSION ?= 1.75.0
@@ -77,7 +77,8 @@ bench: $(VENV)/dev.stamp  ## measure; prints a table and writes build/bench.json
 	@$(BIN)/python -m tests.bench --json build/bench.json
 
 soak: $(VENV)/dev.stamp  ## long random tests: new seeds, many more examples
-	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -n $(WORKERS) tests/property tests/sim
+	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -n $(WORKERS) tests/property tests/sim \
+		tests/cluster/test_kill.py tests/cluster/test_chaos.py tests/cluster/test_bench_smoke.py
 
 chaos: $(VENV)/dev.stamp  ## a real cluster under load and faults, checked (< 3 minutes)
 	@$(BIN)/python -m chaos --mix short

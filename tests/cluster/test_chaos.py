@@ -4,6 +4,7 @@ What takes part: `runner`, `stage`, `workload`, `autopsy` and the checkers. More
 `python -m chaos`, see docs/CHAOS.md.
 """
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -53,7 +54,12 @@ BUGS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {
 """Bug of tests/support/buggy_node.py -> (scenario, nodes, one of the violations that follow)."""
 
 
-@pytest.mark.parametrize("bug", BUGS)
+IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+SOUGHT: Final = tuple(BUGS) if IS_SOAK else ("drop a slot", "dispatch twice")
+"""All in `make soak`: each takes up to a minute."""
+
+
+@pytest.mark.parametrize("bug", SOUGHT)
 async def test_bug_is_found_when_nodes_have_one(tmp_path: Path, bug: str) -> None:
     name, nodes, violation = BUGS[bug]
     if name == "power" and find_obstacle(SCENARIOS[name]):

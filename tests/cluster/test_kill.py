@@ -17,7 +17,7 @@ from chaos.message_mix import Mix
 from tests.support.reaper import complaints_of, reaping, say
 
 IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
-ROUNDS: Final = int(os.environ.get("KILL_ROUNDS", "50" if IS_SOAK else "7"))
+ROUNDS: Final = int(os.environ.get("KILL_ROUNDS", "50" if IS_SOAK else "4"))
 SEED: Final = int(os.environ.get("KILL_SEED", str(secrets.randbits(32)) if IS_SOAK else "20"))
 MOMENTS: Final = ("load", "load", "load", "start", "stop")
 EVENTS_MAX: Final = 1_000 if IS_SOAK else 250

@@ -3,8 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Two cores are busy with three workers: the tests of clusters mostly wait.
-WORKERS ?= 3
+# Two cores are busy with four workers: the tests of clusters mostly wait.
+WORKERS ?= 4
 PROTO_BIN := build/proto-venv/bin
 LOCK_BIN := build/lock-venv/bin
 BUF_VERSION ?= 1.75.0
@@ -53,10 +53,10 @@ demo: $(VENV)/node.stamp  ## three nodes, thousands of messages, and a kill -9 o
 # --- work ----------------------------------------------------------------------------------------
 
 test: lint types contracts  ## everything that must pass before a change goes in (< 5 minutes)
-	@$(BIN)/python -m pytest -q -n $(WORKERS)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 check: lint types contracts  ## the quick part of `make test` (< 2 minutes)
-	@$(BIN)/python -m pytest -q -n $(WORKERS) tests/tidy tests/unit
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/tidy tests/unit
 
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check .

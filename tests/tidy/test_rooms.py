@@ -11,6 +11,7 @@ from tests.tidy import tree
 
 DISTRIBUTIONS: Final[dict[str, str]] = {
     "crc32c": "crc32c",
+    "duckdb": "duckdb",
     "google.protobuf": "protobuf",
     "google.rpc": "googleapis-common-protos",
     "grpc": "grpcio",

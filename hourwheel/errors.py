@@ -7,6 +7,7 @@
     |   +-- MessageTooLarge, BatchTooLarge, TooManyItems
     |   +-- InvalidBatch           (corrupt, truncated or forged record batch)
     |   |   +-- UnsupportedVersion
+    |   +-- InvalidFilter          (names the position in the expression)
     |   +-- InvalidMessageId
     |   +-- InvalidReceipt         (garbage, or of another group, topic or cluster)
     +-- NotFound: UnknownTopic, UnknownGroup
@@ -14,6 +15,7 @@
     +-- FailedPrecondition
     |   +-- OutOfOrderSequence, UnknownProducer   (idempotence: the answer would be a guess)
     |   +-- StaleReceipt           the lease is over
+    |   +-- SubscriptionMismatch   consumers of a group want different messages of a topic
     +-- ResourceExhausted
     |   +-- Overloaded             too much in flight: try again later
     |   +-- DiskFull               no room to accept; what is durable is still delivered
@@ -113,6 +115,12 @@ class TooManyItems(InvalidArgument):
     reason = "TOO_MANY_ITEMS"
 
 
+class InvalidFilter(InvalidArgument):
+    """The filter expression cannot be understood; `position` is the first character at fault."""
+
+    reason = "INVALID_FILTER"
+
+
 class InvalidBatch(InvalidArgument):
     """The record batch is corrupt, truncated or forged."""
 
@@ -186,6 +194,12 @@ class StaleReceipt(FailedPrecondition):
     """The lease of this receipt is over; the message may be delivered again."""
 
     reason = "STALE_RECEIPT"
+
+
+class SubscriptionMismatch(FailedPrecondition):
+    """Consumers of one group want different messages of a topic."""
+
+    reason = "SUBSCRIPTION_MISMATCH"
 
 
 class ResourceExhausted(HourwheelError):

@@ -1,3 +1,5 @@
+from hourwheel.wire import filter_pb2 as _filter_pb2
+from hourwheel.wire import meta_pb2 as _meta_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -47,10 +49,12 @@ MESSAGE_STATE_CANCELLED: MessageState
 MESSAGE_STATE_UNKNOWN: MessageState
 
 class TopicSettings(_message.Message):
-    __slots__ = ("queue_count",)
+    __slots__ = ("queue_count", "gene")
     QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    GENE_FIELD_NUMBER: _ClassVar[int]
     queue_count: int
-    def __init__(self, queue_count: _Optional[int] = ...) -> None: ...
+    gene: _filter_pb2.GeneSpec
+    def __init__(self, queue_count: _Optional[int] = ..., gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ...) -> None: ...
 
 class Topic(_message.Message):
     __slots__ = ("name", "settings", "released_count")
@@ -123,14 +127,24 @@ class GroupSettings(_message.Message):
     def __init__(self, attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("name", "settings", "lags")
+    __slots__ = ("name", "settings", "lags", "subscriptions")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     LAGS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
     name: str
     settings: GroupSettings
     lags: _containers.RepeatedCompositeFieldContainer[GroupLag]
-    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., lags: _Optional[_Iterable[_Union[GroupLag, _Mapping]]] = ...) -> None: ...
+    subscriptions: _containers.RepeatedCompositeFieldContainer[GroupSubscription]
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., lags: _Optional[_Iterable[_Union[GroupLag, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[GroupSubscription, _Mapping]]] = ...) -> None: ...
+
+class GroupSubscription(_message.Message):
+    __slots__ = ("topic", "filter")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    filter: _filter_pb2.FilterExpression
+    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ...) -> None: ...
 
 class GroupLag(_message.Message):
     __slots__ = ("topic", "unresolved_count", "leased_count")
@@ -155,6 +169,92 @@ class PutGroupResponse(_message.Message):
     GROUP_FIELD_NUMBER: _ClassVar[int]
     group: Group
     def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ...) -> None: ...
+
+class PutSubscriptionRequest(_message.Message):
+    __slots__ = ("group", "topic", "filter")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    filter: _filter_pb2.FilterExpression
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ...) -> None: ...
+
+class PutSubscriptionResponse(_message.Message):
+    __slots__ = ("subscription",)
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    subscription: GroupSubscription
+    def __init__(self, subscription: _Optional[_Union[GroupSubscription, _Mapping]] = ...) -> None: ...
+
+class ListPendingRequest(_message.Message):
+    __slots__ = ("topic", "filter", "from_due_ms", "to_due_ms", "page_size", "page_token", "with_bodies")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    FROM_DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    WITH_BODIES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    filter: _filter_pb2.FilterExpression
+    from_due_ms: int
+    to_due_ms: int
+    page_size: int
+    page_token: bytes
+    with_bodies: bool
+    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., from_due_ms: _Optional[int] = ..., to_due_ms: _Optional[int] = ..., page_size: _Optional[int] = ..., page_token: _Optional[bytes] = ..., with_bodies: bool = ...) -> None: ...
+
+class ListPendingResponse(_message.Message):
+    __slots__ = ("messages", "next_page_token", "scanned_count")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[PendingMessage]
+    next_page_token: bytes
+    scanned_count: int
+    def __init__(self, messages: _Optional[_Iterable[_Union[PendingMessage, _Mapping]]] = ..., next_page_token: _Optional[bytes] = ..., scanned_count: _Optional[int] = ...) -> None: ...
+
+class PendingMessage(_message.Message):
+    __slots__ = ("message_id", "due_ms", "store_ms", "meta", "body_bytes", "body")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    STORE_MS_FIELD_NUMBER: _ClassVar[int]
+    META_FIELD_NUMBER: _ClassVar[int]
+    BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    due_ms: int
+    store_ms: int
+    meta: _meta_pb2.MessageMeta
+    body_bytes: int
+    body: bytes
+    def __init__(self, message_id: _Optional[str] = ..., due_ms: _Optional[int] = ..., store_ms: _Optional[int] = ..., meta: _Optional[_Union[_meta_pb2.MessageMeta, _Mapping]] = ..., body_bytes: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
+
+class CancelPendingRequest(_message.Message):
+    __slots__ = ("topic", "filter", "from_due_ms", "to_due_ms", "page_token")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    FROM_DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    filter: _filter_pb2.FilterExpression
+    from_due_ms: int
+    to_due_ms: int
+    page_token: bytes
+    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., from_due_ms: _Optional[int] = ..., to_due_ms: _Optional[int] = ..., page_token: _Optional[bytes] = ...) -> None: ...
+
+class CancelPendingResponse(_message.Message):
+    __slots__ = ("cancelled_count", "already_released_count", "scanned_count", "next_page_token")
+    CANCELLED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_RELEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    cancelled_count: int
+    already_released_count: int
+    scanned_count: int
+    next_page_token: bytes
+    def __init__(self, cancelled_count: _Optional[int] = ..., already_released_count: _Optional[int] = ..., scanned_count: _Optional[int] = ..., next_page_token: _Optional[bytes] = ...) -> None: ...
 
 class DeleteGroupRequest(_message.Message):
     __slots__ = ("name",)

@@ -85,6 +85,21 @@ class AdminServiceStub(object):
                 request_serializer=hourwheel_dot_wire_dot_admin__pb2.TransferMasterRequest.SerializeToString,
                 response_deserializer=hourwheel_dot_wire_dot_admin__pb2.TransferMasterResponse.FromString,
                 _registered_method=True)
+        self.PutSubscription = channel.unary_unary(
+                '/hourwheel.v1.AdminService/PutSubscription',
+                request_serializer=hourwheel_dot_wire_dot_admin__pb2.PutSubscriptionRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_wire_dot_admin__pb2.PutSubscriptionResponse.FromString,
+                _registered_method=True)
+        self.ListPending = channel.unary_unary(
+                '/hourwheel.v1.AdminService/ListPending',
+                request_serializer=hourwheel_dot_wire_dot_admin__pb2.ListPendingRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_wire_dot_admin__pb2.ListPendingResponse.FromString,
+                _registered_method=True)
+        self.CancelPending = channel.unary_unary(
+                '/hourwheel.v1.AdminService/CancelPending',
+                request_serializer=hourwheel_dot_wire_dot_admin__pb2.CancelPendingRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_wire_dot_admin__pb2.CancelPendingResponse.FromString,
+                _registered_method=True)
         self.DescribeMessage = channel.unary_unary(
                 '/hourwheel.v1.AdminService/DescribeMessage',
                 request_serializer=hourwheel_dot_wire_dot_admin__pb2.DescribeMessageRequest.SerializeToString,
@@ -167,6 +182,28 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutSubscription(self, request, context):
+        """Subscribe a group to a topic, or change what it wants of it from now on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPending(self, request, context):
+        """Messages that are scheduled and neither released nor cancelled, by due time, page by page.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelPending(self, request, context):
+        """Cancel all pending messages that a filter matches, page by page. What is published after the
+        first page was asked for is left alone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeMessage(self, request, context):
         """What is known of one message by its id.
         """
@@ -226,6 +263,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.TransferMaster,
                     request_deserializer=hourwheel_dot_wire_dot_admin__pb2.TransferMasterRequest.FromString,
                     response_serializer=hourwheel_dot_wire_dot_admin__pb2.TransferMasterResponse.SerializeToString,
+            ),
+            'PutSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutSubscription,
+                    request_deserializer=hourwheel_dot_wire_dot_admin__pb2.PutSubscriptionRequest.FromString,
+                    response_serializer=hourwheel_dot_wire_dot_admin__pb2.PutSubscriptionResponse.SerializeToString,
+            ),
+            'ListPending': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPending,
+                    request_deserializer=hourwheel_dot_wire_dot_admin__pb2.ListPendingRequest.FromString,
+                    response_serializer=hourwheel_dot_wire_dot_admin__pb2.ListPendingResponse.SerializeToString,
+            ),
+            'CancelPending': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelPending,
+                    request_deserializer=hourwheel_dot_wire_dot_admin__pb2.CancelPendingRequest.FromString,
+                    response_serializer=hourwheel_dot_wire_dot_admin__pb2.CancelPendingResponse.SerializeToString,
             ),
             'DescribeMessage': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeMessage,
@@ -504,6 +556,87 @@ class AdminService(object):
             '/hourwheel.v1.AdminService/TransferMaster',
             hourwheel_dot_wire_dot_admin__pb2.TransferMasterRequest.SerializeToString,
             hourwheel_dot_wire_dot_admin__pb2.TransferMasterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AdminService/PutSubscription',
+            hourwheel_dot_wire_dot_admin__pb2.PutSubscriptionRequest.SerializeToString,
+            hourwheel_dot_wire_dot_admin__pb2.PutSubscriptionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPending(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AdminService/ListPending',
+            hourwheel_dot_wire_dot_admin__pb2.ListPendingRequest.SerializeToString,
+            hourwheel_dot_wire_dot_admin__pb2.ListPendingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelPending(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AdminService/CancelPending',
+            hourwheel_dot_wire_dot_admin__pb2.CancelPendingRequest.SerializeToString,
+            hourwheel_dot_wire_dot_admin__pb2.CancelPendingResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from hourwheel.wire import filter_pb2 as hourwheel_dot_wire_dot_filter__pb2
 from hourwheel.wire import meta_pb2 as hourwheel_dot_wire_dot_meta__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bhourwheel/wire/broker.proto\x12\x0chourwheel.v1\x1a\x19hourwheel/wire/meta.proto\"u\n\x0fOutgoingMessage\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x10\n\x06\x64ue_ms\x18\x02 \x01(\x03H\x00\x12\x12\n\x08\x64\x65lay_ms\x18\x03 \x01(\x03H\x00\x12\'\n\x04meta\x18\x04 \x01(\x0b\x32\x19.hourwheel.v1.MessageMetaB\x05\n\x03\x64ue\"?\n\x10ProducerPosition\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x06\x12\x16\n\x0e\x66irst_sequence\x18\x02 \x01(\x04\"\x82\x01\n\x0ePublishRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12/\n\x08messages\x18\x02 \x03(\x0b\x32\x1d.hourwheel.v1.OutgoingMessage\x12\x30\n\x08producer\x18\x03 \x01(\x0b\x32\x1e.hourwheel.v1.ProducerPosition\"C\n\x0fPublishResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.hourwheel.v1.PublishedMessage\"6\n\x10PublishedMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64ue_ms\x18\x02 \x01(\x03\";\n\x14PublishStreamRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x14\n\x0crecord_batch\x18\x02 \x01(\x0c\"\x80\x01\n\x15PublishStreamResponse\x12\x31\n\tpublished\x18\x01 \x01(\x0b\x32\x1c.hourwheel.v1.PublishedBatchH\x00\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x19.hourwheel.v1.ErrorDetailH\x00\x42\x08\n\x06result\"y\n\x0ePublishedBatch\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x15\n\rbase_sequence\x18\x03 \x01(\x04\x12\r\n\x05\x63ount\x18\x04 \x01(\r\x12\x10\n\x08store_ms\x18\x05 \x01(\x03\x12\x11\n\tduplicate\x18\x06 \x01(\x08\"\xa2\x01\n\x0b\x45rrorDetail\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x35\n\x06params\x18\x04 \x03(\x0b\x32%.hourwheel.v1.ErrorDetail.ParamsEntry\x1a-\n\x0bParamsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"@\n\rCancelRequest\x12\x13\n\x0bmessage_ids\x18\x01 \x03(\t\x12\x1a\n\x12packed_message_ids\x18\x02 \x01(\x0c\"?\n\x0e\x43\x61ncelResponse\x12-\n\x08outcomes\x18\x01 \x03(\x0e\x32\x1b.hourwheel.v1.CancelOutcome*\x8e\x01\n\rCancelOutcome\x12\x1e\n\x1a\x43\x41NCEL_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x43\x41NCEL_OUTCOME_CANCELLED\x10\x01\x12#\n\x1f\x43\x41NCEL_OUTCOME_ALREADY_RELEASED\x10\x02\x12\x1a\n\x16\x43\x41NCEL_OUTCOME_UNKNOWN\x10\x03\x32\xfc\x01\n\x0fProducerService\x12\x46\n\x07Publish\x12\x1c.hourwheel.v1.PublishRequest\x1a\x1d.hourwheel.v1.PublishResponse\x12\\\n\rPublishStream\x12\".hourwheel.v1.PublishStreamRequest\x1a#.hourwheel.v1.PublishStreamResponse(\x01\x30\x01\x12\x43\n\x06\x43\x61ncel\x12\x1b.hourwheel.v1.CancelRequest\x1a\x1c.hourwheel.v1.CancelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bhourwheel/wire/broker.proto\x12\x0chourwheel.v1\x1a\x1bhourwheel/wire/filter.proto\x1a\x19hourwheel/wire/meta.proto\"u\n\x0fOutgoingMessage\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x10\n\x06\x64ue_ms\x18\x02 \x01(\x03H\x00\x12\x12\n\x08\x64\x65lay_ms\x18\x03 \x01(\x03H\x00\x12\'\n\x04meta\x18\x04 \x01(\x0b\x32\x19.hourwheel.v1.MessageMetaB\x05\n\x03\x64ue\"?\n\x10ProducerPosition\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x06\x12\x16\n\x0e\x66irst_sequence\x18\x02 \x01(\x04\"\x82\x01\n\x0ePublishRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12/\n\x08messages\x18\x02 \x03(\x0b\x32\x1d.hourwheel.v1.OutgoingMessage\x12\x30\n\x08producer\x18\x03 \x01(\x0b\x32\x1e.hourwheel.v1.ProducerPosition\"C\n\x0fPublishResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.hourwheel.v1.PublishedMessage\"6\n\x10PublishedMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64ue_ms\x18\x02 \x01(\x03\";\n\x14PublishStreamRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x14\n\x0crecord_batch\x18\x02 \x01(\x0c\"\x80\x01\n\x15PublishStreamResponse\x12\x31\n\tpublished\x18\x01 \x01(\x0b\x32\x1c.hourwheel.v1.PublishedBatchH\x00\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x19.hourwheel.v1.ErrorDetailH\x00\x42\x08\n\x06result\"\xa8\x01\n\x0ePublishedBatch\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x15\n\rbase_sequence\x18\x03 \x01(\x04\x12\r\n\x05\x63ount\x18\x04 \x01(\r\x12\x10\n\x08store_ms\x18\x05 \x01(\x03\x12\x11\n\tduplicate\x18\x06 \x01(\x08\x12-\n\rexpected_gene\x18\x07 \x01(\x0b\x32\x16.hourwheel.v1.GeneSpec\"\xa2\x01\n\x0b\x45rrorDetail\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x35\n\x06params\x18\x04 \x03(\x0b\x32%.hourwheel.v1.ErrorDetail.ParamsEntry\x1a-\n\x0bParamsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"@\n\rCancelRequest\x12\x13\n\x0bmessage_ids\x18\x01 \x03(\t\x12\x1a\n\x12packed_message_ids\x18\x02 \x01(\x0c\"?\n\x0e\x43\x61ncelResponse\x12-\n\x08outcomes\x18\x01 \x03(\x0e\x32\x1b.hourwheel.v1.CancelOutcome*\x8e\x01\n\rCancelOutcome\x12\x1e\n\x1a\x43\x41NCEL_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x43\x41NCEL_OUTCOME_CANCELLED\x10\x01\x12#\n\x1f\x43\x41NCEL_OUTCOME_ALREADY_RELEASED\x10\x02\x12\x1a\n\x16\x43\x41NCEL_OUTCOME_UNKNOWN\x10\x03\x32\xfc\x01\n\x0fProducerService\x12\x46\n\x07Publish\x12\x1c.hourwheel.v1.PublishRequest\x1a\x1d.hourwheel.v1.PublishResponse\x12\\\n\rPublishStream\x12\".hourwheel.v1.PublishStreamRequest\x1a#.hourwheel.v1.PublishStreamResponse(\x01\x30\x01\x12\x43\n\x06\x43\x61ncel\x12\x1b.hourwheel.v1.CancelRequest\x1a\x1c.hourwheel.v1.CancelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,32 +35,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ERRORDETAIL_PARAMSENTRY']._loaded_options = None
   _globals['_ERRORDETAIL_PARAMSENTRY']._serialized_options = b'8\001'
-  _globals['_CANCELOUTCOME']._serialized_start=1126
-  _globals['_CANCELOUTCOME']._serialized_end=1268
-  _globals['_OUTGOINGMESSAGE']._serialized_start=72
-  _globals['_OUTGOINGMESSAGE']._serialized_end=189
-  _globals['_PRODUCERPOSITION']._serialized_start=191
-  _globals['_PRODUCERPOSITION']._serialized_end=254
-  _globals['_PUBLISHREQUEST']._serialized_start=257
-  _globals['_PUBLISHREQUEST']._serialized_end=387
-  _globals['_PUBLISHRESPONSE']._serialized_start=389
-  _globals['_PUBLISHRESPONSE']._serialized_end=456
-  _globals['_PUBLISHEDMESSAGE']._serialized_start=458
-  _globals['_PUBLISHEDMESSAGE']._serialized_end=512
-  _globals['_PUBLISHSTREAMREQUEST']._serialized_start=514
-  _globals['_PUBLISHSTREAMREQUEST']._serialized_end=573
-  _globals['_PUBLISHSTREAMRESPONSE']._serialized_start=576
-  _globals['_PUBLISHSTREAMRESPONSE']._serialized_end=704
-  _globals['_PUBLISHEDBATCH']._serialized_start=706
-  _globals['_PUBLISHEDBATCH']._serialized_end=827
-  _globals['_ERRORDETAIL']._serialized_start=830
-  _globals['_ERRORDETAIL']._serialized_end=992
-  _globals['_ERRORDETAIL_PARAMSENTRY']._serialized_start=947
-  _globals['_ERRORDETAIL_PARAMSENTRY']._serialized_end=992
-  _globals['_CANCELREQUEST']._serialized_start=994
-  _globals['_CANCELREQUEST']._serialized_end=1058
-  _globals['_CANCELRESPONSE']._serialized_start=1060
-  _globals['_CANCELRESPONSE']._serialized_end=1123
-  _globals['_PRODUCERSERVICE']._serialized_start=1271
-  _globals['_PRODUCERSERVICE']._serialized_end=1523
+  _globals['_CANCELOUTCOME']._serialized_start=1203
+  _globals['_CANCELOUTCOME']._serialized_end=1345
+  _globals['_OUTGOINGMESSAGE']._serialized_start=101
+  _globals['_OUTGOINGMESSAGE']._serialized_end=218
+  _globals['_PRODUCERPOSITION']._serialized_start=220
+  _globals['_PRODUCERPOSITION']._serialized_end=283
+  _globals['_PUBLISHREQUEST']._serialized_start=286
+  _globals['_PUBLISHREQUEST']._serialized_end=416
+  _globals['_PUBLISHRESPONSE']._serialized_start=418
+  _globals['_PUBLISHRESPONSE']._serialized_end=485
+  _globals['_PUBLISHEDMESSAGE']._serialized_start=487
+  _globals['_PUBLISHEDMESSAGE']._serialized_end=541
+  _globals['_PUBLISHSTREAMREQUEST']._serialized_start=543
+  _globals['_PUBLISHSTREAMREQUEST']._serialized_end=602
+  _globals['_PUBLISHSTREAMRESPONSE']._serialized_start=605
+  _globals['_PUBLISHSTREAMRESPONSE']._serialized_end=733
+  _globals['_PUBLISHEDBATCH']._serialized_start=736
+  _globals['_PUBLISHEDBATCH']._serialized_end=904
+  _globals['_ERRORDETAIL']._serialized_start=907
+  _globals['_ERRORDETAIL']._serialized_end=1069
+  _globals['_ERRORDETAIL_PARAMSENTRY']._serialized_start=1024
+  _globals['_ERRORDETAIL_PARAMSENTRY']._serialized_end=1069
+  _globals['_CANCELREQUEST']._serialized_start=1071
+  _globals['_CANCELREQUEST']._serialized_end=1135
+  _globals['_CANCELRESPONSE']._serialized_start=1137
+  _globals['_CANCELRESPONSE']._serialized_end=1200
+  _globals['_PRODUCERSERVICE']._serialized_start=1348
+  _globals['_PRODUCERSERVICE']._serialized_end=1600
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,4 @@
+from hourwheel.wire import filter_pb2 as _filter_pb2
 from hourwheel.wire import meta_pb2 as _meta_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -80,20 +81,22 @@ class PublishStreamResponse(_message.Message):
     def __init__(self, published: _Optional[_Union[PublishedBatch, _Mapping]] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ...) -> None: ...
 
 class PublishedBatch(_message.Message):
-    __slots__ = ("shard", "epoch", "base_sequence", "count", "store_ms", "duplicate")
+    __slots__ = ("shard", "epoch", "base_sequence", "count", "store_ms", "duplicate", "expected_gene")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     BASE_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     STORE_MS_FIELD_NUMBER: _ClassVar[int]
     DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_GENE_FIELD_NUMBER: _ClassVar[int]
     shard: int
     epoch: int
     base_sequence: int
     count: int
     store_ms: int
     duplicate: bool
-    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., base_sequence: _Optional[int] = ..., count: _Optional[int] = ..., store_ms: _Optional[int] = ..., duplicate: bool = ...) -> None: ...
+    expected_gene: _filter_pb2.GeneSpec
+    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., base_sequence: _Optional[int] = ..., count: _Optional[int] = ..., store_ms: _Optional[int] = ..., duplicate: bool = ..., expected_gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ...) -> None: ...
 
 class ErrorDetail(_message.Message):
     __slots__ = ("code", "reason", "message", "params")

@@ -1,3 +1,4 @@
+from hourwheel.wire import filter_pb2 as _filter_pb2
 from hourwheel.wire import meta_pb2 as _meta_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -29,7 +30,7 @@ RECEIPT_OUTCOME_STALE: ReceiptOutcome
 RECEIPT_OUTCOME_INVALID: ReceiptOutcome
 
 class ReceiveRequest(_message.Message):
-    __slots__ = ("group", "topic", "max_messages", "max_bytes", "wait_ms", "invisible_ms", "format")
+    __slots__ = ("group", "topic", "max_messages", "max_bytes", "wait_ms", "invisible_ms", "format", "filter")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +38,7 @@ class ReceiveRequest(_message.Message):
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     max_messages: int
@@ -44,7 +46,8 @@ class ReceiveRequest(_message.Message):
     wait_ms: int
     invisible_ms: int
     format: ReceiveFormat
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., format: _Optional[_Union[ReceiveFormat, str]] = ...) -> None: ...
+    filter: _filter_pb2.FilterExpression
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., format: _Optional[_Union[ReceiveFormat, str]] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ...) -> None: ...
 
 class ReceiveResponse(_message.Message):
     __slots__ = ("messages", "delivery_batch", "receipt", "invisible_until_ms", "receive_ms")

@@ -1,3 +1,4 @@
+from hourwheel.wire import filter_pb2 as _filter_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -21,16 +22,18 @@ class ConfigChange(_message.Message):
     def __init__(self, put_topic: _Optional[_Union[TopicConfig, _Mapping]] = ..., delete_topic_id: _Optional[int] = ..., put_group: _Optional[_Union[GroupConfig, _Mapping]] = ..., delete_group_id: _Optional[int] = ..., put_subscription: _Optional[_Union[Subscription, _Mapping]] = ...) -> None: ...
 
 class TopicConfig(_message.Message):
-    __slots__ = ("topic_id", "name", "queue_count", "internal")
+    __slots__ = ("topic_id", "name", "queue_count", "internal", "gene")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     INTERNAL_FIELD_NUMBER: _ClassVar[int]
+    GENE_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     name: str
     queue_count: int
     internal: bool
-    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., queue_count: _Optional[int] = ..., internal: bool = ...) -> None: ...
+    gene: _filter_pb2.GeneSpec
+    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., queue_count: _Optional[int] = ..., internal: bool = ..., gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ...) -> None: ...
 
 class GroupConfig(_message.Message):
     __slots__ = ("group_id", "name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "dead_letter_topic_id")
@@ -51,14 +54,16 @@ class GroupConfig(_message.Message):
     def __init__(self, group_id: _Optional[int] = ..., name: _Optional[str] = ..., attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., dead_letter_topic_id: _Optional[int] = ...) -> None: ...
 
 class Subscription(_message.Message):
-    __slots__ = ("group_id", "topic_id", "retry_topic_id")
+    __slots__ = ("group_id", "topic_id", "retry_topic_id", "filter")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     RETRY_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
     group_id: int
     topic_id: int
     retry_topic_id: int
-    def __init__(self, group_id: _Optional[int] = ..., topic_id: _Optional[int] = ..., retry_topic_id: _Optional[int] = ...) -> None: ...
+    filter: _filter_pb2.FilterExpression
+    def __init__(self, group_id: _Optional[int] = ..., topic_id: _Optional[int] = ..., retry_topic_id: _Optional[int] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ...) -> None: ...
 
 class EpochStart(_message.Message):
     __slots__ = ("node_id", "boot_id")

@@ -12,7 +12,7 @@ BUF_VERSION ?= 1.75.0
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test check lint types contracts format bench soak chaos chaos-long pages \
-	lock proto proto-accept proto-lint clean
+	lock proto proto-accept proto-lint spark-zip clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -78,13 +78,17 @@ bench: $(VENV)/dev.stamp  ## measure; prints a table and writes build/bench.json
 
 soak: $(VENV)/dev.stamp  ## long random tests: new seeds, many more examples
 	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -n $(WORKERS) tests/property tests/sim \
-		tests/cluster/test_kill.py tests/cluster/test_chaos.py tests/cluster/test_bench_smoke.py
+		tests/cluster/test_kill.py tests/cluster/test_chaos.py tests/cluster/test_bench_smoke.py \
+		tests/cluster/test_stopped_master.py
 
 chaos: $(VENV)/dev.stamp  ## a real cluster under load and faults, checked (< 3 minutes)
 	@$(BIN)/python -m chaos --mix short
 
 chaos-long: $(VENV)/dev.stamp  ## every scenario, 20 rounds of a new seed each
 	@$(BIN)/python -m chaos --rounds 20
+
+spark-zip: $(VENV)/dev.stamp  ## what spark-submit needs of this tree, in build/spark
+	@$(BIN)/python -m spark_jobs.packing build/spark
 
 # --- files that are made -------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from chaos.network import Network
 from chaos.node_process import TREE, NodeProcess
 from hourwheel import AsyncAdmin, errors
 from hourwheel.clock import SystemClock
+from hourwheel.cluster_status import ClusterStatus
 
 _LOOK_S: Final = 0.02
 _ANSWER_S: Final = 2.0
@@ -250,9 +251,14 @@ class Cluster:
         }
 
     async def _status(self, node: NodeProcess) -> ShardStatus | None:
+        told = await self._told(node)
+        return None if told is None else told.shards[0]
+
+    @staticmethod
+    async def _told(node: NodeProcess) -> ClusterStatus | None:
         try:
             async with asyncio.timeout(_ANSWER_S), AsyncAdmin(node.api) as admin:
-                return (await admin.status()).shards[0]
+                return await admin.status()
         except (errors.HourwheelError, TimeoutError):
             return None
 
@@ -268,6 +274,30 @@ class Cluster:
         goal = (await self.statuses()).get(master.node_id)
         end = 0 if goal is None else goal.log_end_offset
         await self._until(lambda told: all(one.applied_offset >= end for one in told.values()))
+
+    async def in_sync_without(self, node_id: str) -> None:
+        """Wait until a master serves without waiting for a node. Raises NotWell."""
+        await self._until_master(lambda told: node_id not in told.shards[0].in_sync)
+
+    async def refusing(self) -> None:
+        """Wait until there is a master whose disk is full, as it says. Raises NotWell."""
+        await self._until_master(
+            lambda told: any(
+                one.read_only_reason for one in told.nodes if one.node_id == told.answered_by
+            )
+        )
+
+    async def _until_master(self, is_so: Callable[[ClusterStatus], bool]) -> None:
+        """Wait until the master's own word is so."""
+        try:
+            async with asyncio.timeout(self.hang_s):
+                while True:
+                    found = await asyncio.gather(*map(self._told, self.nodes.values()))
+                    if any(one and one.shards[0].may_act and is_so(one) for one in found):
+                        return
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            raise NotWell("no master says what was waited for") from None
 
     async def quiet(self) -> int:
         """Wait until all nodes have applied the same log to its end; that offset.

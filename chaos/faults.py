@@ -6,6 +6,7 @@ async with killed([master]):
 """
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -137,6 +138,21 @@ async def full_disk(node: NodeProcess, disk: Tmpfs, larger_mib: int) -> AsyncIte
         ballast.unlink()
         disk.resize(larger_mib)
         await restart([node])
+
+
+@asynccontextmanager
+async def low_disks(nodes: Nodes, leave_mib: int) -> AsyncIterator[None]:
+    """Leave so much room on the disk of each; then make room again."""
+    ballasts = [node.data / "ballast" for node in nodes]
+    for ballast in ballasts:
+        room = os.statvfs(ballast.parent)
+        ballast.write_bytes(bytes(max(0, room.f_bavail * room.f_frsize - leave_mib * _MIB)))
+    try:
+        yield
+    finally:
+        for ballast in ballasts:
+            ballast.unlink()
+        await restart(nodes)
 
 
 @asynccontextmanager

@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from hourwheel.filter_evaluate import evaluate
+from hourwheel.filter_text import FilterExpression, parse
+from hourwheel.filter_wire import filter_from_wire
+from hourwheel.meta import decode
 from hourwheel.record_batch import Flag, Kind, Outcome, RecordBatch
 from hourwheel.wire.broker_pb2 import CancelOutcome
 from hourwheel.wire.state_pb2 import ConfigChange, GroupConfig, Subscription
@@ -77,11 +81,17 @@ class LogModel:
     """(group, topic_queue) -> positions."""
     done: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
     """Group -> (topic_queue, position) of what it acknowledged while that counted."""
+    passed: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
+    """Group -> (topic_queue, position) of what its filter passed over."""
+    metas: dict[int, bytes] = field(default_factory=dict)
+    """Sequence -> encoded metadata of each message that has any."""
     producers: dict[int, deque[Sent]] = field(default_factory=dict)
     topics: dict[int, str] = field(default_factory=dict)
     """Id -> name."""
     groups: dict[int, GroupConfig] = field(default_factory=dict)
     subscriptions: list[Subscription] = field(default_factory=list)
+    filters: dict[tuple[int, int], list[FilterExpression]] = field(default_factory=dict)
+    """(group, topic) -> what the group wanted of the topic, one after the other."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
     """(first sequence, epoch)."""
     verdicts: dict[int, Any] = field(default_factory=dict)
@@ -154,6 +164,10 @@ class LogModel:
         sequence = batch.header.base_sequence + ordinal
         due_ms = int(batch.due_ms[ordinal])
         self.messages[sequence] = due_ms
+        meta_len = int(batch.meta_len[ordinal])
+        if meta_len:
+            sizes = batch.meta_len[:ordinal].sum() + batch.body_len[:ordinal].sum()
+            self.metas[sequence] = bytes(batch.blobs[int(sizes) :][:meta_len])
         store_ms, queue = batch.header.store_ms, int(batch.topic_queue[ordinal])
         self._schedule(Entry(due_ms, sequence, 1, queue, store_ms), store_ms)
 
@@ -221,12 +235,31 @@ class LogModel:
             if outcome == Outcome.ACK:
                 self.done.setdefault(group, set()).update((queue, at) for at in fresh)
                 continue
+            if outcome == Outcome.FILTERED:
+                self._pass_over(subscription, queue, fresh)
+                continue
             for at in fresh:
                 dead = outcome == Outcome.DEAD
                 self._retry(
                     subscription, entries[at], retry_due_ms, batch.header.store_ms, is_dead=dead
                 )
         return counts
+
+    def _pass_over(self, subscription: Subscription, queue: int, fresh: list[int]) -> None:
+        group, topic = subscription.group_id, subscription.topic_id
+        self.passed.setdefault(group, set()).update((queue, at) for at in fresh)
+        assert queue >> 8 == topic or not fresh, "a retry is passed over"
+        for at in fresh:
+            sequence = self.queues[queue][at].sequence
+            assert not self.is_wanted(group, topic, sequence), "a message that matches is lost"
+
+    def is_wanted(self, group: int, topic: int, sequence: int) -> bool:
+        """Whether a message matches all that the group ever wanted of the topic."""
+        meta = decode(self.metas.get(sequence, b""))
+        return all(
+            evaluate(parse(one), meta.tags, dict(meta.properties)) is True
+            for one in self.filters.get((group, topic), ())
+        )
 
     def _subscription(self, group: int, topic: int) -> Subscription | None:
         for one in self.subscriptions:
@@ -255,10 +288,16 @@ class LogModel:
         elif change.HasField("put_group"):
             self.groups[change.put_group.group_id] = change.put_group
         elif change.HasField("put_subscription"):
-            self.subscriptions.append(change.put_subscription)
+            self._subscribe(change.put_subscription)
         else:
             raise NotImplementedError(change)
         return True
+
+    def _subscribe(self, subscription: Subscription) -> None:
+        key = subscription.group_id, subscription.topic_id
+        others = [one for one in self.subscriptions if (one.group_id, one.topic_id) != key]
+        self.subscriptions = [*others, subscription]
+        self.filters.setdefault(key, []).append(filter_from_wire(subscription.filter))
 
     def _trim(self, batch: RecordBatch) -> None:
         retain_from_ms = int(batch.rows[0]["retain_from_ms"])
@@ -301,7 +340,9 @@ class LogModel:
         for queue in (*own, retries):
             resolved = self.resolved.get((group.group_id, queue), set())
             for position, entry in enumerate(self.queues.get(queue, [])):
-                is_done = (queue, position) in self.done.get(group.group_id, set())
+                place = queue, position
+                is_done = place in self.done.get(group.group_id, set())
+                is_done |= place in self.passed.get(group.group_id, set())
                 if is_done or position not in resolved:
                     places.append(entry.sequence)
         expected = [entry.sequence for queue in own for entry in self.queues[queue]]

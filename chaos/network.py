@@ -4,11 +4,16 @@
 chaos/namespaces.py and chaos/proxies.py.
 """
 
+import os
 import socket
 from collections.abc import Iterable
-from contextlib import ExitStack
-from typing import NamedTuple, Protocol, Self, TypeAlias
+from itertools import count as count_from
+from itertools import islice
+from typing import Final, NamedTuple, Protocol, Self, TypeAlias
 
+_FIRST_PORT: Final = 12_000
+_END_PORT: Final = 20_000
+_TURNS: Final = count_from(os.getpid() * 97)
 Link: TypeAlias = tuple[str, str]
 """(from, to): node ids. What goes this way."""
 
@@ -64,12 +69,31 @@ class Network(Protocol):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+    """Ports of the loopback interface that nobody listens on now.
+
+    Below those of outgoing connections: else one of these would take the port of a node that was
+    killed, and now and then a node that tries to reach it would reach itself. Each call goes on
+    where the last one ended, and each process begins elsewhere.
+
+    Raises:
+        OSError: there are not so many.
+    """
+    tried = islice(_TURNS, _END_PORT - _FIRST_PORT)
+    ports = (_FIRST_PORT + turn % (_END_PORT - _FIRST_PORT) for turn in tried)
+    found = list(islice((port for port in ports if _is_free(port)), count))
+    if len(found) < count:
+        raise OSError("no free ports")
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 class Loopback:

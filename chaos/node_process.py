@@ -1,4 +1,4 @@
-"""One node as the operating system sees it: a group of processes, a directory, a log file."""
+"""One node as the operating system sees it: two processes, a directory, a log file."""
 
 import asyncio
 import json
@@ -17,23 +17,28 @@ _START_S: Final = 60.0
 _STOP_S: Final = 30.0
 _SAID_CHARS: Final = 500
 TREE: Final = Path(__file__).resolve().parents[1]
+MARK: Final = "HOURWHEEL_CHAOS_NODE"
+"""Key of the environment of a node's processes."""
 
 
-def members_of(group: int) -> list[int]:
-    """Processes of a group that have not ended; those that wait to be buried do not count."""
-    found = []
+def members_of(mark: str) -> list[int]:
+    """Processes that have not ended and were started with `mark` in their environment.
+
+    Not by their group or session: a control process leads its own, and its parent changes when the
+    broker is killed.
+    """
+    wanted, found = f"{MARK}={mark}".encode(), []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with suppress(OSError, IndexError, ValueError):
-                state, _, number = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
-                if int(number) == group and state not in "ZX":
+            with suppress(OSError):  # of somebody else, or gone; of one that waits for its burial
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
                     found.append(int(entry.name))
     return found
 
 
 @dataclass
 class NodeProcess:
-    """See the top of this file. The broker leads the group; the control process is in it, too."""
+    """See the top of this file. What the broker starts carries its mark: the control process."""
 
     node_id: str
     folder: Path
@@ -56,6 +61,11 @@ class NodeProcess:
         self._rest = b""
         self.events: list[dict[str, Any]] = []
         """What it has logged as JSON, as of the last `read_log`."""
+
+    @property
+    def mark(self) -> str:
+        """What its processes are known by; see `members_of`."""
+        return f"{os.getpid()} {self.folder.absolute()}"
 
     @property
     def config_file(self) -> Path:
@@ -109,7 +119,7 @@ class NodeProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": str(self.tree)},
+                env={**os.environ, "PYTHONPATH": str(self.tree), MARK: self.mark},
             )
 
     @property
@@ -127,7 +137,7 @@ class NodeProcess:
         await self._process.wait()
         try:
             async with asyncio.timeout(_STOP_S):
-                while members_of(self._process.pid):  # noqa: ASYNC110 - nobody tells
+                while members_of(self.mark):  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             self.send_all(signal.SIGKILL)
@@ -185,9 +195,9 @@ class NodeProcess:
 
     def send_all(self, number: signal.Signals) -> None:
         """Send a signal to the broker and all that it has started, if any of them is there."""
-        if self._process is not None:
+        for pid in members_of(self.mark):
             with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
+                os.kill(pid, number)
 
     async def remove(self) -> None:
         """End everything at once, stopped processes, too."""

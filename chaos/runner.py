@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from chaos.autopsy import examine
 from chaos.certificates import can_certify
@@ -162,29 +162,39 @@ def find_obstacle(scenario: Scenario) -> str:
     if scenario.needs == "power" and not can_lose_power():
         return "no file system can be mounted and shut down here"
     return (
-        "no file system can be mounted here" if scenario.needs == "room" and not can_mount() else ""
+        "no file system can be mounted here"
+        if scenario.needs in {"room", "rooms"} and not can_mount()
+        else ""
     )
 
 
+class _Disks(NamedTuple):
+    """Of the harness's own, where the scenario needs some."""
+
+    power: PowerDisk | None
+    rooms: dict[str, Tmpfs]
+
+
 @contextmanager
-def _disk(cluster: Cluster, scenario: Scenario) -> Iterator[PowerDisk | Tmpfs | None]:
-    """A disk of the harness's own, where the scenario needs one; what was on it is kept."""
+def _disks(cluster: Cluster, scenario: Scenario) -> Iterator[_Disks]:
+    """Make what the scenario needs; what was on it is kept."""
     mounted: dict[str, NodeProcess] = {}
     with ExitStack() as stack:
-        disk: PowerDisk | Tmpfs | None = None
+        disks = _Disks(None, {})
         if scenario.needs == "power":
-            disk = stack.enter_context(power_disk(cluster.folder, _POWER_MIB))
-            mounted = cluster.nodes
+            power = stack.enter_context(power_disk(cluster.folder, _POWER_MIB))
+            disks, mounted = _Disks(power, {}), cluster.nodes
             for name, node in mounted.items():
-                node.disk = disk.path / name
-        elif scenario.needs == "room":
-            node = cluster.nodes[ROOMLESS]
-            node.folder.mkdir()
-            disk = stack.enter_context(tmpfs(node.folder / "small", ROOM_MIB))
-            node.disk = disk.path / "data"
-            mounted = {ROOMLESS: node}
+                node.disk = power.path / name
+        elif scenario.needs in {"room", "rooms"}:
+            names = list(cluster.nodes) if scenario.needs == "rooms" else [ROOMLESS]
+            for name in names:
+                node = mounted[name] = cluster.nodes[name]
+                node.folder.mkdir()
+                room = stack.enter_context(tmpfs(node.folder / "small", ROOM_MIB))
+                node.disk, disks.rooms[name] = room.path / "data", room
         try:
-            yield disk
+            yield disks
         finally:
             for node in mounted.values():
                 with suppress(OSError):  # shutil.Error is one: a disk without power is not read
@@ -198,13 +208,13 @@ async def _play(
         node.launcher = options.launcher
         if scenario.needs == "clocks":
             node.plan = clock_plan(node)
-    with _disk(cluster, scenario) as disk:
-        await _play_on(cluster, disk, scenario, result, options, say)
+    with _disks(cluster, scenario) as disks:
+        await _play_on(cluster, disks, scenario, result, options, say)
 
 
 async def _play_on(
     cluster: Cluster,
-    disk: PowerDisk | Tmpfs | None,
+    disks: _Disks,
     scenario: Scenario,
     result: Result,
     options: Options,
@@ -213,7 +223,7 @@ async def _play_on(
     async with cluster:
         load = Workload(cluster.servers, result.seed, options.mix, hang_s=options.hang_s)
         result.history = load.history
-        stage = Stage(cluster, load, random.Random(result.seed), disk=disk)
+        stage = Stage(cluster, load, random.Random(result.seed), *disks)
         result.failovers_ms = stage.failovers_ms
         result.handed_out_ms = stage.handed_out_ms
         try:

@@ -12,19 +12,23 @@ from chaos.faults import (
     full_disk,
     inwards,
     killed,
+    low_disks,
     outwards,
     power_failure,
     stepped_clock,
     stopped,
 )
-from chaos.machine import PowerDisk, Tmpfs
 from chaos.stage import Stage
 
 Round = Callable[[Stage], Awaitable[None]]
 ROOMLESS: Final = "n1"
 """The node whose disk is small in scenarios that need `room`."""
 ROOM_MIB: Final = 64
+LEFT_MIB: Final = 12
 WITH_WATERMARK: Final = {"disk": {"free_bytes_min": 4 << 20, "reserve_bytes": 2 << 20}}
+WITH_HIGH_WATERMARK: Final = {"disk": {"free_bytes_min": 20 << 20, "reserve_bytes": 2 << 20}}
+_AHEAD_MESSAGES: Final = 50
+_AHEAD_MS: Final = 6_000
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Scenario:
     """One round."""
     rounds: int
     """So many, where nobody says how many."""
-    needs: Literal["", "cuts", "clocks", "power", "room"] = ""
+    needs: Literal["", "cuts", "clocks", "power", "room", "rooms"] = ""
     """What the machine or the harness must offer."""
     clock_ms: float = 5.0
     """How far clocks may be apart, as the checker sees it."""
@@ -91,7 +95,9 @@ async def master_last(stage: Stage) -> None:
     others = stage.cluster.followers(master)
     await stage.a_moment()
     async with killed([master]):
-        await stage.ends_reign("kill -9, all", others, killed(others), heals_first=True, alone=True)
+        await stage.ends_reign(
+            "kill -9, all", others, killed(others), heals_first=True, whole=False
+        )
     await stage.cluster.whole()
 
 
@@ -99,26 +105,50 @@ async def power(stage: Stage) -> None:
     """The disk of all nodes forgets what was not durable."""
     nodes = list(stage.cluster.nodes.values())
     await stage.a_moment()
-    if not isinstance(stage.disk, PowerDisk):
+    if stage.disk is None:
         raise TypeError
     fault = power_failure(nodes, stage.disk)
     await stage.ends_reign("power failure, all", nodes, fault, heals_first=True)
 
 
 async def no_room(stage: Stage) -> None:
-    """One node's disk is full, be it the master's or a follower's."""
-    node = stage.cluster.nodes[ROOMLESS]
-    if not isinstance(stage.disk, Tmpfs):
-        raise TypeError
-    stage.disk.resize(ROOM_MIB)
-    fault = full_disk(node, stage.disk, 2 * ROOM_MIB)
+    """One node's disk is full: the master hands over, a follower leaves the in-sync set."""
+    node, room = stage.cluster.nodes[ROOMLESS], stage.rooms[ROOMLESS]
+    room.resize(ROOM_MIB)
+    fault = full_disk(node, room, 2 * ROOM_MIB)
     if node is await stage.master():
         await stage.ends_reign("full disk, master", [node], fault, hold_ms=1_000)
-    else:
-        await stage.bothers("full disk, follower", [node], fault, hold_ms=3_000)
-        async with killed([await stage.master()]):  # so that in the next round it may be the master
+        return
+    begun_ms = stage.clock.wall_ms()
+    async with fault:
+        await stage.cluster.in_sync_without(ROOMLESS)
+        await stage.some_load()
+        await stage.pass_ms(1_000)
+    stage.note("full disk, follower", [node], begun_ms)
+    await stage.cluster.whole()
+    while node is not await stage.master():  # in the next round it is the master's disk
+        former = await stage.master()
+        epoch = stage.cluster.epoch()
+        async with killed([former]):
+            await stage.cluster.master(after_epoch=epoch)
             await stage.some_load()
         await stage.cluster.whole()
+
+
+async def low_disk(stage: Stage) -> None:
+    """All disks are low: what is durable is delivered, also by the next master."""
+    nodes = list(stage.cluster.nodes.values())
+    await stage.publish_ahead(_AHEAD_MESSAGES, _AHEAD_MS)
+    begun_ms = stage.clock.wall_ms()
+    async with low_disks(nodes, LEFT_MIB):
+        await stage.cluster.refusing()
+        master = await stage.master()
+        # The publishers wait, so nobody hears of the nodes but those who wait for these messages.
+        await stage.ends_reign("kill -9, whole", [master], killed([master]), whole=False)
+        await stage.cluster.refusing()
+    stage.note("low disks, all", nodes, begun_ms)
+    await stage.some_load()
+    await stage.cluster.whole()
 
 
 async def freeze_master(stage: Stage) -> None:
@@ -236,6 +266,9 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         Scenario("master-last", "kill -9 of all; the master returns last", master_last, 1),
         Scenario("power", "power failure of all nodes", power, 1, "power"),
         Scenario("no-room", "a full disk", no_room, 2, "room", values=WITH_WATERMARK),
+        Scenario(
+            "low-disks", "all disks are low", low_disk, 1, "rooms", values=WITH_HIGH_WATERMARK
+        ),
         Scenario("freeze-master", "SIGSTOP of the master", freeze_master, 1),
         Scenario("freeze-broker", "SIGSTOP of the master's broker", freeze_broker, 1),
         Scenario("freeze-follower", "SIGSTOP of a follower", freeze_follower, 1),

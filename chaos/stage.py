@@ -31,13 +31,15 @@ class Stage:
     cluster: Cluster
     load: Workload
     chooser: random.Random
+    disk: PowerDisk | None = None
+    """Where the scenario needs one of its own."""
+    rooms: dict[str, Tmpfs] = field(default_factory=dict)
+    """Small disks: node id -> where its data is, in scenarios that need `room` or `rooms`."""
     failovers_ms: list[float] = field(default_factory=list)
     """From a fault that ends a reign to the first message that the next master delivers."""
     handed_out_ms: list[float] = field(default_factory=list)
     """The same, but to when that master handed it out, by its clock: without what clients add,
     whose calls to the former master may still be under way."""
-    disk: PowerDisk | Tmpfs | None = None
-    """Where the scenario needs one of its own."""
     clock: SystemClock = field(default_factory=SystemClock)
 
     async def prefill(self, count: int) -> None:
@@ -56,6 +58,21 @@ class Stage:
                 ids = await producer.publish_batch(topic, Columns(bodies=bodies, due_ms=due_ms))
                 for serial, message_id in zip(serials, ids, strict=True):
                     history.accepted[serial] = Accepted(message_id, self.clock.wall_ms())
+
+    async def publish_ahead(self, count: int, delay_ms: int) -> None:
+        """Publish so many messages that fall due during a fault which is to come."""
+        history, topic = self.load.history, next(iter(TOPICS))
+        now_ms = int(self.clock.wall_ms())
+        serials = [history.next_serial() for _ in range(count)]
+        for serial in serials:
+            history.sent[serial] = Sent(topic, now_ms + delay_ms, now_ms)
+        columns = Columns(
+            bodies=[body_of(serial) for serial in serials], due_ms=[now_ms + delay_ms] * count
+        )
+        async with AsyncProducer(self.cluster.servers) as producer:
+            ids = await producer.publish_batch(topic, columns)
+        for serial, message_id in zip(serials, ids, strict=True):
+            history.accepted[serial] = Accepted(message_id, self.clock.wall_ms())
 
     async def master(self) -> NodeProcess:
         """Who is it now."""
@@ -95,7 +112,7 @@ class Stage:
         *,
         hold_ms: float = 0.0,
         heals_first: bool = False,
-        alone: bool = False,
+        whole: bool = True,
     ) -> None:
         """A fault after which another master must serve, before it is healed.
 
@@ -105,7 +122,7 @@ class Stage:
             fault: what to do, and to undo.
             hold_ms: how much longer it lasts.
             heals_first: no one can serve before it is healed: the time is taken from there.
-            alone: other nodes are still away after it.
+            whole: all nodes are well after it, and are waited for.
         """
         epoch = self.cluster.epoch()
         begun_ms = asked_ms = self.clock.wall_ms()
@@ -119,7 +136,7 @@ class Stage:
         self.note(name, nodes, begun_ms)
         if heals_first:
             await self._served_after(epoch, seen, asked_ms)
-        if not alone:
+        if whole:
             await self.cluster.whole()
 
     async def _served_after(self, epoch: int, seen: int, asked_ms: float) -> None:

@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from hourwheel.channel import Channel
     from hourwheel.consumer import AsyncConsumer
     from hourwheel.errors import HourwheelError
+    from hourwheel.filter_given import Sql, Tags
+    from hourwheel.filter_text import FilterExpression
     from hourwheel.message import Message, ReceivedBatch, ReceivedMessage
     from hourwheel.message_id import MessageId
     from hourwheel.meta import MessageMeta
     from hourwheel.outcomes import CancelOutcome, MessageState
     from hourwheel.producer import AsyncProducer
     from hourwheel.published import PublishedIds
+    from hourwheel.tag_gene import GeneKind, GeneSpec
 
 __version__ = "0.1.0"
 
@@ -39,6 +42,9 @@ __all__ = [
     "Channel",
     "Columns",
     "Consumer",
+    "FilterExpression",
+    "GeneKind",
+    "GeneSpec",
     "HourwheelError",
     "Message",
     "MessageId",
@@ -48,6 +54,8 @@ __all__ = [
     "PublishedIds",
     "ReceivedBatch",
     "ReceivedMessage",
+    "Sql",
+    "Tags",
 ]
 
 _HOMES = {
@@ -59,6 +67,9 @@ _HOMES = {
     "Channel": "channel",
     "Columns": "batch_builder",
     "Consumer": "blocking",
+    "FilterExpression": "filter_text",
+    "GeneKind": "tag_gene",
+    "GeneSpec": "tag_gene",
     "HourwheelError": "errors",
     "Message": "message",
     "MessageId": "message_id",
@@ -68,6 +79,8 @@ _HOMES = {
     "PublishedIds": "published",
     "ReceivedBatch": "message",
     "ReceivedMessage": "message",
+    "Sql": "filter_given",
+    "Tags": "filter_given",
 }
 
 

@@ -60,7 +60,16 @@ class Acker:
     def add_soon(self, messages: Finishable) -> None:
         """Acknowledge within `linger_ms`, without waiting."""
         self._soon.add(messages)
-        if self._task is not None:
+        self._start_soon()
+
+    def add_ranges_soon(self, selections: Iterable[Selection]) -> None:
+        """As `add_soon`."""
+        for chosen in selections:
+            self._soon.add_range(*chosen)
+        self._start_soon()
+
+    def _start_soon(self) -> None:
+        if self._task is not None or not self._soon:
             return
         if self._soon.count >= SOON_MESSAGES_MAX:
             self._start()

@@ -1,14 +1,23 @@
 """The asyncio administrator: topics, groups, status, single messages."""
 
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 import grpc
 
-from hourwheel import cancelling, message_id
+from hourwheel import cancelling, message_id, pending
 from hourwheel.channel import SERVER_DEFAULT, Channel
 from hourwheel.cluster_status import ClusterStatus, Mastership, cluster_status
 from hourwheel.endpoints import Servers
+from hourwheel.filter_given import as_filter
+from hourwheel.filter_text import FilterExpression
+from hourwheel.filter_wire import (
+    filter_from_wire,
+    filter_to_wire,
+    gene_from_wire,
+    gene_to_wire,
+)
 from hourwheel.message_id import MessageId
 from hourwheel.methods import (
     CREATE_TOPIC,
@@ -21,10 +30,15 @@ from hourwheel.methods import (
     LIST_GROUPS,
     LIST_TOPICS,
     PUT_GROUP,
+    PUT_SUBSCRIPTION,
     TRANSFER_MASTER,
 )
 from hourwheel.outcomes import CancelOutcome, MessageState
+from hourwheel.pending import PendingCancelled, PendingCount, PendingMessage
+from hourwheel.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.wire import admin_pb2
+
+_EVERYTHING: Final = FilterExpression.everything()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +50,8 @@ class TopicInfo:
     """Messages with one key stay in one queue."""
     released_count: int
     """Messages released into its queues so far."""
+    gene: GeneSpec = DEFAULT_SPEC
+    """How its index describes messages, so that filters pass over most of them unread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +63,15 @@ class GroupLag:
     """Released messages that the group has neither acknowledged nor given up."""
     leased_count: int
     """Of those, how many are leased now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a group wants of one topic."""
+
+    topic: str
+    filter: FilterExpression
+    """In the one way of writing it that the node keeps; everything, where no filter was set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +88,8 @@ class GroupInfo:
     retry_delay_ms_max: int
     lags: tuple[GroupLag, ...] = ()
     """For each topic that the group has received from; empty in lists."""
+    subscriptions: tuple[Subscription, ...] = ()
+    """For each topic that it has received from or was subscribed to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +141,21 @@ class AsyncAdmin:
 
     # --- topics ---------------------------------------------------------------------------------
 
-    async def create_topic(self, name: str, *, queue_count: int = 0) -> TopicInfo:
+    async def create_topic(
+        self, name: str, *, queue_count: int = 0, gene: GeneSpec | None = None
+    ) -> TopicInfo:
         """Create a topic; one that exists with the same settings is fine.
 
         Args:
             name: 1-127 characters of [A-Za-z0-9_-.|].
             queue_count: 1 to 256; 0 for the default.
+            gene: how its index describes messages; it cannot be changed later. None: the default.
 
         Raises:
             AlreadyExists: with other settings.
         """
-        settings = admin_pb2.TopicSettings(queue_count=queue_count)
+        wire_gene = None if gene is None else gene_to_wire(gene)
+        settings = admin_pb2.TopicSettings(queue_count=queue_count, gene=wire_gene)
         answer = await self._channel.call(
             CREATE_TOPIC, admin_pb2.CreateTopicRequest(name=name, settings=settings)
         )
@@ -172,6 +203,30 @@ class AsyncAdmin:
         )
         return _group(answer.group)
 
+    async def put_subscription(
+        self,
+        group: str,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+    ) -> Subscription:
+        """Subscribe a group to a topic, or change what it wants of it from now on.
+
+        Args:
+            group: the group; made if need be.
+            topic: the topic; made if need be.
+            filter: tags, or `Sql("...")`; None: everything. What was handed out or passed over
+                before stays so.
+
+        Raises:
+            InvalidFilter: `params["position"]` says where.
+        """
+        wanted = as_filter(filter)
+        request = admin_pb2.PutSubscriptionRequest(
+            group=group, topic=topic, filter=None if wanted is None else filter_to_wire(wanted)
+        )
+        answer = await self._channel.call(PUT_SUBSCRIPTION, request)
+        return _subscription(answer.subscription)
+
     async def delete_group(self, name: str) -> None:
         """Forget a group and what it has acknowledged.
 
@@ -215,6 +270,76 @@ class AsyncAdmin:
         answer = await self._channel.call(TRANSFER_MASTER, request)
         return Mastership(answer.master, answer.epoch)
 
+    # --- what is scheduled ----------------------------------------------------------------------
+
+    def list_pending(
+        self,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+        *,
+        from_ms: int = 0,
+        to_ms: int = 0,
+        page_size: int = pending.PAGE_SIZE,
+        with_bodies: bool = False,
+    ) -> AsyncIterator[PendingMessage]:
+        """The pending messages of a topic, by due time, then in the order of acceptance.
+
+        What stays pending while this goes on comes once; what is published, released or cancelled
+        meanwhile may come or not. Retries are no part of it: they were released before.
+
+        Args:
+            topic: the topic.
+            filter: tags, or `Sql("...")`; None: everything. Nodes always check it exactly.
+            from_ms: due at or after this instant, in milliseconds since the Unix epoch.
+            to_ms: due before this instant; 0: no bound.
+            page_size: how many are fetched at once, 1 to 1,000.
+            with_bodies: whether bodies are wanted, too.
+
+        Raises:
+            UnknownTopic: there is none.
+            InvalidFilter: `params["position"]` says where.
+        """
+        of = pending.Range(topic, as_filter(filter), from_ms, to_ms)
+        return pending.list_pending(self._channel, of, page_size=page_size, with_bodies=with_bodies)
+
+    async def count_pending(
+        self,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+        *,
+        from_ms: int = 0,
+        to_ms: int = 0,
+    ) -> PendingCount:
+        """How many pending messages match. See `list_pending`."""
+        of = pending.Range(topic, as_filter(filter), from_ms, to_ms)
+        return await pending.count_pending(self._channel, of)
+
+    async def cancel_pending(
+        self,
+        topic: str,
+        filter: str | FilterExpression,  # noqa: A002
+        *,
+        from_ms: int = 0,
+        to_ms: int = 0,
+        on_progress: Callable[[PendingCancelled], None] | None = None,
+    ) -> PendingCancelled:
+        """Cancel all pending messages that match, but none published after this has begun.
+
+        Args:
+            topic: the topic.
+            filter: tags, or `Sql("...")`; "*" stands for all.
+            from_ms: see `list_pending`.
+            to_ms: see `list_pending`.
+            on_progress: told now and then what is done so far.
+
+        Raises:
+            HourwheelError: a call failed; what is cancelled stays so, and calling again is safe.
+        """
+        of = pending.Range(topic, as_filter(filter), from_ms, to_ms)
+        return await pending.cancel_pending(self._channel, of, on_progress)
+
+    # --- messages -------------------------------------------------------------------------------
+
     async def describe(self, of: MessageId | str) -> MessageDescription:
         """Where a message is in its life. Raises `InvalidMessageId`."""
         parsed = of if isinstance(of, MessageId) else message_id.parse(of)
@@ -237,7 +362,14 @@ class AsyncAdmin:
 
 
 def _topic(topic: admin_pb2.Topic) -> TopicInfo:
-    return TopicInfo(topic.name, topic.settings.queue_count, topic.released_count)
+    settings = topic.settings
+    gene = gene_from_wire(settings.gene)
+    return TopicInfo(topic.name, settings.queue_count, topic.released_count, gene)
+
+
+def _subscription(subscription: admin_pb2.GroupSubscription) -> Subscription:
+    wanted = filter_from_wire(subscription.filter)
+    return Subscription(subscription.topic, wanted if wanted.text else _EVERYTHING)
 
 
 def _group(group: admin_pb2.Group) -> GroupInfo:
@@ -249,4 +381,5 @@ def _group(group: admin_pb2.Group) -> GroupInfo:
         settings.retry_delay_ms,
         settings.retry_delay_ms_max,
         tuple(GroupLag(lag.topic, lag.unresolved_count, lag.leased_count) for lag in group.lags),
+        tuple(map(_subscription, group.subscriptions)),
     )

@@ -22,7 +22,7 @@ from hourwheel.crc32c import crc32c
 from hourwheel.message import Message
 from hourwheel.meta import EncodedMeta, MessageMeta
 from hourwheel.record_batch import HEADER_BYTES, I64
-from hourwheel.tag_gene import GENE_NONE, GENE_SPARSE
+from hourwheel.tag_gene import DEFAULT_SPEC, GENE_NONE, GENE_SPARSE, GeneKind, GeneSpec, gene_of
 from hourwheel.types import DUE_MS_MAX
 
 Times: TypeAlias = Seq[int] | NDArray[np.integer[Any]]
@@ -274,21 +274,35 @@ def join(drafts: Seq[Draft]) -> Draft:
     )
 
 
-def build(draft: Draft, producer_id: int, first_sequence: int) -> bytes:
-    """The record batch: unstamped, with the producer's numbers (0 and 0 for none)."""
+def build(
+    draft: Draft, producer_id: int, first_sequence: int, spec: GeneSpec = DEFAULT_SPEC
+) -> bytes:
+    """The record batch: unstamped, with the producer's numbers (0 and 0 for none).
+
+    `spec` says how the topic wants its genes to be made.
+    """
     encoded = draft.metas
-    has_tags = encoded is not None and any(each.tag_gene for each in encoded)
+    genes = None if encoded is None else _genes(encoded, spec)
+    is_sparse = spec.kind is GeneKind.SPARSE and genes is not None and any(genes)
     return record_batch.build_publish(
         draft.times_ms,
         draft.bodies,
         metas=None if encoded is None else [each.raw for each in encoded],
-        tag_genes=None if encoded is None else [each.tag_gene for each in encoded],
+        tag_genes=genes,
         key_hashes=None if encoded is None else [each.key_hash for each in encoded],
         relative_due=draft.is_relative,
         producer_id=producer_id,
         producer_sequence=first_sequence,
-        gene_kind=GENE_SPARSE if has_tags else GENE_NONE,
+        gene_kind=GENE_SPARSE if is_sparse else GENE_NONE,
+        gene_spec=0 if genes is None else spec.number,
     )
+
+
+def _genes(encoded: list[EncodedMeta], spec: GeneSpec) -> list[int]:
+    """The gene of each message. They cannot be made earlier: only now is the topic's wish known."""
+    if spec == DEFAULT_SPEC:
+        return [each.tag_gene for each in encoded]
+    return [gene_of(spec, each.tags, each.properties) for each in encoded]
 
 
 def renumber(raw: bytes, producer_id: int, first_sequence: int) -> bytes:

@@ -21,12 +21,15 @@ from hourwheel.clock import SystemClock
 from hourwheel.cluster_status import ClusterStatus, Mastership
 from hourwheel.consumer import WAIT_MS, AsyncConsumer
 from hourwheel.endpoints import Servers
+from hourwheel.filter_text import FilterExpression
 from hourwheel.lease_buffer import AckBuffer, Finishable
 from hourwheel.message import Message, ReceivedBatch, ReceivedMessage
 from hourwheel.message_id import MessageId
 from hourwheel.outcomes import CancelOutcome
+from hourwheel.pending import PendingCancelled, PendingCount, PendingMessage
 from hourwheel.producer import AsyncProducer
 from hourwheel.published import PublishedIds
+from hourwheel.tag_gene import GeneSpec
 
 ITERATION_MESSAGES: Final = 256
 """How many messages an iteration fetches from the event loop at once."""
@@ -177,6 +180,11 @@ class Consumer:
         """See `AsyncConsumer.stale_count`."""
         return self._twin.stale_count
 
+    @property
+    def filtered_count(self) -> int:
+        """See `AsyncConsumer.filtered_count`."""
+        return self._twin.filtered_count
+
     def receive(self, max_messages: int = 32, wait_ms: float = WAIT_MS) -> list[ReceivedMessage]:
         """See `AsyncConsumer.receive`."""
         if self._ready:
@@ -238,8 +246,7 @@ class Consumer:
         with self._lock:
             selections = self._acks.take(len(self._acks))
             self._are_acks_on_their_way = False
-        for batch, first, end in selections:
-            self._twin.ack_soon(batch.messages(first, end) if end - first < len(batch) else batch)
+        self._twin.ack_ranges_soon(selections)
 
 
 class Admin:
@@ -264,9 +271,11 @@ class Admin:
         """Close the connection."""
         self._thread.finish(self._twin.close())
 
-    def create_topic(self, name: str, *, queue_count: int = 0) -> admin.TopicInfo:
+    def create_topic(
+        self, name: str, *, queue_count: int = 0, gene: GeneSpec | None = None
+    ) -> admin.TopicInfo:
         """See `AsyncAdmin.create_topic`."""
-        return self._thread.run(self._twin.create_topic(name, queue_count=queue_count))
+        return self._thread.run(self._twin.create_topic(name, queue_count=queue_count, gene=gene))
 
     def delete_topic(self, name: str) -> None:
         """See `AsyncAdmin.delete_topic`."""
@@ -283,6 +292,15 @@ class Admin:
     def put_group(self, name: str, **settings: int) -> admin.GroupInfo:
         """See `AsyncAdmin.put_group`."""
         return self._thread.run(self._twin.put_group(name, **settings))
+
+    def put_subscription(
+        self,
+        group: str,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+    ) -> admin.Subscription:
+        """See `AsyncAdmin.put_subscription`."""
+        return self._thread.run(self._twin.put_subscription(group, topic, filter))
 
     def delete_group(self, name: str) -> None:
         """See `AsyncAdmin.delete_group`."""
@@ -303,6 +321,44 @@ class Admin:
     def transfer_master(self, to: str = "", *, shard: int = 0) -> Mastership:
         """See `AsyncAdmin.transfer_master`."""
         return self._thread.run(self._twin.transfer_master(to, shard=shard))
+
+    def list_pending(
+        self,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+        **settings: Any,
+    ) -> Iterator[PendingMessage]:
+        """See `AsyncAdmin.list_pending`; fetched as it is needed."""
+        found = self._twin.list_pending(topic, filter, **settings)
+
+        async def some() -> list[PendingMessage]:
+            messages: list[PendingMessage] = []
+            async for message in found:
+                messages.append(message)
+                if len(messages) == ITERATION_MESSAGES:
+                    break
+            return messages
+
+        while messages := self._thread.run(some()):
+            yield from messages
+
+    def count_pending(
+        self,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+        **settings: int,
+    ) -> PendingCount:
+        """See `AsyncAdmin.count_pending`."""
+        return self._thread.run(self._twin.count_pending(topic, filter, **settings))
+
+    def cancel_pending(
+        self,
+        topic: str,
+        filter: str | FilterExpression,  # noqa: A002
+        **settings: Any,
+    ) -> PendingCancelled:
+        """See `AsyncAdmin.cancel_pending`; `on_progress` is called in the client's own thread."""
+        return self._thread.run(self._twin.cancel_pending(topic, filter, **settings))
 
     def describe(self, of: MessageId | str) -> admin.MessageDescription:
         """See `AsyncAdmin.describe`."""

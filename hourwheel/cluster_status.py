@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
-from hourwheel.wire import admin_pb2
+from hourwheel.wire import admin_pb2, status_pb2
 
 
 class Role(StrEnum):
@@ -135,16 +135,16 @@ class ClusterStatus:
 Kind = TypeVar("Kind", NodeStatus, ShardStatus, FollowerStatus, ControlStatus)
 
 _ROLES: Final = {
-    admin_pb2.SHARD_ROLE_FOLLOWER: Role.FOLLOWER,
-    admin_pb2.SHARD_ROLE_TAKING_OVER: Role.TAKING_OVER,
-    admin_pb2.SHARD_ROLE_MASTER: Role.MASTER,
+    status_pb2.SHARD_ROLE_FOLLOWER: Role.FOLLOWER,
+    status_pb2.SHARD_ROLE_TAKING_OVER: Role.TAKING_OVER,
+    status_pb2.SHARD_ROLE_MASTER: Role.MASTER,
 }
 _PHASES: Final = {
-    admin_pb2.FOLLOWER_PHASE_ABSENT: Phase.ABSENT,
-    admin_pb2.FOLLOWER_PHASE_GREETED: Phase.GREETED,
-    admin_pb2.FOLLOWER_PHASE_BEGUN: Phase.BEGUN,
-    admin_pb2.FOLLOWER_PHASE_REPLICATING: Phase.REPLICATING,
-    admin_pb2.FOLLOWER_PHASE_SNAPSHOT: Phase.SNAPSHOT,
+    status_pb2.FOLLOWER_PHASE_ABSENT: Phase.ABSENT,
+    status_pb2.FOLLOWER_PHASE_GREETED: Phase.GREETED,
+    status_pb2.FOLLOWER_PHASE_BEGUN: Phase.BEGUN,
+    status_pb2.FOLLOWER_PHASE_REPLICATING: Phase.REPLICATING,
+    status_pb2.FOLLOWER_PHASE_SNAPSHOT: Phase.SNAPSHOT,
 }
 
 
@@ -160,7 +160,7 @@ def cluster_status(answer: admin_pb2.GetStatusResponse) -> ClusterStatus:
     )
 
 
-def _shard(shard: admin_pb2.ShardStatus) -> ShardStatus:
+def _shard(shard: status_pb2.ShardStatus) -> ShardStatus:
     return _copy(
         ShardStatus,
         shard,
@@ -171,7 +171,7 @@ def _shard(shard: admin_pb2.ShardStatus) -> ShardStatus:
     )
 
 
-def _follower(one: admin_pb2.FollowerStatus) -> FollowerStatus:
+def _follower(one: status_pb2.FollowerStatus) -> FollowerStatus:
     return _copy(
         FollowerStatus,
         one,

@@ -5,6 +5,7 @@ A shell: what is held and asked for is decided by `lease_buffer`.
 
 import asyncio
 import copy
+from collections.abc import Iterable
 from functools import partial
 from typing import Final, Self
 
@@ -12,13 +13,15 @@ import grpc
 
 from hourwheel import errors, limits
 from hourwheel.acker import Acker, raise_if_bad, to_ranges
-from hourwheel.channel import CALL_TIMEOUT_MS, SERVER_DEFAULT, Channel
-from hourwheel.delivery_batch import DeliveryBatch
+from hourwheel.channel import SERVER_DEFAULT, Channel
 from hourwheel.endpoints import Servers
+from hourwheel.filter_given import as_filter
+from hourwheel.filter_text import FilterExpression
 from hourwheel.following import follow
 from hourwheel.lease_buffer import Finishable, LeaseBuffer, Selection, select
 from hourwheel.message import ReceivedBatch, ReceivedMessage
-from hourwheel.methods import CHANGE_INVISIBLE, NACK, RECEIVE
+from hourwheel.methods import CHANGE_INVISIBLE, NACK
+from hourwheel.polling import LEASE_MARGIN_RATIO, Poll
 from hourwheel.session import Pace
 from hourwheel.wire import consumer_pb2
 
@@ -28,8 +31,6 @@ POLL_WAIT_MS: Final = 20_000
 WAIT_MS: Final = 20_000.0
 ACK_LINGER_MS: Final = 50.0
 UNAVAILABLE_MS_MAX: Final = 60_000.0
-LEASE_MARGIN_RATIO: Final = 0.1
-"""Part of a lease that is not used: it began before its answer came, and acks take time."""
 CLOSE_TIMEOUT_MS: Final = 2_000.0
 
 
@@ -53,6 +54,7 @@ class AsyncConsumer:
         *,
         group: str,
         topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002 - what users call it
         invisible_ms: int = 0,
         prefetch_messages: int = PREFETCH_MESSAGES,
         polls: int = POLLS,
@@ -67,6 +69,10 @@ class AsyncConsumer:
             server: see `Channel`; or a channel to be shared (and closed) by the caller.
             group: consumer group.
             topic: topic to receive from.
+            filter: which messages the group wants: tags (`"paid && !test"`), or `Sql("...")`. All
+                consumers of the group say the same, or nothing. None: as the group's subscription
+                says; everything where there is none yet. On a topic of dead letters it selects for
+                this consumer only.
             invisible_ms: how long messages are leased; 0: as the group is set up.
             prefetch_messages: how many messages to hold ahead; 0: none, each `receive` is one poll.
             polls: how many polls to have under way, each for its part of `prefetch_messages`.
@@ -77,6 +83,9 @@ class AsyncConsumer:
 
         Raises:
             InvalidArgument: a number out of range.
+            InvalidFilter: a filter that is to be checked here cannot be understood. One that only
+                the node looks at is refused by the first `receive`.
+            FailedPrecondition: it is to be checked here, and `hourwheel[filters]` is not installed.
         """
         if prefetch_messages < 0 or polls < 1:
             raise errors.InvalidArgument("prefetch_messages or polls is out of range")
@@ -86,15 +95,21 @@ class AsyncConsumer:
         )
         self._clock = self._channel.clock
         self._group = group
-        self._topic = topic
-        self._invisible_ms = invisible_ms
         self._is_ahead = prefetch_messages > 0
         self._polls = polls
-        self._poll_bytes = poll_bytes
         self._unavailable_ms_max = unavailable_ms_max
         poll_messages = min(limits.RECEIVE_MESSAGE_COUNT_MAX, -(-prefetch_messages // polls))
         self._buffer = LeaseBuffer(prefetch_messages, max(1, poll_messages))
         self._acker = Acker(self._channel, group, linger_ms=ack_linger_ms)
+        self._poll_of = Poll(
+            self._channel,
+            self._acker,
+            group=group,
+            topic=topic,
+            wanted=as_filter(filter),
+            invisible_ms=invisible_ms,
+            bytes_max=poll_bytes,
+        )
         self._pollers: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
@@ -120,6 +135,11 @@ class AsyncConsumer:
         """Messages of `ack_soon` whose lease ended before it was acknowledged: they come again."""
         return self._acker.stale_count
 
+    @property
+    def filtered_count(self) -> int:
+        """Messages that this client checked, and acknowledged since they do not match."""
+        return self._poll_of.filtered_count
+
     # --- receiving ------------------------------------------------------------------------------
 
     async def receive(
@@ -128,6 +148,8 @@ class AsyncConsumer:
         """Up to `max_messages` messages, all from one answer; none if none came within `wait_ms`.
 
         Raises:
+            InvalidFilter: the node cannot understand the filter; `params["position"]` says where.
+            SubscriptionMismatch: the group wants something else of this topic.
             HourwheelError: a failure that trying again does not mend, or one that lasted for
                 `unavailable_ms_max`.
         """
@@ -204,6 +226,10 @@ class AsyncConsumer:
         """
         self._acker.add_soon(messages)
 
+    def ack_ranges_soon(self, selections: Iterable[Selection]) -> None:
+        """As `ack_soon`, for ranges of answers."""
+        self._acker.add_ranges_soon(selections)
+
     async def flush_acks(self) -> None:
         """Wait until all of `ack_soon` is acknowledged. Raises as `ack`."""
         await self._acker.flush()
@@ -238,8 +264,9 @@ class AsyncConsumer:
         """
         batch = message if isinstance(message, ReceivedBatch) else message.batch
         sent_ms = self._clock.monotonic_ms()
+        whole = Selection(batch, 0, len(batch.delivery))
         request = consumer_pb2.ChangeInvisibleRequest(
-            group=self._group, ranges=to_ranges([Selection(batch, 0, len(batch))]), invisible_ms=ms
+            group=self._group, ranges=to_ranges([whole]), invisible_ms=ms
         )
         answer = await self._channel.call(CHANGE_INVISIBLE, request)
         raise_if_bad(answer.outcomes)
@@ -368,26 +395,4 @@ class AsyncConsumer:
     async def _poll(self, count: int, wait_ms: float, pace: Pace) -> ReceivedBatch | None:
         if self._is_closed:
             raise errors.Cancelled("the consumer is closed")
-        wait_ms = min(wait_ms, limits.RECEIVE_WAIT_MS_MAX)
-        request = consumer_pb2.ReceiveRequest(
-            group=self._group,
-            topic=self._topic,
-            max_messages=count,
-            max_bytes=self._poll_bytes,
-            wait_ms=int(wait_ms),
-            invisible_ms=self._invisible_ms,
-            format=consumer_pb2.RECEIVE_FORMAT_BATCH,
-        )
-        answer = await self._channel.call(
-            RECEIVE, request, timeout_ms=wait_ms + CALL_TIMEOUT_MS, is_retried=False, pace=pace
-        )
-        if not answer.delivery_batch:
-            return None
-        lease_ms = (answer.invisible_until_ms - answer.receive_ms) * (1 - LEASE_MARGIN_RATIO)
-        return ReceivedBatch(
-            DeliveryBatch(answer.delivery_batch),
-            topic=self._topic,
-            receipt=answer.receipt,
-            invisible_until_ms=answer.invisible_until_ms,
-            lease_until_ms=self._clock.monotonic_ms() + lease_ms,
-        )
+        return await self._poll_of.poll(count, wait_ms, pace)

@@ -34,6 +34,8 @@
         +-- FsyncFailed            never retried: the process stops
     StartupError (never on the wire)
     +-- DirectoryLocked, IncompatibleFormat, ForeignDirectory, ConfigError
+    +-- AuditError                 an audit of logs cannot begin
+        +-- NoLogs, MixedClusters, NoJava
 
 `retriable` says that sending the same request again is safe *and* may help. A request without
 idempotence (no producer id) is never retried after `Timeout`, whatever the class says of itself.
@@ -364,6 +366,30 @@ class ConfigError(StartupError):
     """The configuration has an unknown key, a wrong type or values that do not fit together."""
 
     reason = "CONFIG"
+
+
+class AuditError(StartupError):
+    """The audit of a cluster's logs cannot begin."""
+
+    reason = "AUDIT"
+
+
+class NoLogs(AuditError):
+    """There is no log in any of the places that were given."""
+
+    reason = "NO_LOGS"
+
+
+class MixedClusters(AuditError):
+    """The places that were given hold logs of several clusters."""
+
+    reason = "MIXED_CLUSTERS"
+
+
+class NoJava(AuditError):
+    """Spark needs a Java of version 17 or later, and none was found."""
+
+    reason = "NO_JAVA"
 
 
 def violated(message: str, **facts: object) -> NoReturn:

@@ -15,11 +15,16 @@ Finishable: TypeAlias = ReceivedMessage | ReceivedBatch | Iterable[ReceivedMessa
 
 
 class Selection(NamedTuple):
-    """Messages [first, end) of one answer."""
+    """Messages [first, end) of all that one answer delivered."""
 
     batch: ReceivedBatch
     first: int
     end: int
+
+
+def selections_of(batch: ReceivedBatch, first: int = 0, end: int | None = None) -> list[Selection]:
+    """The messages [first, end) of those in `batch`, as ranges of what was delivered."""
+    return [Selection(batch, low, high) for low, high in batch.runs(first, end)]
 
 
 class LeaseBuffer:
@@ -33,7 +38,8 @@ class LeaseBuffer:
         self._messages_max = messages_max
         self._poll_messages = poll_messages
         self._head: ReceivedBatch | None = None
-        """The answer that is being handed out: its messages [_first, _end) are still here."""
+        """The answer that is being handed out: its messages [_first, _end) are still here. They are
+        counted as it counts: where the client checks a filter, only those that match."""
         self._first = 0
         self._end = 0
         self._behind: deque[ReceivedBatch] = deque()
@@ -88,7 +94,7 @@ class LeaseBuffer:
             head, first = self._head, self._first
         self._first = first + 1
         self._count -= 1
-        return None if head is None else ReceivedMessage(head, first)
+        return None if head is None else head[first]
 
     def find_batch(self, now_ms: float) -> ReceivedBatch | None:
         """The next answer of which nothing was handed out yet."""
@@ -102,9 +108,11 @@ class LeaseBuffer:
 
     def take_all(self) -> list[Selection]:
         """All that is held."""
-        held = [Selection(batch, 0, len(batch)) for batch in self._behind]
+        held = []
         if self._head is not None and self._first < self._end:
-            held.insert(0, Selection(self._head, self._first, self._end))
+            held += selections_of(self._head, self._first, self._end)
+        for batch in self._behind:
+            held += selections_of(batch)
         self._behind.clear()
         self._head, self._count = None, 0
         return held
@@ -150,7 +158,8 @@ class AckBuffer:
                 return
             self.add_range(messages.batch, messages.index, messages.index + 1)
         elif isinstance(messages, ReceivedBatch):
-            self.add_range(messages, 0, len(messages))
+            for chosen in selections_of(messages):
+                self.add_range(*chosen)
         else:
             self._add_each(messages)
 
@@ -169,7 +178,7 @@ class AckBuffer:
             self.add_range(batch, first, end)
 
     def add_range(self, batch: ReceivedBatch, first: int, end: int) -> None:
-        """Add the messages [first, end) of an answer."""
+        """Add the messages [first, end) of all that an answer delivered."""
         self.count += end - first
         if batch is self._batch and first == self._end:
             self._end = end

@@ -27,7 +27,21 @@ RECEIVE_WAIT_MS_MAX: Final = 60_000
 INVISIBLE_MS_MIN: Final = 100
 INVISIBLE_MS_MAX: Final = 12 * 3_600_000
 NACK_DELAY_MS_MAX: Final = 30 * 86_400_000
+PENDING_PAGE_SIZE_MAX: Final = 1_000
+"""Messages of one page of a pending listing."""
 PRODUCER_BATCHES_REMEMBERED: Final = 5
 """How many of a producer's latest batches are known again when they are sent twice."""
 GRPC_MESSAGE_BYTES_MAX: Final = BATCH_BYTES_MAX + RECEIVE_BYTES_MAX + 65_536
 """Cap of one gRPC message in either direction; nothing larger is read from a socket."""
+FILTER_BYTES_MAX: Final = 4_096
+"""A filter's text, as it is written and in canonical form."""
+FILTER_DEPTH_MAX: Final = 32
+"""Parentheses and negations around a condition."""
+FILTER_TERM_COUNT_MAX: Final = 512
+"""Tags, properties, negations and BETWEENs in a filter."""
+FILTER_LIST_COUNT_MAX: Final = 256
+"""Values of one IN."""
+FILTER_NUMBER_CHARS_MAX: Final = 64
+"""A longer property or constant is no number."""
+GENE_PROPERTY_COUNT_MAX: Final = 8
+GENE_BITS_PER_ITEM_MAX: Final = 8

@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import pairwise, repeat
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel import meta as metas
@@ -68,7 +69,9 @@ class Message:
 class ReceivedBatch:
     """The messages of one answer: leased together, from one queue, in order of release.
 
-    A sequence of `ReceivedMessage`s; `delivery` has the columns for those who work in bulk.
+    A sequence of `ReceivedMessage`s; `delivery` has the columns for those who work in bulk. Where
+    the client checks the filter, the sequence is of those messages only that match, while
+    `delivery` has them all: `batch.delivery.due_ms[batch.ordinals]` are the due times to `bodies`.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class ReceivedBatch:
         receipt: str,
         invisible_until_ms: int,
         lease_until_ms: float = float("inf"),
+        mask: NDArray[np.bool_] | None = None,
     ) -> None:
         """Wrap a checked delivery batch.
 
@@ -88,12 +92,18 @@ class ReceivedBatch:
             receipt: the receipt of all of them.
             invisible_until_ms: end of the lease by the node's clock, epoch milliseconds.
             lease_until_ms: the same by the monotonic clock of this process.
+            mask: bool[n], which of the delivered messages are in this sequence; None: all.
         """
         self.delivery = delivery
         self.topic = topic
         self.receipt = receipt
         self.invisible_until_ms = invisible_until_ms
         self.lease_until_ms = lease_until_ms
+        self.mask = mask
+        """bool[n] over `delivery`: which of its messages are in this sequence; None: all."""
+        self._chosen: list[int] | None = None if mask is None else np.flatnonzero(mask).tolist()
+        """Their ordinals in `delivery`, ascending; None: all."""
+        self._count = delivery.header.count if self._chosen is None else len(self._chosen)
         self._raw = delivery.buffer
         self._blob_ends: list[int] = []
         """First byte of the first message, then the end of each; empty until first needed."""
@@ -103,23 +113,35 @@ class ReceivedBatch:
 
     def __len__(self) -> int:
         """How many messages."""
-        return self.delivery.header.count
+        return self._count
 
     def __getitem__(self, index: int) -> "ReceivedMessage":
         """The message at `index`, counted from 0."""
-        if not 0 <= index < len(self):
+        if not 0 <= index < self._count:
             raise IndexError(index)
-        return ReceivedMessage(self, index)
+        return ReceivedMessage(self, index if self._chosen is None else self._chosen[index])
 
     def __iter__(self) -> Iterator["ReceivedMessage"]:
         """The messages in order."""
-        return map(ReceivedMessage, repeat(self), range(len(self)))
+        return map(ReceivedMessage, repeat(self), self._chosen or range(self._count))
 
     def messages(self, first: int = 0, end: int | None = None) -> "list[ReceivedMessage]":
         """The messages [first, end)."""
-        return list(
-            map(ReceivedMessage, repeat(self), range(first, len(self) if end is None else end))
-        )
+        stop = self._count if end is None else end
+        chosen = range(first, stop) if self._chosen is None else self._chosen[first:stop]
+        return list(map(ReceivedMessage, repeat(self), chosen))
+
+    @property
+    def ordinals(self) -> NDArray[np.int64]:
+        """int64[n]: where the messages of this sequence stand in the columns of `delivery`."""
+        return np.arange(self._count) if self._chosen is None else np.array(self._chosen, np.int64)
+
+    def runs(self, first: int = 0, end: int | None = None) -> list[tuple[int, int]]:
+        """Where the messages [first, end) stand in `delivery`: as few ranges [from, to)."""
+        stop = self._count if end is None else end
+        if self._chosen is None:
+            return [(first, stop)] if first < stop else []
+        return runs_of(self._chosen[first:stop])
 
     def bodies(self) -> list[bytes]:
         """All bodies, checked against their CRC32C.
@@ -128,16 +150,23 @@ class ReceivedBatch:
             InvalidBatch: naming the first message that fails.
         """
         raw, ends, meta_lens = self._raw, self._blob_ends or self._open(), self._meta_lens
-        blobs = [raw[at:end] for at, end in pairwise(ends)]
-        good = np.fromiter(map(crc32c, blobs), "<u4", len(blobs)) == self.delivery.crc
+        expected = self.delivery.crc
+        if self._chosen is None:
+            blobs = [raw[at:end] for at, end in pairwise(ends)]
+        else:
+            blobs = [raw[ends[index] : ends[index + 1]] for index in self._chosen]
+            expected = expected[self.mask]
+            meta_lens = meta_lens and [meta_lens[index] for index in self._chosen]
+        good = np.fromiter(map(crc32c, blobs), "<u4", len(blobs)) == expected
         if not good.all():
-            raise corrupt_message(int(self.delivery.sequence[int(np.argmin(good))]))
+            bad = int(self.ordinals[int(np.argmin(good))])
+            raise corrupt_message(int(self.delivery.sequence[bad]))
         if meta_lens is None:
             return blobs
         return [blob[meta_len:] for blob, meta_len in zip(blobs, meta_lens, strict=True)]
 
     def body_at(self, index: int) -> bytes:
-        """The body of message `index`, checked. Raises as `bodies`."""
+        """The body of the message at `index` of `delivery`, checked. Raises as `bodies`."""
         ends = self._blob_ends or self._open()
         blob = self._raw[ends[index] : ends[index + 1]]
         if crc32c(blob) != self._crcs[index]:
@@ -145,7 +174,7 @@ class ReceivedBatch:
         return blob if self._meta_lens is None else blob[self._meta_lens[index] :]
 
     def meta_at(self, index: int) -> MessageMeta:
-        """The metadata of message `index`.
+        """The metadata of the message at `index` of `delivery`.
 
         Raises:
             InvalidBatch: the message fails its CRC32C.
@@ -172,20 +201,31 @@ class ReceivedBatch:
 
     @cached_property
     def dues_ms(self) -> list[int]:
-        """The due times, as ints."""
+        """The due times of all that was delivered, as ints."""
         return list(self.delivery.due_ms.tolist())
 
     @cached_property
     def attempts(self) -> list[int]:
-        """The attempts, as ints."""
+        """The attempts of all that was delivered, as ints."""
         return list(self.delivery.attempt.tolist())
 
     @cached_property
     def message_ids(self) -> list[MessageId]:
-        """The messages' ids."""
+        """The ids of all that was delivered."""
         delivery = self.delivery
         columns = (delivery.epoch.tolist(), delivery.sequence.tolist(), self.dues_ms)
         return list(map(MessageId, repeat(delivery.header.shard), *columns))
+
+
+def runs_of(ordinals: Seq[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as ranges [from, to), neighbours joined."""
+    if not ordinals:
+        return []
+    array = np.asarray(ordinals)
+    breaks = np.flatnonzero(np.diff(array) != 1)
+    firsts = array[np.concatenate(([0], breaks + 1))]
+    lasts = array[np.concatenate((breaks, [len(array) - 1]))]
+    return list(zip(firsts.tolist(), (lasts + 1).tolist(), strict=True))
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -195,7 +235,7 @@ class ReceivedMessage:
     batch: ReceivedBatch
     """The answer it came with."""
     index: int
-    """Its place there, counted from 0."""
+    """Its place in what was delivered (`batch.delivery`), counted from 0."""
 
     @property
     def body(self) -> bytes:

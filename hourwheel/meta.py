@@ -64,9 +64,13 @@ class EncodedMeta(NamedTuple):
     raw: bytes
     """The encoded `MessageMeta`."""
     tag_gene: int
-    """Sparse gene of the tags (`tag_gene.GENE_SPARSE`); 0 without tags."""
+    """Gene of the tags as topics have it by default; 0 without tags."""
     key_hash: int
     """Hash of the first key; 0 without keys."""
+    tags: tuple[str, ...] = ()
+    """As in `MessageMeta`: for genes of topics that want others."""
+    properties: tuple[tuple[str, str], ...] = ()
+    """As `tags`."""
 
 
 def encode(meta: MessageMeta) -> EncodedMeta:
@@ -162,7 +166,7 @@ def _encode(
         text = _text("content_type", content_type, CONTENT_TYPE_BYTES_MAX)
         raw += _piece(_CONTENT_TYPE_KEY, text)
     _check_size(len(raw))
-    return EncodedMeta(raw, gene, hashed)
+    return EncodedMeta(raw, gene, hashed, tags, properties)
 
 
 _encode_cached = lru_cache(maxsize=_CACHED_METAS)(_encode)

@@ -101,6 +101,25 @@ LIST_TOPICS: Final = Method(
 PUT_GROUP: Final = Method(
     _ADMIN + "PutGroup", admin_pb2.PutGroupRequest, admin_pb2.PutGroupResponse, is_repeatable=True
 )
+PUT_SUBSCRIPTION: Final = Method(
+    _ADMIN + "PutSubscription",
+    admin_pb2.PutSubscriptionRequest,
+    admin_pb2.PutSubscriptionResponse,
+    is_repeatable=True,
+)
+LIST_PENDING: Final = Method(
+    _ADMIN + "ListPending",
+    admin_pb2.ListPendingRequest,
+    admin_pb2.ListPendingResponse,
+    is_repeatable=True,
+)
+CANCEL_PENDING: Final = Method(
+    _ADMIN + "CancelPending",
+    admin_pb2.CancelPendingRequest,
+    admin_pb2.CancelPendingResponse,
+    is_repeatable=True,
+)
+"""What the first try cancelled is not pending any more: the second one leaves it out."""
 DELETE_GROUP: Final = Method(
     _ADMIN + "DeleteGroup",
     admin_pb2.DeleteGroupRequest,

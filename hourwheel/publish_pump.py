@@ -19,6 +19,7 @@ from hourwheel.accumulator import Accumulator, Piece
 from hourwheel.batch_builder import Draft
 from hourwheel.buffer_room import Room
 from hourwheel.channel import Channel
+from hourwheel.endpoints import Move
 from hourwheel.failures import make_error
 from hourwheel.message_id import MessageId
 from hourwheel.methods import PUBLISH_STREAM
@@ -26,6 +27,7 @@ from hourwheel.publish_window import Published, PublishWindow
 from hourwheel.published import PublishedIds
 from hourwheel.session import Failure
 from hourwheel.stream import Stream, StreamBroken
+from hourwheel.topic_genes import TopicGenes
 from hourwheel.wire import broker_pb2
 
 _CODE_NAMES: Final = {code.value[0]: code.name for code in grpc.StatusCode}
@@ -77,6 +79,7 @@ class PublishPump:
             random=channel.random,
             answer_timeout_ms=settings.answer_timeout_ms,
         )
+        self._genes = TopicGenes()
         self._room = Room(settings.buffer_bytes)
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -203,7 +206,8 @@ class PublishPump:
             topic, pieces = taken
             try:
                 draft = batch_builder.join([piece.draft for piece in pieces])
-                raw = batch_builder.build(draft, *self._window.next_position())
+                position = self._window.next_position()
+                raw = batch_builder.build(draft, *position, self._genes.of(topic))
             except Exception as error:
                 for piece in pieces:  # they are nowhere else any more
                     self._fail(piece, errors.Internal(f"a batch cannot be built: {error!r}"))
@@ -236,6 +240,8 @@ class PublishPump:
 
     def _find_break(self, now_ms: float) -> StreamBroken | None:
         if self._reader is not None and self._reader.done():
+            if self._reader.cancelled():  # by gRPC: its node has left the cluster meanwhile
+                return self._closed_under_way()
             error = self._reader.exception()
             if isinstance(error, StreamBroken):
                 return error
@@ -247,6 +253,11 @@ class PublishPump:
         if stream is not None and stream.is_judged and self._window.oldest_sent_ms is None:
             return _Misplaced(Failure(errors.Unavailable("all is answered"), is_definite=True))
         return None
+
+    def _closed_under_way(self) -> StreamBroken:
+        error = errors.Unavailable("the connection was closed")
+        move = Move.STAY if self._stream is None else self._stream.judge(error)
+        return StreamBroken(Failure(error, is_definite=False), move)
 
     def _given_up(self, stream: _Stream, why: str) -> StreamBroken:
         error = errors.Timeout(why)
@@ -264,6 +275,8 @@ class PublishPump:
                 self._on_refused(stream, now_ms, error)
             else:
                 taken = answer.published
+                if taken.HasField("expected_gene") and self._window.oldest_topic is not None:
+                    self._genes.adopt(self._window.oldest_topic, taken.expected_gene)
                 sent_ms = self._window.oldest_sent_ms
                 if sent_ms is not None:
                     self._channel.note_answer(stream.address, now_ms - sent_ms)

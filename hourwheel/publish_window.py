@@ -134,6 +134,11 @@ class PublishWindow(Generic[Token]):
         """When the oldest batch without an answer was sent; None: there is none in flight."""
         return self._in_flight[0].sent_ms if self._in_flight else None
 
+    @property
+    def oldest_topic(self) -> str | None:
+        """Topic of the oldest batch without an answer; None: there is none in flight."""
+        return self._in_flight[0].topic if self._in_flight else None
+
     def next_position(self) -> tuple[int, int]:
         """(producer id, number of the first message) that the next batch is to be built with."""
         self._mend()

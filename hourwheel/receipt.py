@@ -9,13 +9,14 @@ thousands of receipts are parsed in one go.
        5     4  epoch            of the master that gave the lease
        9     4  group_id
       13     4  topic_queue
-      17     8  lease_id         unique in the epoch
-      25     8  first_position   queue position of the lease's first message
+      17     8  lease_id         unique in the epoch; highest bit: see below
+      25     8  first_position   first queue position of the lease
       33     4  index            ordinal in the lease of the first message that is meant
       37     4  count            how many messages from there on are meant
       41     4  crc              CRC32C of bytes 0..41
 
-The messages meant stand at queue positions [first_position + index, ... + count).
+The messages meant stand at queue positions [first_position + index, ... + count), unless the
+highest bit of lease_id is set: then a filter picked them, and the lease alone knows where they are.
 The checksum makes garbage and slips of the pen visible; it is no signature: a client that may talk
 to the cluster at all may also finish messages. Whether the lease still lives is not in here.
 """

@@ -20,7 +20,9 @@ A batch is a fixed header, columns, then blobs, little-endian, padded to 8 bytes
       64     8  producer_id          producer  0: no idempotence
       72     8  producer_sequence    producer  of the first message; the others follow densely
       80     1  gene_kind            producer  which tag gene the gene column holds (filters/)
-      81     7  zero
+      81     3  zero
+      84     4  gene_spec            producer  number of the specification that its genes were made
+                                               by; 0: nobody says
       88     4  payload_crc          builder   CRC32C of payload columns + blobs: end to end, kept
       92     4  header_crc           last writer: CRC32C of bytes 0..92 and the stamped columns
 
@@ -58,7 +60,7 @@ from hourwheel.crc32c import crc32c
 MAGIC: Final = int.from_bytes(b"HWRB", "little")
 VERSION: Final = 1
 HEADER_BYTES: Final = 96
-_STRUCT: Final = Struct("<IBBHIIQQqQIIIIQQB7xII")
+_STRUCT: Final = Struct("<IBBHIIQQqQIIIIQQB3xIII")
 assert _STRUCT.size == HEADER_BYTES
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -99,6 +101,8 @@ class Outcome(IntEnum):
     ACK = 1
     RETRY = 2
     DEAD = 3
+    FILTERED = 4
+    """Passed over: not what the group's subscription wants."""
 
 
 DISPATCH_ROW: Final = np.dtype(
@@ -161,6 +165,7 @@ class Header(NamedTuple):
     producer_id: int
     producer_sequence: int
     gene_kind: int
+    gene_spec: int
     payload_crc: int
     header_crc: int
 
@@ -385,6 +390,7 @@ def build_publish(
     producer_sequence: int = 0,
     message_producers: tuple[Seq[int] | U64, Seq[int] | U64] | None = None,
     gene_kind: int = 0,
+    gene_spec: int = 0,
 ) -> bytes:
     """Build an unstamped PUBLISH batch of n messages.
 
@@ -401,6 +407,7 @@ def build_publish(
         producer_sequence: see `producer_id`.
         message_producers: n ids and n sequences, where the node merges the messages of several.
         gene_kind: which gene `tag_genes` are.
+        gene_spec: number of the specification that they were made by (`tag_gene.GeneSpec`).
 
     Raises:
         InvalidDueTime: an instant that does not fit into 64 bits.
@@ -433,7 +440,7 @@ def build_publish(
         column_blob,
         blobs,
         producer=(producer_id, producer_sequence),
-        gene_kind=gene_kind,
+        gene=(gene_kind, gene_spec),
     )
 
 
@@ -474,7 +481,7 @@ def _assemble(
     blobs: bytes,
     *,
     producer: tuple[int, int] = (0, 0),
-    gene_kind: int = 0,
+    gene: tuple[int, int] = (0, 0),
 ) -> bytes:
     parts = len(stamped) + len(columns) + len(blobs)
     total = pad8(HEADER_BYTES + parts)
@@ -490,7 +497,7 @@ def _assemble(
         len(columns),
         len(blobs),
         *producer,
-        gene_kind,
+        *gene,
         crc32c(blobs, crc32c(columns)),
         0,
     )

@@ -73,9 +73,9 @@ def parse_duration_ms(text: str) -> int:
 
 def _delay_ms(text: str) -> int:
     try:
-        delay = pytimeparse2.parse(text, as_timedelta=True)
+        seconds = pytimeparse2.parse(text)  # as a timedelta it would be another type with dateutil
     except OverflowError:
         raise InvalidDueTime(f"{text!r} is too long for any horizon") from None
-    if not isinstance(delay, timedelta):
+    if not isinstance(seconds, int | float):
         raise InvalidDueTime(f"{text!r} is no delay (largest unit first, each once): {_HELP}")
-    return -(-delay // _MILLISECOND)
+    return -(-timedelta(seconds=seconds) // _MILLISECOND)

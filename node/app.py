@@ -175,7 +175,7 @@ class Node:
             cluster_id=meta.cluster_id,
             gate=None if clustering is None else clustering.make_member(opened, place, guard),
         )
-        engine.consuming.on_corrupt = _log_corrupt
+        engine.consuming.unasked.on_corrupt = _log_corrupt
         undo.push_async_callback(engine.close)
         if clustering is None:
             await engine.start(meta.node_id, uuid.uuid4().hex)

@@ -18,9 +18,9 @@ from hourwheel.record_batch import Kind, Outcome, RecordBatch
 from hourwheel.types import Key, topic_of
 from hourwheel.wire.broker_pb2 import CancelOutcome
 from hourwheel.wire.state_pb2 import ConfigChange, EpochState
-from node.judge import PublishVerdicts, judge
-from node.views import FEATURE_LEVEL, Views
-from storage.catalog import Subscription
+from node.judge import PublishVerdicts, genes_of, judge
+from node.views import Views, check_feature_level
+from storage.catalog_items import Subscription
 from storage.sequence_index import SlotState
 from storage.unit import NO_UNITS, UNIT, Units, join, pick, stretches
 
@@ -118,7 +118,7 @@ class Applier:
             header.base_sequence, header.base_sequence + count, dtype=np.uint64
         )
         units["store_ms"] = header.store_ms
-        units["tag_gene"] = batch.tag_gene
+        units["tag_gene"] = genes_of(self.views.catalog, batch)
         units["position"] = np.uint64(header.offset + batch.blob_offset) + (
             np.cumsum(sizes) - sizes
         )
@@ -243,7 +243,7 @@ class Applier:
             if window.floor > floor:
                 self.touched.add(topic_queue)
             resolved[-1] = sum(high - low for low, high in ranges)
-            if outcome != Outcome.ACK:
+            if outcome in _AGAIN:
                 for low, high in ranges:
                     units = self._read(topic_queue, low, high)
                     dead = outcome == Outcome.DEAD
@@ -334,11 +334,7 @@ class Applier:
 
     def _feature_level(self, batch: RecordBatch) -> None:
         level = int(batch.rows[0]["level"])
-        if level > FEATURE_LEVEL:
-            raise errors.IncompatibleFormat(
-                f"the log asks for feature level {level}; this version knows {FEATURE_LEVEL}",
-                offset=batch.header.offset,
-            )
+        check_feature_level(level, offset=batch.header.offset)
         self.views.feature_level = max(self.views.feature_level, level)
 
     def _epoch_start(self, batch: RecordBatch) -> None:
@@ -355,3 +351,4 @@ class Applier:
 
 
 _KINDS = frozenset(Kind)
+_AGAIN = frozenset({Outcome.RETRY, Outcome.DEAD})

@@ -41,7 +41,7 @@ class Background:
         self._near = asyncio.Event()
         self._not_before_s = 0.0
         self._has_no_room = False
-        """The last job found the disk full."""
+        """The last job found the disk full, or could not even begin."""
 
     def start_if_due(self) -> None:
         """Begin the next job, if there is one and none is under way."""
@@ -59,7 +59,9 @@ class Background:
         try:
             return self.maintenance.plan(self._now_ms(), force_checkpoint=save)
         except errors.DiskFull:
+            self._has_no_room = True
             self._not_before_s = self._loop.time() + _RETRY_S
+            self._tell_near()
             return None
 
     def _on_task_end(self, task: "asyncio.Task[None]") -> None:
@@ -69,10 +71,14 @@ class Background:
             known = error if isinstance(error, errors.HourwheelError) else None
             self._failure.report(known or errors.Internal(repr(error)))
             return
-        self._near.set()
-        self._near.clear()
+        self._tell_near()
         self._on_end()
         self.start_if_due()
+
+    def _tell_near(self) -> None:
+        """Whoever waits is to look again."""
+        self._near.set()
+        self._near.clear()
 
     async def _run(self, job: Job) -> None:
         begun = time.perf_counter()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hourwheel import errors
 from hourwheel.types import Key
 from hourwheel.wire.state_pb2 import Checkpoint, DelayLogState, RunState
-from node.views import Counters, Views
+from node.views import Counters, Views, check_feature_level
 from storage import atomic_file
 from storage.ack_state import AckStates
 from storage.catalog import Catalog
@@ -63,6 +63,7 @@ def load_views(place: ShardPlace, config: WheelConfig) -> tuple[Views, Checkpoin
     Raises:
         CorruptFile: the manifest or a file that it needs fails its checksum. What the caller does
             about it is to rebuild from the log, while the log still starts at 0.
+        IncompatibleFormat: it was made by a later version, and the log is of one.
     """
     manifest = _read_manifest(place)
     views = _empty_views(place, config, manifest)
@@ -77,7 +78,9 @@ def _read_manifest(place: ShardPlace) -> Checkpoint:
     if not place.disk.exists(path):
         return Checkpoint()
     found = atomic_file.read(place.disk, path, FileType.CHECKPOINT, place.identity)
-    return Checkpoint.FromString(found.payload)
+    manifest = Checkpoint.FromString(found.payload)
+    check_feature_level(manifest.feature_level, file=path)
+    return manifest
 
 
 def _empty_views(place: ShardPlace, config: WheelConfig, manifest: Checkpoint) -> Views:

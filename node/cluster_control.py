@@ -3,22 +3,24 @@
 import asyncio
 import contextlib
 import hashlib
+import json
 import os
 import stat
 import tempfile
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import hourwheel
 from hourwheel import errors
 from hourwheel.wire import control_pb2 as wire
 from hourwheel.wire.control_link_pb2 import ShardReport
-from node import logs
+from node import logs, views
 from node.config import NodeConfig
 from node.config_check import cluster_nodes
 from node.data_plane import Trust
+from node.metric_family import ControlFacts
 from replication.control_client import ControlClient, Hello
 from replication.control_config import EXIT_CANNOT_START, ControlConfig
 from replication.control_launcher import ControlProcess
@@ -28,6 +30,9 @@ _ANSWER_S: Final = 3.0
 _START_S: Final = 20.0
 _AGAIN_S: Final = 0.2
 _WARN_TRIES: Final = 25
+_LEAVE_S: Final = 0.3
+"""How long to wait for the exit code of a process that has hung up. The lease ends by itself."""
+_ENDS: Final = "ends"
 _log = logs.get(__name__)
 
 
@@ -60,6 +65,34 @@ def _socket_folder(data_directory: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix="hourwheel-"))  # somebody took the name
 
 
+class ControlEnds:
+    """How often a control process has ended by itself, and how: kept over the node's lives.
+
+    A node whose control process is gone ends, too, and is started again by whatever watches it. So
+    it is the next life that can tell. Nothing depends on it, and nothing is synced.
+
+    Attributes:
+        count: how often, since the node's directory was made.
+        last_code: exit code of the last time, negative for a signal; 0: it never did.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read what the lives before have noted in the file `path`; what cannot be read is none."""
+        self._path = path
+        self.count = self.last_code = 0
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            told: dict[str, Any] = json.loads(path.read_text())
+            self.count, self.last_code = int(told["count"]), int(told["last_code"])
+
+    def note(self, code: int) -> None:
+        """It has ended with this exit code though nobody had asked it to."""
+        self.count, self.last_code = self.count + 1, code
+        beside = self._path.with_name(self._path.name + ".tmp")
+        with contextlib.suppress(OSError):  # a full disk: that is said elsewhere
+            beside.write_text(json.dumps({"count": self.count, "last_code": code}))
+            beside.replace(self._path)
+
+
 class ClusterControl:
     """See the top of this file. Is a `ControlPort`."""
 
@@ -78,7 +111,11 @@ class ClusterControl:
         self._folder = _socket_folder(config.node.data_directory)
         socket_path = self._folder / "link"
         self._process = ControlProcess(self._process_config(socket_path))
-        self.client = ControlClient(socket_path, on_state=self._tell_state, on_lost=on_lost)
+        self._on_lost = on_lost
+        self.client = ControlClient(
+            socket_path, on_state=self._tell_state, on_lost=self._take_leave
+        )
+        self.ends = ControlEnds(config.node.data_directory / "control" / _ENDS)
         self.is_registered = False
         """Whether the cluster knows of this life of the node."""
         self._is_started = False
@@ -119,12 +156,26 @@ class ClusterControl:
         ended = asyncio.ensure_future(self._process.wait())
         try:
             await asyncio.wait({starting, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                self.ends.note(ended.result())
             if ended.done() and ended.result() == EXIT_CANNOT_START:
                 raise errors.ConfigError("the control process cannot start: see what it says above")
             await starting
         finally:
             starting.cancel()
             ended.cancel()
+
+    def _take_leave(self) -> None:
+        self._leaving = asyncio.get_running_loop().create_task(self._note_end())
+
+    async def _note_end(self) -> None:
+        """Say that the process is gone, and how it has ended, where it has."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LEAVE_S):
+                code = await self._process.wait()
+                self.ends.note(code)
+                _log.error("the control process has ended", exit_code=code, ends=self.ends.count)
+        self._on_lost()
 
     async def register(self, *, is_sound: bool, seen: wire.SeenEpoch) -> None:
         """Tell the cluster that this node is there, however long it takes to find a majority."""
@@ -140,6 +191,7 @@ class ClusterControl:
             software_version=hourwheel.__version__,
             isr_is_sound=is_sound,
             seen=[seen],
+            feature_level=views.FEATURE_LEVEL,
         )
         request_id: bytes | None = None
         for tries in count(1):
@@ -165,6 +217,11 @@ class ClusterControl:
     def _tell_state(self, state: ControlState) -> None:
         if self.is_registered:
             self._on_state(state)
+
+    def facts(self) -> ControlFacts:
+        """For the metrics."""
+        ping, ends = self.client.ping, self.ends
+        return ControlFacts(ping.stall_count, ping.stall_ms_max, ends.count, ends.last_code)
 
     def is_dead(self, node: str) -> bool:
         """See ControlPort."""

@@ -18,6 +18,7 @@ from node import logs
 from node.api.ports import Failure
 from node.cluster_time import ClusterTime
 from node.control_port import ControlPort
+from node.disk_guard import DiskGuard
 from node.engine import Engine
 from node.follower_stream import FollowerStream
 from node.isr_changes import ask_isr
@@ -62,18 +63,18 @@ class ClusterMember:
         sync_interval_ms: int,
         failure: Failure,
         is_sound: bool,
-        is_full: Callable[[], bool],
+        guard: DiskGuard,
         is_registered: Callable[[], bool] = lambda: True,
         giver: SnapshotGiver | None = None,
         taking: SnapshotTaking | None = None,
     ) -> None:
         """`dial` begins a Replicate call to a node.
 
-        `is_sound`: the log may lead as it is; `is_full`: the disk takes no more now. `giver` and
-        `taking`: of snapshots, for nodes that are too far behind.
+        `is_sound`: the log may lead as it is; `guard`: of the disk's room. `giver` and `taking`: of
+        snapshots, for nodes that are too far behind.
         """
         self._giver, self._taking = giver, taking
-        self._is_full, self._is_registered = is_full, is_registered
+        self._guard, self._is_registered = guard, is_registered
         self.replica = replica
         self._time, self._control, self._mono_ms = cluster_time, control, mono_ms
         self._dial, self._sync_s = dial, sync_interval_ms / 1_000
@@ -93,6 +94,8 @@ class ClusterMember:
         self._state: ControlState | None = None
         self._is_stale = False
         """The rules have not heard of `_state` yet."""
+        self._has_no_room = False
+        """Not even for noting its epoch."""
         self._resigns = False
         self._hand_over_to = ""
         self._is_performing = False
@@ -108,7 +111,7 @@ class ClusterMember:
             mono_ms=self._mono_ms,
             perform=self.perform,
             failure=self._failure,
-            is_full=self._is_full,
+            is_full=lambda: self._guard.is_low,
             is_registered=self._is_registered,
             wait_for_checkpoint=engine.background.wait_for_checkpoint,
             on_snapshot_needed=self._on_snapshot_needed,
@@ -185,12 +188,15 @@ class ClusterMember:
             for node in master.followers:
                 if self._control.is_dead(node):
                     master.on_unreachable(node)
+        self._guard.note_others(frozenset() if master is None else master.low_members)
         try:
             if self._is_stale and self._state is not None:
                 self._take(self._state)
             self.replica.step(self._mono_ms())
         except errors.DiskFull:  # its epoch cannot even be noted: somebody else should be master
-            self._resigns = True
+            self._has_no_room = True
+        else:
+            self._has_no_room = False
         now_s = self._loop.time()
         if now_s >= self._next_beat_s:
             self._next_beat_s = max(self._next_beat_s + self._sync_s, now_s)
@@ -203,23 +209,19 @@ class ClusterMember:
         self.perform()
 
     def _report(self) -> None:
-        report = report_of(self.replica)
-        report.is_ready, report.is_resigning = self.is_ready, self._is_resigning
-        report.hand_over_to = self._hand_over_to
+        report = report_of(self.replica, self._guard, resigns=self._resigns)
+        if self._has_no_room and self._state is not None:
+            report.epoch = self._state.shards[report.shard].epoch
+            report.is_resigning = True
+        report.is_ready, report.hand_over_to = self.is_ready, self._hand_over_to
+        report.is_serving = self.may_act()
         self._control.report([report])
-
-    @property
-    def _is_resigning(self) -> bool:
-        """Once retired, only as long as the disk is full: maybe nobody else can lead."""
-        replica = self.replica
-        lasts = replica.master is not None or replica.is_to_reign or self._is_full()
-        return self._resigns and lasts
 
     @property
     def is_ready(self) -> bool:
         """Whether this node could lead, were it elected."""
         has_log = self._is_sound or self.replica.follower.has_followed
-        return has_log and not self._is_closed and not self._is_full()
+        return has_log and not self._is_closed and not self._guard.is_exhausted
 
     # -- from the control plane -------------------------------------------------------------------
 
@@ -239,6 +241,7 @@ class ClusterMember:
         if master == who.me and shard.master.boot_id.hex() != who.boot_id:
             return  # an epoch of this node's former life: another one will begin
         isr = frozenset(one.node_id for one in shard.isr)
+        self.replica.level_max = state.feature_level
         if shard.epoch > self.replica.assignment.epoch:
             self._resigns, self._hand_over_to = False, ""
         self.replica.on_assignment(
@@ -307,7 +310,6 @@ class ClusterMember:
             if stream is not None:
                 stream.wake()
         elif response.HasField("refused"):
-            _log.info("a node does not follow", follower=node, why=response.refused.why)
             self.replica.on_refused(response.refused)
         self.perform()
 
@@ -348,6 +350,7 @@ class ClusterMember:
             _log.info(
                 "master", epoch=self.replica.assignment.epoch, takeover_ms=round(stats.takeover_ms)
             )
+            self._report()
         elif isinstance(effect, CloseStreams):
             for stream in self._streams.values():
                 self._spawn(stream.close(effect.leases, effect.last_beat))
@@ -381,6 +384,11 @@ class ClusterMember:
                 )
 
     def _spawn(self, work: Any) -> None:
-        task = self._loop.create_task(work)
+        task = self._loop.create_task(self._run_or_fail(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _run_or_fail(self, work: Any) -> None:
+        """A bug in what nobody waits for must not look like an answer that is still to come."""
+        with self._failure.catching():
+            await work

@@ -3,13 +3,21 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from hourwheel.wire.admin_pb2 import (
+from hourwheel.wire.status_pb2 import (
     SHARD_ROLE_FOLLOWER,
     SHARD_ROLE_MASTER,
     SHARD_ROLE_TAKING_OVER,
 )
 from node.api.cluster_port import ControlStatusData, FollowerStatusData
-from node.metric_family import SECONDS, ClusterFacts, Family, Kind, Sample, Scrape
+from node.metric_family import (
+    SECONDS,
+    ClusterFacts,
+    ControlFacts,
+    Family,
+    Kind,
+    Sample,
+    Scrape,
+)
 
 _ROLES: Final = {
     "follower": SHARD_ROLE_FOLLOWER,
@@ -68,8 +76,13 @@ def _forwarded(it: Scrape) -> Iterable[Sample]:
     return [] if it.cluster is None else [((), it.api.forwarded)]
 
 
-def _restarts(it: Scrape) -> Iterable[Sample]:
-    return [] if it.cluster is None else [((), it.cluster.reign.control_restarts)]
+def _process(name: str, kind: Kind, text: str, read: Callable[[ControlFacts], float]) -> Family:
+    """What the node tells of the control process beside it."""
+
+    def samples(it: Scrape) -> Iterable[Sample]:
+        return [] if it.cluster is None else [((), read(it.cluster.control))]
+
+    return Family(name, kind, (), text, samples)
 
 
 def _is_under_replicated(cluster: ClusterFacts) -> float:
@@ -203,11 +216,30 @@ FAMILIES: Final = (
         "1 while this node's control process hears from a majority.",
         lambda it: float(it.has_majority),
     ),
-    Family(
+    _process(
         "hourwheel_control_restarts_total",
         "counter",
-        (),
-        "How often this node has started its control process again.",
-        _restarts,
+        "How often this node's control process has ended by itself, and the node with it; kept over"
+        " restarts.",
+        lambda it: it.ends,
+    ),
+    _process(
+        "hourwheel_control_last_exit_code",
+        "gauge",
+        "How it ended the last time, negative for a signal: 2 it could not start, 70 Raft or its"
+        " disk failed. 0 while it never has.",
+        lambda it: it.last_exit_code,
+    ),
+    _process(
+        "hourwheel_control_stalls_total",
+        "counter",
+        "How often its Raft thread stood still for more than 250 ms, since it started.",
+        lambda it: it.stall_count,
+    ),
+    _process(
+        "hourwheel_control_stall_seconds_max",
+        "gauge",
+        "The longest of these.",
+        lambda it: it.stall_ms_max * SECONDS,
     ),
 )

@@ -59,6 +59,21 @@ class ServedCluster:
             raise errors.FailedPrecondition(self._why_nobody(to), node=to)
         return found
 
+    async def _until_served(self, found: tuple[str, int], until_s: float) -> tuple[str, int]:
+        """The master that serves, and its epoch: whom `found` names, or who comes after that one.
+
+        In time: that one is named cannot be taken back.
+        """
+        loop = asyncio.get_running_loop()
+        while loop.time() < until_s:
+            shard = self.status().shard
+            found = (shard.master or found[0], shard.epoch)
+            if self._view.is_serving(*found):
+                return found
+            await asyncio.sleep(_LOOK_S)
+        _log.warning("the next master is named, and does not serve yet", node=found[0])
+        return found
+
     def _check_successor(self, to: str, me: str) -> None:
         """Raises FailedPrecondition where it is clear beforehand that nobody will come."""
         status = self.status()
@@ -87,6 +102,6 @@ class ServedCluster:
         while loop.time() < until_s:
             shard = self.status().shard
             if shard.epoch > epoch and shard.master not in {"", me}:
-                return shard.master, shard.epoch
+                return await self._until_served((shard.master, shard.epoch), until_s)
             await asyncio.sleep(_LOOK_S)
         return None

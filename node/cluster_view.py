@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Final, Protocol
 
-from hourwheel.wire import admin_pb2 as wire
+from hourwheel.wire import status_pb2
 from hourwheel.wire.control_link_pb2 import NodeReport
 from node.api.cluster_port import (
     ClusterStatusData,
@@ -27,16 +27,16 @@ from replication.master import Master
 from replication.progress import Phase, Progress
 
 _ROLES: Final = {
-    Role.FOLLOWER: wire.SHARD_ROLE_FOLLOWER,
-    Role.TAKING_OVER: wire.SHARD_ROLE_TAKING_OVER,
-    Role.MASTER: wire.SHARD_ROLE_MASTER,
+    Role.FOLLOWER: status_pb2.SHARD_ROLE_FOLLOWER,
+    Role.TAKING_OVER: status_pb2.SHARD_ROLE_TAKING_OVER,
+    Role.MASTER: status_pb2.SHARD_ROLE_MASTER,
 }
 _PHASES: Final = {
-    Phase.ABSENT: wire.FOLLOWER_PHASE_ABSENT,
-    Phase.GREETED: wire.FOLLOWER_PHASE_GREETED,
-    Phase.BEGUN: wire.FOLLOWER_PHASE_BEGUN,
-    Phase.REPLICATING: wire.FOLLOWER_PHASE_REPLICATING,
-    Phase.SNAPSHOT: wire.FOLLOWER_PHASE_SNAPSHOT,
+    Phase.ABSENT: status_pb2.FOLLOWER_PHASE_ABSENT,
+    Phase.GREETED: status_pb2.FOLLOWER_PHASE_GREETED,
+    Phase.BEGUN: status_pb2.FOLLOWER_PHASE_BEGUN,
+    Phase.REPLICATING: status_pb2.FOLLOWER_PHASE_REPLICATING,
+    Phase.SNAPSHOT: status_pb2.FOLLOWER_PHASE_SNAPSHOT,
 }
 
 
@@ -87,6 +87,14 @@ class ClusterView:
             control=ControlStatusData(
                 leader.node_id, leader.term, leader.has_majority, state.revision
             ),
+        )
+
+    def is_serving(self, node: str, epoch: int) -> bool:
+        """Whether another node says that it acts as master, in this epoch or a later one."""
+        report = self.control.reports.get(node)
+        return report is not None and any(
+            one.is_serving and one.shard == self._shard_id and one.epoch >= epoch
+            for one in report.shards
         )
 
     # -- nodes ------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ class Clustering:
             mono_ms=self._mono_ms,
             dial=self._dialer.replicate,
             failure=self._failure,
-            is_full=lambda: bool(guard.read_only_reason),
+            guard=guard,
             is_registered=lambda: self._control.is_registered,
             fetch=self._dialer.fetch_snapshot,
             on_snapshot_taken=self._on_snapshot_taken,
@@ -158,6 +158,7 @@ class Clustering:
             replica.stats,
             is_clock_unsure=master is not None and master.clock.update(mono_ms) is None,
             beat_age_ms=beat_age_ms,
+            control=self._control.facts(),
         )
 
     async def join(self) -> None:

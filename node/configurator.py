@@ -2,25 +2,24 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hourwheel import errors
+from hourwheel.filter_text import FilterExpression
+from hourwheel.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.types import topic_queue
-from hourwheel.wire.state_pb2 import ConfigChange, GroupConfig, TopicConfig
-from hourwheel.wire.state_pb2 import Subscription as SubscriptionConfig
-from node.api.ports import GroupInfo, GroupLagInfo, GroupSettings, TopicInfo
-from node.leases import Held
+from hourwheel.wire.state_pb2 import ConfigChange, GroupConfig
+from node.api.ports import GroupInfo, GroupLagInfo, GroupSettings, SubscriptionInfo, TopicInfo
+from node.lease import Held
 from node.shard import Shard
 from storage.catalog import (
-    Group,
-    Subscription,
-    Topic,
     dead_letter_topic_name,
     retry_topic_name,
     validate_group_name,
     validate_topic_name,
 )
+from storage.catalog_items import Group, Subscription, Topic
 
 Propose = Callable[[Callable[[int, Any], None]], "asyncio.Future[Any]"]
 
@@ -47,11 +46,16 @@ class Configurator:
     """
 
     def __init__(
-        self, shard: Shard, now_ms: Callable[[], int], propose: Propose, defaults: DefaultsConfig
+        self,
+        shard: Shard,
+        now_ms: Callable[[], int],
+        propose: Propose,
+        defaults: DefaultsConfig,
+        pass_over: Callable[[int, Held], object],
     ) -> None:
-        """Propose through `propose`."""
+        """Propose through `propose`. `pass_over`: have the log say what a filter passed over."""
         self._shard, self._now_ms, self._propose = shard, now_ms, propose
-        self._defaults = defaults
+        self._defaults, self._pass_over = defaults, pass_over
         self._lock = asyncio.Lock()
         self._proposed: dict[str, Topic] = {}
         self._next_topic_id = 0
@@ -87,21 +91,26 @@ class Configurator:
             raise errors.UnknownTopic(f"there is no topic {name!r}", topic=name)
         return self._make_topic(name, self._defaults.topic_queue_count)[0]
 
+    def gene_spec(self, name: str) -> GeneSpec:
+        """How the genes of a topic's messages are made, also of one that publishing will make."""
+        topic: Topic | None = self._catalog.find_topic(name) or self._proposed.get(name)
+        return DEFAULT_SPEC if topic is None else topic.gene
+
     def _make_topic(
-        self, name: str, queue_count: int, *, internal: bool = False
+        self,
+        name: str,
+        queue_count: int,
+        *,
+        internal: bool = False,
+        gene: GeneSpec = DEFAULT_SPEC,
     ) -> tuple[Topic, "asyncio.Future[bool]"]:
         if len(self._catalog.topics()) + len(self._proposed) >= self._defaults.topics_max:
             raise errors.ResourceExhausted(
                 "no more topics may be made", topics_max=self._defaults.topics_max
             )
         number = max(self._catalog.next_topic_id, self._next_topic_id)
-        topic = Topic(number, name, queue_count, internal)
-        change = ConfigChange(
-            put_topic=TopicConfig(
-                topic_id=number, name=name, queue_count=queue_count, internal=internal
-            )
-        )
-        future = self._change(change)
+        topic = Topic(number, name, queue_count, internal, gene)
+        future = self._change(ConfigChange(put_topic=topic.config()))
         self._next_topic_id = number + 1
         self._proposed[name] = topic
         future.add_done_callback(lambda done: self._settle(name, done))
@@ -115,20 +124,26 @@ class Configurator:
     def _change(self, change: ConfigChange) -> "asyncio.Future[bool]":
         return self._propose(lambda now, token: self._shard.configure(change, now, token))
 
-    async def create_topic(self, name: str, queue_count: int) -> TopicInfo:
+    async def create_topic(
+        self, name: str, queue_count: int, gene: GeneSpec | None = None
+    ) -> TopicInfo:
         """See EnginePort."""
         validate_topic_name(name)
         async with self._lock:
             found = self._catalog.find_topic(name)
             count = queue_count or self._defaults.topic_queue_count
             if found is None:
-                await self._make_topic(name, count)[1]
+                await self._make_topic(name, count, gene=gene or DEFAULT_SPEC)[1]
                 found = self._catalog.get_topic(name)
             if found.queue_count != count and queue_count:
                 raise errors.AlreadyExists(
                     f"topic {name!r} has {found.queue_count} queues",
                     topic=name,
                     queue_count=found.queue_count,
+                )
+            if gene is not None and gene != found.gene:
+                raise errors.AlreadyExists(
+                    f"topic {name!r} has genes {found.gene.text}", topic=name, gene=found.gene.text
                 )
             return self._topic_info(found)
 
@@ -157,7 +172,7 @@ class Configurator:
             queues.get(topic_queue(topic.topic_id, queue)).end_position
             for queue in range(topic.queue_count)
         )
-        return TopicInfo(topic.name, topic.queue_count, topic.internal, released)
+        return TopicInfo(topic.name, topic.queue_count, topic.internal, released, topic.gene)
 
     # -- groups -----------------------------------------------------------------------------------
 
@@ -195,23 +210,67 @@ class Configurator:
         group: Group = catalog.get_group(name)
         return group
 
-    async def subscribe(self, group: str, topic: str) -> tuple[Subscription, Group]:
+    # -- subscriptions ----------------------------------------------------------------------------
+
+    async def subscribe(
+        self, group: str, topic: str, wanted: FilterExpression | None = None
+    ) -> tuple[Subscription, Group, FilterExpression | None]:
         """The subscription of a group to a topic, made with all that it needs.
 
+        Args:
+            group: its name.
+            topic: its name.
+            wanted: what the caller says that the group wants; None: as the subscription says.
+
+        Returns:
+            Subscription, group, and what only this call wants, of one of the cluster's own topics.
+
         Raises:
+            InvalidFilter: before anything else.
             InvalidGroup, InvalidTopic: illegal names.
             UnknownGroup, UnknownTopic: there is none, and none is made.
+            SubscriptionMismatch: the group's subscription says something else.
         """
+        asked = None if wanted is None else wanted.canonical()
         catalog = self._catalog
         found_group, found_topic = catalog.find_group(group), catalog.find_topic(topic)
+        is_own_call = found_topic is not None and found_topic.internal
+        kept = None if is_own_call else asked
+        known: Subscription | None = None
         if found_group is not None and found_topic is not None:
             known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
-            if known is not None:
-                return known, found_group
-        async with self._lock:
-            return await self._subscribe(group, topic)
+        if known is None:
+            async with self._lock:
+                known, found_group = await self._subscribe(group, topic, _stored(kept))
+        if kept is not None and _stored(kept) != known.filter:
+            raise _mismatch(group, topic, known.filter, kept)
+        return known, found_group, _stored(asked) if is_own_call else None
 
-    async def _subscribe(self, group: str, topic: str) -> tuple[Subscription, Group]:
+    async def put_subscription(
+        self, group: str, topic: str, wanted: FilterExpression
+    ) -> SubscriptionInfo:
+        """See EnginePort."""
+        kept = _stored(wanted.canonical())
+        async with self._lock:
+            found_topic: Topic | None = self._catalog.find_topic(topic)
+            if kept is not None and found_topic is not None and found_topic.internal:
+                raise errors.InvalidArgument(
+                    "on the cluster's own topics each Receive says what it wants", topic=topic
+                )
+            known, found_group = await self._subscribe(group, topic, kept)
+            if known.filter != kept:
+                # What was passed over stays so: it stands in the log before the change.
+                for queue in self._shard.receiver.queues_of(known.group_id, known.topic_id):
+                    self._pass_over(self._now_ms(), Held(found_group.group_id, queue))
+                changed = replace(known, filter=kept)
+                if not await self._change(ConfigChange(put_subscription=changed.config())):
+                    raise _gone()
+        return SubscriptionInfo(topic, kept)
+
+    async def _subscribe(
+        self, group: str, topic: str, wanted: FilterExpression | None
+    ) -> tuple[Subscription, Group]:
+        """The subscription; where there is none, one with this filter is made."""
         catalog = self._catalog
         found_topic: Topic | None = catalog.find_topic(topic)
         if found_topic is None:
@@ -228,18 +287,14 @@ class Configurator:
         found_topic = catalog.get_topic(topic)
         known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
         if known is None:
-            await self._change(
-                ConfigChange(
-                    put_subscription=SubscriptionConfig(
-                        group_id=found_group.group_id,
-                        topic_id=found_topic.topic_id,
-                        retry_topic_id=catalog.get_topic(retries).topic_id,
-                    )
-                )
+            retry_topic = catalog.get_topic(retries)
+            made = Subscription(
+                found_group.group_id, found_topic.topic_id, retry_topic.topic_id, wanted
             )
+            await self._change(ConfigChange(put_subscription=made.config()))
             known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
         if known is None:
-            raise errors.Unavailable("the topic or group was deleted meanwhile; try again")
+            raise _gone()
         return known, found_group
 
     async def delete_group(self, name: str) -> None:
@@ -248,6 +303,7 @@ class Configurator:
             group = self._catalog.get_group(name)
             await self._change(ConfigChange(delete_group_id=group.group_id))
             self._shard.receiver.leases.drop_group(group.group_id)
+            self._shard.receiver.passed_over.drop_group(group.group_id)
 
     def group(self, name: str) -> GroupInfo:
         """See EnginePort."""
@@ -259,7 +315,9 @@ class Configurator:
         return sorted(found, key=lambda one: one.name)
 
     def _group_info(self, group: Group, *, with_lags: bool) -> GroupInfo:
-        lags = tuple(self._lag(one) for one in self._subscriptions_of(group)) if with_lags else ()
+        subscriptions = self._subscriptions_of(group)
+        lags = tuple(self._lag(one) for one in subscriptions) if with_lags else ()
+        names = [self._catalog.find_topic_by_id(one.topic_id).name for one in subscriptions]
         return GroupInfo(
             group.name,
             group.attempts_max,
@@ -267,6 +325,10 @@ class Configurator:
             group.retry_delay_ms,
             group.retry_delay_ms_max,
             lags,
+            tuple(
+                SubscriptionInfo(name, one.filter)
+                for name, one in zip(names, subscriptions, strict=True)
+            ),
         )
 
     def _subscriptions_of(self, group: Group) -> list[Subscription]:
@@ -281,7 +343,35 @@ class Configurator:
             window = views.acks.get(*held)
             for first, end in window.unresolved(queue.start_position, queue.end_position):
                 unresolved += end - first
-            for low, high in receiver.leases.leased_ranges(held):
-                leased += sum(end - first for first, end in window.unresolved(low, high))
+            messages, others = receiver.leases.count_unresolved(held, window)
+            leased += messages
+            unresolved -= others + receiver.passed_over.count_unresolved(held, window)
         topic = self._catalog.find_topic_by_id(subscription.topic_id)
         return GroupLagInfo(topic.name if topic else "", unresolved, min(leased, unresolved))
+
+
+def _stored(canonical: FilterExpression | None) -> FilterExpression | None:
+    """A filter in canonical form as a subscription has it: None for everything."""
+    return None if canonical == FilterExpression.everything() else canonical
+
+
+def _mismatch(
+    group: str, topic: str, kept: FilterExpression | None, asked: FilterExpression
+) -> errors.SubscriptionMismatch:
+    kept = kept or FilterExpression.everything()
+    return errors.SubscriptionMismatch(
+        f"group {group!r} wants {_words(kept)} of topic {topic!r}, not {_words(asked)}",
+        group=group,
+        topic=topic,
+        subscription=_words(kept),
+        receive=_words(asked),
+    )
+
+
+def _words(wanted: FilterExpression) -> str:
+    where = ", checked at the client" if wanted.check_at_client else ""
+    return f"{wanted.kind} {wanted.text!r}{where}"
+
+
+def _gone() -> errors.Unavailable:
+    return errors.Unavailable("the topic or group was deleted meanwhile; try again")

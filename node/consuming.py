@@ -2,30 +2,28 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
+from hourwheel.filter_text import FilterExpression
 from hourwheel.types import topic_of
 from hourwheel.wire.consumer_pb2 import ReceiptOutcome
 from node.api import ports
 from node.api.ports import Selection
 from node.configurator import Propose
-from node.leases import Held
-from node.receive import Delivery
-from node.retries import ack_rows, dead_rows, retry_rows, unresolved_of
+from node.picking import Counts
+from node.receipts import meant_by
+from node.receive import Delivery, Selecting
 from node.shard import Shard
 from node.stats import EngineStats
+from node.unasked import Unasked
 from node.waiters import Interest, Waiter, Waiters
 from storage.ack_state import WINDOW_POSITIONS
-from storage.catalog import Group, Subscription
+from storage.catalog_items import Group, Subscription
 from storage.unit import release_ms
-
-_LEASES_AT_ONCE: Final = 4_096
-_TRY_AGAIN_MS: Final = 1_000
 
 
 class Consuming:
@@ -38,11 +36,21 @@ class Consuming:
         propose: Propose,
         rearm: Callable[[], None],
         stats: EngineStats,
+        soon: Callable[[Callable[[], None]], object],
     ) -> None:
-        """`rearm` is called when something may have to happen earlier than was planned."""
+        """`rearm` is called when something may have to happen earlier than was planned.
+
+        `soon` calls in the loop's next turn; what is raised then stops the node.
+        """
         self._shard, self._now_ms, self._propose = shard, now_ms, propose
-        self._rearm, self._stats = rearm, stats
+        self._rearm, self._stats, self._soon = rearm, stats, soon
+        self.unasked = Unasked(shard, now_ms, propose, rearm, stats)
         self._waiters = Waiters(self._serve)
+        self._unfinished: dict[Interest, None] = {}
+        """Whose queues were not looked through to the end: one of them goes on in each turn."""
+        self._turn = asyncio.Lock()
+        """Held by the call without a wait that looks further in this turn of the loop."""
+        self._passed_due_ms: int | None = None
         self._gate_ms: int | None = None
         self._is_closing = False
 
@@ -57,12 +65,19 @@ class Consuming:
         max_bytes: int,
         wait_ms: int,
         invisible_ms: int,
+        selecting: FilterExpression | None = None,
     ) -> ports.Delivery | None:
-        """Lease messages, waiting for the first."""
+        """Lease messages, waiting for the first; `selecting` those that this call wants."""
         interest = Interest(group.group_id, subscription.topic_id)
         future: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
         waiter = Waiter(future, max_messages, max_bytes, invisible_ms)
+        if selecting is not None:
+            waiter.selecting = Selecting(selecting)
         delivery = self._serve(interest, waiter)
+        while delivery is None and waiter.is_unfinished and wait_ms <= 0 and not self._is_closing:
+            async with self._turn:
+                await asyncio.sleep(0)
+                delivery = self._serve(interest, waiter)
         if delivery is None and wait_ms > 0 and not self._is_closing:
             delivery = await self._wait(interest, waiter, wait_ms)
         return None if delivery is None else self._to_port(delivery)
@@ -71,6 +86,8 @@ class Consuming:
         queues = [int(one) for one in self._shard.receiver.queues_of(*interest)]
         self._waiters.add(interest, queues, waiter)
         self._look_at_gates(queues)
+        if waiter.is_unfinished:
+            self._look_on(interest)
         timer = asyncio.get_running_loop().call_later(wait_ms / 1000, _give_up, waiter.future)
         try:
             return await waiter.future
@@ -98,14 +115,51 @@ class Consuming:
             bytes_max=waiter.bytes_max,
             invisible_ms=waiter.invisible_ms,
             now_ms=now_ms,
+            selecting=waiter.selecting,
         )
+        waiter.is_unfinished = receiver.is_unfinished
         if receiver.corrupt:
-            self._bury_corrupt()
+            self.unasked.bury_corrupt()
+        self._note_filtering(now_ms)
         if delivery is None:
+            if waiter.is_unfinished and not waiter.future.done():
+                self._look_on(interest)
             self._unblock(interest, now_ms)
             return None
         self._observe(delivery, now_ms)
         return delivery
+
+    def _look_on(self, interest: Interest) -> None:
+        """Look through more of the queues for those who wait, when others have had their turn."""
+        if interest in self._unfinished or not self._waiters.is_waiting(interest):
+            return
+        if not self._unfinished:
+            self._soon(self._look_further)
+        self._unfinished[interest] = None
+
+    def _look_further(self) -> None:
+        """A slice for the one that has waited longest: several would hold up the loop."""
+        interest = next(iter(self._unfinished))
+        del self._unfinished[interest]
+        if self._unfinished:
+            self._soon(self._look_further)
+        if not self._is_closing:
+            self._waiters.wake_interest(interest)
+
+    def _note_filtering(self, now_ms: int) -> None:
+        """Count what the filter did, and put what it passed over into the log in good time."""
+        receiver, stats = self._shard.receiver, self._stats
+        counts, receiver.counts = receiver.counts, Counts()
+        stats.filter_masked += counts.masked
+        stats.filter_read += counts.read
+        stats.filter_refused += counts.refused
+        if receiver.passed_over.next_due_ms() is None:
+            return
+        self.unasked.pass_over(now_ms)
+        due_ms = receiver.passed_over.next_due_ms()
+        if due_ms != self._passed_due_ms:
+            self._passed_due_ms = due_ms
+            self._rearm()
 
     def _observe(self, delivery: Delivery, now_ms: int) -> None:
         units, stats = delivery.units, self._stats
@@ -117,38 +171,16 @@ class Consuming:
             stats.early_deliveries += early
             errors.violated("a message was about to be delivered early", count=early)
 
-    def _bury_corrupt(self) -> None:
-        """Corrupt messages become dead letters: never served, and the queue goes on."""
-        corrupt, self._shard.receiver.corrupt = self._shard.receiver.corrupt, []
-        for one in corrupt:
-            self._stats.crc_errors += 1
-            self._on_corrupt(one.error)
-            ranges = [(one.position, one.position + 1)]
-            rows = ack_rows if self._is_buried(one.held) else dead_rows
-            self._resolve_unasked(one.held, ranges, rows(one.held, ranges))
-
-    def _is_buried(self, held: Held) -> bool:
-        """Whether these are a group's own dead letters: to bury one again would never end."""
-        group = self._shard.views.catalog.find_group_by_id(held.group_id)
-        return group is not None and group.dead_letter_topic_id == topic_of(held.topic_queue)
-
-    on_corrupt: Callable[[errors.DataLoss], None] | None = None
-    """Told of each message whose bytes are lost, for the log."""
-
-    def _on_corrupt(self, error: errors.DataLoss) -> None:
-        if self.on_corrupt is not None:
-            self.on_corrupt(error)
-
     def _unblock(self, interest: Interest, now_ms: int) -> None:
         """A window is full, mostly of resolved positions: end the lease at its floor."""
         receiver = self._shard.receiver
         for held in receiver.is_blocked(*interest, now_ms):
+            self.unasked.pass_over(now_ms, held)
             window = self._shard.views.acks.get(*held)
-            resolved = sum(end - first for first, end in window.ranges())
-            if resolved < WINDOW_POSITIONS // 2:
+            if receiver.leases.count_resolved(held, window) < WINDOW_POSITIONS // 2:
                 continue  # not a hole: that much is being worked on
             for part in receiver.leases.take_at(held, window.floor):
-                self._give_up(held, unresolved_of(self._shard.views, held, part), now_ms)
+                self.unasked.give_back(held, part, now_ms)
 
     def _to_port(self, delivery: Delivery) -> ports.Delivery:
         shard, units = self._shard, delivery.units
@@ -176,6 +208,7 @@ class Consuming:
             delivery.receive_ms,
             lease.until_ms,
             delivery.topic,
+            delivery.to_check,
         )
 
     # -- waking -----------------------------------------------------------------------------------
@@ -211,48 +244,16 @@ class Consuming:
 
     def next_wakeup_ms(self) -> int | None:
         """When a gate opens or a lease ends, or None."""
-        ends = self._shard.receiver.leases.next_end_ms()
-        times = [at for at in (self._gate_ms, ends) if at is not None]
+        times = [at for at in (self._gate_ms, self.unasked.next_wakeup_ms()) if at is not None]
         return min(times, default=None)
 
-    # -- leases that end --------------------------------------------------------------------------
-
     def end_leases(self, now_ms: int) -> bool:
-        """Give back what leases that are over still held. Returns whether anything was appended."""
-        leases = self._shard.receiver.leases
-        if self._is_closing:
-            return False
-        ended = leases.take_ended(now_ms, _LEASES_AT_ONCE)
-        appended = False
-        for held, part in ended:
-            ranges = unresolved_of(self._shard.views, held, part)
-            if ranges:
-                self._stats.lease_expirations += 1
-                appended |= self._give_up(held, ranges, now_ms)
-        return appended
+        """Give back what leases that are over still held, and resolve what was passed over.
 
-    def _give_up(self, held: Held, ranges: list[tuple[int, int]], now_ms: int) -> bool:
-        group = self._shard.views.catalog.find_group_by_id(held.group_id)
-        if group is None or not self._reads(group, held.topic_queue) or self._is_closing:
-            return False
-        rows = retry_rows(self._shard.views, group, held, ranges, now_ms, None)
-        self._resolve_unasked(held, ranges, rows)
-        return True
-
-    def _resolve_unasked(
-        self, held: Held, ranges: list[tuple[int, int]], rows: NDArray[Any]
-    ) -> None:
-        """Resolve what no consumer asked for. Where there is no room for it, try again later."""
-
-        def end(done: "asyncio.Future[Any]") -> None:
-            if not done.cancelled() and done.exception() is not None:
-                again_ms = self._now_ms() + _TRY_AGAIN_MS
-                for first, end in ranges:
-                    self._shard.receiver.leases.hold(held, first, end, again_ms)
-                self._rearm()
-
-        future = self._propose(lambda now, token: self._shard.resolve(rows, now, token))
-        future.add_done_callback(end)
+        Returns whether anything was appended.
+        """
+        appended = self.unasked.end_leases(now_ms)
+        return self.unasked.pass_over(now_ms) or appended
 
     # -- acknowledgements -------------------------------------------------------------------------
 
@@ -265,21 +266,17 @@ class Consuming:
         is_ack: bool,
     ) -> list[int]:
         """A ReceiptOutcome for each selection."""
-        outcomes = [int(ReceiptOutcome.RECEIPT_OUTCOME_INVALID)] * len(selections)
+        outcomes: list[int] = []
         rows, asked = [], []
         now_ms = self._now_ms()
-        for ordinal, one in enumerate(selections):
-            span = self._positions(group, one)
-            if span is None:
+        for one in selections:
+            meant = meant_by(self._shard, group, one, reads=self.unasked.reads)
+            outcomes.append(meant.outcome)
+            if meant.outcome != ReceiptOutcome.RECEIPT_OUTCOME_OK:
                 continue
-            held = Held(group.group_id, one.receipt.topic_queue)
-            made = (
-                ack_rows(held, [span])
-                if is_ack
-                else retry_rows(self._shard.views, group, held, [span], now_ms, retry_delay_ms)
-            )
+            made = meant.ack_rows() if is_ack else meant.nack_rows(group, now_ms, retry_delay_ms)
             rows.append(made)
-            asked.append((ordinal, len(made), span[1] - span[0]))
+            asked.append((len(outcomes) - 1, len(made), meant))
         if not rows:
             return outcomes
         merged = np.concatenate(rows) if len(rows) > 1 else rows[0]
@@ -287,52 +284,16 @@ class Consuming:
             lambda now, token: self._shard.resolve(merged, now, token)
         )
         at = 0
-        for ordinal, width, count in asked:
+        for ordinal, width, meant in asked:
             done = sum(counts[at : at + width])
             at += width
-            complete = done == count
-            outcomes[ordinal] = int(
-                ReceiptOutcome.RECEIPT_OUTCOME_OK
-                if complete
-                else ReceiptOutcome.RECEIPT_OUTCOME_STALE
-            )
+            if done != meant.position_count:
+                outcomes[ordinal] = int(ReceiptOutcome.RECEIPT_OUTCOME_STALE)
+            elif meant.is_whole:
+                self._shard.receiver.leases.end(meant.lease_id)
             if is_ack:
-                self._stats.acknowledged += done
-            if complete:
-                self._end_if_whole(selections[ordinal])
+                self._stats.acknowledged += min(done, meant.message_count)
         return outcomes
-
-    def _positions(self, group: Group, one: Selection) -> tuple[int, int] | None:
-        """[first, end) of a selection, or None where no such lease was ever given to the group."""
-        shard, receipt = self._shard, one.receipt
-        if receipt.cluster != shard.cluster or receipt.group_id != group.group_id:
-            return None
-        if receipt.epoch > shard.epoch or not self._reads(group, receipt.topic_queue):
-            return None
-        first = receipt.first_position + one.first
-        end = first + one.count
-        held = Held(group.group_id, receipt.topic_queue)
-        limit: int = shard.views.queues.get(receipt.topic_queue).end_position
-        if receipt.epoch == shard.epoch:
-            limit = shard.receiver.leases.next_position(held)
-        return (first, end) if one.count > 0 and end <= limit else None
-
-    def _reads(self, group: Group, topic_queue: int) -> bool:
-        catalog, topic_id = self._shard.views.catalog, topic_of(topic_queue)
-        retries = catalog.find_subscription_by_retry(topic_id)
-        if retries is not None and retries.group_id == group.group_id:
-            return True
-        return catalog.find_subscription(group.group_id, topic_id) is not None
-
-    def _end_if_whole(self, one: Selection) -> None:
-        leases = self._shard.receiver.leases
-        lease = leases.get(one.receipt.lease_id)
-        if (
-            lease is not None
-            and one.receipt.epoch == self._shard.epoch
-            and one.count >= lease.count
-        ):
-            leases.end(lease.lease_id)
 
     def change_invisible(
         self, group: Group, selections: Sequence[Selection], invisible_ms: int
@@ -344,26 +305,27 @@ class Consuming:
         return outcomes, until_ms
 
     def _change_one(self, group: Group, one: Selection, until_ms: int) -> int:
-        if self._positions(group, one) is None:
-            return int(ReceiptOutcome.RECEIPT_OUTCOME_INVALID)
+        meant = meant_by(self._shard, group, one, reads=self.unasked.reads)
+        if meant.outcome != ReceiptOutcome.RECEIPT_OUTCOME_OK:
+            return meant.outcome
         leases = self._shard.receiver.leases
-        lease = leases.get(one.receipt.lease_id)
-        if lease is None or one.receipt.epoch != self._shard.epoch:
+        lease = leases.get(meant.lease_id)
+        if lease is None:
             return int(ReceiptOutcome.RECEIPT_OUTCOME_STALE)
         if one.receipt.first_position != lease.first:
             return int(ReceiptOutcome.RECEIPT_OUTCOME_INVALID)
-        first = lease.first + one.first
-        leases.change(lease, first, first + one.count, until_ms)
+        for first, end in meant.ranges:
+            leases.change(lease, first, end, until_ms)
         return int(ReceiptOutcome.RECEIPT_OUTCOME_OK)
 
     def retire(self, error: HourwheelError) -> None:
         """Every long poll fails, for its caller to go elsewhere. Leases are of one reign anyway."""
         self._waiters.close(error)
-        self._gate_ms = None
+        self._gate_ms = self._passed_due_ms = None
 
     def close(self) -> None:
         """Answer every long poll; nothing is leased any more."""
-        self._is_closing = True
+        self._is_closing = self.unasked.is_closing = True
         self._waiters.close()
 
     @property

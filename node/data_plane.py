@@ -35,12 +35,19 @@ _OPTIONS: Final = (
     ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
+    # So gRPC calls how long one try may take, TLS and a busy peer included.
+    ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
     ("grpc.so_reuseport", 0),
+    # As often as a peer pings: it is one of us.
+    ("grpc.http2.max_ping_strikes", 0),
 )
+PING_MS: Final = 2_000
+"""A connection on which nothing comes for so long is asked for a sign of life, and cut after as
+long again. After a partition TCP tries again as late as the partition was long: without this, a
+follower would be away for as long once more."""
 
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
@@ -105,9 +112,18 @@ def check_loopback(key: str, address: str) -> None:
 class Dialer:
     """Calls to other brokers; one connection to each."""
 
-    def __init__(self, trust: Trust, addresses: Mapping[str, str]) -> None:
-        """`addresses`: node id -> host:port of its data plane."""
+    def __init__(
+        self, trust: Trust, addresses: Mapping[str, str], *, ping_ms: int = PING_MS
+    ) -> None:
+        """`addresses`: node id -> host:port of its data plane; `ping_ms`: see `PING_MS`."""
         self._trust, self._addresses = trust, addresses
+        self._options = (
+            *_OPTIONS,
+            ("grpc.keepalive_time_ms", ping_ms),
+            ("grpc.keepalive_timeout_ms", ping_ms),
+            ("grpc.http2.ping_timeout_ms", ping_ms),  # without it a minute
+            ("grpc.http2.max_pings_without_data", 0),
+        )
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     def replicate(self, node: str) -> Any:
@@ -135,7 +151,7 @@ class Dialer:
     def _channel(self, node: str) -> grpc.aio.Channel:
         channel = self._channels.get(node)
         if channel is None:
-            address, options = self._addresses[node], list(_OPTIONS)
+            address, options = self._addresses[node], list(self._options)
             if self._trust.is_tls:
                 trust = self._trust
                 credentials = grpc.ssl_channel_credentials(

@@ -13,6 +13,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
+from hourwheel.filter_text import FilterExpression
 from node.api import ports
 from node.api.ports import Failure
 from node.background import Background
@@ -21,6 +22,7 @@ from node.consuming import Consuming
 from node.disk_guard import DiskGuard
 from node.intake import Intake
 from node.opening import Opened
+from node.pending import Pending
 from node.precise_timer import make_timer
 from node.stats import EngineStats
 from node.status import describe, shard_status
@@ -108,11 +110,14 @@ class Engine:
             syncs=SyncSchedule(is_durable=config.is_durable, flush_ms=config.async_flush_ms),
             flush_ms=config.async_flush_ms,
         )
-        self.background = Background(
-            opened.maintenance, now_ms, self._on_job_end, failure, self.stats
+        self.background = Background(opened.maintenance, now_ms, self.rearm, failure, self.stats)
+        self.consuming = Consuming(
+            *(self.shard, now_ms, self.propose, self.rearm, self.stats),
+            lambda step: self._loop.call_soon(self._or_fail(step)),
         )
-        self.consuming = Consuming(self.shard, now_ms, self.propose, self.rearm, self.stats)
-        self.configurator = Configurator(self.shard, now_ms, self.propose, config.defaults)
+        self.configurator = Configurator(
+            self.shard, now_ms, self.propose, config.defaults, self.consuming.unasked.pass_over
+        )
         self.intake = Intake(self, config.horizon_ms, guard)
         self._delegate()
         self._housekeeping: asyncio.TimerHandle | None = None
@@ -129,9 +134,14 @@ class Engine:
         self.create_topic = as_master(configurator.create_topic)
         self.delete_topic = as_master(configurator.delete_topic)
         self.topic, self.topics = configurator.topic, configurator.topics
+        self.gene_spec, self.group = configurator.gene_spec, configurator.group
         self.put_group = as_master(configurator.put_group)
+        self.put_subscription = as_master(configurator.put_subscription)
         self.delete_group = as_master(configurator.delete_group)
-        self.group, self.groups = configurator.group, configurator.groups
+        self.groups = configurator.groups
+        pending = Pending(self)
+        self.list_pending = as_master(pending.list_pending)
+        self.cancel_pending = as_master(pending.cancel_pending)
         self.receive = as_master(self._receive)
         self.resolve = as_master(self._resolve)
 
@@ -328,9 +338,6 @@ class Engine:
             _HOUSEKEEPING_MS / 1000, self._or_fail(self._keep_house)
         )
 
-    def _on_job_end(self) -> None:
-        self.rearm()
-
     # -- the rest, by those who know --------------------------------------------------------------
 
     async def _receive(
@@ -342,11 +349,12 @@ class Engine:
         max_bytes: int,
         wait_ms: int,
         invisible_ms: int,
+        wanted: FilterExpression | None = None,
     ) -> ports.Delivery | None:
         """See EnginePort."""
         if self._is_closing:
             raise errors.ShuttingDown
-        known, group_config = await self.configurator.subscribe(group, topic)
+        known, group_config, selecting = await self.configurator.subscribe(group, topic, wanted)
         with self._failing_with_damage():
             return await self.consuming.receive(
                 known,
@@ -355,6 +363,7 @@ class Engine:
                 max_bytes=max_bytes,
                 wait_ms=wait_ms,
                 invisible_ms=invisible_ms or group_config.invisible_ms,
+                selecting=selecting,
             )
 
     async def _resolve(

@@ -50,6 +50,8 @@ class FollowerStream:
         self._has_more = asyncio.Event()
         self._is_beat_due = True
         self._is_closing = False
+        self._refusal = ""
+        """Why it does not follow, as it said last."""
         self._call: Any = None
         self._sending: asyncio.Future[None] | None = None
         """Both only while the log is being sent."""
@@ -137,7 +139,9 @@ class FollowerStream:
             if answer is grpc.aio.EOF:
                 raise NotFollowed("the follower ended the stream")
             if answer.HasField("refused"):
-                self._on_response(self._node, answer)
+                self._take(answer)
+                if answer.refused.reason:  # that does not pass
+                    return _AGAIN_S_MAX
                 return max(_AGAIN_S, float(answer.refused.wait_ms) / 1_000)
             begin = self._replica.answer_hello(self._node, answer.hello)
             await call.write(ReplicateRequest(begin=begin))
@@ -186,4 +190,14 @@ class FollowerStream:
 
     async def _hear(self, call: Any) -> None:
         while (response := await call.read()) is not grpc.aio.EOF:
-            self._on_response(self._node, response)
+            self._take(response)
+
+    def _take(self, response: ReplicateResponse) -> None:
+        """What the follower says; why it does not follow is logged when it is news."""
+        refused = response.refused
+        if response.HasField("refused") and self._refusal != refused.why:
+            self._refusal = refused.why
+            log = _log.error if refused.reason else _log.info
+            fields = {"follower": self._node, "why": refused.why, "reason": refused.reason}
+            log("a node does not follow", **fields)
+        self._on_response(self._node, response)

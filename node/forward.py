@@ -8,6 +8,9 @@ A node answers by itself what is about itself: its status, what it knows of one 
 reflection. A call that was passed on and got lost on the way ends as `Timeout`, its outcome being
 unknown, unless it certainly never left; then as `Unavailable`. Streams are passed on as they are
 opened: one that finds the master retired is told so batch by batch, and should be opened again.
+
+A poll whose master retires, or dies, goes on at the next one, as long as its caller waits: what was
+leased by an answer that got lost comes again by itself. For that an election gets `_FOLLOW_S`.
 """
 
 import asyncio
@@ -37,12 +40,15 @@ _DEADLINE_SHARE: Final = 0.98
 _DEADLINE_MARGIN_S: Final = 0.02
 _WAIT_S_MAX: Final = limits.RECEIVE_WAIT_MS_MAX / 1_000 + 10.0
 """For a call without a deadline: longer than any poll."""
+_FOLLOW_S: Final = 5.0
+"""How long a poll waits for the next master: takeovers take about one second."""
+_AGAIN_S: Final = 0.05
 _DETAILS_KEY: Final = "grpc-status-details-bin"
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 500),
     # A master that is stopped says nothing, and a poll would wait in vain.
     ("grpc.keepalive_time_ms", 2_000),
@@ -141,8 +147,7 @@ class Forwarder:
         try:
             self._check()
         except errors.NotMaster as error:
-            told = {key for key, _ in _metadata(context)}
-            if not error.master_address or not told.isdisjoint((REDIRECT, FORWARDED)):
+            if not error.master_address or _is_marked(context):
                 raise
             return self._channel(error.master_address)
         return None
@@ -167,6 +172,27 @@ class Forwarder:
     # -- one call ---------------------------------------------------------------------------------
 
     async def _pass_on(self, path: str, calls: Calls, raw: bytes, context: Context) -> bytes:
+        if not path.endswith(_WAITING):
+            return await self._try(path, calls, raw, context)
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _timeout_of(context)
+        failing_since_s: float | None = None
+        while True:
+            begun_s = loop.time()
+            try:
+                return await self._try(path, calls, raw, context)
+            except (status.PassedOn, errors.Unavailable, errors.Timeout) as error:
+                now_s = loop.time()
+                if failing_since_s is None or now_s - begun_s > _FOLLOW_S / 2:
+                    failing_since_s = now_s
+                is_late = now_s + _AGAIN_S >= min(until_s, failing_since_s + _FOLLOW_S)
+                if is_late or _is_marked(context) or not _may_pass(error):
+                    raise
+            await asyncio.sleep(_AGAIN_S)
+            if calls.admission.is_draining:
+                raise errors.ShuttingDown
+
+    async def _try(self, path: str, calls: Calls, raw: bytes, context: Context) -> bytes:
         channel = self._find(context)
         if channel is None:
             raise errors.NotMaster("this node has just become the master; try again")
@@ -268,11 +294,24 @@ async def _send(calls: Calls, call: Any, context: Context) -> None:
     await call.done_writing()
 
 
+class _Moved(status.PassedOn):
+    """The other node says that it is not the master, or stops: another one will be."""
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether asking again, maybe somewhere else, may help a poll."""
+    return isinstance(error, _Moved) or not isinstance(
+        error, status.PassedOn | errors.ShuttingDown | errors.Overloaded
+    )
+
+
 def _judge(error: grpc.aio.AioRpcError) -> Exception:
     """What the caller is told: another node's word as it is, else what is known of the outcome."""
     trailing = tuple(error.trailing_metadata() or ())
     if any(key == _DETAILS_KEY for key, _ in trailing):
-        return status.PassedOn(error.code(), error.details() or "", trailing)
+        is_moved = isinstance(failure_of(error).error, errors.NotMaster | errors.ShuttingDown)
+        kind = _Moved if is_moved else status.PassedOn
+        return kind(error.code(), error.details() or "", trailing)
     failure = failure_of(error)
     if not isinstance(failure.error, errors.Unavailable | errors.Cancelled):
         return status.PassedOn(error.code(), error.details() or "", trailing)
@@ -284,6 +323,16 @@ def _judge(error: grpc.aio.AioRpcError) -> Exception:
 def _metadata(context: Context) -> Iterable[tuple[str, str | bytes]]:
     found: Any = context.invocation_metadata()
     return found or ()
+
+
+def _is_marked(context: Context) -> bool:
+    """Whether the call is not to be passed on: its caller follows by itself, or it was already."""
+    return not {key for key, _ in _metadata(context)}.isdisjoint((REDIRECT, FORWARDED))
+
+
+def _timeout_of(context: Context) -> float:
+    left_s = _timeout_s(context)
+    return _WAIT_S_MAX if left_s is None else left_s
 
 
 def _timeout_s(context: Context, longest_s: float | None = _WAIT_S_MAX) -> float | None:

@@ -91,7 +91,7 @@ class Intake:
         """Raises ShuttingDown or DiskFull where nothing is accepted now."""
         if self._engine.is_closing:
             raise errors.ShuttingDown
-        reason = self._guard.read_only_reason
+        reason = self._guard.refusal
         if reason:
             raise errors.DiskFull(reason)
         if self._shard.uncommitted_bytes > _UNCOMMITTED_BYTES_MAX:
@@ -118,7 +118,10 @@ class Intake:
         verdict = (await future)[0]
         if isinstance(verdict, HourwheelError):
             raise verdict
-        return self._published(verdict)
+        result = self._published(verdict)
+        if found.gene.number != batch.header.gene_spec and batch.meta_len.any():
+            result.expected_gene = found.gene
+        return result
 
     def _published(self, verdict: Published) -> PublishedBatchResult:
         if verdict.duplicate:

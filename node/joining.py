@@ -10,6 +10,7 @@ from node.cluster_member import ClusterMember
 from node.cluster_time import ClusterTime
 from node.config import ClusterSection
 from node.control_port import ControlPort
+from node.disk_guard import DiskGuard
 from node.opening import Opened
 from node.replica import Replica
 from node.replica_effects import Who
@@ -51,7 +52,7 @@ def build_member(
     mono_ms: Callable[[], float],
     dial: Callable[[str], Any],
     failure: Failure,
-    is_full: Callable[[], bool],
+    guard: DiskGuard,
     is_registered: Callable[[], bool] = lambda: True,
     fetch: Fetch | None = None,
     on_snapshot_taken: Callable[[], None] = log_taken,
@@ -111,7 +112,7 @@ def build_member(
         sync_interval_ms=config.sync_interval_ms,
         failure=failure,
         is_sound=opened.is_sound,
-        is_full=is_full,
+        guard=guard,
         is_registered=is_registered,
         giver=giver,
         taking=taking,

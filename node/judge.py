@@ -1,4 +1,4 @@
-"""Which messages of a PUBLISH batch are accepted: idempotence, decided as the batch is applied."""
+"""What is decided as a PUBLISH batch is applied: which messages are accepted, and their genes."""
 
 from typing import NamedTuple, TypeAlias
 
@@ -8,8 +8,10 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.record_batch import Flag, RecordBatch
+from hourwheel.tag_gene import GENE_SPEC_OF_TOPIC, GENE_UNKNOWN
 from hourwheel.types import topic_of
 from node.views import Views
+from storage.catalog import Catalog
 from storage.producer_state import Duplicate
 
 
@@ -90,6 +92,26 @@ def _judge_each(views: Views, batch: RecordBatch) -> tuple[PublishVerdicts, Mask
         verdicts[at] = verdict
         at = end
     return verdicts, None if accepted.all() else accepted
+
+
+def genes_of(catalog: Catalog, batch: RecordBatch) -> NDArray[np.uint64]:
+    """uint64[n]: the tag gene of each message's unit.
+
+    The batch's own genes where they were made as the topic wants them. Others say nothing: then a
+    filter reads each message that has any metadata. (One without any has neither tags nor
+    properties, and gene 0 in every specification.)
+    """
+    number = batch.header.gene_spec
+    is_merged = bool(batch.header.flags & Flag.PER_MESSAGE_PRODUCER)
+    if is_merged or number == GENE_SPEC_OF_TOPIC:
+        is_known = number == GENE_SPEC_OF_TOPIC  # a node's own word; see check_batch
+    else:
+        topic = catalog.find_topic_by_id(topic_of(int(batch.topic_queue[0])))
+        is_known = topic is not None and topic.gene.number == number
+    if is_known:
+        return batch.tag_gene
+    genes: NDArray[np.uint64] = np.where(batch.meta_len, np.uint64(GENE_UNKNOWN), np.uint64(0))
+    return genes
 
 
 def _none(count: int) -> Mask:

@@ -1,71 +1,62 @@
 """Leases: which released messages a group's consumers hold, and until when. In the master's memory.
 
-Deliveries of a queue to a group go strictly forward (`next_position`). A lease that ends without an
+Deliveries of a queue to a group go forward (`next_position`). A lease that ends without an
 acknowledgement becomes a RESOLVE(retry) in the log, so its messages come back through the wheel
 with their attempt counted there: durable, and the group's floor moves on. A restart forgets the
 leases: what was in flight is delivered again.
+
+A lease without a filter holds neighbours. With one it is *sparse*: it knows where each of its
+messages stands (node/lease.py), and finishing them finishes what was passed over in between.
 """
 
 import heapq
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from hourwheel.wire.replication_pb2 import DeliveredTo, HeldRange, LeaseTable
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.wire.replication_pb2 import DeliveredTo, LeaseTable
+from node.lease import SPARSE_ID, Held, Lease, Part, runs_of
 from storage.ack_state import WINDOW_POSITIONS, AckWindow
 
 
-class Held(NamedTuple):
-    """A group and one of its queues."""
-
-    group_id: int
-    topic_queue: int
-
-
-class Part(NamedTuple):
-    """Positions [first, end) of a lease that end at one time."""
-
-    first: int
-    end: int
-    until_ms: int
-
-
 @dataclass(slots=True)
-class Lease:
-    """Positions [first, first + count) of one queue, held by one consumer of a group.
+class Progress:
+    """How far a queue was delivered to a group in one reign."""
 
-    Invariant: `parts` ascend, are disjoint and within the lease; what is in none has ended.
-    """
+    delivered: AckWindow = field(default_factory=AckWindow)
+    """What was handed out or passed over: everything below its floor, and ranges ahead."""
+    sparse: deque[tuple[int, int]] = field(default_factory=deque)
+    """(end, messages) of each lease of picked messages, ascending, for which the group's floor may
+    still lie below the end."""
+    sparse_count: int = 0
+    """Invariant: the sum of their messages."""
 
-    lease_id: int
-    held: Held
-    first: int
-    count: int
-    parts: list[Part]
-
-    @property
-    def end(self) -> int:
-        """Behind the last position."""
-        return self.first + self.count
-
-    @property
-    def until_ms(self) -> int:
-        """When the first part ends."""
-        return min(part.until_ms for part in self.parts)
+    def add_sparse(self, end: int, count: int) -> None:
+        """So many messages that a filter picked are delivered, with all below `end`."""
+        self.sparse.append((end, count))
+        self.sparse_count += count
 
 
 class Leases:
     """All leases of one reign.
 
-    Invariants: the leases of a group and queue are disjoint and below its `next_position`; `_ends`
-    has an entry (until, id) for every lease, and stale ones for leases that changed or ended.
+    Invariants: the leases of a group and queue are disjoint and have been delivered; `_ends` has an
+    entry (until, id) for every lease, and stale ones for leases that changed or ended.
     """
 
     def __init__(self) -> None:
         """None yet."""
         self._by_id: dict[int, Lease] = {}
+        self._former: dict[tuple[int, int], Lease] = {}
+        """(epoch, lease id) that receipts have -> a sparse lease of an earlier reign."""
         self._ends: list[tuple[int, int]] = []
-        self._next_position: dict[Held, int] = {}
+        self._progress: dict[Held, Progress] = {}
         self._last_id = 0
+
+    # -- what to deliver next ---------------------------------------------------------------------
 
     def find_range(
         self, held: Held, window: AckWindow, bounds: tuple[int, int], count_max: int
@@ -75,42 +66,145 @@ class Leases:
         `bounds` are the queue's first position and the end of what may be seen of it.
         """
         floor = max(window.floor, bounds[0])
-        position = max(self._next_position.get(held, 0), floor)
         limit = min(bounds[1], floor + WINDOW_POSITIONS)
-        for first, end in window.unresolved(position, limit):
-            return first, min(end, first + count_max)
+        first, end = self.find_stretch(held, window, (floor, limit))
+        return first, min(end, first + count_max)
+
+    def find_stretch(
+        self, held: Held, window: AckWindow, bounds: tuple[int, int]
+    ) -> tuple[int, int]:
+        """[first, end) of the next positions in `bounds` neither delivered nor resolved, if any.
+
+        However far above the floor: for filters, which pass over most of it.
+        """
+        progress = self._progress.get(held)
+        position = max(self.next_position(held), window.floor, bounds[0])
+        for first, end in window.unresolved(position, bounds[1]):
+            if progress is None:
+                return first, end
+            for found in progress.delivered.unresolved(first, end):
+                return found
         return position, position
+
+    def room(self, held: Held, window: AckWindow) -> int:
+        """How many messages more a filter may pick: so many that the window's ranges are bounded.
+
+        A window without a filter is full when so many *positions* above the floor are handed out.
+        With one it is *messages*: what stands between them is finished with them, in one range.
+        """
+        progress = self._progress.get(held)
+        ranges = min(window.range_count, WINDOW_POSITIONS // 2)
+        if progress is None:
+            return WINDOW_POSITIONS - ranges
+        while progress.sparse and progress.sparse[0][0] <= window.floor:
+            progress.sparse_count -= progress.sparse.popleft()[1]
+        return max(0, WINDOW_POSITIONS - ranges - progress.sparse_count)
 
     def is_blocked(self, held: Held, window: AckWindow, bounds: tuple[int, int]) -> bool:
         """Whether there is more to deliver, but only behind a full window."""
         floor = max(window.floor, bounds[0])
-        position = max(self._next_position.get(held, 0), floor)
+        position = max(self.next_position(held), floor)
         return position < bounds[1] and position >= floor + WINDOW_POSITIONS
+
+    def next_position(self, held: Held) -> int:
+        """Everything below has been delivered in this reign, or was resolved before it."""
+        progress = self._progress.get(held)
+        return 0 if progress is None else progress.delivered.floor
+
+    def delivered_end(self, held: Held) -> int:
+        """Behind the last position that was delivered in this reign."""
+        progress = self._progress.get(held)
+        return 0 if progress is None else progress.delivered.floor + progress.delivered.span
+
+    def _progress_of(self, held: Held) -> Progress:
+        return self._progress.setdefault(held, Progress())
+
+    # -- giving -----------------------------------------------------------------------------------
 
     def grant(self, held: Held, first: int, end: int, until_ms: int) -> Lease:
         """Hold [first, end), which `find_range` found, until an instant."""
-        self._next_position[held] = end
+        self.skip_to(held, end)
         return self.hold(held, first, end, until_ms)
 
-    def hold(self, held: Held, first: int, end: int, until_ms: int) -> Lease:
-        """Hold [first, end), which was delivered or skipped before and is nobody's, until then."""
+    def grant_picked(
+        self, held: Held, span: tuple[int, int], positions: NDArray[np.int64], until_ms: int
+    ) -> Lease:
+        """Hold the messages at `positions`, which ascend within `span`, until an instant.
+
+        What else is in the span is passed over, and finished with them.
+        """
+        progress = self._progress_of(held)
+        progress.add_sparse(span[1], len(positions))
+        if len(positions) == span[1] - span[0]:
+            return self.grant(held, *span, until_ms)  # its receipts need no memory
+        self.skip_to(held, span[1])
+        return self._add_sparse(held, span, [Part(*span, until_ms)], positions)
+
+    def grant_selected(self, held: Held, positions: NDArray[np.int64], until_ms: int) -> Lease:
+        """Hold the messages at `positions`, which ascend, until an instant, and nothing else.
+
+        What stands between them is delivered to others, or still to be delivered.
+        """
+        runs = runs_of(positions)
+        for first, end in runs:
+            self.skip(held, first, end)
+        parts = [Part(first, end, until_ms) for first, end in runs]
+        span = runs[0][0], runs[-1][1]
+        return self._add_sparse(held, span, parts, positions, keeps_gaps=True)
+
+    def _add_sparse(
+        self,
+        held: Held,
+        span: tuple[int, int],
+        parts: list[Part],
+        positions: NDArray[np.int64],
+        *,
+        keeps_gaps: bool = False,
+    ) -> Lease:
         self._last_id += 1
-        lease = Lease(self._last_id, held, first, end - first, [Part(first, end, until_ms)])
+        lease_id = self._last_id | SPARSE_ID
+        return self._add(Lease(lease_id, held, *span, parts, positions, keeps_gaps))
+
+    def hold(
+        self,
+        held: Held,
+        first: int,
+        end: int,
+        until_ms: int,
+        messages: Sequence[int] | None = None,
+    ) -> Lease:
+        """Hold [first, end), which was delivered or skipped before and is nobody's, until then.
+
+        `messages`: see `Part`.
+        """
+        parts = [Part(first, end, until_ms)]
+        if messages is not None:
+            return self._add_sparse(held, (first, end), parts, np.array(messages, np.int64))
+        self._last_id += 1
+        return self._add(Lease(self._last_id, held, first, end, parts))
+
+    def _add(self, lease: Lease) -> Lease:
         self._by_id[lease.lease_id] = lease
-        heapq.heappush(self._ends, (until_ms, lease.lease_id))
+        heapq.heappush(self._ends, (lease.until_ms, lease.lease_id))
         return lease
 
     def skip_to(self, held: Held, position: int) -> None:
         """Deliver nothing below `position` in this reign."""
-        self._next_position[held] = max(position, self._next_position.get(held, 0))
+        self._progress_of(held).delivered.resolve(0, position)
 
-    def next_position(self, held: Held) -> int:
-        """Everything below has been delivered in this reign, or was resolved before it."""
-        return self._next_position.get(held, 0)
+    def skip(self, held: Held, first: int, end: int) -> None:
+        """Do not deliver [first, end) in this reign."""
+        self._progress_of(held).delivered.resolve(first, end - first)
+
+    # -- holding ----------------------------------------------------------------------------------
 
     def get(self, lease_id: int) -> Lease | None:
         """The lease of this id while it lasts, or None."""
         return self._by_id.get(lease_id)
+
+    def find_former(self, epoch: int, lease_id: int) -> Lease | None:
+        """A sparse lease that was given in an earlier reign and lasts, or None."""
+        return self._former.get((epoch, lease_id))
 
     def change(self, lease: Lease, first: int, end: int, until_ms: int) -> None:
         """Let what is left of [first, end) end at another time."""
@@ -131,7 +225,9 @@ class Leases:
 
     def end(self, lease_id: int) -> None:
         """All of it is resolved."""
-        self._by_id.pop(lease_id, None)
+        lease = self._by_id.pop(lease_id, None)
+        if lease is not None:
+            self._former.pop(lease.origin, None)
 
     def next_end_ms(self) -> int | None:
         """When the first part of a lease ends, or None."""
@@ -151,68 +247,101 @@ class Leases:
             if until_ms is None or until_ms > now_ms:
                 break
             lease = self._by_id[heapq.heappop(self._ends)[1]]
-            ended += [(lease.held, part) for part in lease.parts if part.until_ms <= now_ms]
+            over = [part for part in lease.parts if part.until_ms <= now_ms]
+            ended += [(lease.held, lease.with_messages(part)) for part in over]
             lease.parts = [part for part in lease.parts if part.until_ms > now_ms]
             if lease.parts:
                 heapq.heappush(self._ends, (lease.until_ms, lease.lease_id))
             else:
-                del self._by_id[lease.lease_id]
+                self.end(lease.lease_id)
         return ended
 
     def take_at(self, held: Held, position: int) -> list[Part]:
         """Remove the lease that holds a position, and return its parts."""
-        for lease in self._by_id.values():
-            if lease.held == held and lease.first <= position < lease.end:
-                return self._by_id.pop(lease.lease_id).parts
+        for lease, part in self._parts(held):
+            if part.first <= position < part.end:
+                self.end(lease.lease_id)
+                return [lease.with_messages(one) for one in lease.parts]
         return []
-
-    def table(self, epoch: int) -> LeaseTable:
-        """All of it, for the successor of a master whose reign ends in order."""
-        return LeaseTable(
-            epoch=epoch,
-            ranges=[
-                HeldRange(
-                    group_id=lease.held.group_id,
-                    topic_queue=lease.held.topic_queue,
-                    first=part.first,
-                    end=part.end,
-                    until_ms=part.until_ms,
-                )
-                for lease in self._by_id.values()
-                for part in lease.parts
-            ],
-            delivered=[
-                DeliveredTo(group_id=held[0], topic_queue=held[1], position=position)
-                for held, position in self._next_position.items()
-            ],
-        )
-
-    def restore(self, table: LeaseTable) -> None:
-        """Go on where a former master ended; nothing was delivered here yet."""
-        for one in table.delivered:
-            self.skip_to(Held(one.group_id, one.topic_queue), one.position)
-        for one_range in table.ranges:
-            held = Held(one_range.group_id, one_range.topic_queue)
-            self.hold(held, one_range.first, one_range.end, one_range.until_ms)
 
     def drop_group(self, group_id: int) -> None:
         """Forget a group's leases."""
         gone = [one for one, lease in self._by_id.items() if lease.held.group_id == group_id]
         for lease_id in gone:
-            del self._by_id[lease_id]
-        for held in [held for held in self._next_position if held.group_id == group_id]:
-            del self._next_position[held]
+            self.end(lease_id)
+        for held in [held for held in self._progress if held.group_id == group_id]:
+            del self._progress[held]
 
     @property
     def count(self) -> int:
         """Leases held."""
         return len(self._by_id)
 
+    def count_unresolved(self, held: Held, window: AckWindow) -> tuple[int, int]:
+        """(messages, passed over) of what is leased of a group's queue and not resolved."""
+        messages = others = 0
+        for lease, part in self._parts(held):
+            for first, end in window.unresolved(part.first, part.end):
+                count = lease.count_messages(first, end)
+                messages += count
+                others += end - first - count
+        return messages, others
+
+    def count_resolved(self, held: Held, window: AckWindow) -> int:
+        """Messages delivered above the group's floor and resolved: so full is its window of them.
+
+        Without a filter these are the resolved positions.
+        """
+        progress = self._progress.get(held)
+        if progress is not None and progress.sparse_count:
+            return max(0, progress.sparse_count - self.count_unresolved(held, window)[0])
+        return sum(end - first for first, end in window.ranges())
+
     def leased_ranges(self, held: Held) -> list[tuple[int, int]]:
         """What is leased of a group's queue, as [first, end); some of it may be resolved."""
+        return [(part.first, part.end) for _, part in self._parts(held)]
+
+    def _parts(self, held: Held) -> list[tuple[Lease, Part]]:
         return [
-            (part.first, part.end)
+            (lease, part)
             for lease in self._by_id.values()
             if lease.held == held
             for part in lease.parts
         ]
+
+    # -- handing over -----------------------------------------------------------------------------
+
+    def table(self, epoch: int) -> LeaseTable:
+        """All of it, for the successor of a master whose reign ends in order."""
+        table = LeaseTable(epoch=epoch)
+        for lease in self._by_id.values():
+            if lease.positions is None:
+                table.ranges.extend(lease.ranges_to_wire())
+            else:
+                table.sparse.append(lease.to_wire(epoch))
+        for held, progress in self._progress.items():
+            delivered = progress.delivered
+            table.delivered.append(
+                DeliveredTo(
+                    group_id=held.group_id,
+                    topic_queue=held.topic_queue,
+                    position=delivered.floor,
+                    ahead_deltas=delivered.deltas(),
+                )
+            )
+        return table
+
+    def restore(self, table: LeaseTable) -> None:
+        """Go on where a former master ended; nothing was delivered here yet."""
+        for one in table.delivered:
+            progress = self._progress_of(Held(one.group_id, one.topic_queue))
+            progress.delivered = AckWindow.from_deltas(one.position, one.ahead_deltas)
+        for one_range in table.ranges:
+            held = Held(one_range.group_id, one_range.topic_queue)
+            self.hold(held, one_range.first, one_range.end, one_range.until_ms)
+        for wire in sorted(table.sparse, key=lambda one: one.end):
+            self._last_id += 1
+            lease = self._add(Lease.from_wire(self._last_id | SPARSE_ID, wire))
+            self._former[lease.origin] = lease
+            if not lease.keeps_gaps:
+                self._progress_of(lease.held).add_sparse(lease.end, lease.count)

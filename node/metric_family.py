@@ -24,6 +24,17 @@ class NodeFacts(NamedTuple):
     clock_step_pending: bool
 
 
+class ControlFacts(NamedTuple):
+    """How the control process beside the node does."""
+
+    stall_count: int = 0
+    stall_ms_max: float = 0.0
+    ends: int = 0
+    """How often it has ended by itself, over the node's lives."""
+    last_exit_code: int = 0
+    """0: it never has."""
+
+
 class ClusterFacts(NamedTuple):
     """What a node of several tells beside."""
 
@@ -33,6 +44,7 @@ class ClusterFacts(NamedTuple):
     """It would be master, but too few clocks are known."""
     beat_age_ms: float
     """Since the master's last sync; of a master 0."""
+    control: ControlFacts = ControlFacts()
 
 
 class Scrape(NamedTuple):

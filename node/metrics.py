@@ -128,6 +128,21 @@ FAMILIES: Final = (
         "Leases that ran out.",
         lambda it: it.stats.lease_expirations,
     ),
+    shard_counter(
+        "hourwheel_filter_skipped_messages_total",
+        "Queue entries that filters of subscriptions passed over by their genes, unread.",
+        lambda it: it.stats.filter_masked,
+    ),
+    shard_counter(
+        "hourwheel_filter_checked_messages_total",
+        "Messages that were read because a filter could not tell from their genes.",
+        lambda it: it.stats.filter_read,
+    ),
+    shard_counter(
+        "hourwheel_filter_false_positives_total",
+        "Those of them that did not match.",
+        lambda it: it.stats.filter_refused,
+    ),
     Family(
         "hourwheel_consumer_lag_messages",
         "gauge",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.record_batch import Flag, RecordBatch, build_publish
-from hourwheel.tag_gene import GENE_SPARSE
+from hourwheel.tag_gene import GENE_SPEC_OF_TOPIC
 from hourwheel.types import DUE_MS_MAX, QUEUE_BITS
 from node.api.ports import IncomingMessages
 
@@ -123,7 +123,7 @@ class Merge:
                 key_hashes=key_hashes if any(key_hashes) else None,
                 topic_queues=self._queues,
                 message_producers=self._message_producers(),
-                gene_kind=GENE_SPARSE,
+                gene_spec=GENE_SPEC_OF_TOPIC,
             )
         )
 

@@ -1,12 +1,19 @@
 """Choose what a Receive gets: the group's queues of a topic in turn, up to the release gate."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from filters.compile import compile_filter
 from hourwheel import errors
-from hourwheel.types import TopicQueue, topic_queue
-from node.leases import Held, Lease, Leases
+from hourwheel.filter_text import FilterExpression
+from hourwheel.types import TopicQueue, topic_of, topic_queue
+from hourwheel.wire.replication_pb2 import LeaseTable
+from node.lease import Held, Lease
+from node.leases import Leases
+from node.passed_over import PassedOver
+from node.picking import Counts, Picked, Picker, Wanted
 from node.views import Views
+from storage.ack_state import WINDOW_POSITIONS
 from storage.unit import Units
 from timewheel.bodies import Bodies
 
@@ -23,6 +30,8 @@ class Delivery:
     blobs: bytes
     """Meta and body of each message, one behind the other."""
     receive_ms: int
+    to_check: FilterExpression | None = None
+    """Some of them may not match this: who asked has to check."""
 
     @property
     def invisible_until_ms(self) -> int:
@@ -38,6 +47,24 @@ class Corrupt(NamedTuple):
     error: errors.DataLoss
 
 
+class Ask(NamedTuple):
+    """How much a Receive wants, and when."""
+
+    count_max: int
+    bytes_max: int
+    invisible_ms: int
+    now_ms: int
+
+
+@dataclass(slots=True)
+class Selecting:
+    """What one call wants of a topic of the cluster's own, such as dead letters; nobody else's."""
+
+    filter: FilterExpression
+    looked_to: dict[Held, int] = field(default_factory=dict)
+    """Behind what the call has looked at so far."""
+
+
 class Receiver:
     """Hands out messages. Holds the leases, and which queue is next for whom."""
 
@@ -45,9 +72,25 @@ class Receiver:
         """Read from `views` and `bodies`."""
         self._views, self._bodies = views, bodies
         self.leases = Leases()
+        self.passed_over = PassedOver()
+        self.counts = Counts()
+        """What filters did; the shell adds it up and makes it anew."""
         self._turns: dict[tuple[int, int], int] = {}
         self.corrupt: list[Corrupt] = []
         """Messages that failed their checksum: the shell buries them, then clears this."""
+        self.is_unfinished = False
+        """The last `receive` ended with its slice: there may be more, so call again soon."""
+
+    def table(self, epoch: int) -> LeaseTable:
+        """What the successor of a master needs whose reign ends in order."""
+        table = self.leases.table(epoch)
+        self.passed_over.add_to(table)
+        return table
+
+    def restore(self, table: LeaseTable, now_ms: int) -> None:
+        """Go on where a former master ended; nothing was delivered here yet."""
+        self.leases.restore(table)
+        self.passed_over.restore(table, now_ms)
 
     def queues_of(self, group_id: int, topic_id: int) -> list[TopicQueue]:
         """The queues that a group's Receive of a topic reads: its retries first."""
@@ -59,6 +102,26 @@ class Receiver:
         own = [topic_queue(topic_id, queue) for queue in range(topic.queue_count)]
         return [topic_queue(subscription.retry_topic_id, 0), *own]
 
+    def _wanted(self, group_id: int, topic_id: int, selecting: Selecting | None) -> Wanted | None:
+        """What the group wants of the topic's own queues; None for everything.
+
+        Raises:
+            InvalidFilter: the subscription's filter is not understood by this version.
+        """
+        catalog = self._views.catalog
+        subscription = catalog.find_subscription(group_id, topic_id)
+        topic = catalog.find_topic_by_id(topic_id)
+        expression = subscription.filter if subscription is not None else None
+        if selecting is not None:
+            expression = selecting.filter
+        if topic is None or expression is None:
+            return None
+        compiled = compile_filter(expression, topic.gene)
+        if compiled.is_everything:
+            return None
+        masks = not topic.internal  # else units are of several topics, whose genes differ
+        return Wanted(compiled, masks=masks, checks=not (masks and expression.check_at_client))
+
     def receive(
         self,
         group_id: int,
@@ -68,18 +131,36 @@ class Receiver:
         bytes_max: int,
         invisible_ms: int,
         now_ms: int,
+        selecting: Selecting | None = None,
     ) -> Delivery | None:
-        """Lease the next messages of one queue, or None where nothing is visible."""
+        """Lease the next messages of one queue, or None where nothing is visible.
+
+        Where a filter leaves much out, it is also None when enough was looked at for one turn of
+        the loop: see `is_unfinished`.
+        """
+        wanted = self._wanted(group_id, topic_id, selecting)
         queues = self.queues_of(group_id, topic_id)
         turn = self._turns.get((group_id, topic_id), 0)
+        picker = Picker(self._bodies, self.counts)
+        self.is_unfinished = False
+        ask = Ask(count_max, bytes_max, invisible_ms, now_ms)
         for step in range(len(queues)):
             number = queues[(turn + step) % len(queues)]
-            delivery = self._receive_from(
-                Held(group_id, number), count_max, bytes_max, invisible_ms, now_ms
-            )
-            if delivery is not None:
+            held = Held(group_id, number)
+            if wanted is None or topic_of(number) != topic_id:
+                delivery = self._receive_from(held, *ask)
+            elif selecting is None:
+                delivery = self._receive_matching(held, wanted, picker, ask)
+            else:
+                delivery = self._receive_selected(held, wanted, picker, ask, selecting)
+            if delivery is not None or self.is_unfinished:
+                # An unfinished queue lets the others have their turn, too.
                 self._turns[group_id, topic_id] = (turn + step + 1) % len(queues)
-                return delivery
+                if delivery is None or wanted is None or wanted.checks:
+                    return delivery
+                subscription = self._views.catalog.find_subscription(group_id, topic_id)
+                kept = None if subscription is None else subscription.filter
+                return replace(delivery, to_check=kept)
         return None
 
     def _receive_from(
@@ -112,18 +193,87 @@ class Receiver:
             self.leases.skip_to(held, first + low)
             count_max = max(1, high - low)  # and read those again, by themselves
         lease = self.leases.grant(held, first, end, now_ms + invisible_ms)
+        return self._delivery(lease, units, blobs, now_ms)
+
+    def _receive_matching(
+        self, held: Held, wanted: Wanted, picker: Picker, ask: Ask
+    ) -> Delivery | None:
+        """The next messages that the group wants; what is in between is passed over."""
+        queue, window = self._views.queues.get(held.topic_queue), self._views.acks.get(*held)
+        bounds = queue.start_position, queue.visible_end(ask.now_ms)
+        count_max = min(ask.count_max, self.leases.room(held, window))
+        while count_max and picker.work > 0:
+            stretch = self.leases.find_stretch(held, window, bounds)
+            first = stretch[0]
+            if first >= stretch[1]:
+                return None
+            picked = picker.pick(
+                queue, wanted, stretch, count_max=count_max, bytes_max=ask.bytes_max
+            )
+            self.leases.skip_to(held, picked.end + (picked.damage is not None))
+            self._note_damage(held, picked)
+            if picked.count:
+                span = self.passed_over.absorb(held, first), picked.end
+                positions, units, blobs = picked.joined()
+                until_ms = ask.now_ms + ask.invisible_ms
+                lease = self.leases.grant_picked(held, span, positions, until_ms)
+                return self._delivery(lease, units, blobs, ask.now_ms)
+            if picked.end > first:
+                self.passed_over.add(held, first, picked.end, ask.now_ms)
+        self.is_unfinished = count_max > 0
+        return None
+
+    def _receive_selected(
+        self, held: Held, wanted: Wanted, picker: Picker, ask: Ask, selecting: Selecting
+    ) -> Delivery | None:
+        """The next messages that one call wants; the others stay for other calls."""
+        queue, window = self._views.queues.get(held.topic_queue), self._views.acks.get(*held)
+        end = int(queue.visible_end(ask.now_ms))
+        if window.range_count >= WINDOW_POSITIONS // 2:
+            end = min(end, window.floor + WINDOW_POSITIONS)
+        at = max(queue.start_position, selecting.looked_to.get(held, 0))
+        while picker.work > 0:
+            stretch = self.leases.find_stretch(held, window, (at, end))
+            if stretch[0] >= stretch[1]:
+                return None
+            picked = picker.pick(
+                queue, wanted, stretch, count_max=ask.count_max, bytes_max=ask.bytes_max
+            )
+            at = selecting.looked_to[held] = picked.end
+            self._note_damage(held, picked)
+            if picked.damage is not None:
+                self.leases.skip(held, picked.end, picked.end + 1)
+            if picked.count:
+                positions, units, blobs = picked.joined()
+                until_ms = ask.now_ms + ask.invisible_ms
+                lease = self.leases.grant_selected(held, positions, until_ms)
+                return self._delivery(lease, units, blobs, ask.now_ms)
+        self.is_unfinished = True
+        return None
+
+    def _note_damage(self, held: Held, picked: Picked) -> None:
+        if picked.damage is not None:
+            self.corrupt.append(Corrupt(held, picked.damage.position, picked.damage.error))
+
+    def _delivery(self, lease: Lease, units: Units, blobs: bytes, now_ms: int) -> Delivery:
         topic = self._views.catalog.find_topic_by_id(int(units["origin_topic"][0]))
         return Delivery(lease, topic.name if topic else "", units, blobs, now_ms)
 
     def is_blocked(self, group_id: int, topic_id: int, now_ms: int) -> list[Held]:
         """The group's queues of a topic that have more, but only behind a full window."""
+        is_filtered = self._wanted(group_id, topic_id, None) is not None
         found = []
         for number in self.queues_of(group_id, topic_id):
             held = Held(group_id, number)
             queue = self._views.queues.get(number)
             window = self._views.acks.get(*held)
             bounds = queue.start_position, queue.visible_end(now_ms)
-            if self.leases.is_blocked(held, window, bounds):
+            if is_filtered and topic_of(number) == topic_id:
+                first, end = self.leases.find_stretch(held, window, bounds)
+                is_blocked = first < end and not self.leases.room(held, window)
+            else:
+                is_blocked = self.leases.is_blocked(held, window, bounds)
+            if is_blocked:
                 found.append(held)
         return found
 

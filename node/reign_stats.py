@@ -35,8 +35,6 @@ class ReignStats:
     """Messages that were overdue when this node began to serve."""
     snapshots_given: int = 0
     snapshots_taken: int = 0
-    control_restarts: int = 0
-    """How often the control process was started again."""
     _named_ms: float | None = None
     _behind: _Behind | None = field(default=None, repr=False)
 

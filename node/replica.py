@@ -39,6 +39,7 @@ from node.replica_effects import (
     Write,
 )
 from node.shard import Shard
+from node.views import FEATURE_LEVEL
 from replication.follower import Follower, LogFacts
 from replication.isr import InSyncReplicas
 from replication.master import Master, Reign, ReplicationConfig
@@ -80,6 +81,8 @@ class Replica:
         self._is_resigned = False
         self._effects: list[Effect] = []
         self.stats = ReignStats()
+        self.level_max = FEATURE_LEVEL
+        """The highest feature level of the log that all nodes know."""
 
     def take_effects(self) -> list[Effect]:
         """What is to be done, in this order."""
@@ -136,7 +139,7 @@ class Replica:
             return
         epoch, self._predecessor = self.master.reign.epoch, None
         self.master.lease.release()
-        leases = self.shard.receiver.leases.table(epoch)
+        leases = self.shard.receiver.table(epoch)
         last_beat = SyncBeat(epoch=epoch, releases_lease=True)
         self.master, self.role = None, Role.FOLLOWER
         lost = errors.Timeout("the node ceased to be master: the outcome is unknown")
@@ -154,9 +157,9 @@ class Replica:
         former_epoch = self.last_epoch_before(epoch)
         shard.begin_reign(epoch)
         if self._predecessor is not None and self._predecessor.epoch == former_epoch:
-            shard.receiver.leases.restore(self._predecessor)
+            shard.receiver.restore(self._predecessor, self._now_ms())
         self._predecessor = None
-        shard.begin_epoch(who.me, who.boot_id, self._now_ms())
+        shard.begin_epoch(who.me, who.boot_id, self._now_ms(), level_max=self.level_max)
         reign = Reign(
             epoch,
             who.me,

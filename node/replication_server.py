@@ -11,6 +11,7 @@ from hourwheel.errors import HourwheelError, NotFollowed
 from hourwheel.wire import replication_pb2
 from hourwheel.wire.replication_pb2 import (
     FollowerHello,
+    Refused,
     ReplicateRequest,
     ReplicateResponse,
 )
@@ -71,6 +72,7 @@ class ReplicationServer:
         self._failure, self._is_full = failure, is_full
         self._on_snapshot_needed, self._giver = on_snapshot_needed, giver
         self._stream = 0
+        self._complained_of: tuple[str, int] | None = None
         self._has_news = asyncio.Event()
 
     def wake(self) -> None:
@@ -108,6 +110,8 @@ class ReplicationServer:
             stream = self._stream
         self._perform()
         if not isinstance(answer, FollowerHello):
+            if answer.reason:
+                self._complain(first.hello.node_id, first.hello.epoch, answer)
             await context.write(ReplicateResponse(refused=answer))
             return
         _log.info("following", master=first.hello.node_id, epoch=first.hello.epoch)
@@ -133,6 +137,13 @@ class ReplicationServer:
             acknowledging.cancel()
             if stream == self._stream:
                 self._replica.follower.end()
+
+    def _complain(self, master: str, epoch: int, refused: Refused) -> None:
+        """Once for each reign: a master tries again and again."""
+        if self._complained_of != (master, epoch):
+            self._complained_of = (master, epoch)
+            kind = errors.BY_REASON.get(refused.reason, errors.HourwheelError)
+            _log.error("this node cannot follow", **logs.fields_of(kind(refused.why)))
 
     def _demand_latest(self, stream: int) -> None:
         if stream != self._stream:

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.record_batch import RESOLVE_ROW, Outcome
-from node.leases import Held, Part
+from node.lease import Held, Part, runs_of
 from node.views import Views
-from storage.catalog import Group
+from storage.catalog_items import Group
 from storage.unit import Units, stretches
 
 _DOUBLINGS_MAX: Final = 30
@@ -28,6 +28,29 @@ def ack_rows(held: Held, ranges: list[tuple[int, int]]) -> NDArray[Any]:
 def dead_rows(held: Held, ranges: list[tuple[int, int]]) -> NDArray[Any]:
     """Rows that make dead letters of positions [first, end)."""
     return _rows(held, [(first, end, 0) for first, end in ranges], Outcome.DEAD)
+
+
+def filtered_rows(held: Held, ranges: list[tuple[int, int]]) -> NDArray[Any]:
+    """Rows that pass over positions [first, end)."""
+    return _rows(held, [(first, end, 0) for first, end in ranges], Outcome.FILTERED)
+
+
+def give_back_rows(
+    views: Views, group: Group, held: Held, part: Part, now_ms: int, delay_ms: int | None = None
+) -> NDArray[Any]:
+    """Rows that give back what is left of a part of a lease; as `retry_rows`.
+
+    Of a part with gaps the messages are to be tried again; then the rest, whatever is still
+    unresolved by then, is passed over.
+    """
+    if part.messages is None:
+        return retry_rows(views, group, held, unresolved_of(views, held, part), now_ms, delay_ms)
+    runs = runs_of(np.array(part.messages, np.int64))
+    rows = [
+        retry_rows(views, group, held, runs, now_ms, delay_ms),
+        filtered_rows(held, [(part.first, part.end)]),
+    ]
+    return np.concatenate(rows)
 
 
 def retry_rows(

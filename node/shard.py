@@ -110,11 +110,23 @@ class Shard:
 
     # -- appending ------------------------------------------------------------------------------
 
-    def begin_epoch(self, node_id: str, boot_id: str, now_ms: int, token: Any = None) -> None:
-        """Append what opens a reign; the shell writes and applies it before it serves anyone."""
-        if self.views.feature_level < FEATURE_LEVEL:
+    def begin_epoch(
+        self,
+        node_id: str,
+        boot_id: str,
+        now_ms: int,
+        token: Any = None,
+        *,
+        level_max: int = FEATURE_LEVEL,
+    ) -> None:
+        """Append what opens a reign; the shell writes and applies it before it serves anyone.
+
+        `level_max`: the highest feature level that all nodes know; the log's never falls.
+        """
+        level = min(level_max, FEATURE_LEVEL)
+        if self.views.feature_level < level:
             row = np.zeros(1, FEATURE_LEVEL_ROW)
-            row["level"] = FEATURE_LEVEL
+            row["level"] = level
             self._append(RecordBatch(build_rows(Kind.FEATURE_LEVEL, row)), now_ms, None)
         start = EpochStart(node_id=node_id, boot_id=boot_id)
         blob = start.SerializeToString(deterministic=True)

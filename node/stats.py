@@ -44,6 +44,12 @@ class EngineStats:
     cancelled: int = 0
     lease_expirations: int = 0
     """Leases that ran out."""
+    filter_masked: int = 0
+    """Queue entries that filters passed over by their genes, unread."""
+    filter_read: int = 0
+    """Messages that were read to be checked by a filter."""
+    filter_refused: int = 0
+    """Those of them that did not match."""
     crc_errors: int = 0
     """Stored bytes that failed their checksum."""
 

@@ -49,7 +49,7 @@ def shard_status(
         memtable_units=wheel.memtable.count,
         near_bytes=wheel.near.size_bytes,
         disk_free_bytes=guard.free_bytes,
-        read_only_reason=DiskFull.reason if guard.read_only_reason else "",
+        read_only_reason=DiskFull.reason if guard.refusal else "",
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel import errors
 from hourwheel.errors import invariant
 from hourwheel.types import Key
 from hourwheel.wire.state_pb2 import EpochState
@@ -24,8 +25,8 @@ from timewheel.wheel import Wheel
 
 _CHECKS_KEPT: Final = 4_096
 
-FEATURE_LEVEL: Final = 1
-"""The newest apply semantics that this binary knows."""
+FEATURE_LEVEL: Final = 2
+"""The newest apply semantics that this binary knows. 2: filters (RESOLVE filtered, gene_spec)."""
 
 
 @dataclass
@@ -159,3 +160,11 @@ class Views:
             held=pending,
         )
         invariant(self.sequences.count == self.next_sequence, "every sequence is indexed")
+
+
+def check_feature_level(level: int, **where: int | str) -> None:
+    """Raises IncompatibleFormat for a log, or views of it, of a later version."""
+    if level > FEATURE_LEVEL:
+        raise errors.IncompatibleFormat(
+            f"the log asks for feature level {level}; this version knows {FEATURE_LEVEL}", **where
+        )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hourwheel.errors import HourwheelError
-from node.receive import Delivery
+from node.receive import Delivery, Selecting
 
 
 class Interest(NamedTuple):
@@ -25,6 +25,10 @@ class Waiter:
     count_max: int
     bytes_max: int
     invisible_ms: int
+    selecting: Selecting | None = None
+    """What this call alone wants; None: what the group's subscription says."""
+    is_unfinished: bool = False
+    """It got nothing so far, but not everything was looked at."""
 
 
 Serve = Callable[[Interest, Waiter], Delivery | None]
@@ -85,18 +89,30 @@ class Waiters:
         for interest in interests:
             self._serve_all(interest)
 
+    def is_waiting(self, interest: Interest) -> bool:
+        """Whether somebody waits for this."""
+        return interest in self._waiting
+
+    def wake_interest(self, interest: Interest) -> None:
+        """There may be more for those who wait for this."""
+        if interest in self._waiting:
+            self._serve_all(interest)
+
     def _serve_all(self, interest: Interest) -> None:
         waiting = self._waiting[interest]
+        unserved: list[Waiter] = []
         while waiting:
-            waiter = waiting[0]
+            waiter = waiting.popleft()
             if waiter.future.done():
-                waiting.popleft()
                 continue
             delivery = self._serve(interest, waiter)
-            if delivery is None:
-                break
-            waiting.popleft()
-            waiter.future.set_result(delivery)
+            if delivery is not None:
+                waiter.future.set_result(delivery)
+                continue
+            unserved.append(waiter)
+            if waiter.selecting is None:
+                break  # the others want the same
+        waiting.extendleft(reversed(unserved))
         self._forget_if_none(interest)
 
     def close(self, error: HourwheelError | None = None) -> None:

@@ -56,6 +56,7 @@ class ControlClient:
         leader: of Raft.
         reports: node id -> the last that another node's control process said of its broker.
         heard_ms: node id -> when that came, by the monotonic clock.
+        ping: the control process's last one: how its Raft thread does.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class ControlClient:
         self.leader = Leader()
         self.reports: dict[str, link.NodeReport] = {}
         self.heard_ms: dict[str, float] = {}
+        self.ping = link.LinkPing()
         self._path = Path(socket_path)
         self._on_state = on_state
         self._on_leader = on_leader
@@ -215,6 +217,8 @@ class ControlClient:
             self._is_welcome.set()
             if self._on_state is not None:
                 self._on_state(self.state)
+        elif kind == "ping":
+            self.ping = frame.ping
         elif kind == "leader":
             said = frame.leader
             self.leader = Leader(said.leader_node_id, said.term, said.has_majority)

@@ -154,6 +154,11 @@ class ControlNode:
         self._transport.put(peer_id, what)
         if what is True and self._last_report is not None:
             self.network.broadcast_report(self._last_report)
+        heard = self._reports.get(peer_id)
+        if what is False and heard is not None:
+            now_ms = self._clock.monotonic_ms()
+            self._reports[peer_id] = HeardReport(heard.report, heard.heard_ms, cut_ms=now_ms)
+            self._look.set()
 
     def on_report(self, peer_id: str, report: link.NodeReport) -> None:
         """See PeerHandler."""
@@ -229,7 +234,9 @@ class ControlNode:
         interval_ms = self._config.report_interval_ms
         while True:
             self.link.check_alive()
-            self.link.send(link.ControlFrame(ping=link.LinkPing()))
+            stats = self.raft.stats
+            ping = link.LinkPing(stall_count=stats.stall_count, stall_ms_max=stats.stall_ms_max)
+            self.link.send(link.ControlFrame(ping=ping))
             now_ms = self._notice_stall()
             self._beat_ms = now_ms
             if now_ms - self._told_ms >= interval_ms * 0.9:  # else the broker's own report did it

@@ -50,6 +50,8 @@ class NodeInfo:
     seen: Mapping[int, tuple[int, str]]
     """Shard -> the highest (epoch, master) that the node had kept when it registered."""
     version: int
+    feature_level: int = 1
+    """The highest of the log that its software knows."""
 
     @property
     def member(self) -> Member:
@@ -115,6 +117,11 @@ class ControlState:
     def is_bootstrapped(self) -> bool:
         """Whether there is a cluster."""
         return bool(self.cluster_id)
+
+    @property
+    def feature_level(self) -> int:
+        """The highest that all nodes know; 1 before the first has registered."""
+        return min((node.feature_level for node in self.nodes.values()), default=1)
 
     def digest(self) -> str:
         """SHA-256 of all of it, hexadecimal: equal on nodes that have applied the same log."""
@@ -218,6 +225,7 @@ def _node_data(node: NodeInfo) -> pb.NodeData:
                 pb.SeenEpoch(shard=shard, epoch=epoch, master_node_id=master)
                 for shard, (epoch, master) in sorted(node.seen.items())
             ],
+            feature_level=node.feature_level,
         ),
         version=node.version,
     )
@@ -234,6 +242,7 @@ def node_of(command: pb.RegisterNodeCommand, version: int) -> NodeInfo:
         software_version=command.software_version,
         seen=MappingProxyType({s.shard: (s.epoch, s.master_node_id) for s in command.seen}),
         version=version,
+        feature_level=command.feature_level or 1,
     )
 
 

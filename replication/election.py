@@ -9,11 +9,15 @@ A master is deposed when
     nobody is master                     nothing to wait for
     its own control process says that its broker is gone
     its last report is older than `report_timeout_ms`
+    the connection to its control process has ended, and for half as long nothing came by another
     it resigns, or hands over to a successor that can lead now
+    it has retired by itself
+    its disk is low, and somebody can lead whose is not
 
 and is succeeded by a member of the in-sync set, in the incarnation that is registered, whose broker
-is alive, ready, not resigning itself, and was heard of lately. Among several: the one whose log
-ends last; then one that does not share a machine with Raft's leader, so that one death seldom takes
+is alive, ready, not resigning itself, and was heard of lately. Among several: one with room on its
+disk, before one without (decision 0016); one that has not just retired; the one whose log ends
+last; then one that does not share a machine with Raft's leader, so that one death seldom takes
 both; then the lowest id. All of them hold everything that was acknowledged: the choice is about
 time.
 """
@@ -33,6 +37,9 @@ class HeardReport:
     report: link.NodeReport | None
     heard_ms: float
     """When it came, by the local monotonic clock."""
+    cut_ms: float | None = None
+    """When the connection has ended that it came by; None: it stands. A process that is killed is
+    noticed by that, long before it counts as silent."""
 
 
 @dataclass(frozen=True)
@@ -84,15 +91,23 @@ def decide(view: ElectionView, now_ms: float) -> Decision:
             if successor is not None:
                 proposals.append(Proposal(shard.shard, shard.epoch, successor, reason))
         elif shard.master is not None:
-            heard_ms = _heard_ms(view, shard.master.node_id)
-            wakeups.append(heard_ms + view.report_timeout_ms)
+            wakeups.append(_silent_ms(view, shard.master.node_id))
     return Decision(tuple(proposals), min(wakeups, default=None))
 
 
-def _heard_ms(view: ElectionView, node_id: str) -> float:
-    heard = view.reports.get(node_id)
+def _silent_ms(view: ElectionView, node_id: str) -> float:
+    """From when on a node counts as silent, if nothing more is heard of it.
+
+    A connection that has ended is given time to be made anew: after a hiccup of the network it is.
+    """
     # What came before a stall of this process says nothing about the time of the stall.
-    return max(heard.heard_ms if heard else 0.0, view.listening_since_ms)
+    heard, since_ms = view.reports.get(node_id), view.listening_since_ms
+    if heard is None:
+        return since_ms + view.report_timeout_ms
+    silent_ms = max(heard.heard_ms, since_ms) + view.report_timeout_ms
+    if heard.cut_ms is None:
+        return silent_ms
+    return min(silent_ms, max(heard.cut_ms, since_ms) + view.report_timeout_ms / 2)
 
 
 def _find_report(view: ElectionView, node_id: str) -> link.NodeReport | None:
@@ -113,7 +128,7 @@ def _why_depose(  # noqa: PLR0911 - one for each reason
     if master is None:
         return "nobody is master"
     report = _find_report(view, master.node_id)
-    if now_ms - _heard_ms(view, master.node_id) >= view.report_timeout_ms:
+    if now_ms >= _silent_ms(view, master.node_id):
         return "the master's node is silent"
     if report is None:
         return ""
@@ -128,7 +143,21 @@ def _why_depose(  # noqa: PLR0911 - one for each reason
             return "the master resigns"
         if said.hand_over_to and _is_able(view, shard, said.hand_over_to, now_ms):
             return "the master hands over"
+        if said.has_retired:
+            return "the master has retired"
+        if said.is_low and any(not _is_low(view, one) for one in _able(view, shard, now_ms)):
+            return "the master's disk is low"
     return ""
+
+
+def _is_low(view: ElectionView, member: Member) -> bool:
+    report = _find_report(view, member.node_id)
+    return any(said.is_low for said in (report.shards if report is not None else ()))
+
+
+def _able(view: ElectionView, shard: ShardInfo, now_ms: float) -> list[Member]:
+    """Who can be master now."""
+    return [one for one in shard.isr if _is_able(view, shard, one.node_id, now_ms)]
 
 
 def _is_able(view: ElectionView, shard: ShardInfo, node_id: str, now_ms: float) -> bool:
@@ -145,12 +174,12 @@ def _is_able(view: ElectionView, shard: ShardInfo, node_id: str, now_ms: float) 
         and report.broker_alive
         and said.is_ready
         and not said.is_resigning
-        and now_ms - _heard_ms(view, node_id) < view.report_timeout_ms
+        and now_ms < _silent_ms(view, node_id)
     )
 
 
 def _find_successor(view: ElectionView, shard: ShardInfo, now_ms: float) -> Member | None:
-    able = {one.node_id: one for one in shard.isr if _is_able(view, shard, one.node_id, now_ms)}
+    able = {one.node_id: one for one in _able(view, shard, now_ms)}
     master = shard.master
     if master is not None:
         said = _find_shard(_find_report(view, master.node_id), shard.shard)
@@ -158,9 +187,11 @@ def _find_successor(view: ElectionView, shard: ShardInfo, now_ms: float) -> Memb
         if wanted in able and wanted != master.node_id:
             return able[wanted]
 
-    def rank(member: Member) -> tuple[int, int, bool, str]:
+    def rank(member: Member) -> tuple[bool, bool, int, int, bool, str]:
         said = _find_shard(_find_report(view, member.node_id), shard.shard)
         last_epoch, end = (said.last_epoch, said.log_end) if said else (0, 0)
-        return -last_epoch, -end, member.node_id == view.raft_leader_node_id, member.node_id
+        leads_raft = member.node_id == view.raft_leader_node_id
+        has_retired = said is not None and said.has_retired
+        return _is_low(view, member), has_retired, -last_epoch, -end, leads_raft, member.node_id
 
     return min(able.values(), key=rank, default=None)

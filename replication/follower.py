@@ -13,7 +13,7 @@ What a stream says counts only while it is the latest one: a newer hello ends th
 from dataclasses import dataclass
 from enum import Enum
 
-from hourwheel.errors import NotFollowed
+from hourwheel.errors import IncompatibleFormat, NotFollowed
 from hourwheel.wire.replication_pb2 import (
     BeginFrom,
     EpochMark,
@@ -83,6 +83,10 @@ class Follower:
         self, hello: MasterHello, facts: LogFacts, epochs: EpochFile, mono_ms: float
     ) -> FollowerHello | Refused:
         """A master introduces itself. The epoch is noted durably before it is answered."""
+        if hello.protocol != PROTOCOL:
+            refused = self.refuse(_foreign_protocol(hello, self._me).message)
+            refused.reason = IncompatibleFormat.reason
+            return refused
         why = self._find_objection(hello)
         if why is not None:
             return self.refuse(why)
@@ -103,8 +107,6 @@ class Follower:
         )
 
     def _find_objection(self, hello: MasterHello) -> str | None:
-        if hello.protocol != PROTOCOL:
-            return f"protocol {hello.protocol}; this node speaks {PROTOCOL}"
         if hello.cluster_id != self._cluster_id or hello.shard != self._shard:
             return "another cluster or shard"
         if hello.follower_id != self._me:
@@ -190,3 +192,10 @@ class Follower:
         if epoch != self.epoch:
             self.stage = Stage.NONE
         return True
+
+
+def _foreign_protocol(hello: MasterHello, me: str) -> IncompatibleFormat:
+    return IncompatibleFormat(
+        f"master {hello.node_id} speaks version {hello.protocol} of the replication protocol, and"
+        f" node {me} version {PROTOCOL}: they cannot be in one cluster"
+    )

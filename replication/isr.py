@@ -8,6 +8,8 @@ installed: to count only the larger one has lost acknowledged records elsewhere.
     shrink   counts when the control plane has confirmed it
     growth   counts from when it is asked for
     never    below `min_in_sync`: it would gain nothing and lose the last copy's election
+    spare    who should not be waited for, its disk being low, is a member only where the set would
+             be too small without it
 """
 
 from collections.abc import Mapping
@@ -50,17 +52,25 @@ class InSyncReplicas:
         """A change is under way, or its outcome is unknown."""
         return self._asked is not None
 
-    def plan(self, lost: frozenset[str], caught_up: frozenset[str]) -> IsrChange | None:
+    def plan(
+        self,
+        lost: frozenset[str],
+        caught_up: frozenset[str],
+        spare: frozenset[str] = frozenset(),
+    ) -> IsrChange | None:
         """Ask for the next set, if it should be another one and none is asked for.
 
         Args:
             lost: nodes that no longer keep up.
             caught_up: nodes outside that do.
+            spare: nodes, inside or outside, that do and are better left out.
         """
         if self._asked is not None:
             return None
         grown = self.members | caught_up
-        wanted = grown - lost
+        wanted = grown - lost - spare
+        if len(wanted) < self._min_in_sync:
+            wanted = (grown | spare) - lost
         if len(wanted) < self._min_in_sync:
             wanted = grown  # growth may still help; who is lost stays
         if wanted == self.members:

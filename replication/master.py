@@ -213,26 +213,36 @@ class Master:
 
     def plan_isr(self, mono_ms: float) -> IsrChange | None:
         """A change to ask the control plane for, if one is needed."""
-        lost = {node for node in self.isr.members if self._is_lost(node, mono_ms)}
+        members, followers = self.isr.members, self.followers
+        lost = {node for node in members if self._is_lost(node, mono_ms)}
         caught_up = {
             node
-            for node, one in self.followers.items()
-            if node not in self.isr.members
+            for node, one in followers.items()
+            if node not in members
             and one.phase is Phase.REPLICATING
-            and not one.is_full
             and one.acked_end >= max(self.reign.start_end, self.high_watermark)
             and mono_ms - one.caught_up_ms <= self._config.lag_ms
         }
-        return self.isr.plan(frozenset(lost), frozenset(caught_up))
+        low = {node for node in (members - lost) | caught_up if self._is_low(node)}
+        return self.isr.plan(frozenset(lost), frozenset(caught_up - low), frozenset(low))
+
+    def _is_low(self, node: str) -> bool:
+        return node in self.followers and self.followers[node].is_full
+
+    @property
+    def low_members(self) -> frozenset[str]:
+        """Other nodes whose disks are low, and without which too few would be in sync."""
+        low = frozenset(node for node in self.isr.members if self._is_low(node))
+        return low if len(self.isr.members - low) < self._config.min_in_sync else frozenset()
 
     def _is_lost(self, node: str, mono_ms: float) -> bool:
         progress = self.followers.get(node)
         if progress is None:
             return False
-        if progress.is_full:
+        is_away = progress.phase in {Phase.ABSENT, Phase.SNAPSHOT}
+        if is_away and mono_ms - progress.absent_since_ms >= self._config.absent_ms:
             return True
-        if progress.phase in {Phase.ABSENT, Phase.SNAPSHOT}:
-            return mono_ms - progress.absent_since_ms >= self._config.absent_ms
+        # Also one that is away: its streams may begin and break again and again.
         return mono_ms - progress.caught_up_ms >= self._config.lag_ms
 
     def on_isr(self, members: Collection[str], version: int, mono_ms: float) -> bool:

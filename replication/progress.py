@@ -48,9 +48,9 @@ class Progress:
     """Its log is durable up to here."""
     applied_offset: int = 0
     is_full: bool = False
-    """It takes no more: its disk is full."""
+    """Its disk is low or full: it should not have to take messages."""
     absent_since_ms: float = 0.0
-    """Since when there is no stream; only while ABSENT or SNAPSHOT."""
+    """Since when there is no stream by which it follows; only while there is none."""
     heard_ms: float = float("-inf")
     """When its last acknowledgement came."""
     caught_up_ms: float = 0.0
@@ -69,8 +69,12 @@ class Progress:
         self.sent_end, self.boot_id = offset, boot_id
 
     def lose(self, mono_ms: float, phase: Phase = Phase.ABSENT) -> None:
-        """The stream is over."""
-        if self.phase not in {Phase.ABSENT, Phase.SNAPSHOT}:
+        """The stream is over. One that never got beyond its greeting was none: it ends no absence.
+
+        (Else a node that refuses each greeting at once would always have been away for a moment
+        only, and be waited for as long as it goes on.)
+        """
+        if self.phase.may_send:
             self.absent_since_ms = mono_ms
         self.phase = phase
         self.sent_end = self.acked_end = 0

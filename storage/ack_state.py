@@ -7,7 +7,9 @@
 Acknowledgements come as long ranges mostly, and one by one in any order at times. The node hands
 out entries within `WINDOW_POSITIONS` above the floor only (the hole that keeps a window from moving
 is resolved into a retry), so a window has at most half as many ranges: finding one is a bisection,
-adding one moves at most some hundred KiB of memory. No object per message.
+adding one moves at most some hundred KiB of memory. No object per message. Where a filter picks
+few messages, the same number bounds the messages above the floor, however far apart they stand:
+what was passed over between two is resolved with the second.
 
 A window at floor 0 without ranges is the same as none: looking at one does not change the state.
 """
@@ -63,6 +65,11 @@ class AckWindow:
     def span(self) -> int:
         """End of the highest resolved range - floor; 0 where there is none."""
         return self._ends[-1] - self._floor if self._ends else 0
+
+    @property
+    def range_count(self) -> int:
+        """How many resolved ranges there are above the floor."""
+        return len(self._starts)
 
     @property
     def is_untouched(self) -> bool:

@@ -6,14 +6,16 @@ every replica, and the proposer looks again at what there is. So two nodes, or t
 the same topic at once.
 
     put_topic         void if the number is used, or was, by another name; if the name has another
-                      number; if queues would vanish; if it would turn internal or cease to be
+                      number; if queues would vanish; if it would turn internal or cease to be; if
+                      its genes would be made otherwise, or cannot be made at all
     delete_topic      void if there is none. Takes its subscriptions and their retry topics with it;
                       a retry topic takes its subscription; a dead-letter topic leaves its group
     put_group         as put_topic; the dead-letter topic must be the group's own, or 0
     delete_group      void if there is none. Takes its subscriptions and their retry topics with it;
                       dead letters are data, and stay until somebody deletes that topic
     put_subscription  void if group, topic or retry topic are not there, the retry topic is not that
-                      of this group and topic, or another one is in use
+                      of this group and topic, or another one is in use. What the group wants of
+                      the topic may change
 
 Numbers are never used again: entries of a deleted topic lie around for years, and must not turn up
 in another.
@@ -21,14 +23,15 @@ in another.
 
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from hourwheel import errors
 from hourwheel.limits import NAME_BYTES_MAX
 from hourwheel.types import QUEUE_COUNT_MAX, TOPIC_ID_MAX, GroupId, TopicId
 from hourwheel.wire import state_pb2
-from storage.digest import Hasher, feed_numbers, feed_text
+from storage.catalog_items import Group, Subscription, Topic
+from storage.digest import Hasher, feed_numbers
 
 GROUP_ID_MAX: Final = (1 << 32) - 1
 _NAME: Final = re.compile(rf"[A-Za-z0-9_.|-]{{1,{NAME_BYTES_MAX}}}")
@@ -72,61 +75,6 @@ def dead_letter_topic_name(group: str) -> str:
     return f"{DEAD_LETTER_PREFIX}{group}"
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic as apply knows it. See state.proto, TopicConfig."""
-
-    topic_id: TopicId
-    name: str
-    queue_count: int
-    internal: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A consumer group as apply knows it. See state.proto, GroupConfig."""
-
-    group_id: GroupId
-    name: str
-    attempts_max: int
-    invisible_ms: int
-    retry_delay_ms: int
-    retry_delay_ms_max: int
-    dead_letter_topic_id: TopicId
-    """0: there is none yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """A group that receives from a topic. See state.proto, Subscription."""
-
-    group_id: GroupId
-    topic_id: TopicId
-    retry_topic_id: TopicId
-
-
-def _topic(config: state_pb2.TopicConfig) -> Topic:
-    return Topic(TopicId(config.topic_id), config.name, config.queue_count, config.internal)
-
-
-def _group(config: state_pb2.GroupConfig) -> Group:
-    return Group(
-        GroupId(config.group_id),
-        config.name,
-        config.attempts_max,
-        config.invisible_ms,
-        config.retry_delay_ms,
-        config.retry_delay_ms_max,
-        TopicId(config.dead_letter_topic_id),
-    )
-
-
-def _subscription(config: state_pb2.Subscription) -> Subscription:
-    return Subscription(
-        GroupId(config.group_id), TopicId(config.topic_id), TopicId(config.retry_topic_id)
-    )
-
-
 class Catalog:
     """What exists, by number and by name. Lies in the checkpoint's manifest."""
 
@@ -140,10 +88,11 @@ class Catalog:
         next_group_id: int = 1,
     ) -> None:
         """Take up the state of a checkpoint (where an untouched counter is 0)."""
-        self._topics = {config.topic_id: _topic(config) for config in topics}
-        self._groups = {config.group_id: _group(config) for config in groups}
+        self._topics = {config.topic_id: Topic.read(config) for config in topics}
+        self._groups = {config.group_id: Group.read(config) for config in groups}
         self._subscriptions = {
-            (config.group_id, config.topic_id): _subscription(config) for config in subscriptions
+            (config.group_id, config.topic_id): Subscription.read(config)
+            for config in subscriptions
         }
         self._next_topic_id = max(next_topic_id, 1)
         """Above every topic's number ever used."""
@@ -254,15 +203,15 @@ class Catalog:
         """
         match change.WhichOneof("change"):
             case "put_topic":
-                return self._put_topic(_topic(change.put_topic))
+                return self._put_topic(change.put_topic)
             case "delete_topic_id":
                 return change.delete_topic_id in self._topics and self._delete(change)
             case "put_group":
-                return self._put_group(_group(change.put_group))
+                return self._put_group(Group.read(change.put_group))
             case "delete_group_id":
                 return change.delete_group_id in self._groups and self._delete(change)
             case "put_subscription":
-                return self._put_subscription(_subscription(change.put_subscription))
+                return self._put_subscription(change.put_subscription)
         # To skip what a newer node wrote would be to disagree with that node for ever.
         raise errors.InvariantViolated("a change of the configuration that is not known here")
 
@@ -280,7 +229,11 @@ class Catalog:
                 return sorted(map(TopicId, doomed))
             doomed |= more
 
-    def _put_topic(self, topic: Topic) -> bool:
+    def _put_topic(self, config: state_pb2.TopicConfig) -> bool:
+        try:
+            topic = Topic.read(config)
+        except errors.InvalidArgument:
+            return False  # no such genes can be made
         if not 0 < topic.topic_id <= TOPIC_ID_MAX or not 0 < topic.queue_count <= QUEUE_COUNT_MAX:
             return False
         old = self._topics.get(topic.topic_id)
@@ -292,6 +245,7 @@ class Catalog:
             topic.name != old.name
             or topic.internal != old.internal
             or topic.queue_count < old.queue_count
+            or topic.gene != old.gene
         ):
             return False
         self._topics[topic.topic_id] = self._topic_by_name[topic.name] = topic
@@ -334,7 +288,11 @@ class Catalog:
     def _store_group(self, group: Group) -> None:
         self._groups[group.group_id] = self._group_by_name[group.name] = group
 
-    def _put_subscription(self, subscription: Subscription) -> bool:
+    def _put_subscription(self, config: state_pb2.Subscription) -> bool:
+        try:
+            subscription = Subscription.read(config)
+        except errors.InvalidArgument:
+            return False  # a filter of a kind that is not known
         group = self._groups.get(subscription.group_id)
         topic = self._topics.get(subscription.topic_id)
         if group is None or topic is None:
@@ -343,22 +301,24 @@ class Catalog:
         if not _is_internal(retry_topic, retry_topic_name(group.name, topic.name)):
             return False
         key = (subscription.group_id, subscription.topic_id)
-        if self._subscriptions.setdefault(key, subscription) != subscription:
+        known = self._subscriptions.get(key, subscription)
+        if known.retry_topic_id != subscription.retry_topic_id:
             return False
-        self._subscription_by_retry[subscription.retry_topic_id] = self._subscriptions[key]
+        self._subscriptions[key] = subscription
+        self._subscription_by_retry[subscription.retry_topic_id] = subscription
         return True
 
     def topic_states(self) -> list[state_pb2.TopicConfig]:
         """All topics for the manifest, by number."""
-        return [state_pb2.TopicConfig(**asdict(topic)) for topic in self.topics()]
+        return [topic.config() for topic in self.topics()]
 
     def group_states(self) -> list[state_pb2.GroupConfig]:
         """All groups for the manifest, by number."""
-        return [state_pb2.GroupConfig(**asdict(group)) for group in self.groups()]
+        return [group.config() for group in self.groups()]
 
     def subscription_states(self) -> list[state_pb2.Subscription]:
         """All subscriptions for the manifest, by group, then topic."""
-        return [state_pb2.Subscription(**asdict(each)) for each in self.subscriptions()]
+        return [each.config() for each in self.subscriptions()]
 
     def digest_into(self, hasher: Hasher) -> None:
         """Feed the canonical content."""
@@ -366,11 +326,7 @@ class Catalog:
         for parts in (self.topics(), self.groups(), self.subscriptions()):
             feed_numbers(hasher, len(parts))
             for part in parts:
-                for value in astuple(part):
-                    if isinstance(value, str):
-                        feed_text(hasher, value)
-                    else:
-                        feed_numbers(hasher, value)
+                part.digest_into(hasher)
 
 
 def _is_internal(topic: Topic | None, name: str) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.types import Position
@@ -42,7 +43,7 @@ from storage.queue_chunk import (
     find_seal,
     lowest_references,
 )
-from storage.unit import NO_UNITS, UNIT, Units, release_ms
+from storage.unit import NO_UNITS, UNIT, Units, release_ms, stretches
 
 CHUNK_ENTRIES: Final = 16_384
 """Entries of a chunk: 1 MiB. The same on all replicas: trimming goes by whole chunks."""
@@ -262,6 +263,23 @@ class ConsumeQueue:
         number, at = divmod(first, self._chunk_entries)
         end = min(at + count, self._entry_count(number))
         return self._chunk(number).rows[at:end].copy().view(UNIT)
+
+    def genes(self, first: int, count: int) -> NDArray[np.uint64]:
+        """uint64[n]: as `read`, the entries' tag genes; a view to be let go of at once."""
+        number, at = divmod(first, self._chunk_entries)
+        end = min(at + count, self._entry_count(number))
+        genes: NDArray[np.uint64] = self._chunk(number).units(at, end)["tag_gene"]
+        return genes
+
+    def pick(self, positions: NDArray[np.int64]) -> Units:
+        """A copy of the entries at some positions, which ascend; not trimmed, and all there."""
+        numbers = positions // self._chunk_entries
+        found = []
+        for low, high in stretches(numbers):
+            number = int(numbers[low])
+            rows = self._chunk(number).rows
+            found.append(rows[positions[low:high] - number * self._chunk_entries])
+        return np.concatenate(found).view(UNIT) if found else NO_UNITS
 
     def visible_end(self, now_ms: int) -> Position:
         """Position of the first entry that consumers may not see yet. Never falls.

@@ -119,11 +119,14 @@ class MappedChunks:
         A page that has to come from the disk when mapped memory is touched stops all threads:
         Python holds its lock meanwhile.
         """
-        path = self.path_of(number)
-        if number not in self._chunks and self._disk.exists(path):  # else its reader is told
-            file = self._disk.open(path)
-            file.will_need(0, chunk_bytes(self._chunk_entries))
-            file.close()
+        if number in self._chunks:
+            return
+        try:
+            file = self._disk.open(self.path_of(number))
+        except FileNotFoundError:
+            return  # its reader is told
+        file.will_need(0, chunk_bytes(self._chunk_entries))
+        file.close()
 
     def used(self) -> None:
         """The queue is in use: others are unmapped first."""

@@ -74,6 +74,40 @@ class Memtable:
             return NO_UNITS
         return within(pick(self._units, found), after, to)
 
+    def select_some(self, after: Key, to: Key, count: int) -> tuple[Units, Key]:
+        """(copies of the units with after < key <= bound, in order of arrival; bound).
+
+        At most `count` of them, but for units that share a key: given back by several groups. The
+        bound is in (after, to], and `to` where so many are all.
+        """
+        low_ms = after.due_ms + (after.sequence >= SEQUENCE_MAX)
+        due = self._due[: self.count]
+        found = np.flatnonzero((due >= low_ms) & (due <= to.due_ms))
+        bound = to
+        if len(found) > count:
+            dues = due[found]
+            cut_ms = int(np.partition(dues, count)[count])
+            if cut_ms > low_ms:
+                bound, found = Key(cut_ms - 1, SEQUENCE_MAX), found[dues < cut_ms]
+            else:
+                bound, found = self._bound_in(low_ms, found[dues == low_ms], after, to, count)
+        if not len(found):
+            return NO_UNITS, bound
+        return within(pick(self._units, found), after, bound), bound
+
+    def _bound_in(
+        self, due_ms: int, found: NDArray[np.int64], after: Key, to: Key, count: int
+    ) -> tuple[Key, NDArray[np.int64]]:
+        """(bound, ordinals up to it) where more than `count` are due in one millisecond."""
+        sequences = self.units["sequence"][found]
+        if due_ms == after.due_ms:
+            later = sequences > np.uint64(after.sequence)
+            sequences, found = sequences[later], found[later]
+        if len(sequences) <= count:
+            return min(to, Key(due_ms, SEQUENCE_MAX)), found
+        last = np.partition(sequences, count - 1)[count - 1]
+        return min(to, Key(due_ms, int(last))), found[sequences <= last]
+
     def next_due_ms(self, after: Key) -> int | None:
         """The least due time of a unit with key > `after`, or None."""
         if len(self.select(after, Key(after.due_ms, SEQUENCE_MAX))):

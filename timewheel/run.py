@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.errors import invariant
+from hourwheel.types import Key
 from storage.disk import Disk
 from storage.file_header import FILE_HEADER_BYTES, FileType, Identity, check_file_header
-from storage.unit import UNIT, UNIT_BYTES, Units
-from timewheel.levels import SLOTS
+from storage.unit import UNIT, UNIT_BYTES, Units, count_to, stretches
+from timewheel.levels import BUCKET_MS, SLOT_MS, SLOTS
 from timewheel.run_format import (
     BLOCK_UNITS,
     FOOTER,
@@ -126,16 +127,55 @@ class Run:
             raise errors.CorruptFile("a run is shorter than its footer says", file=self.path)
         return np.frombuffer(raw, UNIT)[first - from_ : end - from_]
 
+    def pieces(self, after: Key, to: Key) -> list[tuple[int, int]]:
+        """[first, end) stretches that hold every unit with after < key <= to that is the run's.
+
+        Each begins with such a unit, if it has one; at the end there may be some beyond `to`. Reads
+        one slot directory, and of the units no more than finding the first one takes.
+
+        Raises:
+            CorruptFile: what it reads fails its CRC32C.
+        """
+        bucket_ms = BUCKET_MS[self.footer.level]
+        numbers, first = self.sections["bucket"], after.due_ms // bucket_ms
+        low = int(np.searchsorted(numbers, first, "left"))
+        high = int(np.searchsorted(numbers, to.due_ms // bucket_ms, "right"))
+        sections = self.sections[low:high]
+        is_own = ~np.isin(sections["bucket"], list(self.cascaded_days))
+        found: list[tuple[int, int]] = []
+        for at, until in stretches(is_own):
+            if is_own[at]:  # sections lie one behind the other
+                begin, last = int(sections["first"][at]), sections[until - 1]
+                if int(sections["bucket"][at]) == first:
+                    begin = self._find_in_bucket(first, after)
+                found.append((begin, int(last["first"]) + int(last["count"])))
+        return [(begin, end) for begin, end in found if begin < end]
+
+    def _find_in_bucket(self, bucket: int, after: Key) -> int:
+        """Global index of the bucket's first unit behind `after`, which lies in the bucket."""
+        directory, level = self.directory(bucket), self.footer.level
+        invariant(directory is not None, "a section has a directory", bucket=bucket)
+        if directory is None:  # (for the type checker)
+            return 0
+        slot = directory[after.due_ms % BUCKET_MS[level] // SLOT_MS[level]]
+        first = int(slot["first"])
+        return self.find_after(first, first + int(slot["count"]), *after)
+
     def find_after(self, first: int, end: int, due_ms: int, sequence: int) -> int:
         """First global index in [first, end) whose key is > (due_ms, sequence), or `end`."""
-        while first < end:
+        while end - first > BLOCK_UNITS:  # by blocks, each of which is read as a whole anyway
             middle = (first + end) // 2
-            unit = self.read(middle, middle + 1)[0]
-            if (int(unit["due_ms"]), int(unit["sequence"])) > (due_ms, sequence):
-                end = middle
+            low = max(first, middle - middle % BLOCK_UNITS)
+            high = min(end, low + BLOCK_UNITS)
+            units = self.read(low, high)
+            passed = count_to(units, due_ms, sequence)
+            if passed == high - low:
+                first = high
+            elif passed or low == first:
+                return low + passed
             else:
-                first = middle + 1
-        return first
+                end = low
+        return first + count_to(self.read(first, end), due_ms, sequence)
 
     def will_need(self, first: int, end: int) -> None:
         """Ask the disk to have these units at hand soon."""

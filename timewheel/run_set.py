@@ -32,6 +32,8 @@ class RunSet:
         self._sorted_buckets: list[list[int] | None] = [None, None]
         self._occupied: dict[int, NDArray[np.bool_]] = {}
         """`occupied_seconds` of the hours asked for lately."""
+        self.version = 0
+        """Another one after each change of what runs there are, or what they hold."""
 
     def all(self) -> list[Run]:
         """Every run, oldest first within a level."""
@@ -77,6 +79,7 @@ class RunSet:
                 index.setdefault(bucket, []).append(run)
         self._sorted_buckets[level] = None
         self._occupied.clear()
+        self.version += 1
 
     def _buckets(self, level: int) -> list[int]:
         buckets = self._sorted_buckets[level]

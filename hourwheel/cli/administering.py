@@ -11,16 +11,18 @@ from hourwheel.channel import SERVER_DEFAULT
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.options import Json, Server, Yes, connect, duration_option
 from hourwheel.cli.output import Output, format_duration, format_instant, run
+from hourwheel.cli.subscribing import subscribe, subscription_row
 from hourwheel.outcomes import MessageState
+from hourwheel.tag_gene import GeneKind, GeneSpec
 
 topics = typer.Typer(help="List, create, show and delete topics.", invoke_without_command=True)
 groups = typer.Typer(
     help="List, set up, show and forget consumer groups.", invoke_without_command=True
 )
-_TOPIC_COLUMNS = ("name", "queue_count", "released_count")
+_TOPIC_COLUMNS = ("name", "queue_count", "released_count", "gene")
 _GROUP_COLUMNS = (
     *("name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max"),
-    "lags",
+    *("lags", "subscriptions"),
 )
 _TopicName = Annotated[str, typer.Argument(help="The topic.")]
 _GroupName = Annotated[str, typer.Argument(help="The consumer group.")]
@@ -59,7 +61,7 @@ def list_topics(
         async with connect(server) as channel:
             admin = AsyncAdmin(channel)
             found = await admin.topics(include_internal=is_all)
-        output.rows("topics", [asdict(topic) for topic in found], _TOPIC_COLUMNS)
+        output.rows("topics", [_topic_facts(output, topic) for topic in found], _TOPIC_COLUMNS)
 
     run(output, command())
 
@@ -68,6 +70,16 @@ def list_topics(
 def create_topic(
     name: _TopicName,
     queue_count: Annotated[int, typer.Option("--queues", min=1, max=256)] = 1,
+    gene_kind: Annotated[
+        GeneKind | None, typer.Option("--gene", help="How the index describes tags.")
+    ] = None,
+    gene_bits: Annotated[
+        int, typer.Option("--gene-bits", min=0, max=8, help="Bits a tag; 0: as the kind has it.")
+    ] = 0,
+    gene_property: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A property that is in the gene, too; may be repeated."),
+    ] = None,
     *,
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
@@ -76,9 +88,13 @@ def create_topic(
     output = Output(is_json=is_json)
 
     async def command() -> None:
+        gene = None
+        if gene_kind is not None or gene_bits or gene_property:
+            kind = gene_kind or GeneKind.SPARSE
+            gene = GeneSpec(kind, gene_bits, tuple(gene_property or ()))
         async with connect(server) as channel:
             admin = AsyncAdmin(channel)
-            _show_topic(output, await admin.create_topic(name, queue_count=queue_count))
+            _show_topic(output, await admin.create_topic(name, queue_count=queue_count, gene=gene))
 
     run(output, command())
 
@@ -124,7 +140,20 @@ def delete_topic(
 
 
 def _show_topic(output: Output, topic: TopicInfo) -> None:
-    output.facts("topic", asdict(topic))
+    output.facts("topic", _topic_facts(output, topic))
+
+
+def _topic_facts(output: Output, topic: TopicInfo) -> dict[str, Any]:
+    facts = asdict(topic)
+    if not output.is_json:
+        facts["gene"] = _gene_text(topic.gene)
+    return facts
+
+
+def _gene_text(gene: GeneSpec) -> str:
+    bits = f", {gene.bits_per_item} bits each" if gene.bits_per_item else ""
+    names = f", with {', '.join(gene.properties)}" if gene.properties else ""
+    return f"{gene.kind}{bits}{names}"
 
 
 # --- groups -------------------------------------------------------------------------------------
@@ -157,8 +186,8 @@ def list_groups(
             found = await admin.groups()
         rows = [asdict(group) for group in found]
         for row in rows:
-            del row["lags"]
-        output.rows("groups", rows, _GROUP_COLUMNS[:-1])
+            del row["lags"], row["subscriptions"]
+        output.rows("groups", rows, _GROUP_COLUMNS[:-2])
 
     run(output, command())
 
@@ -200,6 +229,10 @@ def put_group(
     run(output, command())
 
 
+groups.command("subscribe")(subscribe)
+
+
+@groups.command("describe")
 @groups.command("show")
 def show_group(
     name: _GroupName,
@@ -207,7 +240,7 @@ def show_group(
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
-    """Show one group and what it has still to do."""
+    """Show one group, what it wants and what it has still to do."""
     output = Output(is_json=is_json)
 
     async def command() -> None:
@@ -245,10 +278,13 @@ def _show_group(output: Output, group: GroupInfo) -> None:
     if output.is_json:
         output.json(facts)
         return
-    lags = facts.pop("lags")
+    lags, _ = facts.pop("lags"), facts.pop("subscriptions")
     output.facts("group", facts)
     if lags:
         output.rows("still to do", lags, lags[0].keys())
+    if group.subscriptions:
+        rows = list(map(subscription_row, group.subscriptions))
+        output.rows("subscriptions", rows, rows[0].keys())
 
 
 # --- messages -----------------------------------------------------------------------------------

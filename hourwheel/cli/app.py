@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import hourwheel
-from hourwheel.cli import administering, consuming, handover, overseeing, publishing
+from hourwheel.cli import administering, consuming, handover, overseeing, pending, publishing
 from hourwheel.cli.exit_codes import describe_exit_codes
 
 app = typer.Typer(
@@ -22,12 +22,17 @@ app.command()(publishing.cancel)
 app.command()(administering.describe)
 app.add_typer(administering.topics, name="topics")
 app.add_typer(administering.groups, name="groups")
+app.add_typer(pending.pending, name="pending")
 app.command()(overseeing.status)
 app.command()(overseeing.transfer)
 app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.node)
 app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.cluster)
 app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.demo)
 app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.inspect)
+app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.audit)
+app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.export)
+app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.forecast)
+app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.schedule)
 
 
 def _show_version(is_asked: bool) -> None:  # noqa: FBT001

@@ -2,12 +2,21 @@
 
 import base64
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from hourwheel.channel import SERVER_DEFAULT
-from hourwheel.cli.options import Json, Server, duration_option
+from hourwheel.cli.options import (
+    ClientCheck,
+    Json,
+    Server,
+    SqlFilter,
+    TagFilter,
+    duration_option,
+    filter_option,
+)
 from hourwheel.cli.output import Output, format_bytes, format_duration, format_instant, run
 from hourwheel.consumer import POLL_WAIT_MS, AsyncConsumer
 from hourwheel.message import ReceivedMessage
@@ -42,7 +51,10 @@ def consume(
             show_default="as the group is set up",
         ),
     ] = "0s",  # type: ignore[assignment]  # typer parses defaults, too
+    tag_filter: TagFilter = None,
+    sql: SqlFilter = None,
     *,
+    is_checked_here: ClientCheck = False,
     is_acked: Annotated[
         bool,
         typer.Option("--ack/--no-ack", help="Acknowledge what was shown, or let it come again."),
@@ -51,22 +63,32 @@ def consume(
     is_json: Json = False,
 ) -> None:
     """Show the messages of a topic as they fall due, and acknowledge them."""
-    output = Output(is_json=is_json)
-    consumer = AsyncConsumer(
-        server, group=group, topic=topic, invisible_ms=invisible_ms, prefetch_messages=0
-    )
-    run(output, _consume(output, consumer, max_messages, wait_ms, is_acked=is_acked))
+    wanted = filter_option(tag_filter, sql, is_checked_here=is_checked_here)
+    output = Output(is_json=is_json, wanted=wanted)
+
+    def make_consumer() -> AsyncConsumer:
+        return AsyncConsumer(
+            server,
+            group=group,
+            topic=topic,
+            filter=wanted,
+            invisible_ms=invisible_ms,
+            prefetch_messages=0,
+        )
+
+    run(output, _consume(output, make_consumer, max_messages, wait_ms, is_acked=is_acked))
 
 
 async def _consume(
     output: Output,
-    consumer: AsyncConsumer,
+    make_consumer: Callable[[], AsyncConsumer],
     max_messages: int,
     wait_ms: int | None,
     *,
     is_acked: bool,
 ) -> None:
     shown = 0
+    consumer = make_consumer()  # where it can say what is wrong with the filter
     async with consumer:
         while not max_messages or shown < max_messages:
             count = min(_AT_ONCE, max_messages - shown) if max_messages else _AT_ONCE

@@ -1,4 +1,4 @@
-"""`hourwheel node`, `cluster`, `demo`, `inspect`: of the server, which a client does not have."""
+"""Commands of the server and of the jobs on Spark, which a client does not have."""
 
 import sys
 from importlib import import_module
@@ -27,6 +27,26 @@ def inspect(context: typer.Context) -> None:
     _hand_over("node.__main__", ["inspect", *context.args])
 
 
+def audit(context: typer.Context) -> None:
+    """Prove from the logs that every message was delivered (in a checkout or the image)."""
+    _hand_over("spark_jobs.run", ["audit", *context.args])
+
+
+def export(context: typer.Context) -> None:
+    """Bring a lake of Parquet files up to date with the logs (in a checkout or the image)."""
+    _hand_over("spark_jobs.run", ["export", *context.args])
+
+
+def forecast(context: typer.Context) -> None:
+    """Count what falls due when, from the logs (in a checkout or the image)."""
+    _hand_over("spark_jobs.run", ["forecast", *context.args])
+
+
+def schedule(context: typer.Context) -> None:
+    """Schedule the rows of files, each of them once (in a checkout or the image)."""
+    _hand_over("spark_jobs.run", ["schedule", *context.args])
+
+
 def demo(context: typer.Context) -> None:
     """Replay thousands of messages on three nodes, and kill one (in a checkout or the image)."""
     _hand_over("node.demo", context.args)
@@ -45,7 +65,7 @@ def _load(name: str) -> ModuleType:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        if error.name not in {"node", name}:
+        if error.name not in {"node", "spark_jobs", name}:
             raise
         sys.stderr.write(
             "This command needs the server's code: run it in a checkout or the image.\n"

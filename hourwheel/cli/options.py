@@ -7,6 +7,7 @@ import typer
 from hourwheel.channel import SERVER_DEFAULT, Channel
 from hourwheel.endpoints import parse_servers
 from hourwheel.errors import InvalidArgument, InvalidDueTime
+from hourwheel.filter_text import FilterExpression
 from hourwheel.when import When, parse_duration_ms, parse_when
 
 CALL_TIMEOUT_MS: Final = 5_000.0
@@ -34,6 +35,20 @@ Server: TypeAlias = Annotated[
 Json: TypeAlias = Annotated[
     bool, typer.Option("--json", help="For scripts: one JSON object a line.")
 ]
+TagFilter: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--filter", metavar="TAGS", help="Only messages with such tags: 'paid && !test'."),
+]
+SqlFilter: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--sql", metavar="CONDITION", help="Only messages with such properties: 'amount > 100'."
+    ),
+]
+ClientCheck: TypeAlias = Annotated[
+    bool,
+    typer.Option("--check-at-client", help="Let the node look at its index only, and check here."),
+]
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -56,3 +71,18 @@ def duration_option(text: str) -> int:
         return parse_duration_ms(text)
     except InvalidDueTime as error:
         raise typer.BadParameter(error.message) from None
+
+
+def filter_option(
+    tags: str | None, sql: str | None, *, is_checked_here: bool = False
+) -> FilterExpression | None:
+    """The filter of `--filter` or `--sql`; None where neither is given."""
+    if tags is not None and sql is not None:
+        raise typer.BadParameter("give either --filter or --sql")
+    if tags is not None:
+        return FilterExpression.tags(tags, check_at_client=is_checked_here)
+    if sql is not None:
+        return FilterExpression.sql(sql, check_at_client=is_checked_here)
+    if is_checked_here:
+        raise typer.BadParameter("--check-at-client goes with --filter or --sql")
+    return None

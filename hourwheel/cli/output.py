@@ -9,25 +9,31 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from hourwheel.cli.exit_codes import ExitCode, exit_code_of
-from hourwheel.errors import HourwheelError
+from hourwheel.errors import HourwheelError, InvalidFilter
+from hourwheel.filter_text import FilterExpression
 
 _INSTANT_MS_MAX: Final = 253_402_300_799_999
 """The last instant that `datetime` knows: the end of the year 9999."""
 _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms"))
 _UNITS_SHOWN: Final = 2
+_AROUND: Final = 40
+"""So many characters of a filter are shown before what is wrong in it, and behind."""
+_CUT: Final = "..."
 
 
 class Output:
     """Where a command writes to."""
 
-    def __init__(self, *, is_json: bool) -> None:
-        """`is_json`: for scripts."""
+    def __init__(self, *, is_json: bool, wanted: FilterExpression | None = None) -> None:
+        """`is_json`: for scripts; `wanted`: the filter of this command, to show what is wrong."""
         self.is_json = is_json
+        self._wanted = wanted
         self.console = Console()
         self.errors = Console(stderr=True)
 
@@ -71,6 +77,9 @@ class Output:
         else:
             kind = Text(f"{type(error).__name__}: ", style="bold red")
             self.errors.print(kind + Text(error.message), soft_wrap=True)
+            if isinstance(error, InvalidFilter) and self._wanted is not None:
+                for line in point_at(self._wanted.text, error.params.get("position", "")):
+                    self.errors.print(Text(line), soft_wrap=True)
 
 
 def run(output: Output, command: Coroutine[Any, Any, ExitCode | None]) -> None:
@@ -92,6 +101,22 @@ def run(output: Output, command: Coroutine[Any, Any, ExitCode | None]) -> None:
         code = ExitCode.OK
     if code:
         raise typer.Exit(code)
+
+
+def point_at(text: str, position: str) -> list[str]:
+    """Two lines: a part of `text`, and below it a caret under the character at `position`.
+
+    None where there is no such position. A long text is cut to what lies around the position.
+    """
+    if not (position.isascii() and position.isdecimal() and int(position) <= len(text)):
+        return []
+    at = int(position)
+    first, end = max(0, at - _AROUND), at + _AROUND
+    shown = "".join(one if one.isprintable() else " " for one in text[first:end])
+    lead = _CUT if first else ""
+    tail = _CUT if end < len(text) else ""
+    indent = cell_len(lead + shown[: at - first])
+    return [f"  {lead}{shown}{tail}", f"  {' ' * indent}^"]
 
 
 def format_instant(instant_ms: int) -> str:

@@ -1,5 +1,6 @@
 from hourwheel.wire import filter_pb2 as _filter_pb2
 from hourwheel.wire import meta_pb2 as _meta_pb2
+from hourwheel.wire import status_pb2 as _status_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -9,22 +10,6 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class ShardRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    SHARD_ROLE_UNSPECIFIED: _ClassVar[ShardRole]
-    SHARD_ROLE_FOLLOWER: _ClassVar[ShardRole]
-    SHARD_ROLE_TAKING_OVER: _ClassVar[ShardRole]
-    SHARD_ROLE_MASTER: _ClassVar[ShardRole]
-
-class FollowerPhase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    FOLLOWER_PHASE_UNSPECIFIED: _ClassVar[FollowerPhase]
-    FOLLOWER_PHASE_ABSENT: _ClassVar[FollowerPhase]
-    FOLLOWER_PHASE_GREETED: _ClassVar[FollowerPhase]
-    FOLLOWER_PHASE_BEGUN: _ClassVar[FollowerPhase]
-    FOLLOWER_PHASE_REPLICATING: _ClassVar[FollowerPhase]
-    FOLLOWER_PHASE_SNAPSHOT: _ClassVar[FollowerPhase]
-
 class MessageState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     MESSAGE_STATE_UNSPECIFIED: _ClassVar[MessageState]
@@ -32,16 +17,6 @@ class MessageState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MESSAGE_STATE_RELEASED: _ClassVar[MessageState]
     MESSAGE_STATE_CANCELLED: _ClassVar[MessageState]
     MESSAGE_STATE_UNKNOWN: _ClassVar[MessageState]
-SHARD_ROLE_UNSPECIFIED: ShardRole
-SHARD_ROLE_FOLLOWER: ShardRole
-SHARD_ROLE_TAKING_OVER: ShardRole
-SHARD_ROLE_MASTER: ShardRole
-FOLLOWER_PHASE_UNSPECIFIED: FollowerPhase
-FOLLOWER_PHASE_ABSENT: FollowerPhase
-FOLLOWER_PHASE_GREETED: FollowerPhase
-FOLLOWER_PHASE_BEGUN: FollowerPhase
-FOLLOWER_PHASE_REPLICATING: FollowerPhase
-FOLLOWER_PHASE_SNAPSHOT: FollowerPhase
 MESSAGE_STATE_UNSPECIFIED: MessageState
 MESSAGE_STATE_PENDING: MessageState
 MESSAGE_STATE_RELEASED: MessageState
@@ -187,7 +162,7 @@ class PutSubscriptionResponse(_message.Message):
     def __init__(self, subscription: _Optional[_Union[GroupSubscription, _Mapping]] = ...) -> None: ...
 
 class ListPendingRequest(_message.Message):
-    __slots__ = ("topic", "filter", "from_due_ms", "to_due_ms", "page_size", "page_token", "with_bodies")
+    __slots__ = ("topic", "filter", "from_due_ms", "to_due_ms", "page_size", "page_token", "with_bodies", "count_only")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
     FROM_DUE_MS_FIELD_NUMBER: _ClassVar[int]
@@ -195,6 +170,7 @@ class ListPendingRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     WITH_BODIES_FIELD_NUMBER: _ClassVar[int]
+    COUNT_ONLY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     filter: _filter_pb2.FilterExpression
     from_due_ms: int
@@ -202,33 +178,40 @@ class ListPendingRequest(_message.Message):
     page_size: int
     page_token: bytes
     with_bodies: bool
-    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., from_due_ms: _Optional[int] = ..., to_due_ms: _Optional[int] = ..., page_size: _Optional[int] = ..., page_token: _Optional[bytes] = ..., with_bodies: bool = ...) -> None: ...
+    count_only: bool
+    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., from_due_ms: _Optional[int] = ..., to_due_ms: _Optional[int] = ..., page_size: _Optional[int] = ..., page_token: _Optional[bytes] = ..., with_bodies: bool = ..., count_only: bool = ...) -> None: ...
 
 class ListPendingResponse(_message.Message):
-    __slots__ = ("messages", "next_page_token", "scanned_count")
+    __slots__ = ("messages", "next_page_token", "scanned_count", "matched_count", "corrupt_count")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     SCANNED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    MATCHED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_COUNT_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[PendingMessage]
     next_page_token: bytes
     scanned_count: int
-    def __init__(self, messages: _Optional[_Iterable[_Union[PendingMessage, _Mapping]]] = ..., next_page_token: _Optional[bytes] = ..., scanned_count: _Optional[int] = ...) -> None: ...
+    matched_count: int
+    corrupt_count: int
+    def __init__(self, messages: _Optional[_Iterable[_Union[PendingMessage, _Mapping]]] = ..., next_page_token: _Optional[bytes] = ..., scanned_count: _Optional[int] = ..., matched_count: _Optional[int] = ..., corrupt_count: _Optional[int] = ...) -> None: ...
 
 class PendingMessage(_message.Message):
-    __slots__ = ("message_id", "due_ms", "store_ms", "meta", "body_bytes", "body")
+    __slots__ = ("message_id", "due_ms", "store_ms", "meta", "body_bytes", "body", "is_corrupt")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
     STORE_MS_FIELD_NUMBER: _ClassVar[int]
     META_FIELD_NUMBER: _ClassVar[int]
     BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
+    IS_CORRUPT_FIELD_NUMBER: _ClassVar[int]
     message_id: str
     due_ms: int
     store_ms: int
     meta: _meta_pb2.MessageMeta
     body_bytes: int
     body: bytes
-    def __init__(self, message_id: _Optional[str] = ..., due_ms: _Optional[int] = ..., store_ms: _Optional[int] = ..., meta: _Optional[_Union[_meta_pb2.MessageMeta, _Mapping]] = ..., body_bytes: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
+    is_corrupt: bool
+    def __init__(self, message_id: _Optional[str] = ..., due_ms: _Optional[int] = ..., store_ms: _Optional[int] = ..., meta: _Optional[_Union[_meta_pb2.MessageMeta, _Mapping]] = ..., body_bytes: _Optional[int] = ..., body: _Optional[bytes] = ..., is_corrupt: bool = ...) -> None: ...
 
 class CancelPendingRequest(_message.Message):
     __slots__ = ("topic", "filter", "from_due_ms", "to_due_ms", "page_token")
@@ -245,16 +228,18 @@ class CancelPendingRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., from_due_ms: _Optional[int] = ..., to_due_ms: _Optional[int] = ..., page_token: _Optional[bytes] = ...) -> None: ...
 
 class CancelPendingResponse(_message.Message):
-    __slots__ = ("cancelled_count", "already_released_count", "scanned_count", "next_page_token")
+    __slots__ = ("cancelled_count", "already_released_count", "scanned_count", "next_page_token", "corrupt_count")
     CANCELLED_COUNT_FIELD_NUMBER: _ClassVar[int]
     ALREADY_RELEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
     SCANNED_COUNT_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_COUNT_FIELD_NUMBER: _ClassVar[int]
     cancelled_count: int
     already_released_count: int
     scanned_count: int
     next_page_token: bytes
-    def __init__(self, cancelled_count: _Optional[int] = ..., already_released_count: _Optional[int] = ..., scanned_count: _Optional[int] = ..., next_page_token: _Optional[bytes] = ...) -> None: ...
+    corrupt_count: int
+    def __init__(self, cancelled_count: _Optional[int] = ..., already_released_count: _Optional[int] = ..., scanned_count: _Optional[int] = ..., next_page_token: _Optional[bytes] = ..., corrupt_count: _Optional[int] = ...) -> None: ...
 
 class DeleteGroupRequest(_message.Message):
     __slots__ = ("name",)
@@ -302,129 +287,11 @@ class GetStatusResponse(_message.Message):
     CONTROL_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     version: str
-    nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
-    shards: _containers.RepeatedCompositeFieldContainer[ShardStatus]
+    nodes: _containers.RepeatedCompositeFieldContainer[_status_pb2.NodeStatus]
+    shards: _containers.RepeatedCompositeFieldContainer[_status_pb2.ShardStatus]
     answered_by: str
-    control: ControlStatus
-    def __init__(self, cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., answered_by: _Optional[str] = ..., control: _Optional[_Union[ControlStatus, _Mapping]] = ...) -> None: ...
-
-class ControlStatus(_message.Message):
-    __slots__ = ("leader_node_id", "term", "has_majority", "revision")
-    LEADER_NODE_ID_FIELD_NUMBER: _ClassVar[int]
-    TERM_FIELD_NUMBER: _ClassVar[int]
-    HAS_MAJORITY_FIELD_NUMBER: _ClassVar[int]
-    REVISION_FIELD_NUMBER: _ClassVar[int]
-    leader_node_id: str
-    term: int
-    has_majority: bool
-    revision: int
-    def __init__(self, leader_node_id: _Optional[str] = ..., term: _Optional[int] = ..., has_majority: bool = ..., revision: _Optional[int] = ...) -> None: ...
-
-class NodeStatus(_message.Message):
-    __slots__ = ("node_id", "address", "started_ms", "clock_ms", "read_only_reason", "boot_id", "is_alive", "is_ready", "version", "epoch", "log_end_offset", "heard_ms_ago", "is_heard")
-    NODE_ID_FIELD_NUMBER: _ClassVar[int]
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    STARTED_MS_FIELD_NUMBER: _ClassVar[int]
-    CLOCK_MS_FIELD_NUMBER: _ClassVar[int]
-    READ_ONLY_REASON_FIELD_NUMBER: _ClassVar[int]
-    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
-    IS_ALIVE_FIELD_NUMBER: _ClassVar[int]
-    IS_READY_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    HEARD_MS_AGO_FIELD_NUMBER: _ClassVar[int]
-    IS_HEARD_FIELD_NUMBER: _ClassVar[int]
-    node_id: str
-    address: str
-    started_ms: int
-    clock_ms: int
-    read_only_reason: str
-    boot_id: str
-    is_alive: bool
-    is_ready: bool
-    version: str
-    epoch: int
-    log_end_offset: int
-    heard_ms_ago: int
-    is_heard: bool
-    def __init__(self, node_id: _Optional[str] = ..., address: _Optional[str] = ..., started_ms: _Optional[int] = ..., clock_ms: _Optional[int] = ..., read_only_reason: _Optional[str] = ..., boot_id: _Optional[str] = ..., is_alive: bool = ..., is_ready: bool = ..., version: _Optional[str] = ..., epoch: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., heard_ms_ago: _Optional[int] = ..., is_heard: bool = ...) -> None: ...
-
-class FollowerStatus(_message.Message):
-    __slots__ = ("node_id", "phase", "acked_end_offset", "lag_bytes", "applied_offset", "heard_ms_ago", "clock_offset_ms", "is_full")
-    NODE_ID_FIELD_NUMBER: _ClassVar[int]
-    PHASE_FIELD_NUMBER: _ClassVar[int]
-    ACKED_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    LAG_BYTES_FIELD_NUMBER: _ClassVar[int]
-    APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    HEARD_MS_AGO_FIELD_NUMBER: _ClassVar[int]
-    CLOCK_OFFSET_MS_FIELD_NUMBER: _ClassVar[int]
-    IS_FULL_FIELD_NUMBER: _ClassVar[int]
-    node_id: str
-    phase: FollowerPhase
-    acked_end_offset: int
-    lag_bytes: int
-    applied_offset: int
-    heard_ms_ago: int
-    clock_offset_ms: float
-    is_full: bool
-    def __init__(self, node_id: _Optional[str] = ..., phase: _Optional[_Union[FollowerPhase, str]] = ..., acked_end_offset: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., applied_offset: _Optional[int] = ..., heard_ms_ago: _Optional[int] = ..., clock_offset_ms: _Optional[float] = ..., is_full: bool = ...) -> None: ...
-
-class ShardStatus(_message.Message):
-    __slots__ = ("shard", "epoch", "master", "log_start_offset", "log_end_offset", "high_watermark", "applied_offset", "checkpoint_offset", "published_count", "pending_count", "released_count", "cancelled_count", "tick", "local_index", "next_due_ms", "run_count", "disk_bytes", "in_sync", "version", "role", "may_act", "lease_left_ms", "followers", "append_cursor_ms", "append_cursor_sequence", "clock_offset_ms")
-    SHARD_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    MASTER_FIELD_NUMBER: _ClassVar[int]
-    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
-    APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    CHECKPOINT_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    PUBLISHED_COUNT_FIELD_NUMBER: _ClassVar[int]
-    PENDING_COUNT_FIELD_NUMBER: _ClassVar[int]
-    RELEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
-    CANCELLED_COUNT_FIELD_NUMBER: _ClassVar[int]
-    TICK_FIELD_NUMBER: _ClassVar[int]
-    LOCAL_INDEX_FIELD_NUMBER: _ClassVar[int]
-    NEXT_DUE_MS_FIELD_NUMBER: _ClassVar[int]
-    RUN_COUNT_FIELD_NUMBER: _ClassVar[int]
-    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
-    IN_SYNC_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    ROLE_FIELD_NUMBER: _ClassVar[int]
-    MAY_ACT_FIELD_NUMBER: _ClassVar[int]
-    LEASE_LEFT_MS_FIELD_NUMBER: _ClassVar[int]
-    FOLLOWERS_FIELD_NUMBER: _ClassVar[int]
-    APPEND_CURSOR_MS_FIELD_NUMBER: _ClassVar[int]
-    APPEND_CURSOR_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
-    CLOCK_OFFSET_MS_FIELD_NUMBER: _ClassVar[int]
-    shard: int
-    epoch: int
-    master: str
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int
-    applied_offset: int
-    checkpoint_offset: int
-    published_count: int
-    pending_count: int
-    released_count: int
-    cancelled_count: int
-    tick: int
-    local_index: int
-    next_due_ms: int
-    run_count: int
-    disk_bytes: int
-    in_sync: _containers.RepeatedScalarFieldContainer[str]
-    version: int
-    role: ShardRole
-    may_act: bool
-    lease_left_ms: int
-    followers: _containers.RepeatedCompositeFieldContainer[FollowerStatus]
-    append_cursor_ms: int
-    append_cursor_sequence: int
-    clock_offset_ms: float
-    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., master: _Optional[str] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., applied_offset: _Optional[int] = ..., checkpoint_offset: _Optional[int] = ..., published_count: _Optional[int] = ..., pending_count: _Optional[int] = ..., released_count: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., tick: _Optional[int] = ..., local_index: _Optional[int] = ..., next_due_ms: _Optional[int] = ..., run_count: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., in_sync: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ..., role: _Optional[_Union[ShardRole, str]] = ..., may_act: bool = ..., lease_left_ms: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., append_cursor_ms: _Optional[int] = ..., append_cursor_sequence: _Optional[int] = ..., clock_offset_ms: _Optional[float] = ...) -> None: ...
+    control: _status_pb2.ControlStatus
+    def __init__(self, cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[_status_pb2.NodeStatus, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[_status_pb2.ShardStatus, _Mapping]]] = ..., answered_by: _Optional[str] = ..., control: _Optional[_Union[_status_pb2.ControlStatus, _Mapping]] = ...) -> None: ...
 
 class TransferMasterRequest(_message.Message):
     __slots__ = ("shard", "to_node_id")

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from hourwheel.wire import control_pb2 as hourwheel_dot_wire_dot_control__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!hourwheel/wire/control_link.proto\x12\x0chourwheel.v1\x1a\x1chourwheel/wire/control.proto\"\xa6\x01\n\x0bShardReport\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x12\n\nlast_epoch\x18\x03 \x01(\r\x12\x0f\n\x07log_end\x18\x04 \x01(\x04\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x04\x12\x10\n\x08is_ready\x18\x06 \x01(\x08\x12\x14\n\x0cis_resigning\x18\x07 \x01(\x08\x12\x14\n\x0chand_over_to\x18\x08 \x01(\t\"o\n\nNodeReport\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\x0c\x12\x14\n\x0c\x62roker_alive\x18\x03 \x01(\x08\x12)\n\x06shards\x18\x04 \x03(\x0b\x32\x19.hourwheel.v1.ShardReport\">\n\tLinkHello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x03 \x01(\x0c\"D\n\x0cLinkProposal\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12\x0f\n\x07\x63ommand\x18\x02 \x01(\x0c\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\"w\n\nLinkAnswer\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12+\n\x06result\x18\x02 \x01(\x0b\x32\x1b.hourwheel.v1.ControlResult\x12\x14\n\x0c\x65rror_reason\x18\x03 \x01(\t\x12\x15\n\rerror_message\x18\x04 \x01(\t\"H\n\nLinkLeader\x12\x16\n\x0eleader_node_id\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x14\n\x0chas_majority\x18\x03 \x01(\x08\"\n\n\x08LinkPing\":\n\tLinkState\x12-\n\x05state\x18\x01 \x01(\x0b\x32\x1e.hourwheel.v1.ControlStateData\"8\n\x0bLinkReports\x12)\n\x07reports\x18\x01 \x03(\x0b\x32\x18.hourwheel.v1.NodeReport\"8\n\rLinkPartition\x12\x12\n\nblocked_in\x18\x01 \x03(\t\x12\x13\n\x0b\x62locked_out\x18\x02 \x03(\t\"\xf6\x01\n\x0b\x42rokerFrame\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.hourwheel.v1.LinkHelloH\x00\x12*\n\x06report\x18\x02 \x01(\x0b\x32\x18.hourwheel.v1.NodeReportH\x00\x12.\n\x08proposal\x18\x03 \x01(\x0b\x32\x1a.hourwheel.v1.LinkProposalH\x00\x12&\n\x04ping\x18\x04 \x01(\x0b\x32\x16.hourwheel.v1.LinkPingH\x00\x12\x30\n\tpartition\x18\x05 \x01(\x0b\x32\x1b.hourwheel.v1.LinkPartitionH\x00\x42\x07\n\x05\x66rame\"\xef\x01\n\x0c\x43ontrolFrame\x12(\n\x05state\x18\x01 \x01(\x0b\x32\x17.hourwheel.v1.LinkStateH\x00\x12*\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x18.hourwheel.v1.LinkAnswerH\x00\x12*\n\x06leader\x18\x03 \x01(\x0b\x32\x18.hourwheel.v1.LinkLeaderH\x00\x12&\n\x04ping\x18\x04 \x01(\x0b\x32\x16.hourwheel.v1.LinkPingH\x00\x12,\n\x07reports\x18\x05 \x01(\x0b\x32\x19.hourwheel.v1.LinkReportsH\x00\x42\x07\n\x05\x66rameb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!hourwheel/wire/control_link.proto\x12\x0chourwheel.v1\x1a\x1chourwheel/wire/control.proto\"\xdf\x01\n\x0bShardReport\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x12\n\nlast_epoch\x18\x03 \x01(\r\x12\x0f\n\x07log_end\x18\x04 \x01(\x04\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x04\x12\x10\n\x08is_ready\x18\x06 \x01(\x08\x12\x14\n\x0cis_resigning\x18\x07 \x01(\x08\x12\x14\n\x0chand_over_to\x18\x08 \x01(\t\x12\x0e\n\x06is_low\x18\t \x01(\x08\x12\x13\n\x0bhas_retired\x18\n \x01(\x08\x12\x12\n\nis_serving\x18\x0b \x01(\x08\"o\n\nNodeReport\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\x0c\x12\x14\n\x0c\x62roker_alive\x18\x03 \x01(\x08\x12)\n\x06shards\x18\x04 \x03(\x0b\x32\x19.hourwheel.v1.ShardReport\">\n\tLinkHello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x03 \x01(\x0c\"D\n\x0cLinkProposal\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12\x0f\n\x07\x63ommand\x18\x02 \x01(\x0c\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\"w\n\nLinkAnswer\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12+\n\x06result\x18\x02 \x01(\x0b\x32\x1b.hourwheel.v1.ControlResult\x12\x14\n\x0c\x65rror_reason\x18\x03 \x01(\t\x12\x15\n\rerror_message\x18\x04 \x01(\t\"H\n\nLinkLeader\x12\x16\n\x0eleader_node_id\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x14\n\x0chas_majority\x18\x03 \x01(\x08\"5\n\x08LinkPing\x12\x13\n\x0bstall_count\x18\x01 \x01(\x04\x12\x14\n\x0cstall_ms_max\x18\x02 \x01(\x01\":\n\tLinkState\x12-\n\x05state\x18\x01 \x01(\x0b\x32\x1e.hourwheel.v1.ControlStateData\"8\n\x0bLinkReports\x12)\n\x07reports\x18\x01 \x03(\x0b\x32\x18.hourwheel.v1.NodeReport\"8\n\rLinkPartition\x12\x12\n\nblocked_in\x18\x01 \x03(\t\x12\x13\n\x0b\x62locked_out\x18\x02 \x03(\t\"\xf6\x01\n\x0b\x42rokerFrame\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.hourwheel.v1.LinkHelloH\x00\x12*\n\x06report\x18\x02 \x01(\x0b\x32\x18.hourwheel.v1.NodeReportH\x00\x12.\n\x08proposal\x18\x03 \x01(\x0b\x32\x1a.hourwheel.v1.LinkProposalH\x00\x12&\n\x04ping\x18\x04 \x01(\x0b\x32\x16.hourwheel.v1.LinkPingH\x00\x12\x30\n\tpartition\x18\x05 \x01(\x0b\x32\x1b.hourwheel.v1.LinkPartitionH\x00\x42\x07\n\x05\x66rame\"\xef\x01\n\x0c\x43ontrolFrame\x12(\n\x05state\x18\x01 \x01(\x0b\x32\x17.hourwheel.v1.LinkStateH\x00\x12*\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x18.hourwheel.v1.LinkAnswerH\x00\x12*\n\x06leader\x18\x03 \x01(\x0b\x32\x18.hourwheel.v1.LinkLeaderH\x00\x12&\n\x04ping\x18\x04 \x01(\x0b\x32\x16.hourwheel.v1.LinkPingH\x00\x12,\n\x07reports\x18\x05 \x01(\x0b\x32\x19.hourwheel.v1.LinkReportsH\x00\x42\x07\n\x05\x66rameb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,27 +33,27 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hourwheel.wire.control_link
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SHARDREPORT']._serialized_start=82
-  _globals['_SHARDREPORT']._serialized_end=248
-  _globals['_NODEREPORT']._serialized_start=250
-  _globals['_NODEREPORT']._serialized_end=361
-  _globals['_LINKHELLO']._serialized_start=363
-  _globals['_LINKHELLO']._serialized_end=425
-  _globals['_LINKPROPOSAL']._serialized_start=427
-  _globals['_LINKPROPOSAL']._serialized_end=495
-  _globals['_LINKANSWER']._serialized_start=497
-  _globals['_LINKANSWER']._serialized_end=616
-  _globals['_LINKLEADER']._serialized_start=618
-  _globals['_LINKLEADER']._serialized_end=690
-  _globals['_LINKPING']._serialized_start=692
-  _globals['_LINKPING']._serialized_end=702
-  _globals['_LINKSTATE']._serialized_start=704
-  _globals['_LINKSTATE']._serialized_end=762
-  _globals['_LINKREPORTS']._serialized_start=764
-  _globals['_LINKREPORTS']._serialized_end=820
-  _globals['_LINKPARTITION']._serialized_start=822
-  _globals['_LINKPARTITION']._serialized_end=878
-  _globals['_BROKERFRAME']._serialized_start=881
-  _globals['_BROKERFRAME']._serialized_end=1127
-  _globals['_CONTROLFRAME']._serialized_start=1130
-  _globals['_CONTROLFRAME']._serialized_end=1369
+  _globals['_SHARDREPORT']._serialized_end=305
+  _globals['_NODEREPORT']._serialized_start=307
+  _globals['_NODEREPORT']._serialized_end=418
+  _globals['_LINKHELLO']._serialized_start=420
+  _globals['_LINKHELLO']._serialized_end=482
+  _globals['_LINKPROPOSAL']._serialized_start=484
+  _globals['_LINKPROPOSAL']._serialized_end=552
+  _globals['_LINKANSWER']._serialized_start=554
+  _globals['_LINKANSWER']._serialized_end=673
+  _globals['_LINKLEADER']._serialized_start=675
+  _globals['_LINKLEADER']._serialized_end=747
+  _globals['_LINKPING']._serialized_start=749
+  _globals['_LINKPING']._serialized_end=802
+  _globals['_LINKSTATE']._serialized_start=804
+  _globals['_LINKSTATE']._serialized_end=862
+  _globals['_LINKREPORTS']._serialized_start=864
+  _globals['_LINKREPORTS']._serialized_end=920
+  _globals['_LINKPARTITION']._serialized_start=922
+  _globals['_LINKPARTITION']._serialized_end=978
+  _globals['_BROKERFRAME']._serialized_start=981
+  _globals['_BROKERFRAME']._serialized_end=1227
+  _globals['_CONTROLFRAME']._serialized_start=1230
+  _globals['_CONTROLFRAME']._serialized_end=1469
 # @@protoc_insertion_point(module_scope)

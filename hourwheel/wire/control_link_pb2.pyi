@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ShardReport(_message.Message):
-    __slots__ = ("shard", "epoch", "last_epoch", "log_end", "high_watermark", "is_ready", "is_resigning", "hand_over_to")
+    __slots__ = ("shard", "epoch", "last_epoch", "log_end", "high_watermark", "is_ready", "is_resigning", "hand_over_to", "is_low", "has_retired", "is_serving")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,9 @@ class ShardReport(_message.Message):
     IS_READY_FIELD_NUMBER: _ClassVar[int]
     IS_RESIGNING_FIELD_NUMBER: _ClassVar[int]
     HAND_OVER_TO_FIELD_NUMBER: _ClassVar[int]
+    IS_LOW_FIELD_NUMBER: _ClassVar[int]
+    HAS_RETIRED_FIELD_NUMBER: _ClassVar[int]
+    IS_SERVING_FIELD_NUMBER: _ClassVar[int]
     shard: int
     epoch: int
     last_epoch: int
@@ -25,7 +28,10 @@ class ShardReport(_message.Message):
     is_ready: bool
     is_resigning: bool
     hand_over_to: str
-    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., last_epoch: _Optional[int] = ..., log_end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., is_ready: bool = ..., is_resigning: bool = ..., hand_over_to: _Optional[str] = ...) -> None: ...
+    is_low: bool
+    has_retired: bool
+    is_serving: bool
+    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., last_epoch: _Optional[int] = ..., log_end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., is_ready: bool = ..., is_resigning: bool = ..., hand_over_to: _Optional[str] = ..., is_low: bool = ..., has_retired: bool = ..., is_serving: bool = ...) -> None: ...
 
 class NodeReport(_message.Message):
     __slots__ = ("node_id", "boot_id", "broker_alive", "shards")
@@ -82,8 +88,12 @@ class LinkLeader(_message.Message):
     def __init__(self, leader_node_id: _Optional[str] = ..., term: _Optional[int] = ..., has_majority: bool = ...) -> None: ...
 
 class LinkPing(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("stall_count", "stall_ms_max")
+    STALL_COUNT_FIELD_NUMBER: _ClassVar[int]
+    STALL_MS_MAX_FIELD_NUMBER: _ClassVar[int]
+    stall_count: int
+    stall_ms_max: float
+    def __init__(self, stall_count: _Optional[int] = ..., stall_ms_max: _Optional[float] = ...) -> None: ...
 
 class LinkState(_message.Message):
     __slots__ = ("state",)

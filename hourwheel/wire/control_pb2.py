@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1chourwheel/wire/control.proto\x12\x0chourwheel.v1\"\xb2\x04\n\x0e\x43ontrolCommand\x12\x15\n\rcodec_version\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\x0c\x12)\n\x04noop\x18\x03 \x01(\x0b\x32\x19.hourwheel.v1.NoopCommandH\x00\x12\x33\n\tbootstrap\x18\x04 \x01(\x0b\x32\x1e.hourwheel.v1.BootstrapCommandH\x00\x12:\n\rregister_node\x18\x05 \x01(\x0b\x32!.hourwheel.v1.RegisterNodeCommandH\x00\x12\x38\n\x0c\x65lect_master\x18\x06 \x01(\x0b\x32 .hourwheel.v1.ElectMasterCommandH\x00\x12\x34\n\nchange_isr\x18\x07 \x01(\x0b\x32\x1e.hourwheel.v1.ChangeIsrCommandH\x00\x12\x33\n\tput_topic\x18\x08 \x01(\x0b\x32\x1e.hourwheel.v1.PutObjectCommandH\x00\x12\x39\n\x0c\x64\x65lete_topic\x18\t \x01(\x0b\x32!.hourwheel.v1.DeleteObjectCommandH\x00\x12\x33\n\tput_group\x18\n \x01(\x0b\x32\x1e.hourwheel.v1.PutObjectCommandH\x00\x12\x39\n\x0c\x64\x65lete_group\x18\x0b \x01(\x0b\x32!.hourwheel.v1.DeleteObjectCommandH\x00\x42\t\n\x07\x63ommand\"\r\n\x0bNoopCommand\"b\n\x10\x42ootstrapCommand\x12\x12\n\ncluster_id\x18\x01 \x01(\x0c\x12\x13\n\x0bmin_in_sync\x18\x02 \x01(\r\x12\x13\n\x0bshard_count\x18\x03 \x01(\r\x12\x10\n\x08node_ids\x18\x04 \x03(\t\"\xd2\x01\n\x13RegisterNodeCommand\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x13\n\x0b\x61pi_address\x18\x02 \x01(\t\x12\x14\n\x0c\x64\x61ta_address\x18\x03 \x01(\t\x12\x17\n\x0f\x63ontrol_address\x18\x04 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x05 \x01(\x0c\x12\x18\n\x10software_version\x18\x06 \x01(\t\x12\x14\n\x0cisr_is_sound\x18\x07 \x01(\x08\x12%\n\x04seen\x18\x08 \x03(\x0b\x32\x17.hourwheel.v1.SeenEpoch\"A\n\tSeenEpoch\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x16\n\x0emaster_node_id\x18\x03 \x01(\t\"k\n\x12\x45lectMasterCommand\x12\r\n\x05shard\x18\x01 \x01(\r\x12\x16\n\x0e\x65xpected_epoch\x18\x02 \x01(\r\x12\x16\n\x0emaster_node_id\x18\x03 \x01(\t\x12\x16\n\x0emaster_boot_id\x18\x04 \x01(\x0c\"p\n\x10\x43hangeIsrCommand\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x18\n\x10\x65xpected_version\x18\x03 \x01(\x04\x12$\n\x03isr\x18\x04 \x03(\x0b\x32\x17.hourwheel.v1.IsrMember\"-\n\tIsrMember\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\x0c\"L\n\x10PutObjectCommand\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08settings\x18\x02 \x01(\x0c\x12\x18\n\x10\x65xpected_version\x18\x03 \x01(\x04\"=\n\x13\x44\x65leteObjectCommand\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10\x65xpected_version\x18\x02 \x01(\x04\"\x93\x01\n\rControlResult\x12-\n\x07outcome\x18\x01 \x01(\x0e\x32\x1c.hourwheel.v1.ControlOutcome\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\x11\n\tobject_id\x18\x05 \x01(\r\x12\x10\n\x08revision\x18\x06 \x01(\x04\"\xea\x02\n\x10\x43ontrolStateData\x12\x15\n\rcodec_version\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\x0c\x12\x13\n\x0bmin_in_sync\x18\x03 \x01(\r\x12\x10\n\x08revision\x18\x04 \x01(\x04\x12%\n\x05nodes\x18\x05 \x03(\x0b\x32\x16.hourwheel.v1.NodeData\x12\'\n\x06shards\x18\x06 \x03(\x0b\x32\x17.hourwheel.v1.ShardData\x12(\n\x06topics\x18\x07 \x03(\x0b\x32\x18.hourwheel.v1.ObjectData\x12(\n\x06groups\x18\x08 \x03(\x0b\x32\x18.hourwheel.v1.ObjectData\x12\x15\n\rnext_topic_id\x18\t \x01(\r\x12\x15\n\rnext_group_id\x18\n \x01(\r\x12\x32\n\nremembered\x18\x0b \x03(\x0b\x32\x1e.hourwheel.v1.RememberedResult\"R\n\x08NodeData\x12\x35\n\nregistered\x18\x01 \x01(\x0b\x32!.hourwheel.v1.RegisterNodeCommand\x12\x0f\n\x07version\x18\x02 \x01(\x04\"\xa4\x01\n\tShardData\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x16\n\x0emaster_node_id\x18\x03 \x01(\t\x12\x16\n\x0emaster_boot_id\x18\x04 \x01(\x0c\x12$\n\x03isr\x18\x05 \x03(\x0b\x32\x17.hourwheel.v1.IsrMember\x12\x0f\n\x07version\x18\x06 \x01(\x04\x12\x12\n\nepoch_seen\x18\x07 \x01(\r\"P\n\nObjectData\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tobject_id\x18\x02 \x01(\r\x12\x10\n\x08settings\x18\x03 \x01(\x0c\x12\x0f\n\x07version\x18\x04 \x01(\x04\"6\n\x10RememberedResult\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\x0e\n\x06result\x18\x02 \x01(\x0c*\xa9\x01\n\x0e\x43ontrolOutcome\x12\x1f\n\x1b\x43ONTROL_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43ONTROL_OUTCOME_OK\x10\x01\x12\x1c\n\x18\x43ONTROL_OUTCOME_CONFLICT\x10\x02\x12\x1b\n\x17\x43ONTROL_OUTCOME_REFUSED\x10\x03\x12#\n\x1f\x43ONTROL_OUTCOME_UNKNOWN_VERSION\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1chourwheel/wire/control.proto\x12\x0chourwheel.v1\"\xb2\x04\n\x0e\x43ontrolCommand\x12\x15\n\rcodec_version\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\x0c\x12)\n\x04noop\x18\x03 \x01(\x0b\x32\x19.hourwheel.v1.NoopCommandH\x00\x12\x33\n\tbootstrap\x18\x04 \x01(\x0b\x32\x1e.hourwheel.v1.BootstrapCommandH\x00\x12:\n\rregister_node\x18\x05 \x01(\x0b\x32!.hourwheel.v1.RegisterNodeCommandH\x00\x12\x38\n\x0c\x65lect_master\x18\x06 \x01(\x0b\x32 .hourwheel.v1.ElectMasterCommandH\x00\x12\x34\n\nchange_isr\x18\x07 \x01(\x0b\x32\x1e.hourwheel.v1.ChangeIsrCommandH\x00\x12\x33\n\tput_topic\x18\x08 \x01(\x0b\x32\x1e.hourwheel.v1.PutObjectCommandH\x00\x12\x39\n\x0c\x64\x65lete_topic\x18\t \x01(\x0b\x32!.hourwheel.v1.DeleteObjectCommandH\x00\x12\x33\n\tput_group\x18\n \x01(\x0b\x32\x1e.hourwheel.v1.PutObjectCommandH\x00\x12\x39\n\x0c\x64\x65lete_group\x18\x0b \x01(\x0b\x32!.hourwheel.v1.DeleteObjectCommandH\x00\x42\t\n\x07\x63ommand\"\r\n\x0bNoopCommand\"b\n\x10\x42ootstrapCommand\x12\x12\n\ncluster_id\x18\x01 \x01(\x0c\x12\x13\n\x0bmin_in_sync\x18\x02 \x01(\r\x12\x13\n\x0bshard_count\x18\x03 \x01(\r\x12\x10\n\x08node_ids\x18\x04 \x03(\t\"\xe9\x01\n\x13RegisterNodeCommand\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x13\n\x0b\x61pi_address\x18\x02 \x01(\t\x12\x14\n\x0c\x64\x61ta_address\x18\x03 \x01(\t\x12\x17\n\x0f\x63ontrol_address\x18\x04 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x05 \x01(\x0c\x12\x18\n\x10software_version\x18\x06 \x01(\t\x12\x14\n\x0cisr_is_sound\x18\x07 \x01(\x08\x12%\n\x04seen\x18\x08 \x03(\x0b\x32\x17.hourwheel.v1.SeenEpoch\x12\x15\n\rfeature_level\x18\t \x01(\r\"A\n\tSeenEpoch\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x16\n\x0emaster_node_id\x18\x03 \x01(\t\"k\n\x12\x45lectMasterCommand\x12\r\n\x05shard\x18\x01 \x01(\r\x12\x16\n\x0e\x65xpected_epoch\x18\x02 \x01(\r\x12\x16\n\x0emaster_node_id\x18\x03 \x01(\t\x12\x16\n\x0emaster_boot_id\x18\x04 \x01(\x0c\"p\n\x10\x43hangeIsrCommand\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x18\n\x10\x65xpected_version\x18\x03 \x01(\x04\x12$\n\x03isr\x18\x04 \x03(\x0b\x32\x17.hourwheel.v1.IsrMember\"-\n\tIsrMember\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\x0c\"L\n\x10PutObjectCommand\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08settings\x18\x02 \x01(\x0c\x12\x18\n\x10\x65xpected_version\x18\x03 \x01(\x04\"=\n\x13\x44\x65leteObjectCommand\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10\x65xpected_version\x18\x02 \x01(\x04\"\x93\x01\n\rControlResult\x12-\n\x07outcome\x18\x01 \x01(\x0e\x32\x1c.hourwheel.v1.ControlOutcome\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\x11\n\tobject_id\x18\x05 \x01(\r\x12\x10\n\x08revision\x18\x06 \x01(\x04\"\xea\x02\n\x10\x43ontrolStateData\x12\x15\n\rcodec_version\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\x0c\x12\x13\n\x0bmin_in_sync\x18\x03 \x01(\r\x12\x10\n\x08revision\x18\x04 \x01(\x04\x12%\n\x05nodes\x18\x05 \x03(\x0b\x32\x16.hourwheel.v1.NodeData\x12\'\n\x06shards\x18\x06 \x03(\x0b\x32\x17.hourwheel.v1.ShardData\x12(\n\x06topics\x18\x07 \x03(\x0b\x32\x18.hourwheel.v1.ObjectData\x12(\n\x06groups\x18\x08 \x03(\x0b\x32\x18.hourwheel.v1.ObjectData\x12\x15\n\rnext_topic_id\x18\t \x01(\r\x12\x15\n\rnext_group_id\x18\n \x01(\r\x12\x32\n\nremembered\x18\x0b \x03(\x0b\x32\x1e.hourwheel.v1.RememberedResult\"R\n\x08NodeData\x12\x35\n\nregistered\x18\x01 \x01(\x0b\x32!.hourwheel.v1.RegisterNodeCommand\x12\x0f\n\x07version\x18\x02 \x01(\x04\"\xa4\x01\n\tShardData\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x16\n\x0emaster_node_id\x18\x03 \x01(\t\x12\x16\n\x0emaster_boot_id\x18\x04 \x01(\x0c\x12$\n\x03isr\x18\x05 \x03(\x0b\x32\x17.hourwheel.v1.IsrMember\x12\x0f\n\x07version\x18\x06 \x01(\x04\x12\x12\n\nepoch_seen\x18\x07 \x01(\r\"P\n\nObjectData\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tobject_id\x18\x02 \x01(\r\x12\x10\n\x08settings\x18\x03 \x01(\x0c\x12\x0f\n\x07version\x18\x04 \x01(\x04\"6\n\x10RememberedResult\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\x0e\n\x06result\x18\x02 \x01(\x0c*\xa9\x01\n\x0e\x43ontrolOutcome\x12\x1f\n\x1b\x43ONTROL_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43ONTROL_OUTCOME_OK\x10\x01\x12\x1c\n\x18\x43ONTROL_OUTCOME_CONFLICT\x10\x02\x12\x1b\n\x17\x43ONTROL_OUTCOME_REFUSED\x10\x03\x12#\n\x1f\x43ONTROL_OUTCOME_UNKNOWN_VERSION\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hourwheel.wire.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CONTROLOUTCOME']._serialized_start=2322
-  _globals['_CONTROLOUTCOME']._serialized_end=2491
+  _globals['_CONTROLOUTCOME']._serialized_start=2345
+  _globals['_CONTROLOUTCOME']._serialized_end=2514
   _globals['_CONTROLCOMMAND']._serialized_start=47
   _globals['_CONTROLCOMMAND']._serialized_end=609
   _globals['_NOOPCOMMAND']._serialized_start=611
@@ -40,29 +40,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BOOTSTRAPCOMMAND']._serialized_start=626
   _globals['_BOOTSTRAPCOMMAND']._serialized_end=724
   _globals['_REGISTERNODECOMMAND']._serialized_start=727
-  _globals['_REGISTERNODECOMMAND']._serialized_end=937
-  _globals['_SEENEPOCH']._serialized_start=939
-  _globals['_SEENEPOCH']._serialized_end=1004
-  _globals['_ELECTMASTERCOMMAND']._serialized_start=1006
-  _globals['_ELECTMASTERCOMMAND']._serialized_end=1113
-  _globals['_CHANGEISRCOMMAND']._serialized_start=1115
-  _globals['_CHANGEISRCOMMAND']._serialized_end=1227
-  _globals['_ISRMEMBER']._serialized_start=1229
-  _globals['_ISRMEMBER']._serialized_end=1274
-  _globals['_PUTOBJECTCOMMAND']._serialized_start=1276
-  _globals['_PUTOBJECTCOMMAND']._serialized_end=1352
-  _globals['_DELETEOBJECTCOMMAND']._serialized_start=1354
-  _globals['_DELETEOBJECTCOMMAND']._serialized_end=1415
-  _globals['_CONTROLRESULT']._serialized_start=1418
-  _globals['_CONTROLRESULT']._serialized_end=1565
-  _globals['_CONTROLSTATEDATA']._serialized_start=1568
-  _globals['_CONTROLSTATEDATA']._serialized_end=1930
-  _globals['_NODEDATA']._serialized_start=1932
-  _globals['_NODEDATA']._serialized_end=2014
-  _globals['_SHARDDATA']._serialized_start=2017
-  _globals['_SHARDDATA']._serialized_end=2181
-  _globals['_OBJECTDATA']._serialized_start=2183
-  _globals['_OBJECTDATA']._serialized_end=2263
-  _globals['_REMEMBEREDRESULT']._serialized_start=2265
-  _globals['_REMEMBEREDRESULT']._serialized_end=2319
+  _globals['_REGISTERNODECOMMAND']._serialized_end=960
+  _globals['_SEENEPOCH']._serialized_start=962
+  _globals['_SEENEPOCH']._serialized_end=1027
+  _globals['_ELECTMASTERCOMMAND']._serialized_start=1029
+  _globals['_ELECTMASTERCOMMAND']._serialized_end=1136
+  _globals['_CHANGEISRCOMMAND']._serialized_start=1138
+  _globals['_CHANGEISRCOMMAND']._serialized_end=1250
+  _globals['_ISRMEMBER']._serialized_start=1252
+  _globals['_ISRMEMBER']._serialized_end=1297
+  _globals['_PUTOBJECTCOMMAND']._serialized_start=1299
+  _globals['_PUTOBJECTCOMMAND']._serialized_end=1375
+  _globals['_DELETEOBJECTCOMMAND']._serialized_start=1377
+  _globals['_DELETEOBJECTCOMMAND']._serialized_end=1438
+  _globals['_CONTROLRESULT']._serialized_start=1441
+  _globals['_CONTROLRESULT']._serialized_end=1588
+  _globals['_CONTROLSTATEDATA']._serialized_start=1591
+  _globals['_CONTROLSTATEDATA']._serialized_end=1953
+  _globals['_NODEDATA']._serialized_start=1955
+  _globals['_NODEDATA']._serialized_end=2037
+  _globals['_SHARDDATA']._serialized_start=2040
+  _globals['_SHARDDATA']._serialized_end=2204
+  _globals['_OBJECTDATA']._serialized_start=2206
+  _globals['_OBJECTDATA']._serialized_end=2286
+  _globals['_REMEMBEREDRESULT']._serialized_start=2288
+  _globals['_REMEMBEREDRESULT']._serialized_end=2342
 # @@protoc_insertion_point(module_scope)

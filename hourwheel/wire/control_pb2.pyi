@@ -63,7 +63,7 @@ class BootstrapCommand(_message.Message):
     def __init__(self, cluster_id: _Optional[bytes] = ..., min_in_sync: _Optional[int] = ..., shard_count: _Optional[int] = ..., node_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterNodeCommand(_message.Message):
-    __slots__ = ("node_id", "api_address", "data_address", "control_address", "boot_id", "software_version", "isr_is_sound", "seen")
+    __slots__ = ("node_id", "api_address", "data_address", "control_address", "boot_id", "software_version", "isr_is_sound", "seen", "feature_level")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     API_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     DATA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +72,7 @@ class RegisterNodeCommand(_message.Message):
     SOFTWARE_VERSION_FIELD_NUMBER: _ClassVar[int]
     ISR_IS_SOUND_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     api_address: str
     data_address: str
@@ -80,7 +81,8 @@ class RegisterNodeCommand(_message.Message):
     software_version: str
     isr_is_sound: bool
     seen: _containers.RepeatedCompositeFieldContainer[SeenEpoch]
-    def __init__(self, node_id: _Optional[str] = ..., api_address: _Optional[str] = ..., data_address: _Optional[str] = ..., control_address: _Optional[str] = ..., boot_id: _Optional[bytes] = ..., software_version: _Optional[str] = ..., isr_is_sound: bool = ..., seen: _Optional[_Iterable[_Union[SeenEpoch, _Mapping]]] = ...) -> None: ...
+    feature_level: int
+    def __init__(self, node_id: _Optional[str] = ..., api_address: _Optional[str] = ..., data_address: _Optional[str] = ..., control_address: _Optional[str] = ..., boot_id: _Optional[bytes] = ..., software_version: _Optional[str] = ..., isr_is_sound: bool = ..., seen: _Optional[_Iterable[_Union[SeenEpoch, _Mapping]]] = ..., feature_level: _Optional[int] = ...) -> None: ...
 
 class SeenEpoch(_message.Message):
     __slots__ = ("shard", "epoch", "master_node_id")

@@ -99,14 +99,18 @@ class SyncBeat(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., tick: _Optional[int] = ..., local_index: _Optional[int] = ..., append_cursor_ms: _Optional[int] = ..., append_cursor_sequence: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., clock_ms: _Optional[int] = ..., sent_us: _Optional[int] = ..., lease_ms: _Optional[int] = ..., releases_lease: bool = ...) -> None: ...
 
 class LeaseTable(_message.Message):
-    __slots__ = ("epoch", "ranges", "delivered")
+    __slots__ = ("epoch", "ranges", "delivered", "sparse", "passed_over")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
     DELIVERED_FIELD_NUMBER: _ClassVar[int]
+    SPARSE_FIELD_NUMBER: _ClassVar[int]
+    PASSED_OVER_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     ranges: _containers.RepeatedCompositeFieldContainer[HeldRange]
     delivered: _containers.RepeatedCompositeFieldContainer[DeliveredTo]
-    def __init__(self, epoch: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[HeldRange, _Mapping]]] = ..., delivered: _Optional[_Iterable[_Union[DeliveredTo, _Mapping]]] = ...) -> None: ...
+    sparse: _containers.RepeatedCompositeFieldContainer[SparseLease]
+    passed_over: _containers.RepeatedCompositeFieldContainer[PassedOver]
+    def __init__(self, epoch: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[HeldRange, _Mapping]]] = ..., delivered: _Optional[_Iterable[_Union[DeliveredTo, _Mapping]]] = ..., sparse: _Optional[_Iterable[_Union[SparseLease, _Mapping]]] = ..., passed_over: _Optional[_Iterable[_Union[PassedOver, _Mapping]]] = ...) -> None: ...
 
 class HeldRange(_message.Message):
     __slots__ = ("group_id", "topic_queue", "first", "end", "until_ms")
@@ -123,14 +127,60 @@ class HeldRange(_message.Message):
     def __init__(self, group_id: _Optional[int] = ..., topic_queue: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., until_ms: _Optional[int] = ...) -> None: ...
 
 class DeliveredTo(_message.Message):
-    __slots__ = ("group_id", "topic_queue", "position")
+    __slots__ = ("group_id", "topic_queue", "position", "ahead_deltas")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_QUEUE_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_DELTAS_FIELD_NUMBER: _ClassVar[int]
     group_id: int
     topic_queue: int
     position: int
-    def __init__(self, group_id: _Optional[int] = ..., topic_queue: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+    ahead_deltas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, group_id: _Optional[int] = ..., topic_queue: _Optional[int] = ..., position: _Optional[int] = ..., ahead_deltas: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SparseLease(_message.Message):
+    __slots__ = ("group_id", "topic_queue", "epoch", "lease_id", "first", "end", "position_deltas", "parts", "keeps_gaps")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    POSITION_DELTAS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_GAPS_FIELD_NUMBER: _ClassVar[int]
+    group_id: int
+    topic_queue: int
+    epoch: int
+    lease_id: int
+    first: int
+    end: int
+    position_deltas: _containers.RepeatedScalarFieldContainer[int]
+    parts: _containers.RepeatedCompositeFieldContainer[HeldPart]
+    keeps_gaps: bool
+    def __init__(self, group_id: _Optional[int] = ..., topic_queue: _Optional[int] = ..., epoch: _Optional[int] = ..., lease_id: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., position_deltas: _Optional[_Iterable[int]] = ..., parts: _Optional[_Iterable[_Union[HeldPart, _Mapping]]] = ..., keeps_gaps: bool = ...) -> None: ...
+
+class HeldPart(_message.Message):
+    __slots__ = ("first", "end", "until_ms")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    end: int
+    until_ms: int
+    def __init__(self, first: _Optional[int] = ..., end: _Optional[int] = ..., until_ms: _Optional[int] = ...) -> None: ...
+
+class PassedOver(_message.Message):
+    __slots__ = ("group_id", "topic_queue", "first", "end")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    group_id: int
+    topic_queue: int
+    first: int
+    end: int
+    def __init__(self, group_id: _Optional[int] = ..., topic_queue: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class ReplicateResponse(_message.Message):
     __slots__ = ("hello", "ack", "refused")
@@ -181,16 +231,18 @@ class FollowerAck(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., flushed_end_offset: _Optional[int] = ..., applied_offset: _Optional[int] = ..., released_count: _Optional[int] = ..., released_mix: _Optional[int] = ..., echo_us: _Optional[int] = ..., echo_age_us: _Optional[int] = ..., clock_ms: _Optional[float] = ..., is_full: bool = ...) -> None: ...
 
 class Refused(_message.Message):
-    __slots__ = ("epoch", "master", "why", "wait_ms")
+    __slots__ = ("epoch", "master", "why", "wait_ms", "reason")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MASTER_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     master: str
     why: str
     wait_ms: int
-    def __init__(self, epoch: _Optional[int] = ..., master: _Optional[str] = ..., why: _Optional[str] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+    reason: str
+    def __init__(self, epoch: _Optional[int] = ..., master: _Optional[str] = ..., why: _Optional[str] = ..., wait_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class FetchSnapshotRequest(_message.Message):
     __slots__ = ("cluster_id", "shard", "epoch")

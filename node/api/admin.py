@@ -1,12 +1,19 @@
 """AdminService: topics, groups, status."""
 
 from hourwheel import errors, limits, message_id
+from hourwheel.filter_wire import (
+    filter_from_wire,
+    filter_to_wire,
+    gene_from_wire,
+    gene_to_wire,
+)
 from hourwheel.types import QUEUE_COUNT_MAX
 from hourwheel.wire import admin_pb2 as wire
+from node.api import pending
 from node.api.calls import Context
 from node.api.cluster_port import ClusterPort
-from node.api.names import check_group, check_topic
-from node.api.ports import EnginePort, GroupInfo, GroupSettings, TopicInfo
+from node.api.names import check_group, check_readable_topic, check_topic
+from node.api.ports import EnginePort, GroupInfo, GroupSettings, SubscriptionInfo, TopicInfo
 from node.api.status_answer import NodeIdentity, status_answer
 
 _ATTEMPTS_MAX = 1_000
@@ -28,7 +35,9 @@ class Admin:
         check_topic(request.name)
         queue_count = request.settings.queue_count or 1
         _check_at_most("settings.queue_count", queue_count, QUEUE_COUNT_MAX)
-        topic = await self._engine.create_topic(request.name, queue_count)
+        asked = request.settings
+        gene = gene_from_wire(asked.gene) if asked.HasField("gene") else None
+        topic = await self._engine.create_topic(request.name, queue_count, gene)
         return wire.CreateTopicResponse(topic=_topic(topic))
 
     async def delete_topic(
@@ -78,6 +87,17 @@ class Admin:
         group = await self._engine.put_group(request.name, settings)
         return wire.PutGroupResponse(group=_group(group))
 
+    async def put_subscription(
+        self, request: wire.PutSubscriptionRequest, _context: Context
+    ) -> wire.PutSubscriptionResponse:
+        """Subscribe a group to a topic, or change what it wants of it."""
+        check_group(request.group)
+        check_readable_topic(request.topic)
+        found = await self._engine.put_subscription(
+            request.group, request.topic, filter_from_wire(request.filter)
+        )
+        return wire.PutSubscriptionResponse(subscription=_subscription(found))
+
     async def delete_group(
         self, request: wire.DeleteGroupRequest, _context: Context
     ) -> wire.DeleteGroupResponse:
@@ -119,6 +139,18 @@ class Admin:
         master, epoch = await self._cluster.transfer_master(request.shard, request.to_node_id)
         return wire.TransferMasterResponse(master=master, epoch=epoch)
 
+    async def list_pending(
+        self, request: wire.ListPendingRequest, _context: Context
+    ) -> wire.ListPendingResponse:
+        """A page of what is scheduled."""
+        return await pending.list_pending(self._engine, request)
+
+    async def cancel_pending(
+        self, request: wire.CancelPendingRequest, _context: Context
+    ) -> wire.CancelPendingResponse:
+        """Cancel a page of it."""
+        return await pending.cancel_pending(self._engine, request)
+
     async def describe_message(
         self, request: wire.DescribeMessageRequest, _context: Context
     ) -> wire.DescribeMessageResponse:
@@ -139,9 +171,10 @@ def _check_at_most(name: str, value: int, most: int) -> None:
 
 
 def _topic(topic: TopicInfo) -> wire.Topic:
+    gene = None if topic.is_internal else gene_to_wire(topic.gene)
     return wire.Topic(
         name=topic.name,
-        settings=wire.TopicSettings(queue_count=topic.queue_count),
+        settings=wire.TopicSettings(queue_count=topic.queue_count, gene=gene),
         released_count=topic.released_count,
     )
 
@@ -163,4 +196,10 @@ def _group(group: GroupInfo) -> wire.Group:
             )
             for lag in group.lags
         ],
+        subscriptions=map(_subscription, group.subscriptions),
     )
+
+
+def _subscription(found: SubscriptionInfo) -> wire.GroupSubscription:
+    wanted = None if found.filter is None else filter_to_wire(found.filter)
+    return wire.GroupSubscription(topic=found.topic, filter=wanted)

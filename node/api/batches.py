@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c_each, split
 from hourwheel.record_batch import Flag, Kind, RecordBatch
-from hourwheel.tag_gene import GENE_NONE, GENE_SPARSE
+from hourwheel.tag_gene import GENE_NONE, GENE_SPARSE, GENE_SPEC_OF_TOPIC
 from hourwheel.types import SEQUENCE_MAX
 from hourwheel.wire.meta_pb2 import MessageMeta
 from node.config import LimitsSection
@@ -70,6 +70,8 @@ def _refuse_forged(batch: RecordBatch) -> None:
         raise errors.InvalidBatch("a flag is set that clients may not set", flags=header.flags)
     if header.gene_kind not in _GENES:
         raise errors.InvalidBatch("an unknown kind of tag gene", gene_kind=header.gene_kind)
+    if header.gene_spec == GENE_SPEC_OF_TOPIC:
+        raise errors.InvalidBatch("only the node may say that genes are as each topic wants them")
     if header.producer_sequence > SEQUENCE_MAX - header.count:
         raise errors.InvalidBatch(
             "the producer's sequence is too large", producer_sequence=header.producer_sequence

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hourwheel import errors
-from hourwheel.wire.admin_pb2 import SHARD_ROLE_MASTER, SHARD_ROLE_UNSPECIFIED
+from hourwheel.wire.status_pb2 import SHARD_ROLE_MASTER, SHARD_ROLE_UNSPECIFIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class FollowerStatusData:
 
     node_id: str
     phase: int
-    """A value of admin_pb2.FollowerPhase."""
+    """A value of status_pb2.FollowerPhase."""
     acked_end_offset: int = 0
     lag_bytes: int = 0
     applied_offset: int = 0
@@ -63,7 +63,7 @@ class MastershipData:
     in_sync: tuple[str, ...] = ()
     version: int = 0
     role: int = SHARD_ROLE_UNSPECIFIED
-    """A value of admin_pb2.ShardRole."""
+    """A value of status_pb2.ShardRole."""
     may_act: bool = False
     lease_left_ms: int | None = None
     followers: tuple[FollowerStatusData, ...] = ()

@@ -9,6 +9,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from hourwheel import delivery_batch, errors, limits
+from hourwheel.filter_wire import filter_from_wire, filter_to_wire
 from hourwheel.message_id import MessageId
 from hourwheel.receipt import Receipt, format_each
 from hourwheel.types import topic_of
@@ -68,6 +69,7 @@ class Consumer:
             max_bytes=request.max_bytes or _BYTES_DEFAULT,
             wait_ms=wait_ms,
             invisible_ms=request.invisible_ms,
+            wanted=filter_from_wire(request.filter) if request.HasField("filter") else None,
         )
 
     async def _poll(self, request: ReceiveRequest, wait_ms: int) -> Delivery | None:
@@ -181,6 +183,7 @@ def _pack(delivery: Delivery, receipt: Receipt, request: ReceiveRequest) -> Rece
         receipt=str(receipt),
         invisible_until_ms=delivery.invisible_until_ms,
         receive_ms=delivery.receive_ms,
+        to_check=None if delivery.to_check is None else filter_to_wire(delivery.to_check),
     )
     if request.format == RECEIVE_FORMAT_BATCH:
         response.delivery_batch = delivery_batch.pack(

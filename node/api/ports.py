@@ -16,9 +16,13 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
+from hourwheel.filter_text import FilterExpression
 from hourwheel.message_id import MessageId
 from hourwheel.receipt import Receipt
 from hourwheel.record_batch import RecordBatch
+from hourwheel.tag_gene import DEFAULT_SPEC, GeneSpec
+from node.pending_page import CancelledPage, PendingPage
+from node.pending_token import PendingQuery
 from node.stats import EngineStats
 from storage.unit import Units
 
@@ -33,7 +37,7 @@ class IncomingMessages(NamedTuple):
     metas: list[bytes]
     """Encoded; empty for none."""
     tag_genes: list[int]
-    """Sparse genes (`tag_gene.GENE_SPARSE`)."""
+    """As the topic's specification wants them (`EnginePort.gene_spec`)."""
     key_hashes: list[int]
     producer_id: int = 0
     """0: no idempotence."""
@@ -51,6 +55,8 @@ class PublishedBatchResult:
     count: int
     store_ms: int
     duplicate: bool
+    expected_gene: GeneSpec | None = None
+    """How the topic wants genes to be made, where those of this batch were made otherwise."""
 
 
 @dataclass(slots=True)
@@ -64,7 +70,10 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Leased messages, all from one queue, at positions [first_position, first_position + n)."""
+    """Leased messages, all from one queue.
+
+    They stand side by side from `first_position` on; with a filter others may stand between them.
+    """
 
     shard: int
     epoch: int
@@ -86,6 +95,8 @@ class Delivery:
     invisible_until_ms: int
     topic: str = ""
     """Topic that they were published to; empty: the one that was asked for."""
+    to_check: FilterExpression | None = None
+    """Some of them may not match this: the client has to check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +107,7 @@ class TopicInfo:
     queue_count: int
     is_internal: bool = False
     released_count: int = 0
+    gene: GeneSpec = DEFAULT_SPEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +120,15 @@ class GroupLagInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class SubscriptionInfo:
+    """What a group wants of one topic."""
+
+    topic: str
+    filter: FilterExpression | None
+    """In canonical form; None: everything."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupInfo:
     """A consumer group as the API shows it."""
 
@@ -117,6 +138,7 @@ class GroupInfo:
     retry_delay_ms: int
     retry_delay_ms_max: int
     lags: tuple[GroupLagInfo, ...] = ()
+    subscriptions: tuple[SubscriptionInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +256,16 @@ class EnginePort(Protocol):
         max_bytes: int,
         wait_ms: int,
         invisible_ms: int,
+        wanted: FilterExpression | None = None,
     ) -> Delivery | None:
-        """Lease messages; None if there is none within `wait_ms`. `invisible_ms` 0: the default."""
+        """Lease messages; None if there is none within `wait_ms`. `invisible_ms` 0: the default.
+
+        `wanted`: what the group wants of the topic; None: as its subscription says. On the
+        cluster's own topics it selects for this call only.
+
+        Raises:
+            InvalidFilter, SubscriptionMismatch: nothing is leased.
+        """
         ...
 
     async def resolve(
@@ -255,8 +285,10 @@ class EnginePort(Protocol):
         """Move the ends of leases: (a ReceiptOutcome for each selection, the new end)."""
         ...
 
-    async def create_topic(self, name: str, queue_count: int) -> TopicInfo:
-        """Make a topic; AlreadyExists if there is one with other settings."""
+    async def create_topic(
+        self, name: str, queue_count: int, gene: GeneSpec | None = None
+    ) -> TopicInfo:
+        """Make a topic; AlreadyExists if there is one with other settings. `gene` None: any."""
         ...
 
     async def delete_topic(self, name: str) -> None:
@@ -275,6 +307,20 @@ class EnginePort(Protocol):
         """Make a group, or change its settings."""
         ...
 
+    async def put_subscription(
+        self, group: str, topic: str, wanted: FilterExpression
+    ) -> SubscriptionInfo:
+        """Subscribe a group to a topic, or change what it wants of it from now on.
+
+        Raises:
+            InvalidFilter, InvalidArgument: nothing has changed.
+        """
+        ...
+
+    def gene_spec(self, topic: str) -> GeneSpec:
+        """How genes of a topic's messages are made; the default of one that does not exist."""
+        ...
+
     async def delete_group(self, name: str) -> None:
         """Forget a group."""
         ...
@@ -285,6 +331,26 @@ class EnginePort(Protocol):
 
     def groups(self) -> list[GroupInfo]:
         """All groups, by name, without lags."""
+        ...
+
+    async def list_pending(
+        self, query: PendingQuery, token: bytes, *, count_max: int, with_bodies: bool
+    ) -> PendingPage:
+        """A page of the pending messages that match, in key order; `count_max` 0: count only.
+
+        Raises:
+            UnknownTopic, InvalidTopic, InvalidFilter, Overloaded, ShuttingDown.
+            InvalidArgument: `token` is none that this question's last page gave.
+        """
+        ...
+
+    async def cancel_pending(self, query: PendingQuery, token: bytes) -> CancelledPage:
+        """Cancel a page of them, but none published after the first page was asked for.
+
+        Raises:
+            As list_pending; and whatever appending may raise: some may be cancelled then, and to
+            ask again is safe.
+        """
         ...
 
     def status(self) -> ShardStatusData:

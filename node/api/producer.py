@@ -5,6 +5,7 @@ from typing import Final, NoReturn
 
 from hourwheel import errors, limits, message_id
 from hourwheel import meta as metas
+from hourwheel.tag_gene import DEFAULT_SPEC, gene_of
 from hourwheel.types import SEQUENCE_MAX
 from hourwheel.wire.broker_pb2 import (
     CancelRequest,
@@ -64,6 +65,8 @@ class Producer:
         genes: list[int] = []
         key_hashes: list[int] = []
         size = 0
+        spec = self._engine.gene_spec(topic)
+        is_default = spec == DEFAULT_SPEC
         try:
             for message in messages:
                 kind = message.WhichOneof("due")
@@ -78,7 +81,9 @@ class Producer:
                 if len(body) > body_bytes_max:
                     _refuse_body(body, body_bytes_max)
                 meta = metas.from_wire(message.meta) if message.HasField("meta") else _NO_META
-                raw, gene, key_hash = meta
+                raw, gene, key_hash = meta.raw, meta.tag_gene, meta.key_hash
+                if not is_default:
+                    gene = gene_of(spec, meta.tags, meta.properties)
                 size += len(body) + len(raw)
                 due_ms.append(due)
                 bodies.append(body)

@@ -9,6 +9,7 @@ import asyncio
 from typing import Final
 
 from hourwheel import errors
+from hourwheel.filter_wire import gene_to_wire
 from hourwheel.wire.broker_pb2 import PublishedBatch, PublishStreamRequest, PublishStreamResponse
 from node.api import status
 from node.api.batches import check_batch
@@ -96,6 +97,7 @@ class PublishStreams:
             horizon_ms=self._horizon_ms,
         )
         result = await self._engine.publish_batch(request.topic, batch)
+        expected = result.expected_gene
         return PublishedBatch(
             shard=result.shard,
             epoch=result.epoch,
@@ -103,6 +105,7 @@ class PublishStreams:
             count=result.count,
             store_ms=result.store_ms,
             duplicate=result.duplicate,
+            expected_gene=None if expected is None else gene_to_wire(expected),
         )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import hourwheel
 from hourwheel.wire import admin_pb2 as wire
+from hourwheel.wire import status_pb2
 from node.api.cluster_port import ClusterStatusData, MastershipData
 from node.api.ports import ShardStatusData
 
@@ -46,18 +47,20 @@ def status_answer(
         version=hourwheel.__version__,
         answered_by=identity.node_id,
         nodes=[
-            wire.NodeStatus(**asdict(node), **(own if node.node_id == identity.node_id else {}))
+            status_pb2.NodeStatus(
+                **asdict(node), **(own if node.node_id == identity.node_id else {})
+            )
             for node in cluster.nodes
         ],
         shards=[_shard(shard, cluster.shard)],
     )
     if cluster.control is not None:
-        answer.control.CopyFrom(wire.ControlStatus(**asdict(cluster.control)))
+        answer.control.CopyFrom(status_pb2.ControlStatus(**asdict(cluster.control)))
     return answer
 
 
-def _shard(engine: ShardStatusData, cluster: MastershipData) -> wire.ShardStatus:
-    names = wire.ShardStatus.DESCRIPTOR.fields_by_name
+def _shard(engine: ShardStatusData, cluster: MastershipData) -> status_pb2.ShardStatus:
+    names = status_pb2.ShardStatus.DESCRIPTOR.fields_by_name
     values: dict[str, Any] = {
         name: value for name, value in asdict(engine).items() if name in names
     }
@@ -65,8 +68,8 @@ def _shard(engine: ShardStatusData, cluster: MastershipData) -> wire.ShardStatus
     followers = told.pop("followers")
     values |= told
     values["epoch"] = cluster.epoch or engine.epoch
-    answer = wire.ShardStatus(**values)
+    answer = status_pb2.ShardStatus(**values)
     for follower in followers:
         known = {name: value for name, value in follower.items() if value is not None}
-        answer.followers.append(wire.FollowerStatus(**known))
+        answer.followers.append(status_pb2.FollowerStatus(**known))
     return answer

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 import hourwheel
+from hourwheel.filter_text import FilterExpression
 from hourwheel.wire import admin_pb2 as wire
-from node.api.ports import ShardStatusData, TopicInfo
+from hourwheel.wire import filter_pb2
+from node.api.ports import GroupInfo, ShardStatusData, SubscriptionInfo, TopicInfo
 from tests.support.api_world import STARTED_MS, ApiWorld, refused
 from tests.support.fake_engine import CLUSTER_ID, NOW_MS
 
@@ -131,3 +133,56 @@ async def test_message_is_described_when_its_id_is_one() -> None:
     assert (found.message_id, found.due_ms) == (name, NOW_MS)
     assert found.state == wire.MESSAGE_STATE_PENDING
     assert refusal.reason == "INVALID_MESSAGE_ID"
+
+
+async def test_topic_is_made_with_genes_of_its_own() -> None:
+    gene = filter_pb2.GeneSpec(kind=filter_pb2.GENE_KIND_BLOOM, properties=["region"])
+    async with ApiWorld() as world:
+        made = await world.admin.CreateTopic(
+            wire.CreateTopicRequest(name="orders", settings=wire.TopicSettings(gene=gene))
+        )
+        gene.kind = filter_pb2.GENE_KIND_HASH_SET
+        refusal = await refused(
+            world.admin.CreateTopic(
+                wire.CreateTopicRequest(name="audit", settings=wire.TopicSettings(gene=gene))
+            )
+        )
+    assert made.topic.settings.gene.kind == filter_pb2.GENE_KIND_BLOOM
+    assert made.topic.settings.gene.bits_per_item > 0, "the default is written out"
+    assert list(made.topic.settings.gene.properties) == ["region"]
+    assert refusal.reason == "INVALID_ARGUMENT", "these have no properties"
+
+
+async def test_subscription_is_made_or_changed() -> None:
+    async with ApiWorld() as world:
+        wanted = filter_pb2.FilterExpression(text="a || b", check_at_client=True)
+        request = wire.PutSubscriptionRequest(group="g", topic="orders", filter=wanted)
+        answer = await world.admin.PutSubscription(request)
+        bare = wire.PutSubscriptionRequest(group="g", topic="%DLQ%g")
+        await world.admin.PutSubscription(bare)
+        request.group = "no such name"
+        refusal = await refused(world.admin.PutSubscription(request))
+    assert answer.subscription.topic == "orders"
+    assert (answer.subscription.filter.text, answer.subscription.filter.check_at_client) == (
+        *("a || b", True),
+    )
+    asked = world.engine.asked("put_subscription")
+    assert asked == [
+        ("g", "orders", FilterExpression.tags("a || b", check_at_client=True)),
+        ("g", "%DLQ%g", FilterExpression.tags("")),
+    ]
+    assert refusal.reason == "INVALID_GROUP"
+
+
+async def test_group_shows_what_it_wants() -> None:
+    async with ApiWorld() as world:
+        subscriptions = (
+            SubscriptionInfo("bills", None),
+            SubscriptionInfo("orders", FilterExpression.sql("a = 'b'")),
+        )
+        world.engine.known_groups["g"] = GroupInfo("g", 1, 1, 1, 1, (), subscriptions)
+        answer = await world.admin.GetGroup(wire.GetGroupRequest(name="g"))
+    bills, orders = answer.group.subscriptions
+    assert (bills.topic, bills.HasField("filter")) == ("bills", False)
+    assert (orders.topic, orders.filter.kind) == ("orders", filter_pb2.FILTER_KIND_SQL)
+    assert orders.filter.text == "a = 'b'"

@@ -110,6 +110,7 @@ def test_batch_is_refused_when_it_is_no_publish() -> None:
         (48, b"\x01"),  # epoch
         (72, b"\xff" * 8),  # producer_sequence that overflows
         (80, b"\x09"),  # gene_kind
+        (84, b"\xff" * 4),  # gene_spec: as each topic wants them
         (HEADER_BYTES + 16, b"\x01"),  # topic_queue
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.delivery_batch import DeliveryBatch
+from hourwheel.filter_text import FilterExpression as Wanted
 from hourwheel.receipt import Receipt, parse
 from hourwheel.wire.consumer_pb2 import (
     RECEIPT_OUTCOME_INVALID,
@@ -22,6 +23,7 @@ from hourwheel.wire.consumer_pb2 import (
     ReceiveRequest,
     ReceiveResponse,
 )
+from hourwheel.wire.filter_pb2 import FILTER_KIND_SQL, FilterExpression
 from hourwheel.wire.meta_pb2 import MessageMeta
 from node.api.admission import Admission
 from node.api.consumer import Consumer
@@ -360,3 +362,15 @@ async def test_consuming_is_refused_when_the_engine_does_not_know_the_group() ->
             ),
         )
         assert {(await refused(call)).reason for call in calls} == {"UNKNOWN_GROUP"}
+
+
+async def test_receive_hands_on_what_the_group_wants() -> None:
+    async with ApiWorld() as world:
+        wanted = FilterExpression(kind=FILTER_KIND_SQL, text="a = 1", check_at_client=True)
+        await world.consumer.Receive(asking(filter=wanted))
+        await world.consumer.Receive(asking())
+        wanted.kind = 77
+        refusal = await refused(world.consumer.Receive(asking(filter=wanted)))
+    asked = [args[6:] for args in world.engine.asked("receive")]
+    assert asked == [(Wanted.sql("a = 1", check_at_client=True),), ()]
+    assert refusal.reason == "INVALID_ARGUMENT"

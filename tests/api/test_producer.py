@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hourwheel import errors, limits
-from hourwheel.tag_gene import key_hash, sparse_gene
+from hourwheel.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec, gene_of, key_hash, sparse_gene
 from hourwheel.types import SEQUENCE_MAX
 from hourwheel.wire import meta_pb2
 from hourwheel.wire.broker_pb2 import (
@@ -246,3 +246,18 @@ async def test_publish_leaves_nothing_in_flight_when_the_caller_goes_away() -> N
         await until(lambda: not world.stats.requests_in_flight)
         assert world.stats.bytes_in_flight == 0
         assert world.stats.method("Publish").handled["CANCELLED"] == 1
+
+
+async def test_publish_makes_genes_as_the_topic_wants_them() -> None:
+    spec = GeneSpec(GeneKind.BLOOM, 2, ("region",))
+    meta = meta_pb2.MessageMeta(
+        tags=["a"], properties=[meta_pb2.Property(name="region", value="eu")]
+    )
+    async with ApiWorld() as world:
+        await world.engine.create_topic("orders", 1, spec)
+        for topic in ("orders", "others"):
+            request = PublishRequest(topic=topic, messages=[OutgoingMessage(body=b"x", meta=meta)])
+            await world.producer.Publish(request)
+    orders, others = world.engine.asked("publish_messages")
+    assert orders.tag_genes == [gene_of(spec, ["a"], [("region", "eu")])]
+    assert others.tag_genes == [gene_of(DEFAULT_SPEC, ["a"])]

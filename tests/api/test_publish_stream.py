@@ -8,7 +8,9 @@ import grpc
 import pytest
 
 from hourwheel import errors
+from hourwheel.filter_wire import gene_from_wire
 from hourwheel.record_batch import build_publish
+from hourwheel.tag_gene import GeneKind, GeneSpec
 from hourwheel.wire.broker_pb2 import PublishStreamRequest
 from tests.support.api_world import ApiWorld, refusal_of
 from tests.support.eventually import until
@@ -153,3 +155,13 @@ async def test_stream_reports_the_failure_when_the_node_cannot_go_on() -> None:
         (answer,) = await answers_to(world, batch(b"x"))
         assert answer.error.reason == "FSYNC_FAILED"
         assert isinstance(world.failure.found.result(), errors.FsyncFailed)
+
+
+async def test_stream_says_how_the_topic_wants_genes_made() -> None:
+    async with ApiWorld() as world:
+        world.engine.expected_gene = GeneSpec(GeneKind.BLOOM, 2, ("region",))
+        (told,) = await answers_to(world, batch(b"a"))
+        world.engine.expected_gene = None
+        (quiet,) = await answers_to(world, batch(b"a"))
+    assert gene_from_wire(told.published.expected_gene) == GeneSpec(GeneKind.BLOOM, 2, ("region",))
+    assert not quiet.published.HasField("expected_gene")

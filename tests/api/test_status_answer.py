@@ -2,6 +2,7 @@
 
 from hourwheel.cluster_status import Phase, Role, cluster_status
 from hourwheel.wire import admin_pb2 as wire
+from hourwheel.wire import status_pb2
 from node.api.cluster_port import (
     ClusterStatusData,
     ControlStatusData,
@@ -23,12 +24,12 @@ MASTERSHIP = MastershipData(
     master="n1",
     in_sync=("n1", "n2"),
     version=12,
-    role=wire.SHARD_ROLE_MASTER,
+    role=status_pb2.SHARD_ROLE_MASTER,
     may_act=True,
     lease_left_ms=0,
     followers=(
-        FollowerStatusData("n2", wire.FOLLOWER_PHASE_REPLICATING, 80, 10, 70, 0, -1.5),
-        FollowerStatusData("n3", wire.FOLLOWER_PHASE_ABSENT),
+        FollowerStatusData("n2", status_pb2.FOLLOWER_PHASE_REPLICATING, 80, 10, 70, 0, -1.5),
+        FollowerStatusData("n3", status_pb2.FOLLOWER_PHASE_ABSENT),
     ),
     append_cursor_ms=8_000,
     append_cursor_sequence=5,

@@ -26,10 +26,14 @@ from tests.bench import (
     cancel,
     cluster,
     failover,
+    filtered_receive,
+    filters,
     hot_second,
     idle,
     lateness,
+    log_source,
     machine,
+    pending,
     publish,
     scale,
     unary,
@@ -40,6 +44,7 @@ from tests.bench.sizes import Size
 BENCHMARKS: Final[dict[str, ModuleType]] = {
     "publish": publish,
     "hot_second": hot_second,
+    "filtered_receive": filtered_receive,
     "lateness": lateness,
     "idle": idle,
     "cancel": cancel,
@@ -47,6 +52,9 @@ BENCHMARKS: Final[dict[str, ModuleType]] = {
     "scale": scale,
     "cluster": cluster,
     "failover": failover,
+    "filters": filters,
+    "pending": pending,
+    "log_source": log_source,
 }
 
 

@@ -11,8 +11,8 @@ from tests.bench.__main__ import BENCHMARKS, run_one
 from tests.bench.sizes import Size
 
 IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
-LONG: Final = {"failover"}
-"""Only in `make soak`: half a minute even when it is tiny."""
+LONG: Final = {"failover", "log_source"}
+"""Only in `make soak`: half a minute even when they are tiny."""
 
 
 @pytest.mark.parametrize("name", [one for one in BENCHMARKS if IS_SOAK or one not in LONG])

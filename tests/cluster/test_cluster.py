@@ -1,4 +1,4 @@
-"""Three real nodes, each with its control process: killed, stopped, started again, and mistaken."""
+"""Three real nodes, each with its control process: killed, started again, and mistaken."""
 
 import asyncio
 import os
@@ -7,23 +7,16 @@ import signal
 from pathlib import Path
 from typing import Any, Final
 
-import grpc
 import pytest
 
 from hourwheel import errors
-from hourwheel.failures import failure_of
-from hourwheel.wire import broker_pb2, consumer_pb2
-from hourwheel.wire.broker_pb2_grpc import ProducerServiceStub
-from hourwheel.wire.consumer_pb2_grpc import ConsumerServiceStub
 from node.lifecycle import EXIT_CONFIG, EXIT_LOCKED
 from node.local_cluster import LocalCluster, LocalNode, toml_of
-from tests.support.cluster_load import GROUP, TOPIC, ClusterLoad
+from tests.support.cluster_load import ClusterLoad
 from tests.support.eventually import until
 from tests.support.reaper import say
 
 SMALL: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}, "node": {"metrics_listen": ""}}
-STOPPED_MS: Final = 3_000.0
-REDIRECT: Final = (("hourwheel-redirect", "1"),)
 
 
 async def check(load: ClusterLoad) -> None:
@@ -75,57 +68,6 @@ async def digests(cluster: LocalCluster) -> int:
         while len(found := await ends()) > 1:
             pass
     return len(found)
-
-
-async def test_master_that_was_stopped_serves_nothing_when_it_goes_on(tmp_path: Path) -> None:
-    async with LocalCluster(tmp_path, values=SMALL) as cluster:
-        master = await cluster.wait_for_master(in_sync=3)
-        async with ClusterLoad(cluster.servers) as load:
-            await load.some(200)
-            epoch = (await cluster.find_master())[1].epoch
-            address, pid = cluster.nodes[master].address, cluster.nodes[master].pid
-            async with grpc.aio.insecure_channel(address) as channel:
-                await channel.channel_ready()
-                stopped_ms = load.clock.wall_ms()
-                os.kill(pid, signal.SIGSTOP)
-                # These lie in its socket, and are the first that it sees when it goes on.
-                asked = [ask_publish(channel), ask_receive(channel)]
-                calls = [asyncio.ensure_future(one) for one in asked]
-                others = [index for index in range(3) if index != master]
-                await until_master(cluster, others, epoch)
-                await load.some(400)
-                await until(lambda: load.clock.wall_ms() - stopped_ms >= STOPPED_MS)
-                os.kill(pid, signal.SIGCONT)
-                refused = await asyncio.gather(*calls, return_exceptions=True)
-            say(f"master stopped: silence of {load.gap_ms(stopped_ms):.0f} ms at the consumer")
-            for one in refused:
-                assert isinstance(one, grpc.aio.AioRpcError), one
-                assert isinstance(failure_of(one).error, errors.NotMaster | errors.Timeout)
-            await cluster.wait_for_master(epoch_above=epoch, in_sync=3)
-            await check(load)
-            assert b"forged" not in load.arrived
-        assert await digests(cluster) == 1
-
-
-async def until_master(cluster: LocalCluster, nodes: list[int], epoch: int) -> None:
-    """Wait until one of these serves in a later epoch."""
-    async with asyncio.timeout(60):
-        while True:
-            for index in nodes:
-                shard = (await cluster.status_of(index)).shards[0]
-                if shard.may_act and shard.epoch > epoch:
-                    return
-
-
-async def ask_publish(channel: grpc.aio.Channel) -> Any:
-    forged = broker_pb2.OutgoingMessage(body=b"forged")
-    request = broker_pb2.PublishRequest(topic=TOPIC, messages=[forged])
-    return await ProducerServiceStub(channel).Publish(request, metadata=REDIRECT)
-
-
-async def ask_receive(channel: grpc.aio.Channel) -> Any:
-    request = consumer_pb2.ReceiveRequest(group=GROUP, topic=TOPIC, max_messages=10)
-    return await ConsumerServiceStub(channel).Receive(request, metadata=REDIRECT)
 
 
 # -- mistakes ----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ async def test_follower_with_a_full_disk_leaves_the_set_and_comes_back(tmp_path:
         n2.guard.check(0)
         await until(lambda: world.control.in_sync == {"n1", "n3"})
         await n1.publish(100_000)
-        await until(lambda: not world.control.reports["n2"].is_ready)
+        await until(lambda: world.control.reports["n2"].is_low)
         n2.guard._free_bytes_min = 0
         n2.guard.check(0)
         await until(lambda: world.control.in_sync == {"n1", "n2", "n3"})
@@ -59,9 +59,67 @@ async def test_node_that_resigned_for_want_of_room_can_lead_again_when_it_has_so
         make_room(n1)
         await until(lambda: not world.control.reports["n1"].is_resigning)
         await until(lambda: world.control.reports["n1"].is_ready)
+        assert world.control.reports["n1"].has_retired
         await world.elect("n1")
+        await until(lambda: not world.control.reports["n1"].has_retired)
         await n1.publish(100_000)
         await world.agreed()
+
+
+async def test_what_is_durable_is_delivered_when_all_disks_are_low(tmp_path: Path) -> None:
+    """And messages are refused; also after the master is gone."""
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(0, 0, 5_000)
+        assert (await n1.bodies(1))[:1] == b"0"
+        await world.agreed()
+        set_low(world, *world.nodes)
+        with pytest.raises(errors.DiskFull):
+            await n1.publish(0)
+        n2 = await world.elect("n2")
+        assert world.control.in_sync == {"n1", "n2", "n3"}
+        await world.pass_ms(5_000)
+        await until(lambda: n2.shard.views.cursor.released_count == 3)
+        with pytest.raises(errors.DiskFull):
+            await n2.publish(0)
+        set_low(world)
+        await until(lambda: not n2.guard.refusal)
+        await n2.publish(0)
+        await world.agreed()
+
+
+async def test_messages_are_refused_where_the_only_other_copy_would_be_on_a_low_disk(
+    tmp_path: Path,
+) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(100_000)
+        await world.agreed()
+        set_low(world, "n2")
+        await until(lambda: world.control.in_sync == {"n1", "n3"})
+        await n1.publish(100_000)
+        await world["n3"].cut()
+        world.control.dead.add("n3")
+        await until(lambda: world.control.in_sync == {"n1", "n2"})
+        await until(lambda: n1.guard.refusal)
+        with pytest.raises(errors.DiskFull, match="n2"):
+            await n1.publish(100_000)
+        assert n1.engine.status().read_only_reason
+        world.control.dead.clear()
+        await world["n3"].listen()
+        await until(lambda: world.control.in_sync == {"n1", "n3"})
+        await until(lambda: not n1.guard.refusal)
+        await n1.publish(100_000)
+        set_low(world)
+        await until(lambda: world.control.in_sync == {"n1", "n2", "n3"})
+        await world.agreed()
+
+
+def set_low(world: MemberWorld, *nodes: str) -> None:
+    """Exactly these have little room."""
+    for name, node in world.nodes.items():
+        node.guard._free_bytes_min = (1 << 60) if name in nodes else 0
+        node.guard.check(0)
 
 
 class NoRoom(Executor):
@@ -106,9 +164,13 @@ async def test_new_epoch_is_noted_later_when_there_is_no_room_for_it(
         world.control.elect("n1")
         await until(lambda: len(asked) > 1)
         assert not n1.failure.found.done()
+        reports = world.control.reports
+        await until(lambda: reports["n1"].is_resigning)
+        assert reports["n1"].epoch == 1, "else it would not be about this one"
         monkeypatch.undo()
         await world.serving("n1")
         assert n2.replica.assignment.epoch == 1
+        await until(lambda: not reports["n1"].is_resigning)
 
 
 async def test_process_ends_when_a_follower_cannot_make_its_log_durable(

@@ -60,6 +60,12 @@ def test_publish_when_golden_and_not_stamped_is_read() -> None:
     assert bytes(batch.blobs) == b"first body\x0a\x03tag\x0a\x01tthird"
 
 
+def test_publish_when_golden_and_of_a_specification_is_read() -> None:
+    header = RecordBatch(golden("batch_publish_with_spec")).header
+    assert (header.gene_kind, header.gene_spec) == (1, 0x0102_0304)
+    assert RecordBatch(golden("batch_publish")).header.gene_spec == 0
+
+
 def test_publish_when_golden_and_merged_is_read() -> None:
     batch = RecordBatch(golden("batch_publish_merged"))
     assert batch.header.flags == Flag.PER_MESSAGE_PRODUCER

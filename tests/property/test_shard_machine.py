@@ -7,18 +7,22 @@ their restart from a checkpoint have one digest.
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from hourwheel.filter_text import FilterExpression
+from hourwheel.tag_gene import DEFAULT_SPEC
 from node.dispatcher import DispatchConfig
 from node.maintenance import RetentionConfig
 from node.opening import ShardConfig
 from storage.commit_log import LogConfig
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
-from tests.support.shard_world import ShardWorld
+from tests.support.shard_world import INVISIBLE_MS, ShardWorld
 from tests.support.small_sizes import small_sizes
 from timewheel.levels import DAY_MS, HOUR_MS
 from timewheel.wheel import WheelConfig
@@ -32,6 +36,13 @@ _delays = st.one_of(
 )
 _few = st.lists(_delays, min_size=1, max_size=12)
 _index = st.integers(0, 1 << 16)
+_filters = st.builds(
+    FilterExpression.tags,
+    st.sampled_from(
+        ["*", "rare", "even", "third && !even", "rare || third", "!third", "rare && !rare"]
+    ),
+    check_at_client=st.just(value=False),
+)
 
 
 class ShardMachine(RuleBasedStateMachine):
@@ -44,6 +55,9 @@ class ShardMachine(RuleBasedStateMachine):
         segment_bytes=st.sampled_from([2_048, 1 << 16]),
         retention_ms=st.sampled_from([1 << 50, 1 << 50, HOUR_MS]),
         seed=st.integers(0, 1 << 32),
+        wanted=st.one_of(st.none(), _filters, _filters),
+        may_change=st.sampled_from([False, False, True]),
+        window=st.sampled_from([8, 65_536]),
     )
     def begin(
         self,
@@ -53,10 +67,15 @@ class ShardMachine(RuleBasedStateMachine):
         segment_bytes: int,
         retention_ms: int,
         seed: int,
+        wanted: FilterExpression | None,
+        may_change: bool,
+        window: int,
     ) -> None:
         """The first start."""
-        self._sizes = small_sizes()
-        self._sizes.__enter__()
+        self._sizes = ExitStack()
+        self._sizes.enter_context(small_sizes())
+        for module in ("leases", "receive"):
+            self._sizes.enter_context(mock.patch(f"node.{module}.WINDOW_POSITIONS", window))
         config = ShardConfig(
             log=LogConfig(segment_bytes=segment_bytes, index_interval_bytes=512),
             wheel=WheelConfig(
@@ -71,7 +90,8 @@ class ShardMachine(RuleBasedStateMachine):
             dispatch=DispatchConfig(units_max=units_max),
             retention=RetentionConfig(retention_ms=retention_ms),
         )
-        self.world = ShardWorld(SimulatedDisk(), config, seed=seed)
+        self.world = ShardWorld(SimulatedDisk(), config, seed=seed, wanted=wanted)
+        self.may_change = may_change and wanted is not None
         self.sent: dict[int, int] = {}
         self.full_until = 0
 
@@ -87,9 +107,10 @@ class ShardMachine(RuleBasedStateMachine):
 
     # -- callers ----------------------------------------------------------------------------------
 
-    @rule(delays=_few, commit=st.booleans())
-    def publish(self, delays: list[int], commit: bool) -> None:
-        self.world.publish([self.world.now_ms + delay for delay in delays])
+    @rule(delays=_few, commit=st.booleans(), spec=st.sampled_from([DEFAULT_SPEC.number, 0, 7]))
+    def publish(self, delays: list[int], commit: bool, spec: int) -> None:
+        """Also by producers whose genes nobody can use."""
+        self.world.publish([self.world.now_ms + delay for delay in delays], gene_spec=spec)
         if commit:
             self.step(self.world.commit)
 
@@ -131,8 +152,9 @@ class ShardMachine(RuleBasedStateMachine):
     def resolve(self, which: int, low: int, part: bool, how: int) -> None:
         """Acknowledge or give back, whole or in part, also twice, late or of an earlier boot."""
         world = self.world
-        if world.deliveries:
-            delivery = world.deliveries[-1 - which % min(8, len(world.deliveries))]
+        known = [one for one in world.deliveries[-8:] if world.is_known(one)]
+        if known:
+            delivery = known[-1 - which % len(known)]
             count = delivery.lease.count
             low, high = (min(low, count - 1), count) if part else (0, count)
             if how < 6:
@@ -141,6 +163,27 @@ class ShardMachine(RuleBasedStateMachine):
                 world.nack(delivery, None if how == 6 else which % 5_000, low, high)
             else:
                 world.bury(delivery, low, high)
+
+    @rule(delays=_few, count=st.integers(1, 20), acked=st.integers(0, 2))
+    def lose_consumer(self, delays: list[int], count: int, acked: int) -> None:
+        """One that takes messages, acknowledges a few and is never heard of again."""
+        world = self.world
+        world.publish([world.now_ms - abs(delay) for delay in delays])
+        self.step(world.commit)
+        self.step(lambda: self.take_and_leave(count, acked))
+        self.step(lambda: world.advance(INVISIBLE_MS))
+
+    def take_and_leave(self, count: int, acked: int) -> None:
+        delivery = self.world.receive(count)
+        if delivery is not None and delivery.lease.count > acked > 0:
+            self.world.ack(delivery, 1, acked + 1)
+
+    @rule(wanted=_filters)
+    def change_filter(self, wanted: FilterExpression) -> None:
+        """Also while leases are out."""
+        if self.may_change:
+            self.world.change_filter(wanted)
+            self.step(self.world.commit)
 
     # -- time and jobs ----------------------------------------------------------------------------
 
@@ -255,7 +298,7 @@ class ShardMachine(RuleBasedStateMachine):
         try:
             self.end()
         finally:
-            self._sizes.__exit__(None, None, None)
+            self._sizes.close()
 
     def end(self) -> None:
         world = self.world
@@ -263,6 +306,8 @@ class ShardMachine(RuleBasedStateMachine):
         world.disk.capacity_bytes = 1 << 40
         world.open()
         world.check_rebuild()
+        world.drain()
+        world.check_promises()
         digest = world.shard.views.digest()
         world.close()
         assert world.shard.views.digest() == digest

@@ -17,7 +17,7 @@ from node.receive import Delivery
 from node.replica_effects import Role
 from storage.file_header import FILE_HEADER_BYTES
 from tests.sim.disk import SimulatedDisk
-from tests.support.shard_proposals import Token, body_of, plain, split
+from tests.support.shard_proposals import GROUP, TOPIC, Token, body_of, plain, split
 from tests.support.shard_views import check_views, rebuilt_digest
 from tests.support.shard_world import START_MS
 from tests.support.small_sizes import chunk_entries
@@ -73,6 +73,8 @@ class Checkers:
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
         self.canon = Canon()
+        self.finished: set[tuple[int, int]] = set()
+        """(topic_queue, position) of each message that a consumer acknowledged."""
         self.acked: dict[int, int] = {}
         """Sequence -> due_ms of each message whose publish was acknowledged."""
         self.cancels: list[tuple[int, int]] = []
@@ -191,7 +193,10 @@ class Checkers:
             sequence = int(unit["sequence"])
             due_ms = model.messages[sequence]
             self._check_early(due_ms, "delivered")
-            assert blob == body_of(due_ms), "I8: not what was published"
+            meta = self.canon.model.metas.get(sequence, b"")
+            assert blob == meta + body_of(due_ms), "I8: not what was published"
+            is_wanted = model.is_wanted(GROUP, TOPIC, sequence)
+            assert is_wanted, "delivered to a group that does not want it"
             assert sequence in model.released, "I3: delivered, not released"
             self.received += 1
 
@@ -203,6 +208,9 @@ class Checkers:
         model.check()
         for sequence, due_ms in self.acked.items():
             assert model.messages.get(sequence) == due_ms, f"I1: message {sequence} is lost"
+        for queue, position in model.done.get(GROUP, set()) - self.finished:
+            sequence = model.queues[queue][position].sequence
+            assert not model.is_wanted(GROUP, TOPIC, sequence), "I3: acknowledged by nobody"
         for sequence, outcome in self.cancels:
             self._check_cancel(sequence, outcome)
         digests = set()

@@ -13,6 +13,7 @@ Everything happens in one thread and by one seeded random: a seed replays exactl
 from dataclasses import dataclass
 from functools import partial
 
+from hourwheel.filter_text import FilterExpression
 from hourwheel.wire.replication_pb2 import FollowerHello
 from node.dispatcher import DispatchConfig
 from node.maintenance import RetentionConfig
@@ -22,7 +23,7 @@ from node.shard import Answer
 from replication.master import ReplicationConfig
 from storage.commit_log import LogConfig
 from tests.sim.checkers import Checkers
-from tests.sim.cluster_clients import Call, Canceller, Consumer, Producer, Proposer
+from tests.sim.cluster_clients import Call, Canceller, Consumer, Producer, Proposer, pass_over
 from tests.sim.cluster_node import SimNode
 from tests.sim.control import ControlPlane
 from tests.sim.events import Events, MachineClock
@@ -63,9 +64,16 @@ class Cluster:
     """I2: errors of right clocks, and a round trip of a slow network, of a few tries the best."""
 
     def __init__(
-        self, seed: int, *, producers: int = 3, rules: ReplicationConfig | None = None
+        self,
+        seed: int,
+        *,
+        producers: int = 3,
+        rules: ReplicationConfig | None = None,
+        wanted: FilterExpression | None = None,
     ) -> None:
         self.seed = seed
+        self.wanted = wanted
+        """What the consumers want; messages have tags then."""
         self.events = Events(seed)
         self.network = Network(self.events)
         self.control = ControlPlane(self.events, self.names)
@@ -97,7 +105,7 @@ class Cluster:
         for node in self.nodes.values():
             node.start()
         assert self.await_master(), "no first master"
-        self.master().guarded(lambda: Proposer(self.master()).configure())
+        self.master().guarded(lambda: Proposer(self.master()).configure(self.wanted))
         self.producers = [Producer(self, number + 1) for number in range(self._producer_count)]
         Canceller(self)
         Consumer(self)
@@ -210,9 +218,9 @@ class Cluster:
         while shard.dispatches_in_flight < 4 and shard.dispatch_due(node.cluster_ms()):
             self.checkers.on_dispatched(node)
         for held, part in shard.receiver.leases.take_ended(node.cluster_ms(), 100):
-            ranges = unresolved_of(shard.views, held, part)
-            if ranges:
-                Proposer(node).give_back(held, ranges)
+            if unresolved_of(shard.views, held, part):
+                Proposer(node).give_back(held, part)
+        pass_over(node)
 
     def on_applied(self, node: SimNode) -> None:
         self.checkers.on_applied(node)

@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from node.receive import Delivery
+from node.retries import filtered_rows
 from tests.support.shard_proposals import GROUP, TOPIC, ShardProposals, Token
 from tests.support.shard_world import INVISIBLE_MS, START_MS
 
@@ -28,12 +31,28 @@ class Proposer(ShardProposals):
         self.shard, self.model = node.shard, node.cluster.checkers.canon.model
         self.now_ms = node.cluster_ms()
         self.tokens = []
+        self.is_tagged = node.cluster.wanted is not None
+        self.acked = node.cluster.checkers.finished
         self._then = then
 
     def _token(self, kind: str) -> Call:
         call = Call(kind, self.shard.log.end_offset)
         call.then = self._then
         return call
+
+
+def pass_over(node: "SimNode") -> None:
+    """The master's timer: what filters passed over goes into the log."""
+    passed_over = node.shard.receiver.passed_over
+    due = passed_over.take_due(node.cluster_ms())
+
+    def then(_: Any) -> None:
+        for one in due:
+            passed_over.settle(one)
+
+    if due:
+        rows = [filtered_rows(one.held, [(one.first, one.end)]) for one in due]
+        Proposer(node, then).resolve(np.concatenate(rows))
 
 
 class Client:

@@ -273,6 +273,7 @@ def clock_of_the_master_wrong(seed: int) -> None:
     node.kill()
     node.start()
     cluster.await_commit(3)
+    cluster.run(1_000)  # it is in sync again
     cluster.control.resign(cluster.control.epoch)
     cluster.run(2_000)
     cluster.settle()

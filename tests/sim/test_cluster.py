@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from hourwheel import errors
+from hourwheel.filter_text import FilterExpression
 from node.replica_effects import Role
 from tests.sim.cluster import Cluster
 from tests.sim.cluster_faults import HOUR_MS
 from tests.sim.cluster_node import SimNode
+from tests.support.shard_proposals import GROUP, QUEUES, TOPIC
 from tests.support.small_sizes import small_sizes
 
 FAILOVER_MS = 2_500.0
@@ -219,6 +221,7 @@ def test_I2_nothing_is_early_when_a_clock_is_set_wrong(  # noqa: N802
     node.start()
     cluster.control.preferred = node.name
     cluster.await_commit(3)
+    cluster.run(1_000)  # it is in sync again
     if cluster.control.master != node.name:
         cluster.control.resign(cluster.control.epoch)
     cluster.run(2_000)
@@ -327,3 +330,36 @@ def test_same_seed_gives_the_same_life() -> None:
             ]
 
     assert life() == life()
+
+
+@pytest.mark.parametrize("is_planned", [True, False])
+def test_I3_filtered_consumers_get_all_they_want_and_nothing_else_when_masters_change(  # noqa: N802
+    is_planned: bool,
+) -> None:
+    """Leases, and what was passed over, travel where it is planned; else the next looks again."""
+    with small_sizes(16):
+        cluster = Cluster(seed=5, wanted=FilterExpression.tags("third && !even"))
+        cluster.start()
+        for _ in range(3):
+            cluster.await_commit(8)
+            former = cluster.master()
+            if is_planned:
+                cluster.control.resign(cluster.control.epoch)
+                await_another(cluster, former)
+            else:
+                former.kill()
+                await_another(cluster, former)
+                former.start()
+        cluster.run(8_000)
+        cluster.settle()
+        model = cluster.checkers.canon.model
+        assert cluster.checkers.received > 3
+        assert len(model.passed[GROUP]) > 3
+        own = [queue for queue in model.queues if queue in QUEUES]
+        wanted = {
+            (queue, position)
+            for queue in own
+            for position, entry in enumerate(model.queues[queue])
+            if model.is_wanted(GROUP, TOPIC, entry.sequence)
+        }
+        assert wanted.isdisjoint(model.passed[GROUP])

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from hourwheel import errors
-from node.leases import Held
+from node.lease import Held
 from node.maintenance import RetentionConfig
 from node.opening import ShardConfig
 from node.receive import Corrupt, Delivery

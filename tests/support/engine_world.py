@@ -13,9 +13,19 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from hourwheel.errors import HourwheelError
+from hourwheel.filter_text import FilterExpression
+from hourwheel.meta import MessageMeta, encode
 from hourwheel.receipt import Receipt
 from hourwheel.record_batch import RecordBatch, build_publish
-from node.api.ports import Delivery, Failure, IncomingMessages, PublishedBatchResult, Selection
+from hourwheel.tag_gene import DEFAULT_SPEC
+from node.api.ports import (
+    Delivery,
+    Failure,
+    IncomingMessages,
+    PublishedBatchResult,
+    Selection,
+    SubscriptionInfo,
+)
 from node.checkpoint import ShardPlace
 from node.disk_guard import DiskGuard
 from node.dispatcher import DispatchConfig
@@ -100,6 +110,20 @@ class EngineWorld:
         batch = RecordBatch(build_publish(list(due_ms), bodies))
         return await within(self.engine.publish_batch(topic, batch))
 
+    async def publish_tagged(
+        self, *tags: str, topic: str = "orders", gene_spec: int = DEFAULT_SPEC.number
+    ) -> PublishedBatchResult:
+        """One batch, due at once: a message for each text, with the tags in it ("paid eu")."""
+        metas = [encode(MessageMeta(tags=tuple(text.split()))) for text in tags]
+        raw = build_publish(
+            [self.now_ms] * len(tags),
+            [text.encode() for text in tags],
+            metas=[meta.raw for meta in metas],
+            tag_genes=[meta.tag_gene for meta in metas],
+            gene_spec=gene_spec,
+        )
+        return await within(self.engine.publish_batch(topic, RecordBatch(raw)))
+
     async def publish_single(self, due_ms: int, topic: str = "orders") -> list[tuple[str, int]]:
         """One message, which may share its batch with other callers'."""
         incoming = IncomingMessages(topic, [due_ms], [b"%d" % due_ms], [b""], [0], [0])
@@ -113,8 +137,9 @@ class EngineWorld:
         count: int = 32,
         wait_ms: int = 0,
         invisible_ms: int = 0,
+        wanted: str | None = None,
     ) -> Delivery | None:
-        """Lease messages."""
+        """Lease messages. `wanted`: a filter by tags."""
         return await within(
             self.engine.receive(
                 group,
@@ -123,18 +148,31 @@ class EngineWorld:
                 max_bytes=1 << 20,
                 wait_ms=wait_ms,
                 invisible_ms=invisible_ms,
+                wanted=None if wanted is None else FilterExpression.tags(wanted),
             )
         )
 
     async def leased(
-        self, *, topic: str = "orders", count: int = 32, invisible_ms: int = 0
+        self,
+        *,
+        topic: str = "orders",
+        count: int = 32,
+        invisible_ms: int = 0,
+        wanted: str | None = None,
     ) -> Delivery:
         """Messages that are there, or come as soon as the engine's threads are done."""
         found = await self.receive(
-            topic=topic, count=count, wait_ms=600_000, invisible_ms=invisible_ms
+            topic=topic, count=count, wait_ms=600_000, invisible_ms=invisible_ms, wanted=wanted
         )
         assert found is not None
         return found
+
+    async def put_subscription(
+        self, wanted: str, *, group: str = "billing", topic: str = "orders"
+    ) -> SubscriptionInfo:
+        """What the group wants from now on, by tags."""
+        expression = FilterExpression.tags(wanted)
+        return await within(self.engine.put_subscription(group, topic, expression))
 
     async def ack(self, *selections: Selection, group: str = "billing") -> list[int]:
         """Acknowledge."""

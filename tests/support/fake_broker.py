@@ -9,8 +9,9 @@ from typing import Any
 
 from hourwheel import errors, message_id
 from hourwheel.crc32c import crc32c
+from hourwheel.filter_wire import gene_from_wire
 from hourwheel.record_batch import Flag, RecordBatch
-from hourwheel.wire import admin_pb2, broker_pb2
+from hourwheel.wire import admin_pb2, broker_pb2, filter_pb2
 
 STORE_MS = 1_700_000_000_000
 """The fake's clock: it stands still."""
@@ -71,6 +72,11 @@ class FakeBroker:
         self.cancelled: set[int] = set()
         self.topics: dict[str, int] = {}
         self.groups: dict[str, admin_pb2.GroupSettings] = {}
+        self.genes: dict[str, filter_pb2.GeneSpec] = {}
+        """How topics want genes; one that is not here is content with any."""
+        self.genes_seen: list[tuple[str, int, list[int]]] = []
+        """(topic, number of the specification, genes) of each batch published."""
+        self.subscriptions: dict[tuple[str, str], filter_pb2.FilterExpression] = {}
         self.stale_receipts: set[str] = set()
         self.damage_next_delivery = False
         self._queues: dict[str, deque[Stored]] = defaultdict(deque)
@@ -170,6 +176,10 @@ class FakeBroker:
                 end = at + meta_len + body_len
                 self.store(topic, due_ms, blobs[at:end], meta_len)
                 at = end
+        self.genes_seen.append((topic, header.gene_spec, batch.tag_gene.tolist()))
+        expected = self.genes.get(topic)
+        if expected is not None and gene_from_wire(expected).number == header.gene_spec:
+            expected = None
         return broker_pb2.PublishedBatch(
             shard=SHARD,
             epoch=self.epoch,
@@ -177,7 +187,22 @@ class FakeBroker:
             count=header.count,
             store_ms=STORE_MS,
             duplicate=is_duplicate,
+            expected_gene=expected,
         )
+
+    def subscribe(self, group: str, topic: str, wanted: filter_pb2.FilterExpression) -> None:
+        """A receive with a filter: the first one counts. Everything is handed out all the same.
+
+        Raises:
+            SubscriptionMismatch: the group wants something else.
+        """
+        if self.subscriptions.setdefault((group, topic), wanted) != wanted:
+            raise errors.SubscriptionMismatch("the group wants something else")
+
+    def find_to_check(self, group: str, topic: str) -> filter_pb2.FilterExpression | None:
+        """The filter that the client is told to check."""
+        wanted = self.subscriptions.get((group, topic))
+        return wanted if wanted is not None and wanted.check_at_client else None
 
     def _number(self, producer_id: int, first: int, count: int) -> tuple[int, bool]:
         base = len(self.messages)

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
+from hourwheel.filter_text import FilterExpression
 from hourwheel.message_id import MessageId
 from hourwheel.record_batch import RecordBatch
+from hourwheel.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.types import topic_queue
 from hourwheel.wire.admin_pb2 import MESSAGE_STATE_PENDING, MESSAGE_STATE_UNKNOWN
 from hourwheel.wire.broker_pb2 import (
@@ -41,8 +43,11 @@ from node.api.ports import (
     PublishedBatchResult,
     Selection,
     ShardStatusData,
+    SubscriptionInfo,
     TopicInfo,
 )
+from node.pending_page import CancelledPage, PendingPage
+from node.pending_token import PendingQuery
 from node.stats import EngineStats
 from storage.unit import UNIT
 
@@ -79,9 +84,12 @@ class FakeEngine:
     known_topics: dict[str, TopicInfo] = field(default_factory=dict)
     known_groups: dict[str, GroupInfo] = field(default_factory=dict)
     shard_status: ShardStatusData = field(default_factory=ShardStatusData)
+    pending_page: PendingPage = field(default_factory=PendingPage)
+    cancelled_page: CancelledPage = field(default_factory=CancelledPage)
     is_closed: bool = False
     leases: int = 0
     arrival: asyncio.Event = field(default_factory=asyncio.Event)
+    expected_gene: GeneSpec | None = None
 
     async def _begin(self, name: str, what: object) -> None:
         self._note(name, what)
@@ -115,7 +123,8 @@ class FakeEngine:
         if "publish_batch" in self.gates:
             await self.gates["publish_batch"].wait()
         self.arrival.set()
-        return PublishedBatchResult(0, EPOCH, base, batch.header.count, self.clock_ms, False)
+        where = (0, EPOCH, base, batch.header.count, self.clock_ms, False)
+        return PublishedBatchResult(*where, self.expected_gene)
 
     async def publish_messages(self, incoming: IncomingMessages) -> list[tuple[str, int]]:
         await self._begin("publish_messages", incoming)
@@ -152,8 +161,10 @@ class FakeEngine:
         max_bytes: int,
         wait_ms: int,
         invisible_ms: int,
+        wanted: FilterExpression | None = None,
     ) -> Delivery | None:
-        await self._begin("receive", (group, topic, max_messages, max_bytes, wait_ms, invisible_ms))
+        asked = (group, topic, max_messages, max_bytes, wait_ms, invisible_ms)
+        await self._begin("receive", asked if wanted is None else (*asked, wanted))
         while self.delivered >= len(self.stored):
             if not wait_ms:
                 return None
@@ -213,9 +224,11 @@ class FakeEngine:
 
     # -- administration -----------------------------------------------------------------------
 
-    async def create_topic(self, name: str, queue_count: int) -> TopicInfo:
+    async def create_topic(
+        self, name: str, queue_count: int, gene: GeneSpec | None = None
+    ) -> TopicInfo:
         await self._begin("create_topic", (name, queue_count))
-        topic = TopicInfo(name, queue_count)
+        topic = TopicInfo(name, queue_count, gene=gene or DEFAULT_SPEC)
         if self.known_topics.setdefault(name, topic) != topic:
             raise errors.AlreadyExists(f"topic {name} exists with other settings", topic=name)
         return topic
@@ -233,6 +246,16 @@ class FakeEngine:
     def topics(self, *, include_internal: bool) -> list[TopicInfo]:
         found = [self.known_topics[name] for name in sorted(self.known_topics)]
         return [topic for topic in found if include_internal or not topic.is_internal]
+
+    async def put_subscription(
+        self, group: str, topic: str, wanted: FilterExpression
+    ) -> SubscriptionInfo:
+        await self._begin("put_subscription", (group, topic, wanted))
+        return SubscriptionInfo(topic, wanted)
+
+    def gene_spec(self, topic: str) -> GeneSpec:
+        known = self.known_topics.get(topic)
+        return DEFAULT_SPEC if known is None else known.gene
 
     async def put_group(self, name: str, settings: GroupSettings) -> GroupInfo:
         await self._begin("put_group", (name, settings))
@@ -258,6 +281,16 @@ class FakeEngine:
 
     def groups(self) -> list[GroupInfo]:
         return [self.known_groups[name] for name in sorted(self.known_groups)]
+
+    async def list_pending(
+        self, query: PendingQuery, token: bytes, *, count_max: int, with_bodies: bool
+    ) -> PendingPage:
+        await self._begin("list_pending", (query, token, count_max, with_bodies))
+        return self.pending_page
+
+    async def cancel_pending(self, query: PendingQuery, token: bytes) -> CancelledPage:
+        await self._begin("cancel_pending", (query, token))
+        return self.cancelled_page
 
     def status(self) -> ShardStatusData:
         self._note("status", None)

@@ -18,7 +18,9 @@ from hourwheel.wire import (
     consumer_pb2,
     consumer_pb2_grpc,
 )
+from hourwheel.wire import status_pb2 as cluster_pb2
 from tests.support.fake_broker import SHARD, STORE_MS, FakeBroker
+from tests.support.fake_pending import cancel_page, list_page
 
 TOPIC_ID = 1
 UNIT = np.dtype(
@@ -104,8 +106,10 @@ class ConsumerService(consumer_pb2_grpc.ConsumerServiceServicer):
         node = self._node
         await arrive_or_abort(node, "Receive", request, context)
         try:
+            if request.HasField("filter"):
+                node.subscribe(request.group, request.topic, request.filter)
             leased = await node.lease(request.topic, request.max_messages, request.wait_ms)
-        except errors.NotMaster as refusal:
+        except (errors.NotMaster, errors.SubscriptionMismatch) as refusal:
             await context.abort_with_status(to_status(refusal))
         if not leased:
             return consumer_pb2.ReceiveResponse(receive_ms=STORE_MS)
@@ -137,6 +141,7 @@ class ConsumerService(consumer_pb2_grpc.ConsumerServiceServicer):
             receipt=receipt,
             receive_ms=STORE_MS,
             invisible_until_ms=STORE_MS + (request.invisible_ms or 30_000),
+            to_check=node.find_to_check(request.group, request.topic),
         )
 
     def _outcome(self, chosen: Any) -> Any:
@@ -170,12 +175,15 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self._node = node
 
     def _topic(self, name: str) -> admin_pb2.Topic:
-        settings = admin_pb2.TopicSettings(queue_count=self._node.topics[name])
+        gene = self._node.genes.get(name)
+        settings = admin_pb2.TopicSettings(queue_count=self._node.topics[name], gene=gene)
         return admin_pb2.Topic(name=name, settings=settings, released_count=5)
 
     async def CreateTopic(self, request: Any, context: Any) -> Any:  # noqa: N802
         await arrive_or_abort(self._node, "CreateTopic", request, context)
         self._node.topics.setdefault(request.name, request.settings.queue_count or 1)
+        if request.settings.HasField("gene"):
+            self._node.genes[request.name] = request.settings.gene
         return admin_pb2.CreateTopicResponse(topic=self._topic(request.name))
 
     async def DeleteTopic(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -199,7 +207,21 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     def _group(self, name: str) -> admin_pb2.Group:
         lag = admin_pb2.GroupLag(topic="orders", unresolved_count=12, leased_count=2)
-        return admin_pb2.Group(name=name, settings=self._node.groups[name], lags=[lag])
+        subscriptions = [
+            admin_pb2.GroupSubscription(topic=topic, filter=wanted)
+            for (group, topic), wanted in self._node.subscriptions.items()
+            if group == name
+        ]
+        return admin_pb2.Group(
+            name=name, settings=self._node.groups[name], lags=[lag], subscriptions=subscriptions
+        )
+
+    async def PutSubscription(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "PutSubscription", request, context)
+        self._node.groups.setdefault(request.group, admin_pb2.GroupSettings())
+        self._node.subscriptions[request.group, request.topic] = request.filter
+        made = admin_pb2.GroupSubscription(topic=request.topic, filter=request.filter)
+        return admin_pb2.PutSubscriptionResponse(subscription=made)
 
     async def PutGroup(self, request: Any, context: Any) -> Any:  # noqa: N802
         await arrive_or_abort(self._node, "PutGroup", request, context)
@@ -225,12 +247,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     async def GetStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
         await arrive_or_abort(self._node, "GetStatus", request, context)
         nodes = [
-            admin_pb2.NodeStatus(
+            cluster_pb2.NodeStatus(
                 node_id=node_id, address=address, started_ms=STORE_MS, clock_ms=STORE_MS
             )
             for node_id, address in self._node.nodes()
         ]
-        shard = admin_pb2.ShardStatus(
+        shard = cluster_pb2.ShardStatus(
             shard=SHARD,
             epoch=self._node.epoch,
             master=nodes[0].node_id,
@@ -245,6 +267,20 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return admin_pb2.TransferMasterResponse(
             master=request.to_node_id or "n2", epoch=self._node.epoch + 1
         )
+
+    async def ListPending(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "ListPending", request, context)
+        try:
+            return list_page(self._node, request)
+        except errors.HourwheelError as error:
+            await context.abort_with_status(to_status(error))
+
+    async def CancelPending(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "CancelPending", request, context)
+        try:
+            return cancel_page(self._node, request)
+        except errors.HourwheelError as error:
+            await context.abort_with_status(to_status(error))
 
     async def DescribeMessage(self, request: Any, context: Any) -> Any:  # noqa: N802
         await arrive_or_abort(self._node, "DescribeMessage", request, context)

@@ -88,6 +88,20 @@ def publish_merged() -> bytes:
     return stamped(build_publish([DUE_MS] * 3, BODIES, message_producers=producers))
 
 
+def publish_with_spec() -> bytes:
+    """As `publish`, with genes and the number of the specification they were made by."""
+    return stamped(
+        build_publish(
+            [DUE_MS, DUE_MS, DUE_MS + 1],
+            BODIES,
+            metas=METAS,
+            tag_genes=[0, 0x8000_0000_0000_0041, 2],
+            gene_kind=1,
+            gene_spec=0x0102_0304,
+        )
+    )
+
+
 def dispatch() -> bytes:
     """Two dispatches, the second of which begins where the first ends."""
     return rows_of(
@@ -117,6 +131,11 @@ def resolve() -> bytes:
         (3, 0x0101, 1_000_000_037, 1, Outcome.RETRY, DUE_MS),
         (4, 0x0102, 0, 2, Outcome.DEAD, 0),
     )
+
+
+def resolve_filtered() -> bytes:
+    """A long stretch that a filter passed over."""
+    return rows_of(Kind.RESOLVE, RESOLVE_ROW, (3, 0x0101, 7, 3_000_000_000, Outcome.FILTERED, 0))
 
 
 def config() -> bytes:
@@ -207,10 +226,12 @@ BATCHES: Final[dict[str, Callable[[], bytes]]] = {
     "batch_publish_unstamped": publish_unstamped,
     "batch_publish": publish,
     "batch_publish_merged": publish_merged,
+    "batch_publish_with_spec": publish_with_spec,
     "batch_dispatch": dispatch,
     "batch_cancel": cancel,
     "batch_reschedule": reschedule,
     "batch_resolve": resolve,
+    "batch_resolve_filtered": resolve_filtered,
     "batch_config": config,
     "batch_trim": trim,
     "batch_expire": expire,

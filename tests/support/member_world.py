@@ -19,7 +19,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from hourwheel.errors import HourwheelError
 from hourwheel.record_batch import RecordBatch, build_publish
 from hourwheel.types import Epoch, ShardId
 from hourwheel.wire import control_pb2 as wire
@@ -62,7 +61,7 @@ class FakeControl:
         self.members: dict[str, Any] = {}
         self.reports: dict[str, ShardReport] = defaultdict(ShardReport)
         self.dead: set[str] = set()
-        self.errors: list[HourwheelError] = []
+        self.errors: list[Exception] = []
         nodes = {
             node: NodeInfo(node, f"{node}.example:7400", "", "", boot, "1", {}, 1)
             for node, boot in self.boots.items()
@@ -159,7 +158,7 @@ class MemberNode:
             mono_ms=clock.monotonic_ms,
             dial=self.dialer.replicate,
             failure=self.failure,
-            is_full=lambda: bool(self.guard.read_only_reason),
+            guard=self.guard,
         )
         self.engine = Engine(
             opened,

@@ -4,4 +4,6 @@ import subprocess
 import sys
 
 if __name__ == "__main__":
-    subprocess.run([sys.executable, "-c", "import signal; signal.pause()"], check=False)
+    subprocess.run(
+        [sys.executable, "-c", "import signal; signal.pause()"], check=False, start_new_session=True
+    )

@@ -1,5 +1,6 @@
 """What callers may propose to a shard in a simulation, and how their answers are compared."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,19 +9,26 @@ import numpy as np
 from chaos.log_model import LogModel
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
+from hourwheel.filter_text import FilterExpression
+from hourwheel.filter_wire import filter_to_wire
 from hourwheel.message_id import ID_DTYPE
+from hourwheel.meta import MessageMeta, encode
 from hourwheel.record_batch import RecordBatch, build_publish
+from hourwheel.tag_gene import DEFAULT_SPEC, gene_of
 from hourwheel.wire.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
 from node.api.ports import IncomingMessages
 from node.judge import Published
-from node.leases import Held
+from node.lease import Held, Part
 from node.publishing import Merge
 from node.receive import Delivery
-from node.retries import ack_rows, dead_rows, retry_rows
+from node.retries import ack_rows, dead_rows, filtered_rows, give_back_rows, retry_rows
 from node.shard import Shard
+from storage.catalog_items import Group
 from storage.unit import Units
 
 TOPIC, LETTERS, RETRIES, GROUP = 1, 2, 3, 1
+TAG_STEPS = {"even": 2, "third": 3, "rare": 29}
+"""Tag -> it is on the messages whose due time is a multiple."""
 QUEUES = [TOPIC << 8, TOPIC << 8 | 1]
 ATTEMPTS_MAX = 3
 UNKNOWN_DUE_MS = 1_800_000_000_000
@@ -43,6 +51,11 @@ def body_of(due_ms: int) -> bytes:
     return due_ms.to_bytes(8, "big") * (due_ms % 13)
 
 
+def tags_of(due_ms: int) -> tuple[str, ...]:
+    """The tags of every message that is due then, in worlds whose messages have any."""
+    return tuple(tag for tag, step in TAG_STEPS.items() if due_ms % step == 0)
+
+
 class ShardProposals:
     """Proposes to `shard` at `now_ms`; `model` tells what ids messages have."""
 
@@ -50,13 +63,24 @@ class ShardProposals:
     model: LogModel
     now_ms: int
     tokens: list[Token]
+    is_tagged = False
+    """Whether messages have tags."""
+    acked: set[tuple[int, int]]
+    """(topic_queue, position) of each message that somebody acknowledged."""
+
+    def meta_of(self, due_ms: int) -> bytes:
+        """The metadata of every message that is due then."""
+        return encode(MessageMeta(tags=tags_of(due_ms))).raw if self.is_tagged else b""
+
+    def _genes(self, due_ms: list[int]) -> list[int]:
+        return [gene_of(DEFAULT_SPEC, tags_of(due)) if self.is_tagged else 0 for due in due_ms]
 
     def _token(self, kind: str) -> Token:
         token = Token(kind, self.shard.log.end_offset)
         self.tokens.append(token)
         return token
 
-    def configure(self) -> None:
+    def configure(self, wanted: FilterExpression | None = None) -> None:
         """Append one topic of two queues, and one group that reads it."""
         group = GroupConfig(
             group_id=GROUP,
@@ -74,21 +98,40 @@ class ShardProposals:
                 topic_id=RETRIES, name="%RETRY%workers|orders", queue_count=1, internal=True
             ),
         )
-        subscription = Subscription(group_id=GROUP, topic_id=TOPIC, retry_topic_id=RETRIES)
         changes = [ConfigChange(put_topic=topic) for topic in topics]
         changes.append(ConfigChange(put_group=group))
-        changes.append(ConfigChange(put_subscription=subscription))
         for change in changes:
             self.shard.configure(change, self.now_ms, self._token("configure"))
+        self.subscribe(wanted)
+
+    def subscribe(self, wanted: FilterExpression | None) -> Token:
+        """Append the group's subscription; None: everything."""
+        subscription = Subscription(
+            group_id=GROUP,
+            topic_id=TOPIC,
+            retry_topic_id=RETRIES,
+            filter=None if wanted is None else filter_to_wire(wanted.canonical()),
+        )
+        token = self._token("subscribe")
+        self.shard.configure(ConfigChange(put_subscription=subscription), self.now_ms, token)
+        return token
 
     def publish(
-        self, due_ms: list[int], *, producer_id: int = 0, producer_sequence: int = 0
+        self,
+        due_ms: list[int],
+        *,
+        producer_id: int = 0,
+        producer_sequence: int = 0,
+        gene_spec: int = DEFAULT_SPEC.number,
     ) -> Token:
         """Append messages, alternately to the topic's queues."""
         batch = RecordBatch(
             build_publish(
                 due_ms,
                 [body_of(due) for due in due_ms],
+                metas=[self.meta_of(due) for due in due_ms],
+                tag_genes=self._genes(due_ms),
+                gene_spec=gene_spec,
                 producer_id=producer_id,
                 producer_sequence=producer_sequence,
             )
@@ -105,8 +148,14 @@ class ShardProposals:
         for producer, first, due_ms in requests:
             count = len(due_ms)
             incoming = IncomingMessages(
-                *("orders", due_ms, [body_of(due) for due in due_ms], [b""] * count),
-                *([0] * count, [0] * count, producer, first),
+                "orders",
+                due_ms,
+                bodies=[body_of(due) for due in due_ms],
+                metas=[self.meta_of(due) for due in due_ms],
+                tag_genes=self._genes(due_ms),
+                key_hashes=[0] * count,
+                producer_id=producer,
+                producer_sequence=first,
             )
             merge.add(incoming, [QUEUES[0]] * count, 0, None)
         batch = merge.build()
@@ -127,25 +176,62 @@ class ShardProposals:
 
     def ack(self, delivery: Delivery, low: int = 0, high: int | None = None) -> Token:
         """Acknowledge messages [low, high) of a delivery."""
-        return self.resolve(ack_rows(delivery.lease.held, [_span(delivery, low, high)]))
+        ranges, runs = _span(delivery, low, high)
+        queue = delivery.lease.held.topic_queue
+        self.acked |= {(queue, at) for first, end in runs for at in range(first, end)}
+        return self.resolve(ack_rows(delivery.lease.held, ranges))
 
     def bury(self, delivery: Delivery, low: int = 0, high: int | None = None) -> Token:
         """Make dead letters of messages [low, high) of a delivery."""
-        return self.resolve(dead_rows(delivery.lease.held, [_span(delivery, low, high)]))
+        return self._put_away(delivery, low, high, dead_rows)
 
     def nack(
         self, delivery: Delivery, delay_ms: int | None, low: int = 0, high: int | None = None
     ) -> Token:
         """Give messages [low, high) of a delivery back."""
-        return self.give_back(delivery.lease.held, [_span(delivery, low, high)], delay_ms)
 
-    def give_back(
-        self, held: Held, ranges: list[tuple[int, int]], delay_ms: int | None = None
+        def rows(held: Held, runs: list[tuple[int, int]]) -> Any:
+            return retry_rows(
+                self.shard.views, self._group(held), held, runs, self.now_ms, delay_ms
+            )
+
+        return self._put_away(delivery, low, high, rows)
+
+    def _put_away(
+        self,
+        delivery: Delivery,
+        low: int,
+        high: int | None,
+        rows: Callable[[Held, list[tuple[int, int]]], Any],
     ) -> Token:
+        held = delivery.lease.held
+        ranges, runs = _span(delivery, low, high)
+        made = rows(held, runs)
+        if runs != ranges:
+            made = np.concatenate([made, filtered_rows(held, ranges)])
+        return self.resolve(made)
+
+    def give_back(self, held: Held, part: Part) -> Token:
+        """Give back what is left of a part of a lease that is over."""
+        group, views = self._group(held), self.shard.views
+        return self.resolve(give_back_rows(views, group, held, part, self.now_ms))
+
+    def _group(self, held: Held) -> Group:
         group = self.shard.views.catalog.find_group_by_id(held.group_id)
         assert group is not None
-        views = self.shard.views
-        return self.resolve(retry_rows(views, group, held, ranges, self.now_ms, delay_ms))
+        return group
+
+    def is_known(self, delivery: Delivery) -> bool:
+        """Whether the node still knows what the delivery's receipts mean."""
+        lease = delivery.lease
+        return lease.positions is None or self.shard.receiver.leases.get(lease.lease_id) is lease
+
+    def check_acknowledged(self) -> None:
+        """Nothing that the group wants is done with but what somebody acknowledged."""
+        for queue, position in self.model.done.get(GROUP, set()) - self.acked:
+            sequence = self.model.queues[queue][position].sequence
+            assert queue in QUEUES, "a retry that nobody acknowledged"
+            assert not self.model.is_wanted(GROUP, TOPIC, sequence), "acknowledged by nobody"
 
     def resolve(self, rows: Any) -> Token:
         token = self._token("resolve")
@@ -162,9 +248,14 @@ def split(delivery: Delivery) -> list[tuple[Units, bytes]]:
     return [(unit, bytes(blobs[at:end])) for unit, at, end in zip(units, starts, ends, strict=True)]
 
 
-def _span(delivery: Delivery, low: int, high: int | None) -> tuple[int, int]:
+Ranges = list[tuple[int, int]]
+
+
+def _span(delivery: Delivery, low: int, high: int | None) -> tuple[Ranges, Ranges]:
+    """(positions finished with messages [low, high), where these stand)."""
     lease = delivery.lease
-    return lease.first + low, lease.end if high is None else lease.first + high
+    high = lease.count if high is None else high
+    return lease.ranges(low, high), lease.message_runs(low, high)
 
 
 def plain(verdict: Any) -> Any:

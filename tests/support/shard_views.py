@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from chaos.log_model import Entry, LogModel
+from hourwheel.meta import decode
+from hourwheel.tag_gene import GENE_UNKNOWN, sparse_gene
 from node.checkpoint import ShardPlace
 from node.opening import ShardConfig, open_shard
 from node.shard import Shard
@@ -29,7 +31,7 @@ def check_views(views: Views, model: LogModel) -> None:
     assert views.counters.cancelled == len(model.cancelled) == views.tombstones.count
     assert views.queues.topic_queues() == sorted(model.queues)
     for number, entries in model.queues.items():
-        _check_queue(views, number, entries, model.starts.get(number, 0))
+        _check_queue(views, number, entries, model)
     for (group, number), window in views.acks.items():
         kept = range(model.starts.get(number, 0), len(model.queues[number]))
         resolved = model.resolved[group, number].intersection(kept)
@@ -38,14 +40,29 @@ def check_views(views: Views, model: LogModel) -> None:
     _check_sequences(views, model)
 
 
-def _check_queue(views: Views, number: int, expected: list[Entry], start: int) -> None:
-    queue = views.queues.get(number)
+def _check_queue(views: Views, number: int, expected: list[Entry], model: LogModel) -> None:
+    queue, start = views.queues.get(number), model.starts.get(number, 0)
     assert queue.end_position == len(expected)
     assert queue.start_position == start
     found: list[Entry] = []
     while start + len(found) < len(expected):
         found += entries_of(queue.read(start + len(found), 4_096))
     assert found == expected[start:]
+    _check_genes(views, number, model)
+
+
+def _check_genes(views: Views, number: int, model: LogModel) -> None:
+    """A gene says what it should, or that nobody knows."""
+    queue = views.queues.get(number)
+    at = int(queue.start_position)
+    while at < queue.end_position:
+        units = queue.read(at, 4_096)
+        for sequence, gene in zip(
+            units["sequence"].tolist(), units["tag_gene"].tolist(), strict=True
+        ):
+            raw = model.metas.get(sequence, b"")
+            assert gene in {GENE_UNKNOWN if raw else 0, sparse_gene(decode(raw).tags)}
+        at += len(units)
 
 
 def _check_sequences(views: Views, model: LogModel) -> None:

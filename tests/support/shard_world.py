@@ -10,13 +10,19 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from chaos.log_model import LogModel
 from hourwheel import errors
+from hourwheel.filter_evaluate import evaluate
+from hourwheel.filter_text import FilterExpression, parse
 from node.checkpoint import ShardPlace
+from node.lease import Held
 from node.maintenance import Job, RetentionConfig, Work
 from node.opening import Opened, ShardConfig, open_shard
+from node.passed_over import Stretch
 from node.receive import Delivery
-from node.retries import unresolved_of
+from node.retries import filtered_rows, unresolved_of
 from node.shard import Shard
 from storage.commit_log import LogWrite
 from storage.file_header import Identity
@@ -24,12 +30,14 @@ from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.shard_proposals import (
     ATTEMPTS_MAX,
     GROUP,
+    QUEUES,
     TOPIC,
     ShardProposals,
     Token,
     body_of,
     plain,
     split,
+    tags_of,
 )
 from tests.support.shard_views import check_views, rebuilt_digest
 from tests.support.small_sizes import chunk_entries
@@ -39,13 +47,21 @@ START_MS = 1_800_000_000_000
 """At the full hour."""
 RESERVE_BYTES = 256 * 1024
 INVISIBLE_MS = 5_000
+DRAIN_STEP_MS = 86_400_000
 
 
 class ShardWorld(ShardProposals):
     """One shard, its clock, and what the outside knows of it."""
 
-    def __init__(self, disk: SimulatedDisk, config: ShardConfig, *, seed: int = 0) -> None:
-        """Open a new shard with one topic of two queues, and one group."""
+    def __init__(
+        self,
+        disk: SimulatedDisk,
+        config: ShardConfig,
+        *,
+        seed: int = 0,
+        wanted: FilterExpression | None = None,
+    ) -> None:
+        """Open a new shard with one topic of two queues, and one group, which wants `wanted`."""
         self.disk, self.config = disk, config
         self.random = random.Random(seed)
         self.now_ms = START_MS
@@ -64,9 +80,13 @@ class ShardWorld(ShardProposals):
         """how often there was not even room to apply, so that the process died."""
         self.deliveries: list[Delivery] = []
         """All, also those of earlier boots."""
+        self.seen: set[int] = set()
+        """Sequences that were delivered."""
+        self.is_tagged = wanted is not None
+        self.acked = set()
         self.shard: Shard
         self.open()
-        self.configure()
+        self.configure(wanted)
         self.commit()
 
     # -- life -------------------------------------------------------------------------------------
@@ -90,6 +110,8 @@ class ShardWorld(ShardProposals):
         self.tokens: list[Token] = []
         self.held: dict[tuple[int, int], int] = {}
         """(topic_queue, position) -> until when it is leased."""
+        self.stretches: list[tuple[Token, list[Stretch]]] = []
+        """Proposals to pass over."""
         self.place = ShardPlace(self.disk, "shard-0", IDENTITY)
         appended = self.shard.log.end_offset if hasattr(self, "shard") else 0
         # Nothing may be deleted that the model has not read.
@@ -208,6 +230,11 @@ class ShardWorld(ShardProposals):
                 if error is None:
                     assert token.offset < self.model.offset, "answered before it was applied"
                     assert plain(verdict) == self.model.verdicts[token.offset]
+        for token, stretches in [one for one in self.stretches if one[0].is_answered]:
+            self.stretches.remove((token, stretches))
+            for stretch in stretches:
+                again_ms = None if token.error is None else self.now_ms
+                self.shard.receiver.passed_over.settle(stretch, again_ms)
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -227,11 +254,24 @@ class ShardWorld(ShardProposals):
         """Append a dispatch and what leases that ended gave back, if there is any."""
         proposed = bool(self.shard.dispatch_due(self.now_ms))
         for held, part in self.shard.receiver.leases.take_ended(self.now_ms, 100):
-            ranges = unresolved_of(self.shard.views, held, part)
-            if ranges:
-                self.give_back(held, ranges)
+            if unresolved_of(self.shard.views, held, part):
+                self.give_back(held, part)
                 proposed = True
-        return proposed
+        return self.pass_over() or proposed
+
+    def pass_over(self, held: Held | None = None) -> bool:
+        """Append what the filter has passed over, where it is due."""
+        due = self.shard.receiver.passed_over.take_due(self.now_ms, held)
+        if due:
+            rows = [filtered_rows(one.held, [(one.first, one.end)]) for one in due]
+            self.stretches.append((self.resolve(np.concatenate(rows)), due))
+        return bool(due)
+
+    def change_filter(self, wanted: FilterExpression) -> None:
+        """The group wants something else from now on."""
+        for queue in self.shard.receiver.queues_of(GROUP, TOPIC):
+            self.pass_over(Held(GROUP, queue))
+        self.subscribe(wanted)
 
     # -- consuming --------------------------------------------------------------------------------
 
@@ -252,19 +292,47 @@ class ShardWorld(ShardProposals):
         return delivery
 
     def _check_delivery(self, delivery: Delivery) -> None:
-        queue, first = delivery.lease.held.topic_queue, delivery.lease.first
+        lease = delivery.lease
+        queue, positions = lease.held.topic_queue, lease.positions
+        if positions is None:
+            positions = np.arange(lease.first, lease.end)
         resolved = self.model.resolved.get((GROUP, queue), set())
-        for position, (unit, blob) in enumerate(split(delivery), first):
+        for position, (unit, blob) in zip(positions.tolist(), split(delivery), strict=True):
             entry = self.model.queues[queue][position]
             assert int(unit["sequence"]) == entry.sequence
             assert int(unit["attempt"]) == entry.attempt <= ATTEMPTS_MAX
             due_ms = self.model.messages[entry.sequence]
             assert max(due_ms, entry.release_ms) <= self.now_ms, "early"
-            assert blob == body_of(due_ms), "not what was published"
+            assert blob == self.meta_of(due_ms) + body_of(due_ms), "not what was published"
+            assert queue not in QUEUES or self._matches(due_ms), "not what the group wants"
+            self.seen.add(entry.sequence)
             assert position not in resolved, "delivered although resolved"
             assert entry.sequence not in self.model.cancelled, "delivered although cancelled"
             assert self.held.get((queue, position), 0) <= self.now_ms, "leased twice at once"
             self.held[queue, position] = self.now_ms + INVISIBLE_MS
+
+    def _matches(self, due_ms: int) -> bool:
+        subscription = self.shard.views.catalog.find_subscription(GROUP, TOPIC)
+        if subscription is None or subscription.filter is None:
+            return True
+        return evaluate(parse(subscription.filter), tags_of(due_ms), {}) is True
+
+    def drain(self) -> None:
+        """Consume until nothing is left; all that matched must have been delivered."""
+        while True:
+            delivery = self.receive()
+            if delivery is not None:
+                self.ack(delivery)
+            elif not self.shard.receiver.is_unfinished:
+                if not self.model.pending and not self.shard.receiver.leases.count:
+                    break
+                self.advance(DRAIN_STEP_MS)
+            self.commit()
+        for queue in QUEUES:
+            kept = self.model.queues.get(queue, [])[self.model.starts.get(queue, 0) :]
+            for entry in kept:
+                is_wanted = self.model.is_wanted(GROUP, TOPIC, entry.sequence)
+                assert entry.sequence in self.seen or not is_wanted, "lost"
 
     # -- background jobs --------------------------------------------------------------------------
 
@@ -314,6 +382,7 @@ class ShardWorld(ShardProposals):
         """I1, I2, I3, I6: answers, log and views say the same, and it is what was promised."""
         self.shard.check()
         self.model.check()
+        self.check_acknowledged()
         check_views(self.shard.views, self.model)
 
     def check_rebuild(self) -> None:

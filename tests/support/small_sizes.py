@@ -7,6 +7,8 @@ from unittest import mock
 from storage.consume_queues import ConsumeQueues
 
 _CONSTANTS = {
+    "node.picking.SLICE_WORK": 1_000,
+    "node.passed_over.POSITIONS_ENOUGH": 8,
     "timewheel.hour_readers._BUFFER_UNITS_MIN": 4,
     "storage.sequence_index._FLUSH_ENTRIES": 128,
     "storage.tombstones._GARBAGE_RECORDS_MIN": 2,

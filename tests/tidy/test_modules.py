@@ -21,6 +21,10 @@ SHOWN_BY: Final[dict[str, str]] = {
     "chaos/workload.py": "tests/cluster/test_chaos.py",
     "node/control_port.py": "tests/unit/node/test_isr_changes.py",
     "node/replica_effects.py": "tests/unit/node/test_replica.py",
+    "spark_jobs/log_export.py": "tests/spark/test_log_export.py",
+    "spark_jobs/run_schedule.py": "tests/spark/test_commands.py",
+    "spark_jobs/schedule_send.py": "tests/spark/test_bulk_schedule.py",
+    "spark_jobs/schedule_source.py": "tests/spark/test_bulk_schedule.py",
 }
 """Modules that are only an inner part of another, and the test file that shows what they do."""
 

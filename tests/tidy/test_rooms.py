@@ -18,10 +18,14 @@ DISTRIBUTIONS: Final[dict[str, str]] = {
     "grpc_health": "grpcio-health-checking",
     "grpc_reflection": "grpcio-reflection",
     "grpc_status": "grpcio-status",
+    "lark": "lark",
     "numpy": "numpy",
+    "pandas": "pandas",
     "prometheus_client": "prometheus-client",
+    "pyarrow": "pyarrow",
     "pydantic": "pydantic-settings",
     "pydantic_settings": "pydantic-settings",
+    "pyspark": "pyspark",
     "pysyncobj": "pysyncobj",
     "pytimeparse2": "pytimeparse2",
     "rich": "rich",
@@ -33,6 +37,9 @@ DISTRIBUTIONS: Final[dict[str, str]] = {
 
 CLI: Final = ("hourwheel/cli", "hourwheel/demo", "hourwheel/when")
 """Beginnings of the paths of what only the command line imports: it may use the `cli` extra."""
+
+FILTERS: Final = ("hourwheel/filter_grammar", "hourwheel/filter_sql", "hourwheel/filter_tags")
+"""Of what reads filters, which a program may be without: it may use the `filters` extra."""
 
 
 def contract(name: str) -> dict[str, Any]:
@@ -101,7 +108,9 @@ def test_every_import_of_the_client_is_a_declared_dependency() -> None:
         if DISTRIBUTIONS.get(name)
         not in declared(
             *(("cli",) if path.startswith(CLI) else ()),
+            *(("filters",) if path.startswith(FILTERS) else ()),
             *(() if path.startswith("hourwheel/") else ("cli", "node")),
+            *(("spark",) if path.startswith("spark_jobs/") else ()),
         )
     ]
     assert undeclared == []

@@ -4,7 +4,11 @@ from chaos.network import Loopback, Places, free_ports
 
 
 def test_ports_differ_when_several_are_chosen() -> None:
-    assert len(set(free_ports(20))) == 20
+    assert len({*free_ports(20), *free_ports(20)}) == 40
+
+
+def test_ports_are_below_those_of_outgoing_connections() -> None:
+    assert all(12_000 <= port < 20_000 for port in free_ports(200))
 
 
 async def test_addresses_differ_and_nothing_can_be_cut_when_all_is_on_loopback() -> None:

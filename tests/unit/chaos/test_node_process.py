@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from chaos.node_process import NodeProcess, members_of
+from chaos.node_process import MARK, NodeProcess, members_of
 from tests.support.eventually import until
 
 
@@ -23,15 +23,15 @@ def test_events_are_read_once_when_the_log_grows(tmp_path: Path) -> None:
     assert node.events[1]["raw"] == "not JSON"
 
 
-def test_group_has_members_until_they_end() -> None:
+def test_processes_are_known_by_their_mark_until_they_end() -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, MARK: "one"}
     ) as process:
-        assert members_of(process.pid) == [process.pid]
+        assert members_of("one") == [process.pid]
+        assert members_of("on") == []
         process.kill()
         process.wait()
-        assert members_of(process.pid) == []
-    assert os.getpid() in members_of(os.getpgrp())
+        assert members_of("one") == []
 
 
 async def test_all_processes_are_gone_when_a_node_is_killed(tmp_path: Path) -> None:
@@ -39,9 +39,9 @@ async def test_all_processes_are_gone_when_a_node_is_killed(tmp_path: Path) -> N
     (tmp_path / "node.toml").touch()
     node.launcher = ("tests.support.parent_and_child",)
     await node.spawn()
-    await until(lambda: len(members_of(node.pid)) == 2)
+    await until(lambda: len(members_of(node.mark)) == 2)
     assert node.is_running
     await node.kill()
     await node.buried()
     assert not node.is_running
-    assert members_of(node.pid) == []
+    assert members_of(node.mark) == []

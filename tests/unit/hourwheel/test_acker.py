@@ -126,3 +126,19 @@ def test_to_ranges_when_part_of_an_answer() -> None:
     batch = received([(b"", b"x")] * 5)
     (chosen,) = to_ranges([Selection(batch, 1, 4)])
     assert (chosen.receipt, chosen.first, chosen.count) == ("r", 1, 3)
+
+
+async def test_add_ranges_soon_when_they_join_with_messages(
+    node: FakeNode, channel: Channel
+) -> None:
+    batch = leased(node, 10)
+    acker = acker_of(channel)
+    acker.add_ranges_soon([])
+    await acker.flush()
+    assert node.calls == {}
+    acker.add_ranges_soon([Selection(batch, 0, 3), Selection(batch, 5, 10)])
+    acker.add_soon([batch[3], batch[4]])
+    await acker.flush()
+    (call,) = node.calls["Ack"]
+    assert [(one.first, one.count) for one in call.ranges] == [(0, 10)]
+    await acker.close()

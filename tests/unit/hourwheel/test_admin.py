@@ -3,12 +3,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from hourwheel import errors
-from hourwheel.admin import AsyncAdmin, GroupLag
+from hourwheel.admin import AsyncAdmin, GroupLag, Subscription
 from hourwheel.channel import Channel
+from hourwheel.filter_given import Sql, Tags
+from hourwheel.filter_text import FilterExpression
 from hourwheel.message import Message
 from hourwheel.message_id import MessageId
 from hourwheel.outcomes import CancelOutcome, MessageState
 from hourwheel.producer import AsyncProducer
+from hourwheel.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec
 from tests.support.fake_node import EPOCH, SHARD, FakeNode
 
 
@@ -41,6 +44,36 @@ async def test_groups_when_made_listed_and_deleted(admin: AsyncAdmin) -> None:
     await admin.delete_group("g")
     with pytest.raises(errors.UnknownGroup):
         await admin.get_group("g")
+
+
+async def test_topics_when_made_with_a_gene(admin: AsyncAdmin, node: FakeNode) -> None:
+    spec = GeneSpec(GeneKind.BLOOM, 2, ("region", "kind"))
+    assert (await admin.create_topic("orders", gene=spec)).gene == spec
+    assert (await admin.get_topic("orders")).gene == spec
+    assert (await admin.create_topic("plain")).gene == DEFAULT_SPEC
+    first, second = node.calls["CreateTopic"]
+    assert list(first.settings.gene.properties) == ["kind", "region"]
+    assert not second.settings.HasField("gene")
+
+
+async def test_subscriptions_when_put(admin: AsyncAdmin, node: FakeNode) -> None:
+    put = await admin.put_subscription("g", "orders", "a || b")
+    assert put == Subscription("orders", Tags("a || b"))
+    wanted = Sql("p = 1", check_at_client=True)
+    assert (await admin.put_subscription("g", "bills", wanted)).filter == wanted
+    assert (await admin.put_subscription("g", "all")).filter == FilterExpression.everything()
+    assert not node.calls["PutSubscription"][2].HasField("filter")
+    group = await admin.get_group("g")
+    assert [one.topic for one in group.subscriptions] == ["orders", "bills", "all"]
+    assert group.subscriptions[1].filter == wanted
+    for blank in (" ", Sql("\ud800")):
+        with pytest.raises(errors.InvalidFilter):
+            await admin.put_subscription("g", "orders", blank)
+    failure = errors.InvalidFilter("no", position=3)
+    node.fail_next("PutSubscription", failure)
+    with pytest.raises(errors.InvalidFilter) as refused:
+        await admin.put_subscription("g", "orders", "a &&")
+    assert refused.value.params == {"position": "3"}
 
 
 async def test_status_when_asked(admin: AsyncAdmin, node: FakeNode) -> None:

@@ -10,7 +10,16 @@ from hourwheel.batch_builder import Columns, Draft
 from hourwheel.message import Message
 from hourwheel.meta import MessageMeta, encode
 from hourwheel.record_batch import Flag, RecordBatch
-from hourwheel.tag_gene import GENE_NONE, GENE_SPARSE, key_hash, sparse_gene
+from hourwheel.tag_gene import (
+    DEFAULT_SPEC,
+    GENE_NONE,
+    GENE_SPARSE,
+    GeneKind,
+    GeneSpec,
+    gene_of,
+    key_hash,
+    sparse_gene,
+)
 from hourwheel.types import DUE_MS_MAX
 
 
@@ -39,7 +48,40 @@ def test_build_when_delays() -> None:
     assert batch.due_ms.tolist() == [5, 0, 0]
     assert contents(batch) == [(b"", b"a"), (b"", b""), (b"", b"c")]
     assert (batch.header.producer_id, batch.header.producer_sequence) == (5, 7)
-    assert batch.header.gene_kind == GENE_NONE
+    assert (batch.header.gene_kind, batch.header.gene_spec) == (GENE_NONE, 0)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        GeneSpec(GeneKind.HASH_SET),
+        GeneSpec(GeneKind.OR_GENE),
+        GeneSpec(GeneKind.BLOOM, 2, ("p", "q")),
+        GeneSpec(GeneKind.SPARSE, 5, ("p",)),
+    ],
+)
+def test_build_when_the_topic_wants_other_genes(spec: GeneSpec) -> None:
+    messages = [
+        Message(b"a", tags=["x", "y"], properties={"p": "1", "r": "2"}),
+        Message(b"b", tags=["x"], keys=["k"]),
+        Message(b"c", properties={"q": "1"}),
+        Message(b"d"),
+    ]
+    as_columns = Columns(bodies=[m.body for m in messages], metas=[m.meta() for m in messages])
+    one_by_one = batch_builder.join([batch_builder.draft_one(message) for message in messages])
+    for draft in (
+        batch_builder.draft_messages(messages)[0][0],
+        batch_builder.draft_columns(as_columns),
+        one_by_one,
+    ):
+        batch = RecordBatch(batch_builder.build(draft, 0, 0, spec))
+        batch.verify()
+        expected = [gene_of(spec, m.tags, (m.properties or {}).items()) for m in messages]
+        assert batch.tag_gene.tolist() == expected
+        assert batch.header.gene_spec == spec.number
+        again = RecordBatch(batch_builder.renumber(bytes(batch.head) + bytes(batch.payload), 7, 9))
+        again.verify()
+        assert again.header.gene_spec == spec.number
 
 
 def test_build_when_instants_and_metas() -> None:
@@ -54,6 +96,7 @@ def test_build_when_instants_and_metas() -> None:
     assert batch.header.gene_kind == GENE_SPARSE
     assert batch.tag_gene.tolist() == [sparse_gene(("x", "y")), 0, 0]
     assert batch.key_hash.tolist() == [key_hash("k"), 0, 0]
+    assert batch.header.gene_spec == DEFAULT_SPEC.number
     expected = [encode(message.meta()).raw for message in messages]
     assert contents(batch) == list(zip(expected, [b"a", b"b", b"c"], strict=True))
 

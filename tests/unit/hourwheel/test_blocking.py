@@ -5,8 +5,10 @@ import pytest
 from hourwheel import errors
 from hourwheel.batch_builder import Columns
 from hourwheel.blocking import Admin, Consumer, Producer
+from hourwheel.filter_given import Tags
 from hourwheel.message import Message
 from hourwheel.outcomes import CancelOutcome, MessageState
+from hourwheel.tag_gene import GeneKind, GeneSpec
 from tests.support.fake_node import STORE_MS
 from tests.support.fake_node_thread import FakeNodeThread
 
@@ -126,3 +128,29 @@ def test_admin_when_used_in_every_way(fake: FakeNodeThread) -> None:
         admin.delete_topic("orders")
         with pytest.raises(errors.UnknownTopic):
             admin.get_topic("orders")
+
+
+def test_consumer_when_it_checks_the_filter(fake: FakeNodeThread) -> None:
+    with Producer(fake.address) as producer:
+        tagged = [Message(b"%d" % n, tags=("even",) if n % 2 == 0 else ()) for n in range(60)]
+        producer.publish_many("t", tagged)
+    wanted = Tags("even", check_at_client=True)
+    found = []
+    with Consumer(fake.address, group="g", topic="t", filter=wanted) as consumer:
+        for message in consumer:
+            found.append(int(message.body))
+            consumer.ack_soon(message)
+            if len(found) == 30:
+                break
+        consumer.flush_acks()
+        assert consumer.filtered_count == 30
+    assert found == list(range(0, 60, 2))
+    assert fake.acked() == {b"%d" % n for n in range(60)}
+
+
+def test_admin_when_topics_have_genes_and_groups_filters(fake: FakeNodeThread) -> None:
+    spec = GeneSpec(GeneKind.OR_GENE)
+    with Admin(fake.address) as admin:
+        assert admin.create_topic("t", gene=spec).gene == spec
+        assert admin.put_subscription("g", "t", "a").filter == Tags("a")
+        assert admin.get_group("g").subscriptions[0].topic == "t"

@@ -14,16 +14,16 @@ from hourwheel.cluster_status import (
     ShardStatus,
     cluster_status,
 )
-from hourwheel.wire import admin_pb2
+from hourwheel.wire import admin_pb2, status_pb2
 
 
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (NodeStatus, admin_pb2.NodeStatus),
-        (ShardStatus, admin_pb2.ShardStatus),
-        (FollowerStatus, admin_pb2.FollowerStatus),
-        (ControlStatus, admin_pb2.ControlStatus),
+        (NodeStatus, status_pb2.NodeStatus),
+        (ShardStatus, status_pb2.ShardStatus),
+        (FollowerStatus, status_pb2.FollowerStatus),
+        (ControlStatus, status_pb2.ControlStatus),
     ],
 )
 def test_values_have_every_field_of_the_api(kind: type, message: type) -> None:
@@ -32,8 +32,8 @@ def test_values_have_every_field_of_the_api(kind: type, message: type) -> None:
 
 
 def test_answer_of_an_older_node_leaves_the_new_things_unknown() -> None:
-    node = admin_pb2.NodeStatus(node_id="n1", address="h:1")
-    answer = admin_pb2.GetStatusResponse(nodes=[node], shards=[admin_pb2.ShardStatus(epoch=3)])
+    node = status_pb2.NodeStatus(node_id="n1", address="h:1")
+    answer = admin_pb2.GetStatusResponse(nodes=[node], shards=[status_pb2.ShardStatus(epoch=3)])
     found = cluster_status(answer)
     assert (found.answered_by, found.control) == ("", None)
     assert found.address_of("n1") == "h:1"
@@ -43,10 +43,10 @@ def test_answer_of_an_older_node_leaves_the_new_things_unknown() -> None:
 
 
 def test_all_roles_and_phases_are_told_and_become_json() -> None:
-    roles = [value.number for value in admin_pb2.ShardRole.DESCRIPTOR.values]
-    phases = [value.number for value in admin_pb2.FollowerPhase.DESCRIPTOR.values]
-    followers = [admin_pb2.FollowerStatus(phase=phase) for phase in phases]  # type: ignore[arg-type]
-    shards = [admin_pb2.ShardStatus(role=role, followers=followers) for role in roles]  # type: ignore[arg-type]
+    roles = [value.number for value in status_pb2.ShardRole.DESCRIPTOR.values]
+    phases = [value.number for value in status_pb2.FollowerPhase.DESCRIPTOR.values]
+    followers = [status_pb2.FollowerStatus(phase=phase) for phase in phases]  # type: ignore[arg-type]
+    shards = [status_pb2.ShardStatus(role=role, followers=followers) for role in roles]  # type: ignore[arg-type]
     found = cluster_status(admin_pb2.GetStatusResponse(shards=shards))
     assert [shard.role for shard in found.shards] == list(Role)
     assert [one.phase for one in found.shards[0].followers] == list(Phase)

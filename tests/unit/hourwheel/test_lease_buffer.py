@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,3 +130,43 @@ def test_select_when_one_some_or_all() -> None:
         Selection(first, 3, 4),
     ]
     assert select([]) == []
+
+
+def masked(*ordinals: int, count: int = 8) -> ReceivedBatch:
+    """An answer of `count` messages of which those at `ordinals` match a filter."""
+    mask = np.zeros(count, np.bool_)
+    mask[list(ordinals)] = True
+    made = batch(count)
+    return ReceivedBatch(
+        made.delivery, topic="t", receipt="r", invisible_until_ms=9, lease_until_ms=100.0, mask=mask
+    )
+
+
+def test_take_when_some_do_not_match() -> None:
+    buffer = filled(masked(1, 2, 5, 7), masked(0))
+    assert len(buffer) == 5
+    assert [message.index for message in buffer.take(2, 0.0)] == [1, 2]
+    one = buffer.find_one(0.0)
+    assert one is not None
+    assert (one.index, one.body) == (5, b"5")
+    assert [message.index for message in buffer.take(9, 0.0)] == [7]
+    assert len(buffer) == 1
+    assert buffer.take(9, 100.0) == []
+    assert buffer.expired_count == 1
+
+
+def test_take_all_when_some_do_not_match() -> None:
+    first, second = masked(1, 2, 5, 7), masked(0, 1, 3)
+    buffer = filled(first, second)
+    buffer.take(1, 0.0)
+    assert buffer.take_all() == [
+        *(Selection(first, 2, 3), Selection(first, 5, 6), Selection(first, 7, 8)),
+        *(Selection(second, 0, 2), Selection(second, 3, 4)),
+    ]
+
+
+def test_select_when_some_do_not_match() -> None:
+    chosen = masked(1, 2, 5)
+    assert select(chosen) == [Selection(chosen, 1, 3), Selection(chosen, 5, 6)]
+    assert select(list(chosen)) == select(chosen)
+    assert select(chosen[2]) == [Selection(chosen, 5, 6)]

@@ -1,8 +1,13 @@
+from itertools import pairwise
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hourwheel import errors
 from hourwheel import meta as metas
-from hourwheel.message import Message
+from hourwheel.message import Message, ReceivedBatch, runs_of
 from hourwheel.message_id import MessageId
 from hourwheel.meta import NO_META, MessageMeta
 from tests.support.received import received
@@ -61,3 +66,50 @@ def test_message_meta_when_given_in_any_sequence() -> None:
 def test_message_meta_when_a_text_stands_for_a_list(message: Message) -> None:
     with pytest.raises(errors.InvalidArgument, match="lists"):
         message.meta()
+
+
+def test_received_batch_when_some_do_not_match() -> None:
+    meta = metas.encode(MessageMeta(tags=("a",))).raw
+    whole = received([(meta if n % 2 else b"", bytes([n])) for n in range(8)])
+    mask = np.isin(np.arange(8), (1, 2, 3, 6))
+    batch = ReceivedBatch(
+        whole.delivery, topic="t", receipt="r", invisible_until_ms=9_000, mask=mask
+    )
+    assert len(batch) == 4
+    assert batch.bodies() == [b"\1", b"\2", b"\3", b"\6"]
+    assert [message.body for message in batch] == batch.bodies()
+    assert [message.index for message in batch.messages(1, 3)] == [2, 3]
+    assert [message.index for message in batch.messages(3)] == [6]
+    assert batch.ordinals.tolist() == [1, 2, 3, 6]
+    assert (batch[3].body, batch[3].due_ms, batch[3].attempt) == (b"\6", 1_006, 7)
+    assert [message.tags for message in batch] == [("a",), (), ("a",), ()]
+    assert batch.delivery.due_ms[batch.ordinals].tolist() == [m.due_ms for m in batch]
+    assert batch.runs() == [(1, 4), (6, 7)]
+    assert batch.runs(1, 3) == [(2, 4)]
+    assert batch.runs(2, 2) == []
+    with pytest.raises(IndexError):
+        batch[4]
+    damaged = received([(b"", b"one"), (b"", b"two"), (b"", b"six")], damage=-1).delivery
+    masked = {"topic": "t", "receipt": "r", "invisible_until_ms": 1}
+    good = ReceivedBatch(damaged, **masked, mask=np.array([True, True, False]))  # type: ignore[arg-type]
+    assert good.bodies() == [b"one", b"two"]
+    bad = ReceivedBatch(damaged, **masked, mask=np.array([False, True, True]))  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidBatch) as found:
+        bad.bodies()
+    assert found.value.params == {"sequence": "72"}
+
+
+def test_received_batch_when_all_match() -> None:
+    batch = received([(b"", bytes([n])) for n in range(3)])
+    assert batch.mask is None
+    assert batch.ordinals.tolist() == [0, 1, 2]
+    assert batch.runs() == [(0, 3)]
+    assert batch.runs(1, 2) == [(1, 2)]
+    assert batch.runs(3, 3) == []
+
+
+@given(st.sets(st.integers(0, 40)))
+def test_runs_of_when_any(numbers: set[int]) -> None:
+    runs = runs_of(sorted(numbers))
+    assert {n for first, end in runs for n in range(first, end)} == numbers
+    assert all(left[1] < right[0] for left, right in pairwise(runs))

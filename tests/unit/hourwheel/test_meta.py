@@ -41,12 +41,13 @@ def test_encode_when_compared_with_protobuf(meta: MessageMeta) -> None:
     assert encoded.raw == to_protobuf(meta).SerializeToString()
     assert encoded.tag_gene == sparse_gene(meta.tags)
     assert encoded.key_hash == (key_hash(meta.keys[0]) if meta.keys else 0)
+    assert (encoded.tags, encoded.properties) == (meta.tags, meta.properties)
     assert decode(encoded.raw) == meta
     assert from_wire(to_protobuf(meta)) == encoded
 
 
 def test_encode_when_there_is_nothing() -> None:
-    assert encode(NO_META) == (b"", 0, 0)
+    assert encode(NO_META) == (b"", 0, 0, (), ())
     assert decode(b"") is NO_META
 
 

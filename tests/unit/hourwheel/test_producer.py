@@ -7,10 +7,12 @@ import pytest
 from hourwheel import errors, limits
 from hourwheel.batch_builder import Columns
 from hourwheel.channel import Channel
+from hourwheel.filter_wire import gene_to_wire
 from hourwheel.message import Message
 from hourwheel.meta import MessageMeta
 from hourwheel.producer import AsyncProducer
 from hourwheel.session import Backoff
+from hourwheel.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec, gene_of, sparse_gene
 from tests.support.fake_node import EPOCH, SHARD, STORE_MS, FakeNode
 
 
@@ -281,3 +283,86 @@ async def test_publish_many_when_cancelled_and_the_messages_fail_later(
     del many, batch, producer
     gc.collect()
     assert complaints == []
+
+
+async def test_publish_when_topics_want_other_genes(node: FakeNode, channel: Channel) -> None:
+    spec = GeneSpec(GeneKind.BLOOM, 2, ("region",))
+    node.genes["orders"] = gene_to_wire(spec)
+    sent = {"tags": ("a", "b"), "properties": {"region": "eu", "x": "y"}}
+    async with AsyncProducer(channel) as producer:
+        for topic in ("orders", "bills", "orders", "bills"):
+            await producer.publish(topic, Message(b"x", **sent))  # type: ignore[arg-type]
+        del node.genes["orders"]  # made anew, with the default
+        node.genes["orders"] = gene_to_wire(DEFAULT_SPEC)
+        await producer.publish("orders", Message(b"x", **sent))  # type: ignore[arg-type]
+        await producer.publish("orders", Message(b"x", **sent))  # type: ignore[arg-type]
+    plain = (DEFAULT_SPEC.number, [sparse_gene(("a", "b"))])
+    wanted = (spec.number, [gene_of(spec, ("a", "b"), (("region", "eu"),))])
+    assert node.genes_seen == [
+        *(("orders", *plain), ("bills", *plain), ("orders", *wanted), ("bills", *plain)),
+        *(("orders", *wanted), ("orders", *plain)),
+    ]
+
+
+async def test_publish_when_genes_change_with_batches_under_way(
+    node: FakeNode, channel: Channel
+) -> None:
+    """Each batch has genes of one specification, whatever waited when the answer came."""
+    spec = GeneSpec(GeneKind.SPARSE, 1)
+    node.genes["orders"] = gene_to_wire(spec)
+    async with AsyncProducer(channel, batch_messages=10) as producer:
+        with node.hold("PublishStream"):
+            calls = [
+                asyncio.create_task(producer.publish("orders", Message(b"%d" % n, tags=[str(n)])))
+                for n in range(200)
+            ]
+            await node.seen("PublishStream", 1)
+        await asyncio.gather(*calls)
+    assert {number for _, number, _ in node.genes_seen} == {DEFAULT_SPEC.number, spec.number}
+    assert node.genes_seen[-1][1] == spec.number
+    genes = [(number, gene) for _, number, made in node.genes_seen for gene in made]
+    by_number = {one.number: one for one in (DEFAULT_SPEC, spec)}
+    assert len(genes) == 200
+    for message, (number, gene) in zip(node.messages, genes, strict=True):
+        assert gene == gene_of(by_number[number], (message.body.decode(),))
+
+
+async def test_publish_when_the_answer_with_the_gene_was_lost(
+    node: FakeNode, channel: Channel
+) -> None:
+    spec = GeneSpec(GeneKind.SPARSE, 1)
+    node.genes["orders"] = gene_to_wire(spec)
+    node.break_stream(after_batches=0, is_taken=True)
+    async with AsyncProducer(channel) as producer:
+        await producer.publish("orders", Message(b"one", tags=["a"]))
+        await producer.publish("orders", Message(b"two", tags=["a"]))
+    assert len(node.messages) == 2
+    assert node.genes_seen[-1] == ("orders", spec.number, [gene_of(spec, ("a",))])
+
+
+@pytest.mark.parametrize(
+    ("tags", "error"),
+    [
+        (tuple(f"t{n}" for n in range(1_000)), errors.MessageTooLarge),
+        (("a\nb",), errors.InvalidArgument),
+        (("a\0",), errors.InvalidArgument),
+        (("\x7f",), errors.InvalidArgument),
+        (("",), errors.InvalidArgument),
+        (("\ud800",), errors.InvalidArgument),
+        (("x" * 128,), errors.MessageTooLarge),
+        ("paid", errors.InvalidArgument),
+        ((5,), errors.InvalidArgument),
+    ],
+)
+async def test_publish_when_tags_are_bad(
+    node: FakeNode, channel: Channel, tags: Any, error: type[errors.HourwheelError]
+) -> None:
+    message = Message(b"x", tags=tags)
+    async with AsyncProducer(channel) as producer:
+        with pytest.raises(error) as one:
+            await producer.publish("orders", message)
+        with pytest.raises(error) as many:
+            await producer.publish_many("orders", [Message(b"good"), message])
+        assert type(one.value) is type(many.value) is error
+        await producer.publish("orders", Message(b"good", tags=("a || b", "é", "!x", "*")))
+    assert [one.body for one in node.messages] == [b"good"]

@@ -8,6 +8,7 @@ from hourwheel import batch_builder, errors
 from hourwheel.batch_builder import Columns, Draft
 from hourwheel.channel import Channel
 from hourwheel.publish_pump import PublishPump, PumpSettings
+from tests.support.eventually import until
 from tests.support.fake_node import FakeNode
 
 
@@ -72,4 +73,20 @@ async def test_linger_when_it_is_over(node: FakeNode, channel: Channel) -> None:
     futures = [await pump.add("t", draft(b"%d" % n), is_single=True) for n in range(3)]
     await asyncio.gather(*futures)
     assert len(node.calls["PublishStream"]) == 1
+    await pump.close()
+
+
+async def test_batches_are_sent_again_when_grpc_itself_ends_the_stream(
+    node: FakeNode, channel: Channel
+) -> None:
+    """As it does when a node leaves the cluster and its connection is closed."""
+    pump = pump_of(channel, batch_messages=1)
+    with node.hold("PublishStream"):
+        future = await pump.add("t", draft(), is_single=True)
+        await until(lambda: len(node.calls["PublishStream"]) == 1)
+        assert pump._stream is not None
+        pump._stream.cancel()
+        await until(lambda: pump._stream is None or not pump._stream.is_judged)
+    async with asyncio.timeout(60):
+        assert (await future).sequence == 0
     await pump.close()

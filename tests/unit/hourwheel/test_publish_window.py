@@ -310,11 +310,13 @@ def test_refused_when_this_is_no_longer_the_master() -> None:
 def test_oldest_sent_when_some_are_answered() -> None:
     story = Story()
     assert story.window.oldest_sent_ms is None
+    assert story.window.oldest_topic is None
     story.submit("a")
     story.sent(3.0)
     story.submit("b")
     story.sent(4.0)
     assert story.window.oldest_sent_ms == 3.0
+    assert story.window.oldest_topic == "t"
     story.publish()
     assert story.window.oldest_sent_ms == 4.0
     story.publish()

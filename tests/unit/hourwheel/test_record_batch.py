@@ -316,3 +316,14 @@ def test_header_when_taken_apart_has_the_fields_of_the_page() -> None:
     assert header.magic.to_bytes(4, "little") == b"HWRB"
     assert header[6:11] == (0, 0, 0, 0, 0)
     assert (header.producer_id, header.producer_sequence) == (5, 8)
+
+
+def test_gene_spec_is_in_the_header_and_under_its_crc() -> None:
+    raw = build_publish([0], [b"x"], tag_genes=[5], gene_kind=1, gene_spec=0xDEAD_BEEF)
+    batch = RecordBatch(raw)
+    batch.verify()
+    assert (batch.header.gene_kind, batch.header.gene_spec) == (1, 0xDEAD_BEEF)
+    assert raw[81:88] == bytes(3) + b"\xef\xbe\xad\xde"
+    forged = raw[:84] + bytes(4) + raw[88:]
+    with pytest.raises(errors.InvalidBatch):
+        RecordBatch(forged).verify()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hourwheel import errors
+from hourwheel.filter_text import FilterExpression
 from hourwheel.record_batch import (
     FEATURE_LEVEL_ROW,
     Kind,
@@ -18,9 +19,9 @@ from hourwheel.record_batch import (
 )
 from hourwheel.wire.broker_pb2 import CancelOutcome
 from hourwheel.wire.state_pb2 import ConfigChange
-from node.leases import Held
+from node.lease import Held
 from node.opening import ShardConfig
-from node.retries import ack_rows
+from node.retries import ack_rows, filtered_rows
 from node.views import FEATURE_LEVEL
 from storage.sequence_index import SlotState
 from tests.sim.disk import SimulatedDisk
@@ -270,6 +271,15 @@ def test_resolve_does_nothing_when_the_group_does_not_read_the_queue(world: Shar
     tokens.append(world.resolve(ack_rows(Held(GROUP, QUEUES[0]), [(0, 1_000), (5_000, 6_000)])))
     world.commit()
     assert [token.verdict for token in tokens] == [[0], [0], [1, 0]], "the queue has one entry"
+
+
+def test_resolve_leaves_nothing_behind_when_filtered(world: ShardWorld) -> None:
+    delivery = deliver(world, 2)
+    world.model.filters[GROUP, TOPIC] = [FilterExpression.tags("nothing")]
+    token = world.resolve(filtered_rows(delivery.lease.held, delivery.lease.ranges(0, 2)))
+    world.commit()
+    assert (token.verdict, world.shard.views.counters.pending) == ([2], 0)
+    assert queued(world, LETTERS << 8) == []
 
 
 # --- clean-up

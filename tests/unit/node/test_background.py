@@ -223,6 +223,19 @@ async def test_publishing_waits_when_it_outruns_flushing() -> None:
     await world.close()
 
 
+async def test_publishing_waits_no_longer_when_there_is_no_room_to_flush() -> None:
+    """Whoever publishes is told that by the log."""
+    world = World()
+    world.maintenance.is_far_behind = True
+    waiting = asyncio.ensure_future(world.background.wait_until_near())
+    await let_others_run()
+    assert not waiting.done()
+    world.maintenance.no_room = True
+    world.background.start_if_due()
+    await within(waiting)
+    await world.close()
+
+
 async def test_publishing_waits_no_longer_when_the_node_closes() -> None:
     world = World()
     world.maintenance.is_far_behind = True

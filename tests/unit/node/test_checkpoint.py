@@ -16,6 +16,7 @@ from node.checkpoint import (
     write_manifest,
 )
 from node.opening import ShardConfig
+from node.views import FEATURE_LEVEL
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_world import START_MS, ShardWorld
 from timewheel.levels import DAY_MS, HOUR_MS
@@ -139,6 +140,18 @@ def test_run_is_refused_when_the_manifest_means_another(field: str) -> None:
     setattr(manifest.runs[0], field, getattr(manifest.runs[0], field) + 1)
     write_manifest(world.place, manifest)
     with pytest.raises(errors.CorruptFile, match="not the one"):
+        load_views(world.place, WheelConfig())
+
+
+def test_manifest_is_refused_when_a_later_version_made_it() -> None:
+    """Restored, and with the log behind it unread, it would look like one of ours."""
+    world = make_world()
+    world.save()
+    manifest = Checkpoint()
+    manifest.CopyFrom(world.maintenance.manifest)
+    manifest.feature_level = FEATURE_LEVEL + 1
+    write_manifest(world.place, manifest)
+    with pytest.raises(errors.IncompatibleFormat, match="feature level"):
         load_views(world.place, WheelConfig())
 
 

@@ -1,5 +1,7 @@
 """The broker's side of its control process: registering, and a process that cannot start."""
 
+import asyncio
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +12,10 @@ import pytest
 from hourwheel import errors
 from hourwheel.wire import control_pb2 as wire
 from node import cluster_control
-from node.cluster_control import ClusterControl, find_cluster_id
+from node.cluster_control import ClusterControl, ControlEnds, find_cluster_id
 from node.config import NodeConfig
 from node.data_plane import Trust
+from replication.control_config import EXIT_CANNOT_START
 from replication.control_state import ControlState
 from tests.support.engine_world import within
 
@@ -119,6 +122,28 @@ async def test_process_that_cannot_start_is_told_at_once(tmp_path: Path) -> None
         with pytest.raises(errors.ConfigError, match="control process cannot start"):
             await within(made.start())
         await made.stop()
+        assert made.facts()[2:] == (1, EXIT_CANNOT_START)
+
+
+async def test_end_of_the_process_is_noted_for_the_next_life(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    lost = asyncio.Event()
+    made = ClusterControl(
+        config(tmp_path, control_port=port),
+        bytes(range(16)),
+        b"b" * 16,
+        on_state=lambda _: None,
+        on_lost=lost.set,
+    )
+    await within(made.start())
+    assert made.facts() == (0, 0.0, 0, 0)
+    await made._process.kill()
+    await within(lost.wait())
+    assert made.facts()[2:] == (1, -signal.SIGKILL)
+    await made.stop()
+    assert ControlEnds(tmp_path / "data" / "control" / "ends").count == 1
 
 
 def test_cluster_id_is_of_the_nodes_and_what_they_trust(tmp_path: Path) -> None:
@@ -131,3 +156,27 @@ def test_cluster_id_is_of_the_nodes_and_what_they_trust(tmp_path: Path) -> None:
     assert find_cluster_id(config(tmp_path, id="ab" * 16), trust) == bytes.fromhex("ab" * 16)
     more = one.cluster.nodes + " n3=127.0.0.1:3,127.0.0.1:3,127.0.0.1:3"
     assert find_cluster_id(config(tmp_path, nodes=more), trust) != found
+
+
+def test_ends_are_counted_over_the_lives_of_a_node(tmp_path: Path) -> None:
+    ends = ControlEnds(tmp_path / "ends")
+    assert (ends.count, ends.last_code) == (0, 0)
+    ends.note(2)
+    ends.note(-9)
+    again = ControlEnds(tmp_path / "ends")
+    assert (again.count, again.last_code) == (2, -9)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"count": "many"}', b"\xff"])
+def test_nothing_is_known_when_the_file_cannot_be_read(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "ends").write_bytes(content)
+    ends = ControlEnds(tmp_path / "ends")
+    assert (ends.count, ends.last_code) == (0, 0)
+    ends.note(70)
+    assert ControlEnds(tmp_path / "ends").count == 1
+
+
+def test_node_goes_on_when_it_cannot_be_noted(tmp_path: Path) -> None:
+    ends = ControlEnds(tmp_path / "missing" / "ends")
+    ends.note(2)
+    assert (ends.count, ends.last_code) == (1, 2)

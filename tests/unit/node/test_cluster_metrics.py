@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hourwheel.wire.admin_pb2 import SHARD_ROLE_FOLLOWER, SHARD_ROLE_MASTER
+from hourwheel.wire.status_pb2 import SHARD_ROLE_FOLLOWER, SHARD_ROLE_MASTER
 from node import cluster_metrics
 from node.api.cluster_port import (
     ClusterStatusData,
@@ -12,7 +12,7 @@ from node.api.cluster_port import (
     NodeStatusData,
 )
 from node.api.ports import ShardStatusData
-from node.metric_family import ClusterFacts, NodeFacts, Scrape
+from node.metric_family import ClusterFacts, ControlFacts, NodeFacts, Scrape
 from node.reign_stats import ReignStats
 from node.stats import ApiStats, EngineStats
 
@@ -103,3 +103,15 @@ def test_follower_tells_of_the_beats_that_came() -> None:
 def test_age_is_negative_when_no_beat_has_come_yet() -> None:
     samples = told(facts(MASTER, ReignStats(), beat_age_ms=-1.0))
     assert samples["hourwheel_sync_beat_age_seconds"] == {("0",): -1.0}
+
+
+def test_control_process_tells_how_it_does_and_how_it_has_ended() -> None:
+    control = ControlFacts(stall_count=3, stall_ms_max=500.0, ends=2, last_exit_code=-9)
+    samples = told(facts(MASTER, ReignStats())._replace(control=control))
+    assert samples["hourwheel_control_restarts_total"] == {(): 2}
+    assert samples["hourwheel_control_last_exit_code"] == {(): -9}
+    assert samples["hourwheel_control_stalls_total"] == {(): 3}
+    assert samples["hourwheel_control_stall_seconds_max"] == {(): 0.5}
+    never = told(facts(MASTER, ReignStats()))
+    assert never["hourwheel_control_restarts_total"] == {(): 0}
+    assert never["hourwheel_control_last_exit_code"] == {(): 0}

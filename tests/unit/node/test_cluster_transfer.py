@@ -11,6 +11,7 @@ from hourwheel import errors
 from node.api.cluster_port import ClusterStatusData, MastershipData, NodeStatusData
 from node.cluster_transfer import ServedCluster, Transferring
 from node.cluster_view import ClusterView
+from tests.support.engine_world import let_others_run
 
 NODES = tuple(
     NodeStatusData(node, f"{node}:1", is_alive=True, is_ready=True) for node in ("n1", "n2", "n3")
@@ -28,6 +29,7 @@ class World:
         self.stayed = 0
         self._is_master = is_master
         self.wish = asyncio.Event()
+        self.serving = ("", 0)
 
     def status(self) -> ClusterStatusData:
         return self.now
@@ -46,13 +48,16 @@ class World:
     def elect(self, master: str, epoch: int) -> None:
         self.now = replace(self.now, shard=replace(BEFORE, master=master, epoch=epoch))
 
+    def is_serving(self, node: str, epoch: int) -> bool:
+        return self.serving[0] == node and self.serving[1] >= epoch
+
     def served(self, timeout_s: float = 30.0) -> ServedCluster:
         view: Any = self
         return ServedCluster(cast(ClusterView, view), cast(Transferring, view), timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize("to", ["", "n2"])
-async def test_transfer_is_answered_when_another_node_is_the_master(to: str) -> None:
+async def test_transfer_is_answered_when_another_node_serves_as_the_master(to: str) -> None:
     world = World()
     answer = asyncio.ensure_future(world.served().transfer_master(0, to))
     await world.wish.wait()
@@ -60,8 +65,21 @@ async def test_transfer_is_answered_when_another_node_is_the_master(to: str) -> 
     await asyncio.sleep(0)
     assert not answer.done()
     world.elect("n2", 6)
+    world.serving = ("n2", 5)
+    await let_others_run()
+    assert not answer.done(), "that was its last reign"
+    world.serving = ("n2", 6)
     assert await answer == ("n2", 6)
     assert (world.asked, world.stayed) == ([to], 0)
+
+
+async def test_transfer_names_who_was_named_when_nobody_serves_in_time() -> None:
+    world = World()
+    answer = asyncio.ensure_future(world.served(timeout_s=0.05).transfer_master(0, "n2"))
+    await world.wish.wait()
+    world.elect("n2", 6)
+    assert await answer == ("n2", 6)
+    assert world.stayed == 0, "it cannot be taken back"
 
 
 async def test_transfer_to_the_master_itself_changes_nothing() -> None:

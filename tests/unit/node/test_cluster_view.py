@@ -5,7 +5,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 from hourwheel.types import Epoch, Key, ShardId
-from hourwheel.wire import admin_pb2 as wire
+from hourwheel.wire import status_pb2
 from hourwheel.wire.control_link_pb2 import NodeReport, ShardReport
 from hourwheel.wire.replication_pb2 import FollowerAck, FollowerHello, SyncBeat
 from node.cluster_view import Acting, ClusterView
@@ -100,18 +100,18 @@ def test_master_tells_how_far_its_followers_are() -> None:
     acting = member()
     shard = view(acting, control()).status().shard
     assert (shard.epoch, shard.master, shard.in_sync, shard.version) == (4, "n1", ("n1", "n2"), 9)
-    assert (shard.role, shard.may_act) == (wire.SHARD_ROLE_MASTER, True)
+    assert (shard.role, shard.may_act) == (status_pb2.SHARD_ROLE_MASTER, True)
     assert shard.lease_left_ms == 600 * 0.95 - 12
     assert (shard.append_cursor_ms, shard.append_cursor_sequence) == (77, 5)
     near, away = shard.followers
-    assert (near.node_id, near.phase) == ("n2", wire.FOLLOWER_PHASE_REPLICATING)
+    assert (near.node_id, near.phase) == ("n2", status_pb2.FOLLOWER_PHASE_REPLICATING)
     assert (near.acked_end_offset, near.lag_bytes, near.applied_offset) == (400, 100, 300)
     assert acting.replica.master is not None
     offsets_ms = acting.replica.master.clock.offsets(MONO_MS)
     assert (near.heard_ms_ago, near.clock_offset_ms) == (8, offsets_ms["n2"])
     assert shard.clock_offset_ms == 0.0
     assert (away.phase, away.heard_ms_ago, away.clock_offset_ms) == (
-        *(wire.FOLLOWER_PHASE_ABSENT, None),
+        *(status_pb2.FOLLOWER_PHASE_ABSENT, None),
         None,
     )
 
@@ -144,7 +144,11 @@ def test_follower_tells_what_its_master_told_last() -> None:
         act_until_ms=float("-inf"),
     )
     shard = view(acting, control()).status().shard
-    assert (shard.role, shard.may_act, shard.master) == (wire.SHARD_ROLE_FOLLOWER, False, "n1")
+    assert (shard.role, shard.may_act, shard.master) == (
+        status_pb2.SHARD_ROLE_FOLLOWER,
+        False,
+        "n1",
+    )
     assert (shard.lease_left_ms, shard.followers) == (None, ())
     assert (shard.append_cursor_ms, shard.append_cursor_sequence) == (55, 3)
     beat.append_cursor_ms = -1

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from hourwheel import errors
-from node.api.ports import GroupInfo, GroupLagInfo, GroupSettings, TopicInfo
+from hourwheel.filter_text import FilterExpression
+from hourwheel.tag_gene import DEFAULT_SPEC, GENE_UNKNOWN, GeneKind, GeneSpec, tag_bits
+from node.api.ports import GroupInfo, GroupLagInfo, GroupSettings, SubscriptionInfo, TopicInfo
 from node.configurator import DefaultsConfig
 from node.engine import EngineConfig
 from tests.support.engine_world import EngineWorld, within
@@ -209,3 +211,104 @@ async def test_lag_counts_what_is_still_to_be_done(tmp_path: Path) -> None:
         await world.nack(world.select(delivery, 0, 1), delay_ms=0)
         (lag,) = world.engine.group("billing").lags
         assert lag == GroupLagInfo("orders", unresolved_count=9, leased_count=2)
+
+
+# --- filters and genes
+
+
+async def test_subscription_keeps_what_its_first_consumer_wants(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive(wanted="b||a")
+        (kept,) = world.engine.group("billing").subscriptions
+        assert kept == SubscriptionInfo("orders", FilterExpression.tags("b||a").canonical())
+        assert await world.receive(wanted="a || b") is None, "the same in other words"
+        assert await world.receive() is None, "as the subscription says"
+        await world.restart()
+        assert world.engine.group("billing").subscriptions == (kept,)
+
+
+@pytest.mark.parametrize("wanted", ["a", "*", "a || b || c"])
+async def test_consumers_of_a_group_must_agree(tmp_path: Path, wanted: str) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive(wanted="a || b")
+        with pytest.raises(errors.SubscriptionMismatch) as caught:
+            await world.receive(wanted=wanted)
+        for text in (wanted, "a || b"):
+            assert FilterExpression.tags(text).canonical().text in str(caught.value)
+
+
+async def test_consumers_agree_about_who_checks(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive(wanted="a")
+        wanted = FilterExpression.tags("a", check_at_client=True)
+        with pytest.raises(errors.SubscriptionMismatch):
+            await world.engine.configurator.subscribe("billing", "orders", wanted)
+
+
+async def test_filter_that_is_none_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        for text in ("a ||", "(", "a b"):
+            with pytest.raises(errors.InvalidFilter):
+                await world.receive(wanted=text)
+            with pytest.raises(errors.InvalidFilter):
+                await world.put_subscription(text)
+        assert names(world, include_internal=True) == []
+        assert world.engine.groups() == []
+
+
+async def test_filter_changes_while_leases_are_out(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish_tagged("x", "a")
+        held = await world.leased(wanted="a")
+        await world.publish_tagged("b", "a", "b")
+        assert await world.put_subscription("b") == SubscriptionInfo(
+            "orders", FilterExpression.tags("b")
+        )
+        found = await world.leased()
+        assert found.units["sequence"].tolist() == [2, 4], "from where it stood"
+        assert await world.ack(world.select(held), world.select(found)) == [1, 1]
+        assert world.engine.group("billing").lags[0].unresolved_count == 0
+        assert await world.put_subscription("*") == SubscriptionInfo("orders", None)
+        await world.publish_tagged("x")
+        assert (await world.leased(wanted="*")).units["sequence"].tolist() == [5]
+
+
+async def test_subscription_can_be_made_before_anybody_consumes(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.put_subscription("a")
+        assert names(world) == ["orders"]
+        await world.publish_tagged("x", "a")
+        assert (await world.leased()).units["sequence"].tolist() == [1]
+
+
+async def test_dead_letters_have_no_filter_of_their_own(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await within(world.engine.put_group("billing", GroupSettings()))
+        with pytest.raises(errors.InvalidArgument):
+            await world.put_subscription("a", topic="%DLQ%billing", group="ops")
+        assert await world.receive(topic="%DLQ%billing", group="ops", wanted="a") is None
+        assert world.engine.group("ops").subscriptions == (SubscriptionInfo("%DLQ%billing", None),)
+
+
+async def test_topic_has_the_genes_that_it_was_made_with(tmp_path: Path) -> None:
+    spec = GeneSpec(GeneKind.BLOOM, 2, ("region",))
+    async with EngineWorld(tmp_path) as world:
+        made = await within(world.engine.create_topic("orders", 1, spec))
+        assert made.gene == world.engine.gene_spec("orders") == spec
+        assert (await within(world.engine.create_topic("orders", 1))).gene == spec
+        with pytest.raises(errors.AlreadyExists):
+            await within(world.engine.create_topic("orders", 1, DEFAULT_SPEC))
+        assert world.engine.gene_spec("unheard of") == DEFAULT_SPEC
+        await world.restart()
+        assert world.engine.topic("orders").gene == spec
+
+
+async def test_producer_is_told_which_genes_a_topic_wants(tmp_path: Path) -> None:
+    spec = GeneSpec(GeneKind.HASH_SET)
+    async with EngineWorld(tmp_path) as world:
+        await within(world.engine.create_topic("orders", 1, spec))
+        assert (await world.publish_tagged("a")).expected_gene == spec
+        assert (await world.publish_tagged("a", gene_spec=spec.number)).expected_gene is None
+        assert (await world.publish(world.now_ms)).expected_gene is None, "there is nothing to say"
+        genes = world.engine.shard.views.queues.get(1 << 8).read(0, 3)["tag_gene"].tolist()
+        assert genes == [GENE_UNKNOWN, tag_bits("a"), 0]

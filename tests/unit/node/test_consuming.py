@@ -1,6 +1,7 @@
 """Long polls, leases and their ends, acknowledgements of all kinds of receipts."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -305,10 +306,49 @@ async def test_corrupt_message_becomes_a_dead_letter_and_the_queue_goes_on(tmp_p
         raw[at] ^= 1
         segment.write_bytes(raw)
         lost: list[str] = []
-        world.engine.consuming.on_corrupt = lambda error: lost.append(error.reason)
+        world.engine.consuming.unasked.on_corrupt = lambda error: lost.append(error.reason)
         found = [await world.leased(), await world.leased()]
         assert [one.units["sequence"].tolist() for one in found] == [[0], [2]]
         assert int(unit["sequence"]) == 1
         assert world.engine.stats.crc_errors == 1
         assert len(lost) == 1
         await until(lambda: world.engine.shard.views.counters.dead_lettered == 1)
+
+
+# --- filters (more of them: test_receive.py)
+
+
+@pytest.mark.parametrize("wait_ms", [0, 600_000])
+async def test_loop_is_held_up_by_one_slice_a_turn_however_many_look_through_queues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_ms: int
+) -> None:
+    monkeypatch.setattr("node.picking.SLICE_WORK", 600)
+    async with EngineWorld(tmp_path) as world:
+        for _ in range(6):
+            await world.publish_tagged(*["x"] * 1_000)
+        await world.publish_tagged("a")
+        groups = [f"group-{number}" for number in range(5)]
+        for group in groups:
+            await world.put_subscription("a", group=group)
+        receiver, turn = world.engine.shard.receiver, 0
+        slices: Counter[int] = Counter()
+        receive = receiver.receive
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            slices[turn] += 1
+            return receive(*args, **kwargs)
+
+        monkeypatch.setattr(receiver, "receive", counted)
+        polls = [
+            asyncio.ensure_future(world.receive(group=group, wait_ms=wait_ms)) for group in groups
+        ]
+        while not all(poll.done() for poll in polls):
+            await asyncio.sleep(0)
+            turn += 1
+        found = [await poll for poll in polls]
+        assert [one.units["sequence"].tolist() for one in found if one] == [[6_000]] * 5
+        first = min(slices)
+        assert len(slices) > 50
+        assert max(count for at, count in slices.items() if at > first) <= 2, (
+            "and one by a new call"
+        )

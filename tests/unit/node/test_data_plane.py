@@ -1,5 +1,6 @@
 """Who may call a broker, and how brokers call each other."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,80 @@ async def test_one_connection_serves_all_calls_to_a_node() -> None:
     await dialer.close()
     assert dialer._channels == {}
     await server.stop()
+
+
+class Wire:
+    """A proxy that can lose what goes over the connections that it has, and tells nobody."""
+
+    def __init__(self, port: int) -> None:
+        self.port, self.is_dead = port, asyncio.Event()
+        self.accepted = 0
+        self._writers: list[asyncio.StreamWriter] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def listen(self) -> int:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def _serve(self, near: asyncio.StreamReader, near_end: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        far, far_end = await asyncio.open_connection("127.0.0.1", self.port)
+        self._writers += [near_end, far_end]
+        for reader, writer in ((near, far_end), (far, near_end)):
+            self._tasks.append(asyncio.ensure_future(self._pump(reader, writer, self.is_dead)))
+
+    @staticmethod
+    async def _pump(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_dead: asyncio.Event
+    ) -> None:
+        while data := await reader.read(1 << 16):
+            if not is_dead.is_set():
+                writer.write(data)
+
+    def die(self) -> None:
+        """What is connected now stays so, and nothing comes through; new connections work."""
+        self.is_dead.set()
+        self.is_dead = asyncio.Event()
+
+    async def close(self) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
+
+
+async def hello_again(dialer: Dialer) -> ReplicateResponse:
+    """As a follower's stream, that tries again: the first call may still be on its way out."""
+    while True:
+        call = dialer.replicate("n1")
+        try:
+            await call.write(ReplicateRequest(hello={"epoch": 2}))  # type: ignore[arg-type]
+            answer: ReplicateResponse = await call.read()
+        except grpc.aio.AioRpcError:
+            await asyncio.sleep(0)
+        else:
+            return answer
+
+
+async def test_connection_is_made_anew_when_nothing_comes_through_it_any_more() -> None:
+    """As after a partition: nobody is told that it has ended."""
+    server = DataServer(SECRET, "127.0.0.1:0")
+    wire = Wire(await server.start(handlers()))
+    dialer = Dialer(SECRET, {"n1": f"127.0.0.1:{await wire.listen()}"}, ping_ms=1_000)
+    try:
+        call = dialer.replicate("n1")
+        await call.write(ReplicateRequest(hello={"epoch": 1}))  # type: ignore[arg-type]
+        await within(call.read())
+        wire.die()
+        assert await within(call.code()) is grpc.StatusCode.UNAVAILABLE
+        assert (await within(hello_again(dialer))).hello.epoch == 2
+        assert wire.accepted == 2
+    finally:
+        await dialer.close()
+        await wire.close()
+        await server.stop()
 
 
 async def test_server_does_not_listen_where_it_must_not_or_cannot() -> None:

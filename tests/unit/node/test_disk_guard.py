@@ -106,6 +106,32 @@ def test_give_up_reserve_says_whether_there_was_one() -> None:
     assert not guard.give_up_reserve()
 
 
+def test_disk_is_exhausted_when_there_is_no_reserve_to_give_up_and_until_there_is_room() -> None:
+    disk = SimulatedDisk((1 << 30) + HELD_BACK)
+    guard = DiskGuard(disk, free_bytes_min=1 << 30, reserve_bytes=HELD_BACK)
+    disk.capacity_bytes = HELD_BACK
+    guard.on_disk_full(0)
+    assert (guard.is_low, guard.is_exhausted) == (True, False), "the reserve has made room"
+    guard.on_disk_full(0)
+    assert guard.is_exhausted
+    disk.capacity_bytes = HELD_BACK + (1 << 20) - 1
+    guard.check(0)
+    assert guard.is_exhausted, "too little has changed"
+    disk.capacity_bytes = HELD_BACK + (1 << 20)
+    guard.check(0)
+    assert not guard.is_exhausted
+
+
+def test_messages_are_refused_while_another_node_is_needed_whose_disk_is_low() -> None:
+    guard = guard_of(SimulatedDisk(MIN + HELD_BACK))
+    assert guard.refusal == ""
+    guard.note_others(frozenset({"n2", "n3"}))
+    assert "n2, n3" in guard.refusal
+    assert not guard.is_low
+    guard.note_others(frozenset())
+    assert guard.refusal == ""
+
+
 def test_reserve_is_kept_from_the_last_life() -> None:
     disk = SimulatedDisk(MIN + HELD_BACK)
     guard_of(disk)

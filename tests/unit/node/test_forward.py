@@ -151,7 +151,8 @@ async def test_error_is_told_as_the_master_told_it() -> None:
         here = await refused(node.producer.Publish(HOUR))
         assert here == there
         assert here.params == {"free": "7"}
-        assert node.stats.method("Publish").handled["RESOURCE_EXHAUSTED"] == 1
+        # Counted when the answer is on its way.
+        await until(lambda: node.stats.method("Publish").handled.get("RESOURCE_EXHAUSTED") == 1)
         assert node.stats.rejected == {}
 
 
@@ -263,6 +264,38 @@ async def test_poll_is_answered_when_something_is_published() -> None:
         await until(lambda: master.stats.long_polls == 1)
         await node.publish(b"at last")
         assert [one.body for one in (await within(poll)).messages] == [b"at last"]
+
+
+async def test_poll_goes_on_at_the_next_master_when_its_own_retires() -> None:
+    async with ApiWorld() as former, ApiWorld() as latter, Elsewhere(former.address) as node:
+        former.engine.errors["receive"] = errors.NotMaster("retired")
+        poll = asyncio.ensure_future(node.consumer.Receive(POLL))
+        await until(lambda: len(former.engine.asked("receive")) > 1)
+        node.master = ""  # nobody is, for a moment
+        await let_others_run()
+        assert not poll.done()
+        node.master = latter.address
+        await until(lambda: latter.stats.long_polls == 1)
+        await latter.publish(b"after all")
+        assert [one.body for one in (await within(poll)).messages] == [b"after all"]
+
+
+async def test_poll_goes_on_at_the_next_master_when_the_way_to_its_own_is_cut() -> None:
+    async with spying() as (spy, server), ApiWorld() as latter, Elsewhere(spy.address) as node:
+        spy.gate.clear()
+        poll = asyncio.ensure_future(node.consumer.Receive(POLL))
+        await until(lambda: spy.requests)
+        node.master = latter.address
+        await server.stop(0)
+        await until(lambda: latter.stats.long_polls == 1)
+        await latter.publish(b"after all")
+        assert [one.body for one in (await within(poll)).messages] == [b"after all"]
+
+
+async def test_poll_is_told_when_its_callers_time_is_over_before_there_is_a_master() -> None:
+    async with Elsewhere("") as node:
+        told = await refused(node.consumer.Receive(POLL, timeout=0.5))
+        assert told.reason == "NOT_MASTER"
 
 
 # -- streams --------------------------------------------------------------------------------------

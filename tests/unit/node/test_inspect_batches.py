@@ -4,6 +4,7 @@ import pytest
 
 from node.inspect_batches import batches, find_message, find_segment
 from node.inspect_report import Report
+from node.views import FEATURE_LEVEL
 from tests.support.inspected import files_of, flipped, made_image, numbers, paths, rows
 
 
@@ -13,7 +14,7 @@ def test_batches_are_described_by_their_kind() -> None:
     found = list(batches(files_of(image), paths(image, "log/", ".log")[0], report))
     assert report.is_good
     told = {str(row["kind"]): str(row["what"]) for row in found}
-    assert told["FEATURE_LEVEL"] == "first: level 1"
+    assert told["FEATURE_LEVEL"] == f"first: level {FEATURE_LEVEL}"
     assert 'node_id: "node-1"' in told["EPOCH_START"]
     assert "put_subscription" in told["CONFIG"]
     assert told["PUBLISH"].startswith("due 2027-")

@@ -4,11 +4,13 @@ from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
+import pytest
 
 from hourwheel import errors
 from hourwheel.record_batch import RecordBatch, Stamp, build_publish, stamp
+from hourwheel.tag_gene import DEFAULT_SPEC, GENE_SPEC_OF_TOPIC, GENE_UNKNOWN, GeneKind, GeneSpec
 from hourwheel.wire.state_pb2 import TopicConfig
-from node.judge import Mask, Published, PublishVerdicts, judge
+from node.judge import Mask, Published, PublishVerdicts, genes_of, judge
 from node.views import Views
 from storage.catalog import Catalog
 from storage.producer_state import ProducerStates
@@ -159,3 +161,39 @@ def test_what_was_merged_is_known_when_it_comes_alone() -> None:
     court = Court()
     court.merged([0, 7, 7], [0, 0, 1])
     assert court.publish(2, 7, 0)[0] == {0: again(101, 2)}
+
+
+# -- genes ----------------------------------------------------------------------------------------
+
+
+OTHER_SPEC = GeneSpec(GeneKind.BLOOM)
+UNKNOWN = [GENE_UNKNOWN, 0, GENE_UNKNOWN]
+OWN = [5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("number", "topic", "merged", "genes"),
+    [
+        (DEFAULT_SPEC.number, TOPIC, False, OWN),
+        (OTHER_SPEC.number, TOPIC, False, UNKNOWN),
+        (0, TOPIC, False, UNKNOWN),
+        (DEFAULT_SPEC.number, DELETED, False, UNKNOWN),
+        (GENE_SPEC_OF_TOPIC, TOPIC, False, OWN),
+        (GENE_SPEC_OF_TOPIC, TOPIC, True, OWN),
+        (DEFAULT_SPEC.number, TOPIC, True, UNKNOWN),
+        (0, TOPIC, True, UNKNOWN),
+    ],
+)
+def test_genes_count_when_they_were_made_as_the_topic_wants_them(
+    number: int, topic: int, *, merged: bool, genes: list[int]
+) -> None:
+    raw = build_publish(
+        [0] * 3,
+        [b""] * 3,
+        metas=[b"meta", b"", b"meta"],
+        tag_genes=OWN,
+        topic_queues=[topic << 8] * 3,
+        gene_spec=number,
+        message_producers=([0] * 3, [0] * 3) if merged else None,
+    )
+    assert genes_of(Court().views.catalog, RecordBatch(raw)).tolist() == genes

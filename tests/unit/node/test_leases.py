@@ -1,8 +1,12 @@
 """Which positions are handed out next, and how leases split, end and are forgotten."""
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from node.leases import Held, Leases, Part
+from hourwheel.wire.replication_pb2 import LeaseTable
+from node.lease import SPARSE_ID, Held, Part
+from node.leases import Leases
 from storage.ack_state import WINDOW_POSITIONS, AckWindow
 
 HELD = Held(1, 256)
@@ -175,3 +179,120 @@ def test_ids_are_not_used_again() -> None:
     lease = leases.grant(HELD, 0, 4, 100)
     leases.end(lease.lease_id)
     assert leases.grant(HELD, 4, 8, 100).lease_id != lease.lease_id
+
+
+# -- picked messages ------------------------------------------------------------------------------
+
+
+def positions(*numbers: int) -> NDArray[np.int64]:
+    return np.array(numbers, np.int64)
+
+
+def test_stretch_is_neither_delivered_nor_resolved_however_far_from_the_floor() -> None:
+    leases, window = Leases(), AckWindow(5, [(8, 10)])
+    far = WINDOW_POSITIONS * 3
+    assert leases.find_stretch(HELD, window, (0, far)) == (5, 8)
+    leases.grant_picked(HELD, (5, 8), positions(6), 1_000)
+    assert leases.find_stretch(HELD, window, (0, far)) == (10, far)
+    leases.skip_to(HELD, far - 2)
+    assert leases.find_stretch(HELD, window, (0, far)) == (far - 2, far)
+    leases.skip(HELD, far - 1, far)
+    assert leases.find_stretch(HELD, window, (0, far)) == (far - 2, far - 1)
+    assert leases.next_position(HELD) == far - 2
+    assert leases.delivered_end(HELD) == far
+    leases.skip_to(HELD, far)
+    first, end = leases.find_stretch(HELD, window, (0, far))
+    assert first >= end
+
+
+def test_picked_neighbours_are_an_ordinary_lease() -> None:
+    leases = Leases()
+    whole = leases.grant_picked(HELD, (4, 7), positions(4, 5, 6), 1_000)
+    assert (whole.positions, whole.lease_id & SPARSE_ID) == (None, 0)
+    sparse = leases.grant_picked(HELD, (7, 10), positions(8), 1_000)
+    assert sparse.lease_id & SPARSE_ID
+    assert leases.next_position(HELD) == 10
+    assert leases.take_ended(1_000, 9) == [
+        (HELD, Part(4, 7, 1_000)),
+        (HELD, Part(7, 10, 1_000, (8,))),
+    ]
+
+
+def test_room_counts_messages_above_the_floor_and_not_positions() -> None:
+    leases, window = Leases(), AckWindow()
+    assert leases.room(HELD, window) == WINDOW_POSITIONS
+    leases.grant_picked(HELD, (0, 1_000_000), positions(5, 999_000), 1_000)
+    leases.grant_picked(HELD, (1_000_000, 1_000_003), positions(*range(1_000_000, 1_000_003)), 1)
+    assert leases.room(HELD, window) == WINDOW_POSITIONS - 5
+    window.resolve(0, 6)
+    assert leases.room(HELD, window) == WINDOW_POSITIONS - 5
+    window.resolve(6, 1_000_000 - 6)
+    assert leases.room(HELD, window) == WINDOW_POSITIONS - 3
+    assert leases.room(OTHER, AckWindow()) == WINDOW_POSITIONS
+
+
+def test_room_is_left_for_ranges_that_an_earlier_master_left() -> None:
+    leases = Leases()
+    window = AckWindow(0, [(first, first + 1) for first in range(1, 1_000, 2)])
+    assert leases.room(HELD, window) == WINDOW_POSITIONS - 500
+    full = AckWindow(0, [(first, first + 1) for first in range(1, 4 * WINDOW_POSITIONS, 2)])
+    assert leases.room(HELD, full) == WINDOW_POSITIONS // 2, "never none at all"
+
+
+def test_selected_messages_leave_all_others_to_be_delivered() -> None:
+    leases, window = Leases(), AckWindow()
+    leases.grant(HELD, 0, 2, 1_000)
+    lease = leases.grant_selected(HELD, positions(3, 4, 7), 1_000)
+    assert lease.ranges(0, 3) == [(3, 5), (7, 8)]
+    found = []
+    while (span := leases.find_range(HELD, window, (0, 10), 100))[0] < span[1]:
+        leases.skip(HELD, *span)
+        found.append(span)
+    assert found == [(2, 3), (5, 7), (8, 10)]
+    assert leases.take_at(HELD, 5) == []
+    assert leases.take_at(HELD, 7) == [Part(3, 5, 1_000), Part(7, 8, 1_000)]
+
+
+def test_what_is_unresolved_is_told_apart_from_what_was_passed_over() -> None:
+    leases, window = Leases(), AckWindow()
+    leases.grant_picked(HELD, (0, 10), positions(2, 3, 9), 1_000)
+    leases.grant(HELD, 10, 12, 1_000)
+    assert leases.count_unresolved(HELD, window) == (5, 7)
+    window.resolve(0, 3)
+    assert leases.count_unresolved(HELD, window) == (4, 5)
+    assert leases.count_unresolved(OTHER, window) == (0, 0)
+    assert leases.count_resolved(HELD, window) == 0
+    leases.end(leases.grant_picked(HELD, (12, 20), positions(13, 15, 17, 19), 1).lease_id)
+    assert leases.count_resolved(HELD, window) == 7 - 4
+    assert leases.count_resolved(OTHER, AckWindow(0, [(3, 9)])) == 6
+
+
+def test_messages_of_a_part_are_held_again() -> None:
+    leases = Leases()
+    leases.hold(HELD, 2, 9, 500, (4, 8))
+    assert leases.take_ended(500, 9) == [(HELD, Part(2, 9, 500, (4, 8)))]
+
+
+def test_successor_has_the_same_leases_and_goes_on_behind_them() -> None:
+    leases, successor = Leases(), Leases()
+    sparse = leases.grant_picked(HELD, (0, 10), positions(2, 3, 9), 1_000)
+    leases.change(sparse, 3, 4, 2_000)
+    leases.grant(OTHER, 0, 5, 1_500)
+    leases.grant_selected(OTHER, positions(7, 9), 1_800)
+    table = LeaseTable.FromString(leases.table(epoch=4).SerializeToString())
+    successor.restore(table)
+    assert successor.find_former(4, 99) is None
+    found = successor.find_former(4, sparse.lease_id)
+    assert found is not None
+    assert (found.parts, found.count, found.end) == (sparse.parts, 3, 10)
+    assert successor.room(HELD, AckWindow()) == WINDOW_POSITIONS - 3
+    window = AckWindow()
+    assert successor.find_range(HELD, window, (0, 20), 100) == (10, 20)
+    assert successor.find_range(OTHER, window, (0, 20), 100) == (5, 7)
+    assert successor.leased_ranges(OTHER) == leases.leased_ranges(OTHER)
+    successor.end(found.lease_id)
+    assert successor.find_former(4, sparse.lease_id) is None
+    again = Leases()
+    again.restore(successor.table(epoch=5))
+    (kept,) = (again.find_former(4, one.lease_id) for one in table.sparse if one.keeps_gaps)
+    assert kept is not None, "its receipts are still of the reign that gave it"

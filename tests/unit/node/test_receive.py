@@ -1,17 +1,23 @@
 """What a Receive gets: turns, limits, and what is left out."""
 
+import asyncio
+from pathlib import Path
 from typing import cast
 
 import pytest
 
 from hourwheel import errors
+from hourwheel.wire.consumer_pb2 import ReceiptOutcome
 from hourwheel.wire.state_pb2 import ConfigChange, TopicConfig
-from node.leases import Held
+from node.api.ports import GroupSettings
+from node.lease import Held
 from node.opening import ShardConfig
 from node.receive import Delivery, Receiver
 from storage.ack_state import WINDOW_POSITIONS
 from storage.unit import Units
 from tests.sim.disk import SimulatedDisk
+from tests.support.engine_world import EngineWorld, let_others_run
+from tests.support.eventually import until
 from tests.support.shard_proposals import GROUP, LETTERS, QUEUES, RETRIES, TOPIC, body_of
 from tests.support.shard_world import INVISIBLE_MS, START_MS, ShardWorld
 from tests.support.units import make_units
@@ -19,6 +25,9 @@ from timewheel.bodies import BadBlob, Bodies
 
 RETRY_QUEUE = RETRIES << 8
 FIRST = Held(GROUP, QUEUES[0])
+OK = int(ReceiptOutcome.RECEIPT_OUTCOME_OK)
+RETRY_MS = 1_000
+"""The default delay before the second attempt."""
 
 
 class StubBodies:
@@ -245,3 +254,145 @@ def test_a_flipped_bit_is_found_and_its_place_named() -> None:
     assert delivery.blobs == body_of(due_ms[sequence])
     assert [(one.held, one.position) for one in receiver.corrupt] == [(FIRST, 0)]
     assert path in str(receiver.corrupt[0].error)
+
+
+# -- filters ---------------------------------------------------------------------------------------
+
+
+async def test_long_poll_is_answered_though_what_it_wants_is_many_slices_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.picking.SLICE_WORK", 600)
+    async with EngineWorld(tmp_path) as world:
+        for _ in range(10):
+            await world.publish_tagged(*["x"] * 1_000)
+        await world.publish_tagged("a")
+        turns = 0
+        poll = asyncio.ensure_future(world.leased(wanted="a"))
+        while not poll.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert (await poll).units["sequence"].tolist() == [10_000]
+        assert turns > 10, "others had their turns meanwhile"
+        assert world.engine.stats.filter_masked == 10_000
+        assert world.engine.stats.filter_read == 1
+
+
+async def test_call_that_does_not_wait_looks_through_all_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.picking.SLICE_WORK", 600)
+    async with EngineWorld(tmp_path) as world:
+        for _ in range(5):
+            await world.publish_tagged(*["x"] * 1_000)
+        assert await world.receive(wanted="a || b") is None
+        await world.publish_tagged(*["x"] * 1_000, "b")
+        found = await world.receive()
+        assert found is not None
+        assert found.units["sequence"].tolist() == [6_000]
+
+
+async def test_queues_take_turns_though_one_is_not_looked_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.picking.SLICE_WORK", 600)
+    async with EngineWorld(tmp_path) as world:
+        await world.engine.create_topic("orders", 2)
+        for _ in range(8):
+            await world.publish_tagged(*["x"] * 1_000)
+        await world.publish_tagged("a", "a")
+        first, second = await world.leased(wanted="a"), await world.leased()
+        assert {first.topic_queue, second.topic_queue} == {1 << 8, 1 << 8 | 1}
+
+
+async def test_long_poll_waits_on_when_nothing_that_comes_is_wanted(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        poll = asyncio.ensure_future(world.leased(wanted="a"))
+        await until(lambda: world.engine.consuming.waiting_count == 1)
+        await world.publish_tagged("x", "x")
+        await let_others_run()
+        assert not poll.done()
+        assert world.engine.stats.filter_masked == 2, "and what came is looked at once"
+        await world.publish_tagged("a")
+        assert (await poll).units["sequence"].tolist() == [2]
+
+
+async def test_full_window_holds_up_a_filter_until_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.leases.WINDOW_POSITIONS", 4)
+    async with EngineWorld(tmp_path) as world:
+        await world.publish_tagged(*["x", "a"] * 9)
+        held = await world.leased(wanted="a")
+        assert len(held.units) == 4
+        assert await world.receive() is None
+        poll = asyncio.ensure_future(world.leased())
+        assert await world.ack(world.select(held, 1, 3)) == [OK]
+        await let_others_run()
+        assert not poll.done(), "the first one still holds it"
+        assert await world.ack(world.select(held, 0, 1)) == [OK]
+        assert (await poll).units["sequence"].tolist() == [9, 11, 13, 15]
+
+
+async def test_hole_that_holds_up_a_filters_window_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.leases.WINDOW_POSITIONS", 4)
+    monkeypatch.setattr("node.consuming.WINDOW_POSITIONS", 4)
+    async with EngineWorld(tmp_path) as world:
+        await world.publish_tagged(*["x", "a"] * 9)
+        held = await world.leased(wanted="a")
+        assert await world.ack(world.select(held, 1, 3)) == [OK]
+        assert await world.receive() is None
+        assert (await world.leased()).units["sequence"].tolist() == [9, 11, 13, 15]
+        world.advance(RETRY_MS)
+        assert (await world.leased()).units["sequence"].tolist() == [1], "its first one again"
+
+
+# -- dead letters ----------------------------------------------------------------------------------
+
+
+async def buried(world: EngineWorld, *tags: str) -> None:
+    """These are dead letters of the group."""
+    await world.engine.put_group("billing", GroupSettings(attempts_max=1))
+    await world.publish_tagged(*tags)
+    found = await world.leased()
+    await world.nack(world.select(found), delay_ms=0)
+
+
+async def test_filter_on_dead_letters_selects_for_one_call(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await buried(world, "a", "b", "a", "c", "a")
+        letters = "%DLQ%billing"
+        picked = await world.receive(topic=letters, group="ops", wanted="a", count=2)
+        assert picked is not None
+        assert picked.units["sequence"].tolist() == [0, 2]
+        other = await world.receive(topic=letters, group="ops", wanted="c")
+        assert other is not None
+        assert other.units["sequence"].tolist() == [3]
+        rest = [await world.receive(topic=letters, group="ops") for _ in range(3)]
+        assert [one.units["sequence"].tolist() for one in rest if one] == [[1], [4]]
+        assert await world.ack(world.select(picked), world.select(other), group="ops") == [OK, OK]
+        acks = world.engine.shard.views.acks.get(other.group_id, other.topic_queue)
+        assert (acks.floor, acks.ranges()) == (1, [(2, 4)]), "nobody else's is resolved"
+        assert await world.receive(topic=letters, group="ops", wanted="a || b || c") is None
+
+
+async def test_long_polls_on_dead_letters_wait_for_what_each_selects(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await buried(world, "a")
+        letters = "%DLQ%billing"
+        polls = [
+            asyncio.ensure_future(
+                world.receive(topic=letters, group="ops", wanted=text, wait_ms=600_000)
+            )
+            for text in ("b", "c")
+        ]
+        await until(lambda: world.engine.consuming.waiting_count == 2)
+        await buried(world, "c")
+        found = await polls[1]
+        assert found is not None
+        assert found.units["sequence"].tolist() == [1]
+        assert not polls[0].done()
+        await buried(world, "b")
+        assert (await polls[0]) is not None

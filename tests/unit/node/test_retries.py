@@ -8,11 +8,19 @@ import pytest
 
 from hourwheel.record_batch import Outcome
 from hourwheel.types import GroupId, TopicId
-from node.leases import Held, Part
+from node.lease import Held, Part
 from node.opening import ShardConfig
-from node.retries import ack_rows, dead_rows, retry_delay_ms, retry_rows, unresolved_of
+from node.retries import (
+    ack_rows,
+    dead_rows,
+    filtered_rows,
+    give_back_rows,
+    retry_delay_ms,
+    retry_rows,
+    unresolved_of,
+)
 from node.views import Views
-from storage.catalog import Group
+from storage.catalog_items import Group
 from storage.unit import join
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_proposals import GROUP, QUEUES
@@ -116,3 +124,25 @@ def test_unresolved_of_a_part_leaves_out_what_is_resolved() -> None:
     views.acks.get(*HELD).resolve(3, 2)
     assert unresolved_of(views, HELD, Part(1, 7, 0)) == [(1, 3), (5, 7)]
     assert unresolved_of(views, HELD, Part(3, 5, 0)) == []
+
+
+def test_part_with_gaps_gives_its_messages_back_and_passes_over_the_rest() -> None:
+    views = views_with([1] * 12)
+    part = Part(2, 10, 99, messages=(4, 5, 8))
+    rows = give_back_rows(views, WORKERS, HELD, part, NOW_MS)
+    *retries, rest = rows.tolist()
+    assert [row[2:5] for row in retries] == [(4, 2, Outcome.RETRY), (8, 1, Outcome.RETRY)]
+    assert rest[2:5] == (2, 8, Outcome.FILTERED), "whatever is left by then"
+
+
+def test_part_without_gaps_gives_back_what_is_unresolved() -> None:
+    views = views_with([1] * 12)
+    views.acks.get(*HELD).resolve(3, 2)
+    rows = give_back_rows(views, WORKERS, HELD, Part(2, 10, 99), NOW_MS, 7)
+    assert plain(rows) == [(2, 3, NOW_MS + 7), (5, 10, NOW_MS + 7)]
+
+
+def test_filtered_rows_pass_over_ranges() -> None:
+    rows = filtered_rows(HELD, [(2, 5), (9, 10)])
+    assert rows["outcome"].tolist() == [Outcome.FILTERED] * 2
+    assert (rows["first_position"].tolist(), rows["count"].tolist()) == ([2, 9], [3, 1])

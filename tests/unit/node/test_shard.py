@@ -7,6 +7,7 @@ from hourwheel import errors
 from hourwheel.message_id import ID_DTYPE
 from hourwheel.wire.broker_pb2 import CancelOutcome
 from node.opening import ShardConfig
+from node.views import FEATURE_LEVEL
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_proposals import Token
 from tests.support.shard_world import START_MS, ShardWorld
@@ -150,7 +151,7 @@ def test_shard_goes_on_where_its_log_ends_when_replayed(world: ShardWorld) -> No
 
 
 def test_feature_level_is_written_once_when_epochs_follow(world: ShardWorld) -> None:
-    assert world.shard.views.feature_level == 1
+    assert world.shard.views.feature_level == FEATURE_LEVEL
     before = world.shard.stats.appended_batches
     world.restart()
     assert before > 1

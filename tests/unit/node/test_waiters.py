@@ -2,8 +2,9 @@
 
 import asyncio
 
-from node.leases import Held, Lease
-from node.receive import Delivery
+from hourwheel.filter_text import FilterExpression
+from node.lease import Held, Lease
+from node.receive import Delivery, Selecting
 from node.waiters import Interest, Waiter, Waiters
 from storage.unit import NO_UNITS
 
@@ -129,3 +130,27 @@ async def test_close_answers_everyone_with_nothing() -> None:
     shop.waiters.wake({256, 512})
     shop.waiters.discard(ORDERS, orders)
     assert shop.asked == []
+
+
+async def test_those_who_select_for_themselves_do_not_hold_up_one_another() -> None:
+    shop = Shop()
+    waiters = [shop.wait(ORDERS, [256]) for _ in range(4)]
+    for waiter in waiters[:2]:
+        waiter.selecting = Selecting(FilterExpression.tags("a"))
+    shop.waiters.wake({256})
+    assert [waiter for _, waiter in shop.asked] == waiters[:3], (
+        "the fourth wants what the third does"
+    )
+    shop.asked.clear()
+    shop.waiters.wake_interest(ORDERS)
+    assert [waiter for _, waiter in shop.asked] == waiters[:3], "they wait on in their order"
+    assert len(shop.waiters) == 4
+
+
+async def test_nobody_wakes_when_nobody_waits() -> None:
+    shop = Shop()
+    shop.waiters.wake_interest(ORDERS)
+    assert shop.asked == []
+    assert not shop.waiters.is_waiting(ORDERS)
+    shop.wait(ORDERS, [256])
+    assert shop.waiters.is_waiting(ORDERS)

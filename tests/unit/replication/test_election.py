@@ -114,6 +114,27 @@ def test_master_stays_while_it_reports_and_time_is_told(world: StateWorld) -> No
     assert "silent" in late.proposals[0].reason
 
 
+def test_master_whose_connection_has_ended_has_half_as_long(world: StateWorld) -> None:
+    """Its processes were killed, most likely; a hiccup of the network is over before that."""
+    world.elect(2)
+    cut = HeardReport(report(2), NOW_MS - 100, cut_ms=NOW_MS - 80)
+    reports = {**heard(report(1), report(3), at_ms=NOW_MS + 400), "n2": cut}
+    assert decide(view(world.state, reports), NOW_MS) == Decision((), NOW_MS - 80 + 500)
+    assert chosen(decide(view(world.state, reports), NOW_MS + 419)) == []
+    assert chosen(decide(view(world.state, reports), NOW_MS + 420)) == ["n3"]
+    stopped = replace(view(world.state, reports), listening_since_ms=NOW_MS + 400)
+    assert chosen(decide(stopped, NOW_MS + 420)) == [], "this process was the one that slept"
+    late = {**reports, "n2": HeardReport(report(2), NOW_MS - 900, cut_ms=NOW_MS)}
+    assert decide(view(world.state, late), NOW_MS) == Decision((), NOW_MS + 100)
+    back = {**reports, **heard(report(2), at_ms=NOW_MS + 300)}
+    assert chosen(decide(view(world.state, back), NOW_MS + 420)) == []
+
+
+def test_node_whose_connection_has_ended_is_not_elected(world: StateWorld) -> None:
+    reports = {**all_well(), "n2": HeardReport(report(2), NOW_MS - 600, cut_ms=NOW_MS - 500)}
+    assert chosen(decide(view(world.state, reports), NOW_MS)) == ["n3"]
+
+
 def test_master_that_is_not_heard_of_yet_has_as_long_as_any(world: StateWorld) -> None:
     world.elect(2)
     young = replace(view(world.state, heard(report(1), report(3))), listening_since_ms=NOW_MS - 400)
@@ -167,3 +188,36 @@ def test_nobody_is_deposed_for_nobody(world: StateWorld) -> None:
     world.elect(2)
     decision = decide(view(world.state, heard(report(2, epoch=1, is_resigning=True))), NOW_MS)
     assert decision.proposals == ()
+
+
+def test_node_with_a_low_disk_is_elected_only_where_there_is_no_other(world: StateWorld) -> None:
+    """What is durable can be delivered; somebody with room could also take messages."""
+    low = heard(report(1, is_low=True, log_end=900), report(2, is_low=True, log_end=950))
+    assert chosen(decide(view(world.state, {**low, **heard(report(3))}), NOW_MS)) == ["n3"]
+    gone = heard(report(3, alive=False))
+    assert chosen(decide(view(world.state, {**low, **gone}), NOW_MS)) == ["n2"]
+
+
+def test_master_with_a_low_disk_is_succeeded_by_somebody_with_room_and_by_nobody_else(
+    world: StateWorld,
+) -> None:
+    world.elect(2)
+    low = {**all_well(), **heard(report(2, epoch=1, is_low=True))}
+    decision = decide(view(world.state, low), NOW_MS)
+    assert chosen(decision) == ["n3"]
+    assert "low" in decision.proposals[0].reason
+    others = heard(report(1, is_low=True), report(3, is_ready=False))
+    assert chosen(decide(view(world.state, {**low, **others}), NOW_MS)) == []
+
+
+def test_master_that_has_retired_is_succeeded_also_by_itself(world: StateWorld) -> None:
+    """Else nobody would ever lead again, where the others cannot."""
+    world.elect(2)
+    retired = heard(report(2, epoch=1, has_retired=True))
+    assert chosen(decide(view(world.state, {**all_well(), **retired}), NOW_MS)) == ["n3"]
+    decision = decide(view(world.state, retired), NOW_MS)
+    assert decision.proposals[0].master == Member("n2", boot(2))
+    resigning = heard(report(2, epoch=1, has_retired=True, is_resigning=True))
+    assert chosen(decide(view(world.state, resigning), NOW_MS)) == []
+    earlier = heard(report(2, epoch=0, has_retired=True))
+    assert chosen(decide(view(world.state, earlier), NOW_MS)) == []

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from hourwheel import errors
 from hourwheel.errors import NotFollowed
 from hourwheel.wire.replication_pb2 import (
     BeginFrom,
@@ -88,6 +89,16 @@ def test_hello_is_refused_when_it_is_meant_for_somebody_else(other: dict[str, An
     assert isinstance(world.hear(3, **other), Refused)
     assert world.seen.epoch == 0
     assert world.follower.stage is Stage.NONE
+
+
+def test_refusal_says_for_good_and_why_when_the_master_speaks_another_protocol() -> None:
+    refused = World().hear(3, protocol=2)
+    assert isinstance(refused, Refused)
+    assert refused.reason == errors.IncompatibleFormat.reason
+    assert "version 2" in refused.why
+    passing = World().hear(3, follower_id="c")
+    assert isinstance(passing, Refused)
+    assert not passing.reason
 
 
 @pytest.mark.parametrize(("epoch", "master"), [(2, "a"), (3, "c")])

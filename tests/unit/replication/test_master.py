@@ -154,6 +154,29 @@ def test_follower_is_dropped_when_it_stays_away() -> None:
     assert master.plan_isr(400.0) == change("a", "b")
 
 
+def test_follower_is_dropped_when_it_refuses_each_greeting_at_once() -> None:
+    """It is never away for long, and never there."""
+    master = make()
+    follow(master, "b")
+    for now_ms in range(0, 300, 100):
+        master.greet("c")
+        master.on_lost("c", now_ms + 1.0)
+        assert master.plan_isr(now_ms + 99.0) is None
+    assert master.plan_isr(300.0) == change("a", "b")
+
+
+def test_follower_is_dropped_when_its_streams_break_as_soon_as_they_have_begun() -> None:
+    master = make()
+    master.on_flushed(120, 1.0)
+    follow(master, "b")
+    for now_ms in range(0, 1_500, 100):
+        hear(master, "b", 120, now_ms)
+        follow(master, "c")
+        master.on_lost("c", now_ms + 1.0)
+        assert master.plan_isr(now_ms + 99.0) is None
+    assert master.plan_isr(1_500.0) == change("a", "b")
+
+
 def test_follower_is_dropped_at_once_when_nobody_listens_there() -> None:
     master = make()
     follow(master, "b")
@@ -184,6 +207,28 @@ def test_follower_is_dropped_when_its_disk_is_full_and_does_not_join() -> None:
     master.on_isr({"a", "b"}, 10, 3.0)
     master.on_ack("c", ack(120, is_full=True), 4.0, 5_000.0)
     assert master.plan_isr(5.0) is None
+
+
+def test_follower_with_a_low_disk_stays_or_joins_where_there_would_be_too_few_without_it() -> None:
+    """Nothing could be committed otherwise; but messages are to be refused meanwhile."""
+    master = make()
+    for node in "bc":
+        follow(master, node)
+        master.on_ack(node, ack(100, is_full=True), 1.0, 5_000.0)
+    assert master.plan_isr(2.0) is None
+    assert master.low_members == {"b", "c"}
+    master.on_isr({"a", "b"}, 10, 3.0)
+    master.on_flushed(120, 3.0)
+    hear(master, "b", 100, 3.0)
+    master.on_ack("c", ack(120, is_full=True), 4.0, 5_000.0)
+    master.on_lost("b", 4.0)
+    assert master.plan_isr(5.0) is None, "it is not lost yet"
+    assert master.plan_isr(400.0) == IsrChange(4, 10, ("a", "c"))
+    master.on_isr({"a", "c"}, 11, 401.0)
+    assert master.high_watermark == 120
+    follow(master, "b")
+    hear(master, "b", 120, 402.0)
+    assert master.plan_isr(403.0) == IsrChange(4, 11, ("a", "b"))
 
 
 def test_follower_joins_when_it_has_the_epochs_beginning_and_all_that_is_committed() -> None:

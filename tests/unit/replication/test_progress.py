@@ -46,6 +46,14 @@ def test_absence_counts_from_its_beginning_when_it_is_told_twice(phase: Phase) -
     assert (progress.phase, progress.absent_since_ms) == (phase, 5.0)
 
 
+def test_absence_goes_on_when_a_greeting_comes_to_nothing() -> None:
+    progress = replicating()
+    progress.lose(5.0)
+    progress.connect()
+    progress.lose(9.0)
+    assert (progress.phase, progress.absent_since_ms) == (Phase.ABSENT, 5.0)
+
+
 def test_follower_is_caught_up_when_it_has_what_the_master_had_a_round_trip_ago() -> None:
     """It never has all, while more is appended all the time."""
     progress = replicating(sent=100, acked=90, mono_ms=10.0)

@@ -23,7 +23,7 @@ def test_resolve_when_at_the_floor_moves_it() -> None:
 def test_resolve_when_above_leaves_a_hole() -> None:
     window = AckWindow(10)
     assert window.resolve(12, 2) == [(12, 14)]
-    assert (window.floor, window.span) == (10, 4)
+    assert (window.floor, window.span, window.range_count) == (10, 4, len(window.ranges()))
     assert [window.is_resolved(at) for at in range(8, 16)] == [1, 1, 0, 0, 1, 1, 0, 0]
 
 
@@ -61,7 +61,7 @@ def test_resolve_when_one_by_one_in_random_order() -> None:
     for position in positions:
         assert window.resolve(position, 1) == [(position, position + 1)]
         assert window.resolve(position, 1) == []
-    assert (window.floor, window.ranges()) == (7 + WINDOW_POSITIONS, [])
+    assert (window.floor, window.ranges(), window.range_count) == (7 + WINDOW_POSITIONS, [], 0)
 
 
 def test_unresolved_when_asked_for_a_part() -> None:

@@ -3,16 +3,18 @@ from hashlib import sha256
 import pytest
 
 from hourwheel import errors
+from hourwheel.filter_text import FilterExpression
 from hourwheel.types import TOPIC_ID_MAX
+from hourwheel.wire.filter_pb2 import GENE_KIND_BLOOM, GeneSpec
 from hourwheel.wire.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
 from storage.catalog import (
     Catalog,
-    Topic,
     dead_letter_topic_name,
     retry_topic_name,
     validate_group_name,
     validate_topic_name,
 )
+from storage.catalog_items import Topic
 
 
 def put_topic(topic_id: int, name: str, queues: int = 4, *, internal: bool = False) -> ConfigChange:
@@ -191,6 +193,39 @@ def test_apply_when_numbers_are_left_out() -> None:
 def test_apply_when_subscribed_again(catalog: Catalog) -> None:
     assert catalog.apply(subscribe(1, 1, 3))
     assert len(catalog.subscriptions()) == 1
+
+
+def test_apply_when_a_group_wants_something_else(catalog: Catalog) -> None:
+    for text in ("a", "b", ""):
+        change = subscribe(1, 1, 3)
+        if text:
+            change.put_subscription.filter.text = text
+        before = digest(catalog)
+        assert catalog.apply(change)
+        assert digest(catalog) != before
+        (found,) = catalog.subscriptions()
+        assert found.filter == (FilterExpression.tags(text) if text else None)
+        assert catalog.find_subscription_by_retry(3) is found
+        catalog.check()
+
+
+def test_apply_when_genes_change_or_cannot_be_made(catalog: Catalog) -> None:
+    before = digest(catalog)
+    for gene in (GeneSpec(kind=GENE_KIND_BLOOM), GeneSpec(bits_per_item=99), GeneSpec(kind=77)):
+        for number, name in ((1, "t"), (8, "new")):
+            change = put_topic(number, name)
+            change.put_topic.gene.CopyFrom(gene)
+            is_possible = gene.kind == GENE_KIND_BLOOM and name == "new"
+            assert catalog.apply(change) == is_possible
+            if not is_possible:
+                assert digest(catalog) == before
+        before = digest(catalog)
+
+
+def test_apply_when_a_filter_is_of_a_kind_that_is_not_known(catalog: Catalog) -> None:
+    change = subscribe(1, 1, 3)
+    change.put_subscription.filter.kind = 77  # type: ignore[assignment]
+    assert not catalog.apply(change)
 
 
 def test_delete_topic_when_subscribed_takes_retries_with_it(catalog: Catalog) -> None:

@@ -111,3 +111,22 @@ def test_within_when_sequences_need_all_their_bits() -> None:
     keys = [(1, SEQUENCE_MAX - 2), (1, SEQUENCE_MAX - 1), (1, SEQUENCE_MAX)]
     units = keyed(keys)
     assert pairs_of(within(units, Key(*keys[0]), Key(*keys[1]))) == [keys[1]]
+
+
+@given(
+    keys=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 50)), unique=True, max_size=40),
+    after=st.tuples(st.integers(-1, 7), st.sampled_from([0, 9, 30, SEQUENCE_MAX])),
+    count=st.integers(1, 12),
+)
+def test_select_some_when_compared_with_a_list(
+    keys: list[tuple[int, int]], after: tuple[int, int], count: int
+) -> None:
+    table = Memtable()
+    table.insert(keyed(keys))
+    low, to = Key(*after), Key(6, 40)
+    while low < to:
+        units, bound = table.select_some(low, to, count)
+        assert low < bound <= to
+        assert pairs_of(units) == [key for key in keys if low < key <= bound]
+        assert len(units) <= count
+        low = bound

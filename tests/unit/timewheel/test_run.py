@@ -208,3 +208,23 @@ def test_will_need_when_asked_for_anything_reads_nothing() -> None:
     run.will_need(7, 7)
     run.will_need(5, 3)
     run.close()
+
+
+@given(
+    keys=st.lists(st.sampled_from(KEYS), max_size=30).map(sorted),
+    level=st.sampled_from([HOUR_LEVEL, DAY_LEVEL]),
+    bounds=st.tuples(st.sampled_from([KEY_MIN, *KEYS]), st.sampled_from(KEYS)).map(sorted),
+    cascaded=st.sets(st.sampled_from([0, 1, 9])),
+)
+def test_pieces_when_compared_with_a_scan(
+    keys: list[KeyPair], level: int, bounds: list[KeyPair], cascaded: set[int]
+) -> None:
+    after, to = Key(*bounds[0]), Key(*bounds[1])
+    run = write_run(SimulatedDisk(), keyed(keys), level=level)
+    if level == DAY_LEVEL:
+        run.cascaded_days.update(cascaded)
+    pieces = [pairs_of(run.read(first, end)) for first, end in run.pieces(after, to)]
+    own = [key for key in keys if not (level == DAY_LEVEL and key[0] // DAY_MS in cascaded)]
+    found = [key for piece in pieces for key in piece]
+    assert found == [key for key in own if key > after][: len(found)]
+    assert [key for key in found if key <= to] == [key for key in own if after < key <= to]

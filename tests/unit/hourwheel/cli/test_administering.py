@@ -1,8 +1,11 @@
 import json
+from dataclasses import asdict
 
 import pytest
 
 from hourwheel.cli.exit_codes import ExitCode
+from hourwheel.filter_wire import gene_from_wire
+from hourwheel.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec
 from tests.support.fake_node import EPOCH, SHARD, STORE_MS
 from tests.support.fake_node_thread import FakeNodeThread
 from tests.unit.hourwheel.cli.conftest import Cli
@@ -10,7 +13,8 @@ from tests.unit.hourwheel.cli.conftest import Cli
 
 def test_topics_when_made_listed_and_deleted(cli: Cli) -> None:
     created = cli("topics", "create", "orders", "--queues", "4", "--json")
-    topic = {"name": "orders", "queue_count": 4, "released_count": 5}
+    gene = {**asdict(DEFAULT_SPEC), "properties": []}
+    topic = {"name": "orders", "queue_count": 4, "released_count": 5, "gene": gene}
     assert json.loads(created.stdout) == topic
     cli("topics", "create", "%DLQ%g")
     assert [json.loads(line) for line in cli("topics", "--json").stdout.splitlines()] == [topic]
@@ -33,7 +37,9 @@ def test_groups_when_made_listed_and_forgotten(cli: Cli, fake: FakeNodeThread) -
     assert (group["name"], group["attempts_max"], group["invisible_ms"]) == ("g", 3, 60_000)
     assert group["lags"] == [{"topic": "orders", "unresolved_count": 12, "leased_count": 2}]
     (listed,) = [json.loads(line) for line in cli("groups", "--json").stdout.splitlines()]
-    assert listed == {name: value for name, value in group.items() if name != "lags"}
+    assert group["subscriptions"] == []
+    del group["lags"], group["subscriptions"]
+    assert listed == group
     assert "60,000" in cli("groups", "list").stdout
     shown = cli("groups", "show", "g").stdout
     assert "unresolved count" in shown
@@ -66,3 +72,53 @@ def test_describe_when_it_is_no_id(cli: Cli, command: str) -> None:
     done = cli(command, "nonsense", "--json")
     assert done.exit_code == ExitCode.REFUSED
     assert json.loads(done.stderr)["error"]["reason"] == "INVALID_MESSAGE_ID"
+
+
+def test_topics_when_made_with_a_gene(cli: Cli, fake: FakeNodeThread) -> None:
+    asked = ("--gene", "bloom", "--gene-bits", "2", "--gene-property", "b", "--gene-property", "a")
+    shown = cli("topics", "create", "orders", *asked)
+    assert shown.exit_code == 0, shown.output
+    assert "bloom, 2 bits each, with a, b" in shown.stdout
+    (request,) = fake.do(lambda node: node.calls["CreateTopic"])
+    assert gene_from_wire(request.settings.gene) == GeneSpec(GeneKind.BLOOM, 2, ("a", "b"))
+    assert "bloom" in cli("topics", "show", "orders").stdout
+    cli("topics", "create", "bills", "--gene-property", "region")
+    cli("topics", "create", "plain")
+    _, bills, plain = fake.do(lambda node: node.calls["CreateTopic"])
+    assert gene_from_wire(bills.settings.gene) == GeneSpec(properties=("region",))
+    assert not plain.settings.HasField("gene")
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        (("--gene", "none"), ExitCode.USAGE),
+        (("--gene-bits", "9"), ExitCode.USAGE),
+        (("--gene", "hash-set", "--gene-bits", "2"), ExitCode.REFUSED),
+        (("--gene-property", "a", "--gene-property", "a"), ExitCode.REFUSED),
+    ],
+)
+def test_topics_when_the_gene_cannot_be(
+    cli: Cli, fake: FakeNodeThread, asked: tuple[str, ...], code: ExitCode
+) -> None:
+    assert cli("topics", "create", "orders", *asked).exit_code == code
+    assert not fake.do(lambda node: node.calls["CreateTopic"])
+
+
+def test_groups_when_subscribed_are_shown_so(cli: Cli) -> None:
+    cli("groups", "subscribe", "g", "orders", "--filter", "a || b")
+    cli("groups", "subscribe", "g", "bills", "--sql", "amount > 5", "--check-at-client")
+    cli("groups", "subscribe", "g", "all")
+    for command in ("describe", "show"):
+        shown = cli("groups", command, "g").stdout
+        for text in ("subscriptions", "a || b", "amount > 5", "sql", "client", "node", "*"):
+            assert text in shown
+    group = json.loads(cli("groups", "describe", "g", "--json").stdout)
+    assert group["subscriptions"] == [
+        {"topic": topic, "filter": {"kind": kind, "text": text, "check_at_client": is_here}}
+        for topic, kind, text, is_here in (
+            ("orders", "tags", "a || b", False),
+            ("bills", "sql", "amount > 5", True),
+            ("all", "tags", "*", False),
+        )
+    ]

@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 from hourwheel import errors
 from hourwheel.blocking import Producer
 from hourwheel.cli.exit_codes import ExitCode
@@ -79,3 +81,44 @@ def test_consume_when_refused(cli: Cli, fake: FakeNodeThread) -> None:
 
 def test_consume_when_the_group_is_missing(cli: Cli) -> None:
     assert cli("consume", "orders").exit_code == ExitCode.USAGE
+
+
+def test_consume_when_the_node_filters(cli: Cli, fake: FakeNodeThread) -> None:
+    fake.add_topic("orders", b"one")
+    assert "one" in cli("consume", "orders", "-g", "g", "-n", "1", "--sql", "a = 1").stdout
+    (request,) = fake.do(lambda node: node.calls["Receive"])
+    assert (request.filter.text, request.filter.check_at_client) == ("a = 1", False)
+    other = cli("consume", "orders", "-g", "g", "--filter", "a")
+    assert other.exit_code == ExitCode.REFUSED
+    assert "SubscriptionMismatch" in other.stderr
+
+
+def test_consume_when_filtered_here(cli: Cli, fake: FakeNodeThread) -> None:
+    with Producer(fake.address) as producer:
+        tagged = [Message(b"no", tags=["a"]), Message(b"yes", tags=["b"]), Message(b"never")]
+        producer.publish_many("orders", tagged)
+    asked = ("--wait", "0s", "--filter", "b", "--check-at-client")
+    done = cli("consume", "orders", "-g", "g", "--json", *asked)
+    assert [json.loads(line)["body"] for line in done.stdout.splitlines()] == ["yes"]
+    assert fake.acked() == {b"no", b"yes", b"never"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "caret"),
+    [
+        (("--filter", "a && )", "--check-at-client"), "       ^"),
+        (("--sql", "a = = 1", "--check-at-client"), "      ^"),
+    ],
+)
+def test_consume_when_the_filter_is_malformed(
+    cli: Cli, fake: FakeNodeThread, asked: tuple[str, ...], caret: str
+) -> None:
+    done = cli("consume", "orders", "-g", "g", *asked)
+    assert done.exit_code == ExitCode.REFUSED
+    assert done.stderr.splitlines()[-2:] == [f"  {asked[1]}", caret]
+    assert not fake.do(lambda node: node.calls["Receive"])
+
+
+@pytest.mark.parametrize("asked", [("--filter", "a", "--sql", "b"), ("--check-at-client",)])
+def test_consume_when_the_options_do_not_fit(cli: Cli, asked: tuple[str, ...]) -> None:
+    assert cli("consume", "orders", "-g", "g", *asked).exit_code == ExitCode.USAGE

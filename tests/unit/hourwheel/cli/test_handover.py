@@ -13,6 +13,10 @@ from tests.unit.hourwheel.cli.conftest import Cli
         ("node", "node.__main__", ["--config", "x", "--help"]),
         ("inspect", "node.__main__", ["inspect", "--config", "x", "--help"]),
         ("demo", "node.demo", ["--config", "x", "--help"]),
+        ("audit", "spark_jobs.run", ["audit", "--config", "x", "--help"]),
+        ("export", "spark_jobs.run", ["export", "--config", "x", "--help"]),
+        ("forecast", "spark_jobs.run", ["forecast", "--config", "x", "--help"]),
+        ("schedule", "spark_jobs.run", ["schedule", "--config", "x", "--help"]),
     ],
 )
 def test_hand_over_when_the_server_is_there(
@@ -31,17 +35,19 @@ def test_hand_over_when_the_server_is_there(
     assert seen == [handed_over]
 
 
-@pytest.mark.parametrize("command", ["node", "demo", "inspect"])
+@pytest.mark.parametrize("command", ["node", "demo", "inspect", "audit"])
 def test_hand_over_when_only_the_client_is_installed(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "node"]:
+    for name in [name for name in sys.modules if name.split(".")[0] in {"node", "spark_jobs"}]:
         monkeypatch.delitem(sys.modules, name)
     real = __import__("importlib").import_module
 
     def without_server(name: str) -> ModuleType:
-        if name.startswith("node."):
-            raise ModuleNotFoundError(f"No module named {name!r}", name="node")
+        if name.startswith(("node.", "spark_jobs.")):
+            raise ModuleNotFoundError(
+                f"No module named {name!r}", name=name.split(".", maxsplit=1)[0]
+            )
         module: ModuleType = real(name)
         return module
 

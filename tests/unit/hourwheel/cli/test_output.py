@@ -6,7 +6,15 @@ import typer
 
 from hourwheel import errors
 from hourwheel.cli.exit_codes import ExitCode
-from hourwheel.cli.output import Output, format_bytes, format_duration, format_instant, run
+from hourwheel.cli.output import (
+    Output,
+    format_bytes,
+    format_duration,
+    format_instant,
+    point_at,
+    run,
+)
+from hourwheel.filter_given import Sql
 
 
 @pytest.mark.parametrize(
@@ -98,3 +106,35 @@ def test_run_when_all_is_well_or_partly() -> None:
     with pytest.raises(typer.Exit) as ended:
         run(Output(is_json=False), command(ExitCode.PARTLY))
     assert ended.value.exit_code == ExitCode.PARTLY
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "lines"),
+    [
+        ("a ||", "4", ["  a ||", "      ^"]),
+        ("a || b", "0", ["  a || b", "  ^"]),
+        ("a\n\tb", "3", ["  a  b", "     ^"]),
+        ("日本 ||", "3", ["  日本 ||", "       ^"]),
+        ("x" * 100, "50", ["  ..." + "x" * 80 + "...", "  " + " " * 43 + "^"]),
+        ("", "0", ["  ", "  ^"]),
+    ],
+)
+def test_point_at_when_there_is_a_position(text: str, position: str, lines: list[str]) -> None:
+    assert point_at(text, position) == lines
+
+
+@pytest.mark.parametrize("position", ["", "7", "-1", "x", "\u0665"])
+def test_point_at_when_there_is_none(position: str) -> None:
+    assert point_at("a || b", position) == []
+
+
+def test_error_when_a_filter_is_at_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(is_json=False, wanted=Sql("a = [b]")).error(errors.InvalidFilter("no", position=4))
+    Output(is_json=False, wanted=Sql("a = 1")).error(errors.InvalidTopic("bad", position=4))
+    Output(is_json=False).error(errors.InvalidFilter("no", position=4))
+    shown = capsys.readouterr().err.splitlines()
+    assert shown == [
+        *("InvalidFilter: no", "  a = [b]", "      ^"),
+        "InvalidTopic: bad",
+        "InvalidFilter: no",
+    ]

@@ -1,0 +1,213 @@
+"""`hourwheel pending list`, `count` and `cancel`: what is scheduled."""
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from hourwheel.admin import AsyncAdmin
+from hourwheel.channel import SERVER_DEFAULT
+from hourwheel.cli.exit_codes import ExitCode
+from hourwheel.cli.options import (
+    Json,
+    Server,
+    SqlFilter,
+    TagFilter,
+    Yes,
+    connect,
+    filter_option,
+    when_option,
+)
+from hourwheel.cli.output import Output, format_instant, run
+from hourwheel.filter_text import FilterExpression
+from hourwheel.pending import PAGE_SIZE, PendingCancelled, PendingMessage
+from hourwheel.when import When
+
+pending = typer.Typer(help="List, count and cancel what is scheduled.", no_args_is_help=True)
+_COLUMNS: Final = ("message_id", "due", "tags", "keys", "properties", "body_bytes")
+_Topic = Annotated[str, typer.Argument(help="The topic.")]
+_From = Annotated[
+    When | None,
+    typer.Option(
+        "--from", parser=when_option, metavar="WHEN", help="Due then or later: 2h, an instant."
+    ),
+]
+_To = Annotated[
+    When | None,
+    typer.Option("--to", parser=when_option, metavar="WHEN", help="Due before: 3d, an instant."),
+]
+
+
+@pending.command("list")
+def list_pending(
+    topic: _Topic,
+    tag_filter: TagFilter = None,
+    sql: SqlFilter = None,
+    from_: _From = None,
+    to: _To = None,
+    limit: Annotated[int, typer.Option(min=0, help="So many at most; 0: all.")] = 100,
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """List pending messages by due time."""
+    wanted = filter_option(tag_filter, sql)
+    output = Output(is_json=is_json, wanted=wanted)
+
+    async def command() -> None:
+        async with connect(server) as channel:
+            admin = AsyncAdmin(channel)
+            from_ms, to_ms = await _range(admin, from_, to)
+            rows: list[dict[str, Any]] = []
+            # One more than asked for tells whether there are more.
+            page_size = min(limit + 1, PAGE_SIZE) if limit else PAGE_SIZE
+            async for message in admin.list_pending(
+                topic, wanted, from_ms=from_ms, to_ms=to_ms, page_size=page_size
+            ):
+                if limit and len(rows) == limit:
+                    output.line(f"the first {limit:,}; --limit 0 for all")
+                    break
+                rows.append(_facts(message) if is_json else _row(message))
+                if is_json and not limit:
+                    output.json(rows.pop())  # however many there are
+        output.rows(f"pending in {topic}", rows, _COLUMNS)
+
+    run(output, command())
+
+
+@pending.command("count")
+def count_pending(
+    topic: _Topic,
+    tag_filter: TagFilter = None,
+    sql: SqlFilter = None,
+    from_: _From = None,
+    to: _To = None,
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Count pending messages."""
+    wanted = filter_option(tag_filter, sql)
+    output = Output(is_json=is_json, wanted=wanted)
+
+    async def command() -> None:
+        async with connect(server) as channel:
+            await _show_count(output, AsyncAdmin(channel), topic, wanted, from_, to)
+
+    run(output, command())
+
+
+@pending.command("cancel")
+def cancel_pending(
+    topic: _Topic,
+    tag_filter: TagFilter = None,
+    sql: SqlFilter = None,
+    from_: _From = None,
+    to: _To = None,
+    *,
+    is_rehearsal: Annotated[
+        bool, typer.Option("--dry-run", help="Count what matches, and cancel nothing.")
+    ] = False,
+    is_sure: Yes = False,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Cancel pending messages that match; --filter '*' for all."""
+    wanted = filter_option(tag_filter, sql)
+    if wanted is None:
+        raise typer.BadParameter("give --filter or --sql; --filter '*' for all")
+    if not (is_sure or is_rehearsal):
+        typer.confirm(f"Cancel what matches {wanted.text!r} in topic {topic}?", abort=True)
+    output = Output(is_json=is_json, wanted=wanted)
+
+    async def command() -> ExitCode | None:
+        async with connect(server) as channel:
+            admin = AsyncAdmin(channel)
+            if is_rehearsal:
+                await _show_count(output, admin, topic, wanted, from_, to)
+                return None
+            from_ms, to_ms = await _range(admin, from_, to)
+            with output.errors.status("looking") as status:
+
+                def tell(done: PendingCancelled) -> None:
+                    status.update(
+                        f"{done.scanned_count:,} looked at, {done.cancelled_count:,} cancelled"
+                    )
+
+                done = await admin.cancel_pending(
+                    topic, wanted, from_ms=from_ms, to_ms=to_ms, on_progress=tell
+                )
+        output.facts(
+            f"cancelled in {topic}",
+            {
+                "cancelled": done.cancelled_count,
+                "already_released": done.already_released_count,
+                "looked_at": done.scanned_count,
+                "damaged": done.corrupt_count,
+            },
+        )
+        is_partly = done.already_released_count or done.corrupt_count
+        return ExitCode.PARTLY if is_partly else ExitCode.OK
+
+    run(output, command())
+
+
+async def _show_count(
+    output: Output,
+    admin: AsyncAdmin,
+    topic: str,
+    wanted: FilterExpression | None,
+    from_: When | None,
+    to: When | None,
+) -> None:
+    from_ms, to_ms = await _range(admin, from_, to)
+    count = await admin.count_pending(topic, wanted, from_ms=from_ms, to_ms=to_ms)
+    facts = {
+        "matching": count.matched_count,
+        "looked_at": count.scanned_count,
+        "damaged": count.corrupt_count,
+    }
+    output.facts(f"pending in {topic}", facts)
+
+
+async def _range(admin: AsyncAdmin, from_: When | None, to: When | None) -> tuple[int, int]:
+    """Instants; delays are counted from the cluster's clock. No end: 0."""
+    clock_ms = 0
+    if any(one is not None and one.delay_ms is not None for one in (from_, to)):
+        clock_ms = max((node.clock_ms for node in (await admin.status()).nodes), default=0)
+    return _instant(from_, clock_ms), _instant(to, clock_ms)
+
+
+def _instant(when: When | None, clock_ms: int) -> int:
+    if when is None:
+        return 0
+    return clock_ms + when.delay_ms if when.due_ms is None else when.due_ms  # type: ignore[operator]
+
+
+def _facts(message: PendingMessage) -> dict[str, Any]:
+    """A message for scripts."""
+    meta = message.meta
+    return {
+        "message_id": str(message.message_id),
+        "due_ms": message.due_ms,
+        "store_ms": message.store_ms,
+        "tags": list(meta.tags),
+        "keys": list(meta.keys),
+        "properties": dict(meta.properties),
+        "client_message_id": meta.client_message_id,
+        "content_type": meta.content_type,
+        "body_bytes": message.body_bytes,
+        "is_corrupt": message.is_corrupt,
+    }
+
+
+def _row(message: PendingMessage) -> dict[str, Any]:
+    """A message for people."""
+    meta = message.meta
+    return {
+        "message_id": str(message.message_id),
+        "due": format_instant(message.due_ms),
+        "tags": "(damaged)" if message.is_corrupt else ", ".join(meta.tags),
+        "keys": ", ".join(meta.keys),
+        "properties": ", ".join(f"{name}={value}" for name, value in meta.properties),
+        "body_bytes": message.body_bytes,
+    }

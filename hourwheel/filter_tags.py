@@ -1,0 +1,105 @@
+"""Tag expressions: `a || b`, `a && !b`, parentheses, `*`, 'a tag with blanks'.
+
+`!` binds tighter than `&&`, that tighter than `||`.
+"""
+
+from functools import cache
+from typing import Final
+
+from lark import Lark, Token
+
+from hourwheel import limits
+from hourwheel.filter_ast import (
+    BARE_TAG,
+    CONTROL,
+    EVERYTHING,
+    HasTag,
+    Node,
+    all_of,
+    any_of,
+    negated,
+)
+from hourwheel.filter_grammar import invalid, make_parser, run
+
+_GRAMMAR: Final = rf"""
+    start: any
+    any: all (OR all)*
+    all: one (AND one)*
+    ?one: NOT one        -> negation
+        | LPAR any RPAR  -> group
+        | BARE           -> bare
+        | QUOTED         -> quoted
+        | STAR           -> star
+    OR: "||"
+    AND: "&&"
+    NOT: "!"
+    LPAR: "("
+    RPAR: ")"
+    STAR: "*"
+    BARE: /{BARE_TAG.pattern}/
+    QUOTED: /'(?:[^']|'')*'/
+    %ignore /[ \t\r\n]+/
+"""
+_TERMS: Final = frozenset(("BARE", "QUOTED", "STAR", "NOT"))
+
+
+class _Builder:
+    """What each rule of the grammar stands for."""
+
+    def start(self, parts: list[Node]) -> Node:
+        """The whole."""
+        return parts[0]
+
+    def group(self, parts: list[Node]) -> Node:
+        """What is between parentheses."""
+        return parts[1]
+
+    def any(self, parts: list[Node | Token]) -> Node:
+        """Joined by ||."""
+        return any_of(part for part in parts if not isinstance(part, Token))
+
+    def all(self, parts: list[Node | Token]) -> Node:
+        """Joined by &&."""
+        return all_of(part for part in parts if not isinstance(part, Token))
+
+    def negation(self, parts: list[Node]) -> Node:
+        """Behind !."""
+        return negated(parts[1])
+
+    def star(self, _: list[Token]) -> Node:
+        """Everything."""
+        return EVERYTHING
+
+    def bare(self, parts: list[Token]) -> Node:
+        """A tag as it is."""
+        return _tag(str(parts[0]), parts[0])
+
+    def quoted(self, parts: list[Token]) -> Node:
+        """A tag in quotation marks."""
+        return _tag(parts[0][1:-1].replace("''", "'"), parts[0])
+
+
+def _tag(tag: str, token: Token) -> Node:
+    """The condition, if a message can have that tag at all."""
+    if not tag:
+        raise invalid("the filter has an empty tag", token)
+    if len(tag.encode()) > limits.NAME_BYTES_MAX:
+        raise invalid(f"the filter has a tag of over {limits.NAME_BYTES_MAX} bytes", token)
+    if not CONTROL.isdisjoint(tag):
+        raise invalid("the filter has a tag with a control character", token)
+    return HasTag(tag)
+
+
+@cache
+def _parser() -> Lark:
+    return make_parser(_GRAMMAR, _Builder(), _TERMS)
+
+
+def parse(text: str) -> Node:
+    """The tree of a tag expression.
+
+    Raises:
+        InvalidFilter: with the position of the first character at fault.
+    """
+    tree: Node = run(_parser(), text)
+    return tree

@@ -1,0 +1,158 @@
+"""One lease: which positions of a queue, and how its messages are counted.
+
+A receipt names messages by their ordinals in the answer. Where they stand side by side, ordinal i
+is position first + i, and the receipt alone says which positions are meant. Where a filter picked
+them, only the lease knows:
+
+    position   first ........ p0 ............ p1 p2 ............. end
+    finished   |<-- with message 0 -->|<- with 1 ->|<-- with 2 -->|
+
+So that an acknowledgement of all of them is one range, and what the filter passed over between them
+is resolved with it. `keeps_gaps` leases finish the messages' own positions and nothing else.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.wire.replication_pb2 import HeldPart, HeldRange, SparseLease
+
+SPARSE_ID: Final = 1 << 63
+"""Bit of the id of a sparse lease: its receipts mean nothing without the lease."""
+
+
+class Held(NamedTuple):
+    """A group and one of its queues."""
+
+    group_id: int
+    topic_queue: int
+
+
+class Part(NamedTuple):
+    """Positions [first, end) of a lease that end at one time."""
+
+    first: int
+    end: int
+    until_ms: int
+    messages: tuple[int, ...] | None = None
+    """Positions of the messages in it, ascending; None: all of them."""
+
+
+@dataclass(slots=True)
+class Lease:
+    """Positions [first, end) of one queue, held by one consumer of a group.
+
+    Invariants: `parts` ascend, are disjoint and within the lease; what is in none has ended.
+    `positions` ascend within [first, end).
+    """
+
+    lease_id: int
+    held: Held
+    first: int
+    end: int
+    parts: list[Part]
+    positions: NDArray[np.int64] | None = None
+    """int64[n]: where each message stands; None: they are neighbours, from `first` on."""
+    keeps_gaps: bool = False
+    origin: tuple[int, int] = (0, 0)
+    """(epoch, lease id) that its receipts have, where it was given in an earlier reign."""
+
+    @property
+    def count(self) -> int:
+        """How many messages."""
+        return self.end - self.first if self.positions is None else len(self.positions)
+
+    @property
+    def until_ms(self) -> int:
+        """When the first part ends."""
+        return min(part.until_ms for part in self.parts)
+
+    def ranges(self, low: int, high: int) -> list[tuple[int, int]]:
+        """[first, end) of the positions that finish with the messages [low, high), ascending."""
+        if self.positions is None:
+            return [(self.first + low, self.first + high)]
+        if self.keeps_gaps:
+            return runs_of(self.positions[low:high])
+        first = self.first if low == 0 else int(self.positions[low - 1]) + 1
+        end = self.end if high == self.count else int(self.positions[high - 1]) + 1
+        return [(first, end)]
+
+    def message_runs(self, low: int, high: int) -> list[tuple[int, int]]:
+        """[first, end) of the stretches that the messages [low, high) stand in, ascending."""
+        if self.positions is None:
+            return [(self.first + low, self.first + high)]
+        return runs_of(self.positions[low:high])
+
+    def count_messages(self, first: int, end: int) -> int:
+        """How many messages stand in [first, end), which is within the lease."""
+        if self.positions is None:
+            return end - first
+        low, high = np.searchsorted(self.positions, (first, end))
+        return int(high - low)
+
+    def with_messages(self, part: Part) -> Part:
+        """A part of this lease, which says where its messages stand."""
+        if self.positions is None or self.keeps_gaps:
+            return part
+        low, high = np.searchsorted(self.positions, (part.first, part.end))
+        return part._replace(messages=tuple(self.positions[low:high].tolist()))
+
+    def ranges_to_wire(self) -> list[HeldRange]:
+        """For a successor; only of neighbours, whose receipts need no lease."""
+        return [
+            HeldRange(
+                group_id=self.held.group_id,
+                topic_queue=self.held.topic_queue,
+                first=part.first,
+                end=part.end,
+                until_ms=part.until_ms,
+            )
+            for part in self.parts
+        ]
+
+    def to_wire(self, epoch: int) -> SparseLease:
+        """For a successor, by the master of `epoch`; only of sparse ones."""
+        origin = self.origin if self.origin[0] else (epoch, self.lease_id)
+        positions = np.empty(0, np.int64) if self.positions is None else self.positions
+        deltas = np.diff(positions, prepend=self.first).tolist()
+        return SparseLease(
+            group_id=self.held.group_id,
+            topic_queue=self.held.topic_queue,
+            epoch=origin[0],
+            lease_id=origin[1],
+            first=self.first,
+            end=self.end,
+            position_deltas=deltas,
+            parts=[
+                HeldPart(first=part.first, end=part.end, until_ms=part.until_ms)
+                for part in self.parts
+            ],
+            keeps_gaps=self.keeps_gaps,
+        )
+
+    @classmethod
+    def from_wire(cls, lease_id: int, wire: SparseLease) -> "Lease":
+        """What a former master left, under an id of this reign."""
+        deltas = np.array(wire.position_deltas, np.int64)
+        return cls(
+            lease_id,
+            Held(wire.group_id, wire.topic_queue),
+            wire.first,
+            wire.end,
+            [Part(part.first, part.end, part.until_ms) for part in wire.parts],
+            deltas.cumsum() + wire.first,
+            wire.keeps_gaps,
+            (wire.epoch, wire.lease_id),
+        )
+
+
+def runs_of(positions: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """[first, end) of each stretch of neighbours in ascending positions."""
+    if not len(positions):
+        return []
+    cuts = np.flatnonzero(np.diff(positions) != 1) + 1
+    firsts = positions[np.concatenate(([0], cuts))]
+    lasts = positions[np.concatenate((cuts - 1, [len(positions) - 1]))]
+    return list(zip(firsts.tolist(), (lasts + 1).tolist(), strict=True))

@@ -1,0 +1,98 @@
+"""Which positions a receipt stands for, and the RESOLVE rows that finish them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.wire.consumer_pb2 import ReceiptOutcome
+from node.api.ports import Selection
+from node.lease import SPARSE_ID, Held
+from node.retries import ack_rows, filtered_rows, retry_rows
+from node.shard import Shard
+from node.views import Views
+from storage.catalog_items import Group
+
+
+@dataclass(slots=True)
+class Meant:
+    """What one selection of messages stands for."""
+
+    outcome: int
+    """RECEIPT_OUTCOME_OK, or why there is nothing to be done."""
+    views: Views
+    held: Held
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    """[first, end) of the positions that are finished with the messages."""
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    """[first, end) of where the messages themselves stand."""
+    message_count: int = 0
+    lease_id: int = 0
+    """Of this reign, where the lease lasts."""
+    is_whole: bool = False
+    """They are all of the lease's messages."""
+
+    @property
+    def position_count(self) -> int:
+        """How many positions are finished."""
+        return sum(end - first for first, end in self.ranges)
+
+    def ack_rows(self) -> NDArray[Any]:
+        """Rows that acknowledge the messages."""
+        return ack_rows(self.held, self.ranges)
+
+    def nack_rows(self, group: Group, now_ms: int, delay_ms: int | None) -> NDArray[Any]:
+        """Rows that give the messages back, and then pass over what else is in the ranges."""
+        rows = retry_rows(self.views, group, self.held, self.runs, now_ms, delay_ms)
+        if self.runs == self.ranges:
+            return rows
+        return np.concatenate([rows, filtered_rows(self.held, self.ranges)])
+
+
+def meant_by(
+    shard: Shard, group: Group, one: Selection, *, reads: Callable[[Group, int], bool]
+) -> Meant:
+    """What a selection stands for. `reads`: whether a group is given messages of a queue.
+
+    Neighbours are named by the receipt itself, even after their lease is over. Messages that a
+    filter picked are known to their lease alone: without it nothing is done, and they come again.
+    """
+    receipt = one.receipt
+    held = Held(group.group_id, receipt.topic_queue)
+    invalid = Meant(int(ReceiptOutcome.RECEIPT_OUTCOME_INVALID), shard.views, held)
+    if receipt.cluster != shard.cluster or receipt.group_id != group.group_id or one.count <= 0:
+        return invalid
+    if receipt.epoch > shard.epoch or not reads(group, receipt.topic_queue):
+        return invalid
+    leases, is_of_reign = shard.receiver.leases, receipt.epoch == shard.epoch
+    if is_of_reign:
+        lease = leases.get(receipt.lease_id)
+    else:
+        lease = leases.find_former(receipt.epoch, receipt.lease_id)
+    high = one.first + one.count
+    if receipt.lease_id & SPARSE_ID:
+        if lease is None:
+            return Meant(int(ReceiptOutcome.RECEIPT_OUTCOME_STALE), shard.views, held)
+        if lease.held != held or high > lease.count:
+            return invalid
+        ranges, runs = lease.ranges(one.first, high), lease.message_runs(one.first, high)
+    else:
+        first = receipt.first_position + one.first
+        limit: int = shard.views.queues.get(receipt.topic_queue).end_position
+        if is_of_reign:
+            limit = leases.delivered_end(held)
+        if first + one.count > limit:
+            return invalid
+        ranges = runs = [(first, first + one.count)]
+    return Meant(
+        int(ReceiptOutcome.RECEIPT_OUTCOME_OK),
+        shard.views,
+        held,
+        ranges,
+        runs,
+        one.count,
+        lease.lease_id if lease is not None else 0,
+        lease is not None and one.count >= lease.count,
+    )

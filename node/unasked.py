@@ -1,0 +1,137 @@
+"""What the master resolves though no consumer asked: ended leases, corrupt messages, passed over.
+
+All of it goes through the log. Where there is no room for it, it is tried again later.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors
+from hourwheel.types import topic_of
+from node.configurator import Propose
+from node.lease import Held, Part
+from node.passed_over import Stretch
+from node.retries import ack_rows, dead_rows, filtered_rows, give_back_rows, unresolved_of
+from node.shard import Shard
+from node.stats import EngineStats
+from storage.catalog_items import Group
+
+_LEASES_AT_ONCE: Final = 4_096
+_TRY_AGAIN_MS: Final = 1_000
+
+
+class Unasked:
+    """Proposes RESOLVE records of the master's own."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        now_ms: Callable[[], int],
+        propose: Propose,
+        rearm: Callable[[], None],
+        stats: EngineStats,
+    ) -> None:
+        """`rearm` is called when something may have to happen earlier than was planned."""
+        self._shard, self._now_ms, self._propose = shard, now_ms, propose
+        self._rearm, self._stats = rearm, stats
+        self.is_closing = False
+        """Nothing is proposed any more."""
+        self.on_corrupt: Callable[[errors.DataLoss], None] | None = None
+        """Told of each message whose bytes are lost, for the log."""
+
+    # -- corrupt messages -------------------------------------------------------------------------
+
+    def bury_corrupt(self) -> None:
+        """Corrupt messages become dead letters: never served, and the queue goes on."""
+        corrupt, self._shard.receiver.corrupt = self._shard.receiver.corrupt, []
+        for one in corrupt:
+            self._stats.crc_errors += 1
+            if self.on_corrupt is not None:
+                self.on_corrupt(one.error)
+            rows = ack_rows if self._is_buried(one.held) else dead_rows
+            part = Part(one.position, one.position + 1, 0)
+            self._resolve(one.held, part, rows(one.held, [(part.first, part.end)]))
+
+    def _is_buried(self, held: Held) -> bool:
+        """Whether these are a group's own dead letters: to bury one again would never end."""
+        group = self._shard.views.catalog.find_group_by_id(held.group_id)
+        return group is not None and group.dead_letter_topic_id == topic_of(held.topic_queue)
+
+    # -- leases that end --------------------------------------------------------------------------
+
+    def end_leases(self, now_ms: int) -> bool:
+        """Give back what leases that are over still held. Returns whether anything was appended."""
+        if self.is_closing:
+            return False
+        appended = False
+        for held, part in self._shard.receiver.leases.take_ended(now_ms, _LEASES_AT_ONCE):
+            if unresolved_of(self._shard.views, held, part):
+                self._stats.lease_expirations += 1
+                appended |= self.give_back(held, part, now_ms)
+        return appended
+
+    def give_back(self, held: Held, part: Part, now_ms: int) -> bool:
+        """Have what is left of a part of a lease delivered again. Returns whether it was asked."""
+        group = self._shard.views.catalog.find_group_by_id(held.group_id)
+        if group is None or not self.reads(group, held.topic_queue) or self.is_closing:
+            return False
+        rows = give_back_rows(self._shard.views, group, held, part, now_ms)
+        if not len(rows):
+            return False
+        self._resolve(held, part, rows)
+        return True
+
+    def reads(self, group: Group, topic_queue: int) -> bool:
+        """Whether a group is given messages of a queue."""
+        catalog, topic_id = self._shard.views.catalog, topic_of(topic_queue)
+        retries = catalog.find_subscription_by_retry(topic_id)
+        if retries is not None and retries.group_id == group.group_id:
+            return True
+        return catalog.find_subscription(group.group_id, topic_id) is not None
+
+    def _resolve(self, held: Held, part: Part, rows: NDArray[Any]) -> None:
+        """Propose what resolves a part; where it fails, hold the part for a while."""
+
+        def end(done: "asyncio.Future[Any]") -> None:
+            if not done.cancelled() and done.exception() is not None:
+                again_ms = self._now_ms() + _TRY_AGAIN_MS
+                leases = self._shard.receiver.leases
+                leases.hold(held, part.first, part.end, again_ms, part.messages)
+                self._rearm()
+
+        future = self._propose(lambda now, token: self._shard.resolve(rows, now, token))
+        future.add_done_callback(end)
+
+    # -- what filters passed over -----------------------------------------------------------------
+
+    def pass_over(self, now_ms: int, held: Held | None = None) -> bool:
+        """Resolve stretches long or old enough, and all of `held`. Returns whether there were."""
+        if self.is_closing:
+            return False
+        passed_over = self._shard.receiver.passed_over
+        due = passed_over.take_due(now_ms, held)
+        if due:
+            rows = np.concatenate([filtered_rows(one.held, [(one.first, one.end)]) for one in due])
+            future = self._propose(lambda now, token: self._shard.resolve(rows, now, token))
+            future.add_done_callback(partial(self._settle, due))
+        return bool(due)
+
+    def _settle(self, stretches: list[Stretch], done: "asyncio.Future[Any]") -> None:
+        """Told what became of a proposal; a new reign knows nothing of the stretches any more."""
+        is_lost = not done.cancelled() and done.exception() is not None
+        again_ms = self._now_ms() if is_lost else None
+        for one in stretches:
+            self._shard.receiver.passed_over.settle(one, again_ms)
+        if is_lost:
+            self._rearm()
+
+    def next_wakeup_ms(self) -> int | None:
+        """When a lease ends, or something passed over is old enough; or None."""
+        receiver = self._shard.receiver
+        times = (receiver.leases.next_end_ms(), receiver.passed_over.next_due_ms())
+        return min((at for at in times if at is not None), default=None)

@@ -1,0 +1,288 @@
+"""Compare a stretch of a queue's entries with what the log says must stand there.
+
+Almost always both are equal, which costs a look at each column. Where they are not, the two sets of
+messages are compared: what is missing, what is too much, what stands in another order, which fields
+are wrong. A lost or doubled entry moves all behind it, over the end of the stretch; so what is
+missing in one stretch may be too much in the next one, and `settle` takes both away.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spark_jobs.audit_ledger import BY_DISPATCH
+from spark_jobs.audit_releases import Slice
+from spark_jobs.audit_sums import hash_units
+from storage.unit import Units
+
+Array = NDArray[Any]
+
+_MOVED_MAX: Final = 100_000
+"""So many entries of one stretch are told apart; with more, only that there are more."""
+_WRONG_MAX: Final = 100
+
+
+class Place(NamedTuple):
+    """Where entries are: one queue of one node."""
+
+    node: str
+    topic_queue: int
+
+
+class Odd(NamedTuple):
+    """An entry that is missing or too much."""
+
+    sequence: int
+    attempt: int
+    position: int
+    """Where it should be, or is."""
+    offset: int
+    """Of the record that released it; -1 for one too much."""
+    due_ms: int
+    file: str
+
+
+class Wrong(NamedTuple):
+    """An entry whose message is right and something else is not."""
+
+    check: str
+    """`queue-fields`, `queue-order` or `body-lost`."""
+    sequence: int
+    position: int
+    due_ms: int
+    file: str
+    detail: str
+
+
+@dataclass
+class EntryDiff:
+    """How the entries of one queue of one node differ from the log."""
+
+    compared: int = 0
+    missing: list[Odd] = field(default_factory=list)
+    extra: list[Odd] = field(default_factory=list)
+    wrong: list[Wrong] = field(default_factory=list)
+    uncounted: int = 0
+    """Missing or too much, beyond what is listed."""
+
+    @property
+    def is_equal(self) -> bool:
+        """Nothing differs."""
+        return not (self.missing or self.extra or self.wrong or self.uncounted)
+
+    def merge(self, other: "EntryDiff") -> None:
+        """Take in what another stretch has."""
+        self.compared += other.compared
+        self.missing += other.missing
+        self.extra += other.extra
+        self.wrong += other.wrong
+        self.uncounted += other.uncounted
+
+
+class Piece(NamedTuple):
+    """Neighbouring entries of one chunk; `units` None: they cannot be read."""
+
+    first: int
+    size: int
+    """How many."""
+    units: Units | None
+    file: str
+
+
+def compare(one: Slice, pieces: Iterable[Piece], log_start: int) -> EntryDiff:
+    """Compare what must stand at the positions of a slice with what does.
+
+    Args:
+        one: what the log says.
+        pieces: the entries of those positions, or of the first of them, in order.
+        log_start: bytes of the log below it are gone.
+    """
+    diff = EntryDiff()
+    odd: list[tuple[Slice, Piece]] = []
+    for piece in pieces:
+        low, high = piece.first - one.first, piece.first - one.first + piece.size
+        part = _part(one, low, high)
+        if piece.units is None:
+            continue
+        diff.compared += len(piece.units)
+        _check_places(piece, log_start, diff)
+        wanted, found = part.rows["sequence"], piece.units["sequence"]
+        if len(wanted) == len(found) and bool((wanted == found).all()):
+            _check_fields(part, piece, None, diff)
+        else:
+            odd.append((part, piece))
+    if odd:
+        _tell_apart(odd, diff)
+    return diff
+
+
+def _part(one: Slice, low: int, high: int) -> Slice:
+    cut = slice(low, high)
+    return Slice(
+        one.topic_queue,
+        one.first + low,
+        one.rows[cut],
+        None if one.attempts is None else one.attempts[cut],
+        None if one.origins is None else one.origins[cut],
+    )
+
+
+def _check_places(piece: Piece, log_start: int, diff: EntryDiff) -> None:
+    """What entries in the log's own bytes point at must still be there."""
+    units = piece.units
+    if not log_start or units is None:
+        return
+    lost = np.flatnonzero((units["dlog_id"] == 0) & (units["position"] < log_start))
+    for at in lost[:_WRONG_MAX].tolist():
+        detail = f"points to offset {int(units['position'][at])} of a log that begins later"
+        diff.wrong.append(_wrong("body-lost", piece, at, detail))
+
+
+def _wrong(check: str, piece: Piece, at: int, detail: str) -> Wrong:
+    assert piece.units is not None
+    unit = piece.units[at]
+    due = int(unit["due_ms"])
+    return Wrong(check, int(unit["sequence"]), piece.first + at, due, piece.file, detail)
+
+
+def _check_fields(
+    part: Slice, piece: Piece, pairs: tuple[Array, Array] | None, diff: EntryDiff
+) -> None:
+    """Compare the fields of entries whose messages are the same: ordinals in both; None: of all."""
+    rows, units = part.rows, piece.units
+    assert units is not None
+    facts = hash_units(units["tag_gene"], units["crc"], units["body_len"], units["meta_len"])
+    origins = rows["topic_queue"] >> 8 if part.origins is None else part.origins
+    attempts = np.ones(len(rows), np.uint32) if part.attempts is None else part.attempts
+    columns = (
+        ("due_ms", rows["due_ms"], units["due_ms"]),
+        ("store_ms", rows["store_ms"], units["store_ms"]),
+        ("topic_queue", rows["topic_queue"], units["topic_queue"]),
+        ("origin_topic", origins, units["origin_topic"]),
+        ("attempt", attempts, units["attempt"]),
+        ("crc, lengths or tag gene", rows["facts"], facts),
+    )
+    for name, wanted, found in columns:
+        pair = (wanted, found) if pairs is None else (wanted[pairs[0]], found[pairs[1]])
+        if bool((pair[0] == pair[1]).all()):
+            continue
+        for at in np.flatnonzero(pair[0] != pair[1])[:_WRONG_MAX].tolist():
+            detail = f"its {name} is {int(pair[1][at])}"
+            if not name.startswith("crc"):
+                detail += f" and not {int(pair[0][at])}"
+            place = at if pairs is None else int(pairs[1][at])
+            diff.wrong.append(_wrong("queue-fields", piece, place, detail))
+
+
+def _tell_apart(odd: list[tuple[Slice, Piece]], diff: EntryDiff) -> None:
+    """Compare the sets of messages of pieces that are not the same, all of a stretch together."""
+    wanted = np.concatenate([part.rows["sequence"] for part, _ in odd])
+    attempts = np.concatenate([_attempts(part) for part, _ in odd])
+    found = np.concatenate([_units(piece)["sequence"] for _, piece in odd])
+    tries = np.concatenate([_units(piece)["attempt"] for _, piece in odd]).astype(np.uint32)
+    mine, theirs = _paired(_keys(wanted, attempts), _keys(found, tries))
+    is_lost = np.ones(len(wanted), np.bool_)
+    is_lost[mine] = False
+    is_more = np.ones(len(found), np.bool_)
+    is_more[theirs] = False
+    lost, more = np.flatnonzero(is_lost), np.flatnonzero(is_more)
+    diff.uncounted += max(0, len(lost) - _MOVED_MAX) + max(0, len(more) - _MOVED_MAX)
+    rows = np.concatenate([part.rows for part, _ in odd])
+    positions = np.concatenate([part.first + np.arange(len(part.rows)) for part, _ in odd])
+    for at in lost[:_MOVED_MAX].tolist():
+        row = rows[at]
+        offset = int(row["offset"] & ~BY_DISPATCH)
+        diff.missing.append(
+            Odd(
+                int(row["sequence"]),
+                int(attempts[at]),
+                int(positions[at]),
+                offset,
+                int(row["due_ms"]),
+                odd[0][1].file,
+            )
+        )
+    places = [(piece, at) for _, piece in odd for at in range(len(_units(piece)))]
+    for at in more[:_MOVED_MAX].tolist():
+        piece, inside = places[at]
+        unit = _units(piece)[inside]
+        diff.extra.append(
+            Odd(
+                int(unit["sequence"]),
+                int(unit["attempt"]),
+                piece.first + inside,
+                -1,
+                int(unit["due_ms"]),
+                piece.file,
+            )
+        )
+    order = np.argsort(mine, kind="stable")
+    falls = np.flatnonzero(np.diff(theirs[order]) < 0)
+    if len(falls):
+        piece, inside = places[int(theirs[order][falls[0] + 1])]
+        detail = f"{len(falls)} entries are not in the order of their release, this one first"
+        diff.wrong.append(_wrong("queue-order", piece, inside, detail))
+    low_mine = low_theirs = 0
+    for part, piece in odd:
+        inside = (mine >= low_mine) & (mine < low_mine + len(part.rows))
+        inside &= (theirs >= low_theirs) & (theirs < low_theirs + len(_units(piece)))
+        pairs = (mine[inside] - low_mine, theirs[inside] - low_theirs)
+        _check_fields(part, piece, pairs, diff)
+        low_mine += len(part.rows)
+        low_theirs += len(_units(piece))
+
+
+def _attempts(part: Slice) -> Array:
+    if part.attempts is None:
+        return np.ones(len(part.rows), np.uint32)
+    return part.attempts
+
+
+def _units(piece: Piece) -> Units:
+    assert piece.units is not None
+    return piece.units
+
+
+_KEY: Final = np.dtype([("sequence", "<u8"), ("attempt", "<u4"), ("copy", "<u4")])
+
+
+def _keys(sequences: Array, attempts: Array) -> Array:
+    """Keys that are unique: how often a message came before is a part of them."""
+    keys = np.zeros(len(sequences), _KEY)
+    keys["sequence"], keys["attempt"] = sequences, attempts
+    order = np.lexsort((attempts, sequences))
+    ordered = keys[order]
+    same = (ordered["sequence"][1:] == ordered["sequence"][:-1]) & (
+        ordered["attempt"][1:] == ordered["attempt"][:-1]
+    )
+    starts = np.flatnonzero(np.concatenate((np.ones(min(1, len(order)), np.bool_), ~same)))
+    counts = np.diff(starts, append=len(order))
+    keys["copy"][order] = np.arange(len(order)) - np.repeat(starts, counts)
+    return keys
+
+
+def _paired(mine: Array, theirs: Array) -> tuple[Array, Array]:
+    """Ordinals of keys that both have."""
+    _, first, second = np.intersect1d(mine, theirs, assume_unique=True, return_indices=True)
+    return first, second
+
+
+def settle(diff: EntryDiff) -> EntryDiff:
+    """Take away what is missing in one stretch and too much in another: it only moved."""
+    left = Counter((one.sequence, one.attempt) for one in diff.missing)
+    extra = []
+    for one in sorted(diff.extra, key=lambda each: each.position):
+        if left[one.sequence, one.attempt] > 0:
+            left[one.sequence, one.attempt] -= 1
+        else:
+            extra.append(one)
+    missing = []
+    for one in sorted(diff.missing, key=lambda each: -each.position):
+        if left[one.sequence, one.attempt] > 0:
+            left[one.sequence, one.attempt] -= 1
+            missing.append(one)
+    return EntryDiff(diff.compared, missing[::-1], extra, diff.wrong, diff.uncounted)

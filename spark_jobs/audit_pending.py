@@ -1,0 +1,256 @@
+"""What is pending: the log's word against every replica's delay index and checkpoint."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spark_jobs.audit_ledger import CANCELLED, NEVER, LedgerPlan, judge
+from spark_jobs.audit_retries import Retries, Scheduled
+from spark_jobs.audit_runner import Shared
+from spark_jobs.audit_shard import ShardState
+from spark_jobs.audit_sums import HOUR_MS, HourSums
+from spark_jobs.audit_wheel import (
+    UNIT_KEY,
+    WheelPart,
+    WheelRange,
+    keys_of_hours,
+    not_in,
+    plan_wheel,
+    sum_wheel,
+    unit_keys,
+)
+from spark_jobs.findings import Finding, Made
+from spark_jobs.ranges import SegmentRange
+from spark_jobs.replica import ERROR, WARNING, ShardCopy
+from spark_jobs.segment_reader import HEADERS, read_blocks
+
+if TYPE_CHECKING:
+    from spark_jobs.audit_join import Joining
+
+Array = NDArray[Any]
+_UNITS_TOLD_MAX: Final = 1_000_000
+"""Units of differing hours that are looked at one by one."""
+OVERDUE_MS: Final = 60_000
+"""So long after its due time a message may be pending when the log ends, and nobody wonders."""
+
+
+def compare_wheels(state: ShardState, retries: Retries) -> dict[str, int]:
+    """Compare every replica's delay index with what the log had pending at its checkpoint.
+
+    Returns:
+        Node -> pending units that were looked at.
+    """
+    began = state.now_ms()
+    tasks: list[WheelRange] = []
+    chosen: list[tuple[str, ShardCopy]] = []
+    for replica, copy in state.copies:
+        manifest = copy.manifest
+        if manifest is None or not copy.applied_offset:
+            reason = "no checkpoint: its delay index is not on disk yet"
+            state.note("wheel", Made.LIMITED, reason, replica.node)
+        elif copy.applied_offset > state.end_offset:
+            reason = "the audited log ends below its checkpoint"
+            state.note("wheel", Made.LIMITED, reason, replica.node)
+        else:
+            chosen.append((replica.node, copy))
+            first = 0 if state.is_whole else state.first_sequence
+            tasks += plan_wheel(replica, copy, manifest, first_sequence=first)
+    parts = state.runner.map(sum_wheel, tasks)
+    found: dict[str, WheelPart] = {node: WheelPart() for node, _ in chosen}
+    for task, part in zip(tasks, parts, strict=True):
+        found[task.node].merge(part)
+    for node, copy in chosen:
+        mine = [task for task in tasks if task.node == node]
+        _compare_wheel(state, node, copy.applied_offset, found[node], mine, retries)
+    _note_overdue(state)
+    state.timed("wheel", began)
+    return {node: part.units for node, part in found.items()}
+
+
+def _compare_wheel(
+    state: ShardState,
+    node: str,
+    applied: int,
+    part: WheelPart,
+    tasks: list[WheelRange],
+    retries: Retries,
+) -> None:
+    for file, sequence, offset in part.lost:
+        detail = f"points to offset {offset} of a log that begins later"
+        state.add(
+            Finding(ERROR, "body-lost", state.shard, node, file, offset, sequence, detail=detail)
+        )
+    if part.faults:
+        for file, why in dict(part.faults).items():
+            state.add(Finding(ERROR, "wheel-damaged", state.shard, node, file, detail=why))
+        reason = f"{len(dict(part.faults))} files cannot be read"
+        state.note("wheel", Made.NOT_MADE, reason, node)
+        return
+    if state.is_whole:
+        state.note("wheel", Made.FULL, node=node)
+    else:
+        reason = "only first attempts of messages that the log has"
+        state.note("wheel", Made.LIMITED, reason, node)
+    wanted = state.ledger.wheels.get(applied, HourSums())
+    waiting = [one for one in retries.scheduled if one.created < applied <= one.end]
+    wanted = wanted.plus(_sums_of(waiting))
+    differing = wanted.differing(part.sums)
+    if not differing:
+        return
+    hours = [hour for hour, _, _ in differing]
+    if sum(max(mine, theirs) for _, mine, theirs in differing) > _UNITS_TOLD_MAX:
+        for hour, mine, theirs in differing:
+            detail = (
+                f"{mine} messages were pending in this hour, and the delay index holds {theirs}"
+            )
+            check = "wheel-missing" if mine >= theirs else "wheel-extra"
+            state.add(
+                Finding(ERROR, check, state.shard, node, due_ms=hour * HOUR_MS, detail=detail)
+            )
+        return
+    _tell_apart(state, node, applied, hours, tasks, waiting)
+
+
+def _sums_of(waiting: list[Scheduled]) -> HourSums:
+    if not waiting:
+        return HourSums()
+    return HourSums.of(
+        np.array([one.unit.due_ms for one in waiting], np.int64),
+        np.array([one.unit.sequence for one in waiting], np.uint64),
+        np.array([one.unit.store_ms for one in waiting], np.int64),
+        np.array([one.topic_queue for one in waiting], np.uint32),
+        np.array([one.unit.facts for one in waiting], np.uint32),
+    )
+
+
+def _tell_apart(
+    state: ShardState,
+    node: str,
+    applied: int,
+    hours: list[int],
+    tasks: list[WheelRange],
+    waiting: list[Scheduled],
+) -> None:
+    """Name the messages in which log and delay index differ."""
+    there = np.concatenate(
+        [np.empty(0, UNIT_KEY), *state.runner.map(partial(keys_of_hours, hours=hours), tasks)]
+    )
+    here = state.runner.map(
+        partial(pending_keys, state.shared_plan, applied, tuple(hours)), state.ranges
+    )
+    retried = np.zeros(len(waiting), UNIT_KEY)
+    for at, one in enumerate(waiting):
+        retried[at] = (one.unit.sequence, one.unit.due_ms, one.topic_queue)
+    retried = retried[np.isin(retried["due_ms"] // HOUR_MS, hours)]
+    wanted = np.concatenate([retried, *here])
+    lost, extra = not_in(wanted, there), not_in(there, wanted)
+    for check, rows, what in (
+        ("wheel-missing", lost, "was pending, and is not in the delay index"),
+        ("wheel-extra", extra, "is in the delay index, and was not pending"),
+    ):
+        for row in rows.tolist():
+            sequence, due_ms, topic_queue = row
+            topic = state.line.name_of(topic_queue >> 8)
+            detail = f"queue {topic_queue:08x}: {what}"
+            state.add(
+                Finding(
+                    ERROR,
+                    check,
+                    state.shard,
+                    node,
+                    sequence=sequence,
+                    topic=topic,
+                    due_ms=due_ms,
+                    detail=detail,
+                )
+            )
+    if not len(lost) and not len(extra):
+        detail = f"units due in the hours of {[hour * HOUR_MS for hour in hours[:10]]} differ from"
+        detail += " their messages in CRC, lengths, store_ms or tag gene"
+        state.add(Finding(ERROR, "wheel-extra", state.shard, node, detail=detail))
+
+
+def pending_keys(
+    plan: Shared[LedgerPlan], applied: int, hours: tuple[int, ...], where: SegmentRange
+) -> Array:
+    """UNIT_KEY[n]: the messages of a range that were pending at an offset, due in some hours."""
+    found = [np.empty(0, UNIT_KEY)]
+    for table in read_blocks(where, verify=HEADERS):
+        if not len(table.messages):
+            continue
+        messages = judge(table, plan.value)
+        chosen = (messages.offset < np.uint64(applied)) & (messages.end >= np.uint64(applied))
+        chosen &= (messages.state >= CANCELLED) & np.isin(messages.due_ms // HOUR_MS, hours)
+        rows = np.zeros(int(chosen.sum()), UNIT_KEY)
+        for name in UNIT_KEY.names or ():
+            rows[name] = getattr(messages, name)[chosen]
+        found.append(unit_keys(rows))
+    return np.concatenate(found)
+
+
+def _note_overdue(state: ShardState) -> None:
+    seconds, last = state.ledger.seconds, state.facts.last
+    if last is None or seconds.counts.shape[1] < 4 or not len(seconds.keys):  # noqa: PLR2004
+        return
+    late = (seconds.keys + 1) * 1_000 < last.store_ms - OVERDUE_MS
+    count = int(seconds.counts[late, 3].sum())
+    if count:
+        first = int(seconds.keys[late & (seconds.counts[:, 3] > 0)][0]) * 1_000
+        detail = f"{count} messages are pending that were due more than {OVERDUE_MS // 1_000} s"
+        detail += " before the log ends"
+        state.add(
+            Finding(WARNING, "dispatch-overdue", state.shard, "", due_ms=first, detail=detail)
+        )
+
+
+def check_checkpoints(state: ShardState, joining: "Joining") -> None:
+    """Cursor and sums of every checkpoint against those of the log."""
+    if not state.is_whole:
+        return
+    sums = joining.part.sums
+    for replica, copy in state.copies:
+        manifest, applied = copy.manifest, copy.applied_offset
+        if manifest is None or not 0 < applied <= state.end_offset:
+            continue
+        below = sums["offset"] < np.uint64(applied)
+        count = int(sums["count"][below].sum(dtype=np.uint64))
+        mix = int(sums["mix"][below].sum(dtype=np.uint64))
+        wheel = state.ledger.wheels.get(applied, HourSums())
+        waiting = [one for one in joining.retries.scheduled if one.created < applied <= one.end]
+        cursor = manifest.cursor
+        due_ms, sequence = state.dispatch.cursor_at(applied)
+        facts = (
+            ("cursor", (cursor.due_ms, cursor.sequence), (due_ms, sequence)),
+            ("released messages", cursor.released_count, count),
+            ("sum of released sequences", cursor.released_mix, mix),
+            ("pending messages", manifest.pending_count, int(wheel.counts.sum()) + len(waiting)),
+        )
+        for name, theirs, mine in facts:
+            if theirs != mine:
+                detail = f"{name} of the checkpoint: {theirs}; by the log: {mine}"
+                file = copy.path("checkpoint")
+                state.add(
+                    Finding(
+                        ERROR,
+                        "checkpoint",
+                        state.shard,
+                        replica.node,
+                        file,
+                        applied,
+                        detail=detail,
+                    )
+                )
+
+
+def pending_hours(state: ShardState, retries: Retries) -> tuple[Array, Array]:
+    """(hour_ms, count) of what is pending when the log ends, retries included."""
+    hours = state.ledger.pending_hours
+    waiting = [one.unit.due_ms // HOUR_MS for one in retries.scheduled if one.end >= int(NEVER)]
+    keys, counts = hours.keys, hours.counts[:, 0] if len(hours.keys) else np.empty(0, np.int64)
+    keys = np.concatenate((keys, np.array(waiting, np.int64)))
+    counts = np.concatenate((counts, np.ones(len(waiting), np.int64)))
+    names, inverse = np.unique(keys, return_inverse=True)
+    totals = np.bincount(inverse, counts, len(names)).astype(np.int64)
+    return names * HOUR_MS, totals

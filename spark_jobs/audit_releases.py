@@ -1,0 +1,215 @@
+"""What the log releases, in the order of release: what each queue must hold, entry by entry.
+
+A stretch of the log's releases (all by records in one range of offsets) comes as packed rows from
+wherever the messages were published. Put in order, they say which message stands at which position
+of which queue; the queue's first position in the stretch is the count of all before. So each
+replica's entries are compared position by position, and what a RESOLVE names by position is known.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.record_batch import Outcome
+from spark_jobs.audit_dispatch import SUM, sums_by_record
+from spark_jobs.audit_ledger import BY_DISPATCH, RELEASE
+
+Array = NDArray[Any]
+I64 = NDArray[np.int64]
+
+CHUNK_FACT: Final = np.dtype(
+    [("topic_queue", "<u4"), ("chunk", "<u8"), ("count", "<u8"), ("offset", "<u8"), ("ms", "<i8")]
+)
+"""Of a queue's chunk: how many entries, the record that released the last one, and the latest
+release time: what TRIM records go by."""
+COVER: Final = np.dtype([("index", "<u8"), ("count", "<u8"), ("offset", "<u8"), ("ms", "<i8")])
+"""Of RESOLVE row `index`: how many of its positions were ever released, by which record the last
+one, and the latest release time of them."""
+NAMED: Final = np.dtype(
+    [
+        ("index", "<u8"),
+        ("position", "<u8"),
+        ("offset", "<u8"),
+        ("due_ms", "<i8"),
+        ("sequence", "<u8"),
+        ("store_ms", "<i8"),
+        ("origin_queue", "<u4"),
+        ("facts", "<u4"),
+        ("attempt", "<u4"),
+    ]
+)
+"""An entry that a RESOLVE row gives back: what is tried again, or is dead."""
+AGAIN: Final = (int(Outcome.RETRY), int(Outcome.DEAD))
+"""Outcomes that give entries back; the others settle them."""
+_OPAQUE: Final = np.dtype((np.void, RELEASE.itemsize))
+
+
+class Slice(NamedTuple):
+    """Neighbouring entries that a queue must have."""
+
+    topic_queue: int
+    first: int
+    """Position of the first."""
+    rows: Array
+    """RELEASE[n], in the queue's order."""
+    attempts: Array | None = None
+    """uint32[n]; None: all 1."""
+    origins: Array | None = None
+    """uint32[n] origin topics; None: that of the queue."""
+
+
+@dataclass
+class ReleasePart:
+    """What a stretch of releases gives besides the comparison with replicas."""
+
+    sums: Array = field(default_factory=lambda: np.empty(0, SUM))
+    chunks: Array = field(default_factory=lambda: np.empty(0, CHUNK_FACT))
+    covers: Array = field(default_factory=lambda: np.empty(0, COVER))
+    named: Array = field(default_factory=lambda: np.empty(0, NAMED))
+
+    def merge(self, other: "ReleasePart") -> None:
+        """Take in what another one has."""
+        for name in ("sums", "chunks", "covers", "named"):
+            setattr(self, name, np.concatenate((getattr(self, name), getattr(other, name))))
+
+
+def in_order(blocks: Iterable[Array]) -> Array:
+    """RELEASE[n] in the order of release.
+
+    Args:
+        blocks: RELEASE rows, each block in sequence order; in any order among themselves.
+    """
+    parts = sorted((block for block in blocks if len(block)), key=lambda it: int(it["sequence"][0]))
+    if not parts:
+        return np.empty(0, RELEASE)
+    rows = np.concatenate([part.view(_OPAQUE) for part in parts]).view(RELEASE)
+    sequence = rows["sequence"]
+    if len(rows) > 1 and not (sequence[1:] > sequence[:-1]).all():
+        rows = _picked(rows, np.argsort(sequence, kind="stable"))
+    by_dispatch = (rows["offset"] & BY_DISPATCH) != 0
+    due = np.where(by_dispatch, rows["due_ms"], 0)
+    order = np.argsort(due, kind="stable")
+    order = order[np.argsort(rows["offset"][order], kind="stable")]
+    return _picked(rows, order)
+
+
+def _picked(rows: Array, order: Array) -> Array:
+    """Rows in another order; as opaque items, which numpy moves thirty times as fast."""
+    found: Array = rows.view(_OPAQUE)[order].view(RELEASE)
+    return found
+
+
+def by_queue(rows: Array, firsts: dict[int, int]) -> Iterator[Slice]:
+    """Cut releases in order into the slices of their queues; `firsts`: queue -> first position."""
+    if not len(rows):
+        return
+    queues = rows["topic_queue"]
+    if (queues == queues[0]).all():
+        yield Slice(int(queues[0]), firsts.get(int(queues[0]), 0), rows)
+        return
+    names, inverse = np.unique(queues, return_inverse=True)
+    narrow = inverse.astype(np.uint16) if len(names) < 1 << 16 else inverse
+    rows = _picked(rows, np.argsort(narrow, kind="stable"))
+    low = 0
+    for name, count in zip(names.tolist(), np.bincount(inverse).tolist(), strict=True):
+        yield Slice(name, firsts.get(name, 0), rows[low : low + count])
+        low += count
+
+
+def sums_of(rows: Array) -> Array:
+    """SUM[m] of releases in order."""
+    return sums_by_record(rows["offset"] & ~BY_DISPATCH, rows["sequence"])
+
+
+def release_ms(rows: Array) -> I64:
+    """int64[n]: from when on consumers may see each entry."""
+    found: I64 = np.maximum(rows["due_ms"], rows["store_ms"])
+    return found
+
+
+def chunk_facts(one: Slice, chunk_entries: int) -> Array:
+    """CHUNK_FACT rows of the chunks that a slice lies in."""
+    positions = one.first + np.arange(len(one.rows))
+    chunks = positions // chunk_entries
+    firsts = np.flatnonzero(np.concatenate(([True], chunks[1:] != chunks[:-1])))
+    found = np.zeros(len(firsts), CHUNK_FACT)
+    found["topic_queue"] = one.topic_queue
+    found["chunk"] = chunks[firsts]
+    counts = np.diff(firsts, append=len(positions))
+    found["count"] = counts
+    found["offset"] = one.rows["offset"][firsts + counts - 1] & ~BY_DISPATCH
+    found["ms"] = np.maximum.reduceat(release_ms(one.rows), firsts)
+    return found
+
+
+def merge_chunks(chunks: Array) -> Array:
+    """CHUNK_FACT rows with one row a chunk, by queue, then chunk."""
+    if not len(chunks):
+        return chunks
+    rows = chunks[np.lexsort((chunks["chunk"], chunks["topic_queue"]))]
+    is_new = np.ones(len(rows), np.bool_)
+    is_new[1:] = (rows["chunk"][1:] != rows["chunk"][:-1]) | (
+        rows["topic_queue"][1:] != rows["topic_queue"][:-1]
+    )
+    firsts = np.flatnonzero(is_new)
+    found = rows[firsts].copy()
+    found["count"] = np.add.reduceat(rows["count"], firsts)
+    for name in ("offset", "ms"):
+        found[name] = np.maximum.reduceat(rows[name], firsts)
+    return found
+
+
+class Resolves:
+    """RESOLVE rows by queue, to be looked up for slices of entries."""
+
+    def __init__(self, rows: Array) -> None:
+        """`rows`: `audit_records.RESOLVE`[n], in the order of the log; named by their index."""
+        self._rows = rows
+        order = np.argsort(rows["topic_queue"], kind="stable")
+        queues = rows["topic_queue"][order]
+        names, firsts = np.unique(queues, return_index=True)
+        ends = np.append(firsts[1:], len(order))[: len(names)]
+        self._of = {
+            int(name): order[low:high] for name, low, high in zip(names, firsts, ends, strict=True)
+        }
+
+    def cover(self, one: Slice) -> tuple[Array, Array]:
+        """(COVER, NAMED) rows of what RESOLVE rows say about the entries of a slice."""
+        mine = self._of.get(one.topic_queue)
+        if mine is None or not len(one.rows):
+            return np.empty(0, COVER), np.empty(0, NAMED)
+        first, end = np.uint64(one.first), np.uint64(one.first + len(one.rows))
+        rows = self._rows[mine]
+        hit = (rows["first"] < end) & (rows["end"] > first)
+        mine, rows = mine[hit], rows[hit]
+        if not len(mine):
+            return np.empty(0, COVER), np.empty(0, NAMED)
+        low = (np.maximum(rows["first"], first) - first).astype(np.int64)
+        high = (np.minimum(rows["end"], end) - first).astype(np.int64)
+        found = np.zeros(len(mine), COVER)
+        found["index"], found["count"] = mine, high - low
+        found["offset"] = one.rows["offset"][high - 1] & ~BY_DISPATCH
+        seen = np.append(release_ms(one.rows), np.int64(-(1 << 62)))
+        pairs = np.stack((low, high), axis=1).reshape(-1)
+        found["ms"] = np.maximum.reduceat(seen, pairs)[::2]
+        again = np.isin(rows["outcome"], AGAIN)
+        return found, named(one, mine[again], low[again], high[again])
+
+
+def named(one: Slice, index: Array, low: I64, high: I64) -> Array:
+    """NAMED rows: the entries [low, high) of a slice for each RESOLVE row `index`."""
+    counts = high - low
+    at = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum()))
+    found = np.zeros(len(at), NAMED)
+    found["index"] = np.repeat(index, counts)
+    found["position"] = one.first + at
+    rows = one.rows[at]
+    for name in ("due_ms", "sequence", "store_ms", "facts"):
+        found[name] = rows[name]
+    found["offset"] = rows["offset"] & ~BY_DISPATCH
+    found["origin_queue"] = rows["topic_queue"] if one.origins is None else one.origins[at] << 8
+    found["attempt"] = 1 if one.attempts is None else one.attempts[at]
+    return found

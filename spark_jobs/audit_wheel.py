@@ -1,0 +1,254 @@
+"""The delay index of a replica, summed up to be compared with what the log has pending.
+
+A checkpoint at applied offset A names runs; what they hold above the cursor, and what is not
+cancelled by the checkpoint's tombstones, must be exactly the messages that were pending at A. Runs
+are read in pieces of some hundred thousand units; what a piece gives is a count and a hash sum for
+each due hour. Only where an hour differs are its units read again, one by one.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors
+from hourwheel.crc32c import crc32c
+from hourwheel.wire.state_pb2 import Checkpoint
+from spark_jobs.audit_sums import HOUR_MS, HourSums, hash_units
+from spark_jobs.paths import open_disk
+from spark_jobs.replica import Replica, ShardCopy
+from storage.bit_pages import BitPages
+from storage.disk import Disk
+from storage.file_header import FILE_HEADER_BYTES, Identity
+from storage.tombstones import RECORD, RECORD_BYTES
+from storage.tombstones import file_name as tombstone_name
+from storage.unit import Units, pick
+from timewheel.run import Run, open_run
+from timewheel.run_format import BLOCK_UNITS
+
+Array = NDArray[Any]
+PIECE_UNITS: Final = 1 << 19
+_READ_UNITS: Final = 256 * BLOCK_UNITS
+_TASK: Final = 1 << 20
+_PAGE: Final = Struct("<Q")
+
+
+class WheelRange(NamedTuple):
+    """Units [first, end) of one run of one node; picklable."""
+
+    uri: str
+    node: str
+    shard: int
+    cluster: str
+    folder: str
+    """Of the shard."""
+    covers_first: int
+    run_id: int
+    first: int
+    end: int
+    unit_count: int
+    """Of the run, by the manifest."""
+    cascaded_days: tuple[int, ...]
+    cursor: tuple[int, int]
+    tombstone_file: int
+    tombstone_bytes: int
+    log_start: int
+    first_sequence: int = 0
+    """Above 0: units of older messages, and retries, do not count."""
+
+    @property
+    def path(self) -> str:
+        """The run's file in the node's directory."""
+        return f"{self.folder}/wheel/{self.covers_first:010d}-{self.run_id:010d}.run"
+
+
+@dataclass
+class WheelPart:
+    """What a range, or several together, give."""
+
+    units: int = 0
+    """Pending ones."""
+    sums: HourSums = field(default_factory=HourSums)
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    """(file, why): what could not be read."""
+    lost: list[tuple[str, int, int]] = field(default_factory=list)
+    """(file, sequence, offset): a unit that points to bytes of the log that are gone."""
+
+    def merge(self, other: "WheelPart") -> None:
+        """Take in what another one has."""
+        self.units += other.units
+        self.sums = self.sums.plus(other.sums)
+        self.faults += other.faults
+        self.lost += other.lost
+
+
+def plan_wheel(
+    replica: Replica, copy: ShardCopy, manifest: Checkpoint, *, first_sequence: int = 0
+) -> list[WheelRange]:
+    """The pieces of all runs that a checkpoint names.
+
+    Args:
+        replica: the node.
+        copy: of the shard.
+        manifest: its checkpoint.
+        first_sequence: of a log that does not begin at 0: older messages, and all retries, are left
+            out, because the log does not tell about them.
+    """
+    return [
+        WheelRange(
+            replica.uri,
+            replica.node,
+            copy.shard,
+            replica.cluster_id.hex(),
+            copy.folder,
+            run.covers_first,
+            run.run_id,
+            first,
+            min(first + _TASK, run.unit_count),
+            run.unit_count,
+            tuple(run.cascaded_days),
+            (manifest.cursor.due_ms, manifest.cursor.sequence),
+            manifest.tombstone_file,
+            manifest.tombstone_bytes,
+            copy.start_offset,
+            first_sequence,
+        )
+        for run in manifest.runs
+        for first in range(0, run.unit_count, _TASK)
+    ]
+
+
+def sum_wheel(where: WheelRange, cancelled: BitPages | None = None) -> WheelPart:
+    """Sum up one range. `cancelled`: its checkpoint's tombstones; None: they are read."""
+    part = WheelPart()
+    try:
+        for units in read_wheel(where, cancelled):
+            part.units += len(units)
+            part.sums = part.sums.plus(
+                HourSums.of(
+                    units["due_ms"],
+                    units["sequence"],
+                    units["store_ms"],
+                    units["topic_queue"],
+                    hash_units(
+                        units["tag_gene"], units["crc"], units["body_len"], units["meta_len"]
+                    ),
+                )
+            )
+            lost = np.flatnonzero((units["dlog_id"] == 0) & (units["position"] < where.log_start))
+            for at in lost[:10].tolist():
+                part.lost.append(
+                    (where.path, int(units["sequence"][at]), int(units["position"][at]))
+                )
+    except (errors.HourwheelError, OSError) as error:
+        file = error.params.get("file", "") if isinstance(error, errors.HourwheelError) else ""
+        part.faults.append((file or where.path, str(error)))
+    return part
+
+
+def read_wheel(where: WheelRange, cancelled: BitPages | None = None) -> Iterator[Units]:
+    """The pending units of a range, in pieces.
+
+    Raises:
+        CorruptFile: the run or the tombstones are missing or damaged.
+    """
+    disk = open_disk(where.uri)
+    if cancelled is None:
+        cancelled = read_tombstones(disk, where)
+    identity = Identity(bytes.fromhex(where.cluster), where.shard)
+    run = open_run(disk, f"{where.folder}/wheel", identity, where.covers_first, where.run_id)
+    with closing(run):
+        if run.footer.unit_count != where.unit_count:
+            raise errors.CorruptFile(
+                f"{where.path} has {run.footer.unit_count} units, and {where.unit_count} by the"
+                " checkpoint",
+                file=where.path,
+            )
+        for first, end in _own(run, where):
+            for low in range(first, end, _READ_UNITS):
+                units = run.read(low, min(low + _READ_UNITS, end))
+                due, sequence = units["due_ms"], units["sequence"]
+                due_ms, last = where.cursor
+                ahead = (due > due_ms) | ((due == due_ms) & (sequence > np.uint64(last)))
+                ahead &= ~cancelled.contains(sequence)
+                if where.first_sequence:
+                    ahead &= (sequence >= np.uint64(where.first_sequence)) & (units["attempt"] == 1)
+                yield units if ahead.all() else pick(units, ahead)
+
+
+def _own(run: Run, where: WheelRange) -> Iterator[tuple[int, int]]:
+    """[first, end) of the range's units that are the run's own: cascaded days are not."""
+    cascaded = set(where.cascaded_days)
+    if not cascaded:
+        yield where.first, where.end
+        return
+    for section in run.sections:
+        if int(section["bucket"]) not in cascaded:
+            first = max(where.first, int(section["first"]))
+            end = min(where.end, int(section["first"]) + int(section["count"]))
+            if first < end:
+                yield first, end
+
+
+def read_tombstones(disk: Disk, where: WheelRange) -> BitPages:
+    """The cancelled sequences of a checkpoint.
+
+    Raises:
+        CorruptFile: the file is missing or damaged.
+    """
+    pages = BitPages()
+    if not where.tombstone_file:
+        return pages
+    path = f"{where.folder}/tombstones/{tombstone_name(where.tombstone_file)}"
+    try:
+        with closing(disk.open(path)) as file:
+            size = where.tombstone_bytes - FILE_HEADER_BYTES
+            raw = file.pread(size, FILE_HEADER_BYTES)
+    except FileNotFoundError:
+        raise errors.CorruptFile(f"{path} is missing", file=path) from None
+    count = size // RECORD_BYTES
+    if len(raw) != size:
+        raise errors.CorruptFile(f"{path} is too short", file=path)
+    records = np.frombuffer(raw, RECORD, count)
+    for record in records:
+        page = _PAGE.pack(int(record["page"]))
+        if crc32c(record["bits"].tobytes(), crc32c(page)) != int(record["crc"]):
+            raise errors.CorruptFile(f"{path}: a page fails its CRC32C", file=path)
+        pages.put(record["page"].reshape(1), record["bits"].reshape(1, -1))
+    return pages
+
+
+UNIT_KEY: Final = np.dtype([("sequence", "<u8"), ("due_ms", "<i8"), ("topic_queue", "<u4")])
+
+
+def keys_of_hours(where: WheelRange, hours: list[int]) -> Array:
+    """UNIT_KEY[n]: the pending units of a range that are due in some hours."""
+    found = [np.empty(0, UNIT_KEY)]
+    for units in read_wheel(where):
+        chosen = np.isin(units["due_ms"] // HOUR_MS, hours)
+        found.append(unit_keys(units[chosen]))
+    return np.concatenate(found)
+
+
+def unit_keys(rows: Array) -> Array:
+    """UNIT_KEY[n] of rows that have these fields."""
+    keys = np.zeros(len(rows), UNIT_KEY)
+    for name in UNIT_KEY.names or ():
+        keys[name] = rows[name]
+    return keys
+
+
+def not_in(mine: Array, theirs: Array) -> Array:
+    """UNIT_KEY rows of `mine`, sorted, that `theirs` has fewer times."""
+    names, counts = np.unique(mine, return_counts=True)
+    others, their_counts = np.unique(theirs, return_counts=True)
+    at = np.searchsorted(others, names) if len(others) else np.zeros(len(names), np.int64)
+    at = np.minimum(at, max(len(others) - 1, 0))
+    there = np.zeros(len(names), np.int64)
+    if len(others):
+        there = np.where(others[at] == names, their_counts[at], 0)
+    return names[counts > there]

@@ -1,0 +1,199 @@
+"""Findings: what an audit has to tell, each with a stable name, a severity and a place.
+
+The names in `CHECKS` and in `spark_jobs.replica.PROBLEMS` are an interface: scripts filter by them.
+A finding is `ERROR` where something was promised and is not kept, `WARNING` where something is odd
+and proves no loss, `INFO` where something is to be expected now and then (a follower that is
+behind, a torn tail above what was committed). Only errors make the verdict of an audit `FINDINGS`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from spark_jobs.replica import ERROR, INFO, PROBLEMS, WARNING, Problem
+
+NONE: Final = -1
+"""In `offset`, `sequence`, `position` and `due_ms`: none is meant."""
+
+FINDINGS_KEPT: Final = 10_000
+"""Findings of one check and shard that are kept; all are counted."""
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong, or worth to be known. A row of the findings' Parquet file."""
+
+    severity: str
+    """`error`, `warning` or `info`."""
+    check: str
+    """Stable kebab-case name: see `CHECKS` and `replica.PROBLEMS`."""
+    shard: int
+    """-1: of no shard."""
+    node: str
+    """Whose files; empty: it is about what the replicas have in common, the log."""
+    file: str = ""
+    """Path in the node's directory; empty: none is meant."""
+    offset: int = NONE
+    """Offset of the log."""
+    sequence: int = NONE
+    """Of the message it is about."""
+    position: int = NONE
+    """In the consume queue that `detail` names; -1 where no entry is meant."""
+    topic: str = ""
+    """Name of the topic; `#7` for a number without a name."""
+    due_ms: int = NONE
+    detail: str = ""
+    """For people: a plain sentence without an end."""
+
+
+FINDING_COLUMNS: Final[tuple[tuple[str, str], ...]] = (
+    ("severity", "string"),
+    ("check", "string"),
+    ("shard", "int32"),
+    ("node", "string"),
+    ("file", "string"),
+    ("offset", "int64"),
+    ("sequence", "int64"),
+    ("position", "int64"),
+    ("topic", "string"),
+    ("due_ms", "int64"),
+    ("detail", "string"),
+)
+"""(name, Arrow type) of the Parquet file's columns, in the order of `Finding`."""
+
+CHECKS: Final[dict[str, str]] = {
+    # the log's structure
+    "log-corrupt": "bytes of a log below its durable end are no valid record batch",
+    "log-torn-tail": "bytes behind the last whole batch that nobody was told are durable",
+    "log-missing": "bytes of a log are in no file of a node",
+    "log-hole": "no replica has this part of the log: what follows on it is not audited",
+    "log-begins-late": "a log begins behind offset 0 and nothing says that its beginning may go",
+    "sequence-gap": "sequences are not dense: a batch begins at another one than expected",
+    "epoch-back": "an epoch is lower than the one of the batch before it",
+    "epoch-history": "a node's epochs file and its log do not say the same",
+    "epoch-start": "an epoch does not begin with an EPOCH_START record, or begins twice",
+    "store-back": "store_ms goes back inside an epoch, behind its first record",
+    "flushed-ahead": "a batch says that the log was durable behind the batch itself",
+    "kind-unknown": "a record of a kind that this version does not know",
+    "format-unknown": "the log asks for a feature level that this version does not know",
+    # replicas
+    "replica-diverges": "two replicas have different bytes below the high watermark",
+    "replica-short": "a replica's log ends below the high watermark of another",
+    "replica-uncommitted": "a log goes on above what is known to be committed",
+    # what was promised about each message
+    "dispatch-chain": "a DISPATCH does not follow on the one before it",
+    "dispatch-early": "a DISPATCH reaches further ahead of its store_ms than any lead allows",
+    "dispatch-check": "what the log releases is not what a DISPATCH says was released",
+    "dispatch-overdue": "messages were due long before the log ends, and no DISPATCH came",
+    "queue-missing": "a released message has no entry in its queue: a dropped dispatch",
+    "queue-doubled": "a message has more entries in a queue than releases: a doubled dispatch",
+    "queue-early": "an entry of a message that was not released yet",
+    "queue-cancelled": "an entry of a message that was cancelled: resurrected",
+    "queue-void": "an entry of a message that was never accepted, or of a deleted topic",
+    "queue-unknown": "an entry of a sequence that was never given",
+    "queue-misplaced": "an entry in another queue than its message was released to",
+    "queue-fields": "an entry's fields are not those of its message",
+    "queue-order": "entries are not in the order of their release",
+    "queue-damaged": "a chunk of a queue is missing or fails its checks",
+    "queue-end": "a queue ends at another position than the log gives it",
+    "queue-trimmed": "entries were trimmed that no TRIM record allows to go",
+    "body-lost": "an entry or a unit points to bytes of the log that are gone",
+    # groups
+    "ack-undelivered": "a RESOLVE of positions that were never released",
+    "ack-early": "a RESOLVE of an entry before its release time",
+    "dead-letter": "a message that used up its attempts, or was given up",
+    # the wheel and what a checkpoint says
+    "wheel-missing": "a pending message is not in the delay index",
+    "wheel-extra": "the delay index holds a message that is not pending",
+    "wheel-damaged": "a run of the delay index is missing or fails its checks",
+    "checkpoint": "a checkpoint's counts or cursor are not those of the log",
+    "clock-skew": "a node's clock was far from the others': store_ms goes back with a new master",
+}
+"""Every check of the audit, and what a finding of it says. Those of `PROBLEMS` come to them."""
+
+ALL_CHECKS: Final = {**PROBLEMS, **CHECKS}
+SEVERITIES: Final = (ERROR, WARNING, INFO)
+assert not PROBLEMS.keys() & CHECKS.keys()
+
+
+class Made(Enum):
+    """Whether a check could be made."""
+
+    FULL = "full"
+    """Over everything that there is."""
+    LIMITED = "limited"
+    """Over a part, for a reason that is no fault: a trimmed log, views behind the log."""
+    NOT_MADE = "not-made"
+    """Not, or only over a part, because something that should be there is damaged or missing."""
+
+
+class CheckOutcome(NamedTuple):
+    """How far a group of checks could be made for a shard, or for one replica of it."""
+
+    area: str
+    """`structure`, `replicas`, `ledger`, `queues`, `groups` or `wheel`."""
+    shard: int
+    node: str
+    """Empty: of the log that the replicas have in common."""
+    made: Made
+    reason: str = ""
+    """Why not in full; empty for `FULL`."""
+
+
+def of_problem(problem: Problem) -> Finding:
+    """The finding that a problem of a directory is."""
+    return Finding(
+        problem.severity,
+        problem.check,
+        problem.shard,
+        problem.node,
+        file=problem.file,
+        offset=problem.offset,
+        detail=problem.detail,
+    )
+
+
+@dataclass
+class FindingSet:
+    """Collects findings: the first `FINDINGS_KEPT` of each check and shard, the counts of all."""
+
+    kept: list[Finding] = field(default_factory=list)
+    counts: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    """(severity, check, shard) -> how many were found, kept or not."""
+
+    def add(self, found: Iterable[Finding]) -> None:
+        """Take findings in, in their order."""
+        for one in found:
+            key = (one.severity, one.check, one.shard)
+            self.counts[key] += 1
+            if self.counts[key] <= FINDINGS_KEPT:
+                self.kept.append(one)
+
+    def merge(self, other: "FindingSet") -> None:
+        """Take in what another one has collected."""
+        for one in other.kept:
+            key = (one.severity, one.check, one.shard)
+            if self.counts[key] < FINDINGS_KEPT:
+                self.kept.append(one)
+            self.counts[key] += 1
+        for key, count in other.counts.items():
+            self.counts[key] += count - sum(
+                1 for one in other.kept if (one.severity, one.check, one.shard) == key
+            )
+
+    def count(self, severity: str) -> int:
+        """How many of one severity were found."""
+        return sum(count for (level, _, _), count in self.counts.items() if level == severity)
+
+    def sorted(self) -> list[Finding]:
+        """Those kept: errors first, then by shard, offset and check."""
+        order = {name: rank for rank, name in enumerate(SEVERITIES)}
+        return sorted(
+            self.kept, key=lambda one: (order[one.severity], one.shard, one.check, one.offset)
+        )
+
+
+def columns_of(findings: Sequence[Finding]) -> dict[str, list[Any]]:
+    """The findings as columns by name, for Arrow."""
+    return {name: [getattr(one, name) for one in findings] for name, _ in FINDING_COLUMNS}

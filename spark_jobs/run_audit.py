@@ -1,0 +1,193 @@
+"""`hourwheel audit`: prove from the logs that every message was delivered, once and on time."""
+
+import argparse
+import sys
+from dataclasses import replace
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hourwheel import errors
+from hourwheel.clock import SystemClock
+from spark_jobs import report
+from spark_jobs.audit_result import AuditResult, Verdict
+from spark_jobs.findings import ALL_CHECKS, CheckOutcome, Made
+from spark_jobs.plots import instant_text
+from spark_jobs.progress import Progress
+from spark_jobs.replica import INFO
+from spark_jobs.run import open_session, write_line
+
+DESCRIPTION: Final = (
+    "Read the logs, queues and delay indexes of all given replicas, and prove that every accepted"
+    " message was released once and on time, cancelled, or is pending; or name what is not so."
+    " Changes nothing, and may be used while nodes run."
+)
+OUT: Final = "hourwheel-audit"
+_SHOWN: Final = 20
+_STYLES: Final = {
+    Verdict.CLEAN: "bold green",
+    Verdict.FINDINGS: "bold red",
+    Verdict.COULD_NOT_AUDIT: "bold yellow",
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="DIR",
+        help="data directory of a node or a copy of one, a folder above several, or a URI (s3://)",
+    )
+    parser.add_argument(
+        "--out",
+        default=OUT,
+        metavar="DIR",
+        help="where report.html, summary.json and Parquet files go (%(default)s)",
+    )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="CHECK",
+        help="leave the findings of a check out; may be given several times",
+    )
+    parser.add_argument(
+        "--expect",
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="id of a node that must be there; may be given several times",
+    )
+    parser.add_argument(
+        "--lead-ms",
+        type=int,
+        default=None,
+        metavar="MS",
+        help="the nodes' dispatch.lead_ms_max; default: the largest there is",
+    )
+    parser.add_argument("--list-checks", action=_ListChecks, help="list all checks, and end")
+
+
+class _ListChecks(argparse.Action):
+    """Print what can be found."""
+
+    def __init__(self, option_strings: list[str], dest: str, **settings: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, help=settings.get("help"))
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        for name, says in sorted(ALL_CHECKS.items()):
+            sys.stdout.write(f"{name:<22} {says}\n")
+        parser.exit()
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Audit, write the report, show the verdict.
+
+    Raises:
+        ConfigError: a name that is no check's.
+        HourwheelError: see `delivery_audit.audit`.
+    """
+    unknown = sorted(set(parsed.ignore) - set(ALL_CHECKS))
+    if unknown:
+        raise errors.ConfigError(f"no such check: {', '.join(unknown)}; see --list-checks")
+    spark = open_session(parsed, "audit")
+    try:
+        from spark_jobs.audit_shard import AuditOptions  # noqa: PLC0415 - after Java was found
+        from spark_jobs.delivery_audit import audit  # noqa: PLC0415
+
+        options = AuditOptions(expected_nodes=tuple(parsed.expect))
+        if parsed.lead_ms is not None:
+            options = replace(options, lead_ms_max=parsed.lead_ms)
+        with Progress(spark.sparkContext, "auditing", is_quiet=parsed.quiet or parsed.json) as told:
+            result = audit(spark, parsed.paths, options, progress=told)
+    finally:
+        spark.stop()
+    result = leave_out(result, parsed.ignore)
+    written = report.write(result, parsed.out, made_ms=int(SystemClock().wall_ms()))
+    if parsed.json:
+        write_line({**result.summary(), "files": written})
+    else:
+        show(result, written)
+    return result.verdict.exit_code
+
+
+def leave_out(result: AuditResult, checks: list[str]) -> AuditResult:
+    """The result without the findings of some checks; `facts` say how many there were."""
+    if not checks:
+        return result
+    left = {
+        check: sum(n for (_, name, _), n in result.finding_counts.items() if name == check)
+        for check in sorted(set(checks))
+    }
+    return replace(
+        result,
+        findings=tuple(one for one in result.findings if one.check not in left),
+        finding_counts={
+            key: count for key, count in result.finding_counts.items() if key[1] not in left
+        },
+        facts={**result.facts, "ignored": left},
+    )
+
+
+def show(result: AuditResult, written: dict[str, str]) -> None:
+    """The verdict for a terminal."""
+    console = Console(highlight=False)
+    verdict = result.verdict
+    messages = sum(shard.totals.published - shard.totals.void for shard in result.shards)
+    console.print(Text(verdict.value.replace("-", " ").upper(), style=_STYLES[verdict]), end="")
+    console.print(f"  {messages:,} messages, {len(result.inputs)} places, {result.seconds:.1f} s")
+    for shard in result.shards:
+        totals = shard.totals
+        console.print(
+            f"shard {shard.shard}: {totals.released:,} released, {totals.cancelled:,} cancelled,"
+            f" {totals.pending:,} pending, {totals.redelivered:,} redelivered,"
+            f" {totals.dead_lettered:,} dead letters"
+        )
+        late = shard.lateness.percentiles()
+        if late:
+            p50, p90, p99, worst = late
+            console.print(
+                f"  lateness: p50 {p50:,} ms, p90 {p90:,} ms, p99 {p99:,} ms, max {worst:,} ms"
+            )
+        names = ", ".join(one.node for one in shard.replicas)
+        if shard.last_store_ms >= 0:
+            console.print(f"  replicas: {names}; log up to {instant_text(shard.last_store_ms)} UTC")
+    _show_checks([one for one in result.checks if one.made is not Made.FULL], console)
+    _show_findings(result, console)
+    for name in (report.REPORT, report.SUMMARY, report.FINDINGS):
+        console.print(f"  {written[name]}", soft_wrap=True)
+
+
+def _show_checks(partly: list[CheckOutcome], console: Console) -> None:
+    for one in partly[:_SHOWN]:
+        where = f"shard {one.shard} {one.node}".strip()
+        console.print(Text(f"  {one.area} of {where}: {one.made.value}: {one.reason}", style="dim"))
+
+
+def _show_findings(result: AuditResult, console: Console) -> None:
+    for (severity, check, _), count in sorted(result.finding_counts.items()):
+        if severity == INFO:
+            line = f"  {count:,} x {check}: {ALL_CHECKS.get(check, '')}"
+            console.print(Text(line, style="dim"))
+    told = [one for one in result.findings if one.severity != INFO]
+    if not told:
+        return
+    table = Table(show_edge=False, pad_edge=False)
+    for name in ("severity", "check", "node", "sequence", "offset", "what"):
+        table.add_column(name, overflow="fold")
+    for one in told[:_SHOWN]:
+        table.add_row(
+            one.severity,
+            one.check,
+            one.node,
+            str(one.sequence) if one.sequence >= 0 else "",
+            str(one.offset) if one.offset >= 0 else "",
+            Text(one.detail or ALL_CHECKS.get(one.check, "")),
+        )
+    console.print(table)
+    total = sum(n for (severity, _, _), n in result.finding_counts.items() if severity != INFO)
+    if total > _SHOWN:
+        console.print(f"  ... and {total - _SHOWN:,} more in the files")

@@ -1,0 +1,126 @@
+"""The Spark session that the jobs run in: on this machine by default, or wherever they are sent.
+
+Started by `spark-submit`, the session is the one that it describes, and nothing of it is changed
+but what the jobs rely on. Otherwise Spark runs inside this process's own Java, with memory for a
+laptop: the work is done by numpy in Python processes beside it.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from hourwheel import errors
+from spark_jobs import log_source, schedule_source
+
+JAVA_VERSION_MIN: Final = 17
+DRIVER_MEMORY: Final = "2g"
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""Set for programs that spark-submit started: there is a JVM already."""
+_JAVA_S: Final = 30
+_ALWAYS: Final = {
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+}
+_LOCAL: Final = {
+    "spark.driver.memory": DRIVER_MEMORY,
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.log.level": "ERROR",
+}
+FAST: Final[Mapping[str, str]] = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.shuffle.compress": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.memory": "1g",
+}
+"""Settings that make starting fast, and long work slow: for tests."""
+
+
+def build_session(
+    name: str, *, master: str = "", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session, with our formats `hourwheel` and `hourwheel.schedule` registered.
+
+    Args:
+        name: of the application.
+        master: where to run; empty: as spark-submit says, else `local[*]`.
+        settings: of Spark, over the defaults here.
+
+    Raises:
+        NoJava: there is no Java for Spark to run in.
+    """
+    settings = dict(settings or {})
+    is_submitted = _SUBMITTED in os.environ
+    defaults = dict(_ALWAYS)
+    if not is_submitted:
+        master = master or os.environ.get("SPARK_MASTER", "") or "local[*]"
+        if master.startswith("local"):
+            require_java()
+            _prepare_workers()
+            defaults.update(_LOCAL)
+    builder = SparkSession.builder.appName(name)
+    if master:
+        builder = builder.master(master)
+    for key, value in {**defaults, **settings}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    log_source.register(spark)
+    schedule_source.register(spark)
+    return spark
+
+
+def _prepare_workers() -> None:
+    """Let Spark's Python processes be this very Python, with this tree."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    root = str(Path(__file__).resolve().parents[1])
+    others = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+    if root not in others:
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *others])
+
+
+def require_java() -> str:
+    """The path of a Java that is recent enough: `$JAVA_HOME/bin/java`, or the one on the path.
+
+    Raises:
+        NoJava: there is none, or it is too old.
+    """
+    home = os.environ.get("JAVA_HOME", "")
+    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    how = f"install Java {JAVA_VERSION_MIN} or later (openjdk-17-jre-headless), or set JAVA_HOME"
+    if found is None:
+        where = f"in JAVA_HOME {home}" if home else "on the path"
+        raise errors.NoJava(f"no java {where}, and Spark runs in it: {how}")
+    version = java_version(_ask_version(found))
+    if version < JAVA_VERSION_MIN:
+        raise errors.NoJava(f"{found} is Java {version or 'of no known version'}: {how}")
+    return found
+
+
+def _ask_version(java: str) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own Java
+            [java, "-version"], capture_output=True, text=True, timeout=_JAVA_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stderr + done.stdout
+
+
+def java_version(text: str) -> int:
+    """The feature version in what `java -version` prints: 8, 17, 21; 0 where there is none."""
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if match is None:
+        return 0
+    major, minor = int(match[1]), int(match[2] or 0)
+    return minor if major == 1 else major

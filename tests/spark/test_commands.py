@@ -1,0 +1,93 @@
+"""The commands as a user runs them: `run.main`, with the session of the tests."""
+
+import argparse
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from node.child import ChildNode
+from spark_jobs import run, run_audit, run_schedule
+from tests.support.log_maker import Made, replicate
+
+
+class Kept:
+    """The tests' session, which no command stops."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        """The next test needs it."""
+
+
+@pytest.fixture(autouse=True)
+def one_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_session(_parsed: argparse.Namespace, _name: str, *, tries: int = 1) -> Kept:
+        assert tries in (1, run_schedule._TRIES)
+        return Kept(spark)
+
+    for command in (run_audit, run_schedule):
+        monkeypatch.setattr(command, "open_session", open_session)
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_an_audit_of_three_nodes_is_clean_and_of_a_damaged_one_is_not(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(made.directory, tmp_path / "nodes" / "node-1")
+    nodes = replicate(tmp_path / "nodes" / "node-1", 3)
+    out = tmp_path / "out"
+    code = run.main(["audit", str(tmp_path / "nodes"), "--out", str(out), "--json"])
+    summary = told(capsys)
+    assert (code, summary["verdict"]) == (0, "clean")
+    assert (out / "report.html").stat().st_size > 10_000
+    segment = min((nodes[1] / "shard-0" / "log").glob("*.log"))
+    raw = bytearray(segment.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    segment.write_bytes(raw)
+    code = run.main(["audit", str(tmp_path / "nodes"), "--out", str(out), "--quiet"])
+    assert code == 1
+    assert "FINDINGS" in capsys.readouterr().out
+
+
+def test_without_logs_the_audit_cannot_be_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main(["audit", str(tmp_path)]) == 2
+    assert "no logs" in capsys.readouterr().err
+
+
+async def test_rows_of_files_are_scheduled(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("topic,body,delay_ms\nt,one,60000\nt,two,60000\nno topic,three,1\n")
+    async with ChildNode(tmp_path / "data", log_file=tmp_path / "log") as node:
+        given = [
+            *("schedule", str(rows), "--format=csv", f"--server={node.address}", "--job=j"),
+            f"--ledger={tmp_path / 'ledger'}",
+        ]
+        code = await in_thread(given)
+        said = capsys.readouterr().out
+        assert code == 1
+        assert "3 rows: 2 scheduled now, 0 before, 1 bad, 0 refused, 0 in doubt" in said
+        assert "INVALID_TOPIC" in said
+        assert await in_thread([*given, "--json"]) == 1
+        done = told(capsys)
+        assert (done["scheduled"], done["repeated"], done["bad"]) == (0, 2, 1)
+
+
+async def in_thread(given: list[str]) -> int:
+    """Run a command beside the event loop that the node needs."""
+    return await asyncio.to_thread(run.main, given)

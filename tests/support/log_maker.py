@@ -1,0 +1,296 @@
+"""Small real logs for whoever reads them: made by a real engine, whose clock is moved by hand.
+
+    made = await make_log(tmp_path / "node-1", seed=7)      # a node's whole data directory
+    nodes = replicate(made.directory, 3)                    # node-1, node-2, node-3 side by side
+
+A life of some rounds, each with publishes (bulk batches, singles that share a batch, a producer's
+batch sent twice), cancels, time that goes by in which messages are dispatched, deliveries of which
+some are acknowledged, some given back until they are dead letters, and some left alone. After every
+other round the process ends and starts again: a new epoch, and a checkpoint. Segments are small.
+The same seed asks for the same; which singles share a batch is up to the threads.
+
+`Made` says what was asked for, so that a test need not read the log to know it. Used by the tests
+of spark_jobs/: of the reader, of the audit and of the seeded faults. Tests that run many times want
+`rounds=1` or 2; a round takes about 0.1 s.
+"""
+
+import asyncio
+import random
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from hourwheel import tag_gene
+from hourwheel.message_id import ID_DTYPE
+from hourwheel.meta import MessageMeta, encode
+from hourwheel.record_batch import RecordBatch, build_publish
+from hourwheel.types import Offset
+from node.api.ports import Delivery, GroupSettings, IncomingMessages, Selection
+from node.dispatcher import DispatchConfig
+from node.node_meta import NODE_META, open_node_meta
+from node.opening import WATERMARK, ShardConfig
+from storage import atomic_file
+from storage.commit_log import LogConfig
+from storage.disk import RealDisk
+from storage.file_header import FileType, Identity, pack_file_header
+from storage.flushed_mark import FlushedMark
+from storage.segment import find_start_offset
+from tests.support.engine_world import LEAD_MS, EngineWorld, within
+from tests.support.eventually import until
+from timewheel.wheel import WheelConfig
+
+CLUSTER_ID: Final = bytes(range(16))
+"""Of every log that is made here: that of `EngineWorld`."""
+TOPICS: Final = ("orders", "reminders", "invoices")
+GROUPS: Final = ("billing", "archive")
+"""Both receive `orders`; `archive` makes dead letters of what it gives back."""
+_ROUND_MS: Final = 60_000
+_PRODUCER: Final = 4_711
+_MEMTABLE_UNITS: Final = 256
+
+
+@dataclass
+class Made:
+    """A log, and what was asked of the engine that wrote it."""
+
+    directory: Path
+    """The node's data directory. The node is stopped; its last checkpoint is of the log's end."""
+    seed: int
+    accepted: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Sequence -> (topic, due_ms) of every message that was accepted."""
+    bodies: dict[int, bytes] = field(default_factory=dict)
+    cancelled: set[int] = field(default_factory=set)
+    """Sequences that were cancelled in time."""
+    void: int = 0
+    """Messages of batches that are in the log, and that apply took for duplicates."""
+    acknowledged: int = 0
+    """Deliveries that were acknowledged, by either group."""
+    given_back: int = 0
+    end_ms: int = 0
+    """The clock at the end."""
+
+    @property
+    def released(self) -> set[int]:
+        """Sequences of what was released by the end: accepted, due, and not cancelled."""
+        return {
+            sequence
+            for sequence, (_, due_ms) in self.accepted.items()
+            if due_ms <= self.end_ms and sequence not in self.cancelled
+        }
+
+
+async def make_log(
+    directory: Path,
+    *,
+    seed: int = 1,
+    rounds: int = 4,
+    batch_messages: int = 40,
+    segment_bytes: int = 32_768,
+    node: str = "node-1",
+) -> Made:
+    """Let a node live for some rounds.
+
+    Args:
+        directory: of the node's data; it is made.
+        seed: of everything random.
+        rounds: a round publishes about 7 batches.
+        batch_messages: messages of a bulk batch; other sizes follow from it.
+        segment_bytes: a new file of the log after so much.
+        node: its id.
+    """
+    RealDisk(directory.parent).make_dir(directory.name)
+    open_node_meta(RealDisk(directory), node, CLUSTER_ID)
+    shard = ShardConfig(
+        log=LogConfig(segment_bytes=segment_bytes, index_interval_bytes=4_096),
+        wheel=WheelConfig(memtable_units_max=_MEMTABLE_UNITS),
+        dispatch=DispatchConfig(lead_ms_min=LEAD_MS, lead_ms_max=LEAD_MS),
+    )
+    life = _Life(Made(directory, seed), random.Random(seed), batch_messages)
+    async with EngineWorld(directory, shard=shard) as world:
+        await life.begin(world)
+        for number in range(rounds):
+            await life.round(world)
+            if number % 2:
+                await world.restart()
+        life.made.end_ms = world.now_ms
+    return life.made
+
+
+class _Life:
+    def __init__(self, made: Made, rng: random.Random, batch_messages: int) -> None:
+        self.made, self._rng, self._size = made, rng, batch_messages
+        self._sent = 0
+
+    async def begin(self, world: EngineWorld) -> None:
+        for count, topic in enumerate(TOPICS, 1):
+            await within(world.engine.create_topic(topic, count))
+        settings = GroupSettings(attempts_max=3, retry_delay_ms=5_000)
+        await within(world.engine.put_group(GROUPS[0], settings))
+        await within(world.engine.put_group(GROUPS[1], GroupSettings(attempts_max=1)))
+        for group in GROUPS:
+            await world.receive(group=group)  # subscribes
+
+    async def round(self, world: EngineWorld) -> None:
+        for topic in TOPICS:
+            await self._bulk(world, topic, self._rng.randrange(1, 2 * self._size))
+        await self._singles(world)
+        await self._twice(world)
+        await self._cancel(world)
+        for _ in range(3):
+            world.advance(_ROUND_MS // 3)
+            await until(lambda: not _is_due(world))
+            await self._consume(world)
+
+    def _due_ms(self, now_ms: int) -> int:
+        """Past, soon, this round, this hour, next month."""
+        spans = (-5_000, 50, _ROUND_MS, 3_600_000, 30 * 86_400_000)
+        (ahead,) = self._rng.choices(spans, (10, 5, 65, 15, 5))
+        return now_ms + (self._rng.randrange(ahead) if ahead > 0 else -self._rng.randrange(-ahead))
+
+    def _body(self) -> bytes:
+        return self._rng.randbytes(self._rng.choice((0, 1, 20, 200)))
+
+    def _accept(self, base: int, topic: str, due_ms: list[int], bodies: list[bytes]) -> None:
+        for sequence, (due, body) in enumerate(zip(due_ms, bodies, strict=True), base):
+            self.made.accepted[sequence] = (topic, due)
+            self.made.bodies[sequence] = body
+
+    async def _bulk(self, world: EngineWorld, topic: str, count: int) -> None:
+        due_ms = [self._due_ms(world.now_ms) for _ in range(count)]
+        bodies = [self._body() for _ in range(count)]
+        metas = [
+            encode(MessageMeta(tags=(self._rng.choice(("paid", "open")),), keys=(f"key-{one}",)))
+            for one in range(count)
+        ]
+        raw = build_publish(
+            due_ms,
+            bodies,
+            metas=[one.raw for one in metas],
+            tag_genes=[one.tag_gene for one in metas],
+            key_hashes=[one.key_hash for one in metas],
+            gene_kind=tag_gene.GENE_SPARSE,
+        )
+        found = await within(world.engine.publish_batch(topic, RecordBatch(raw)))
+        self._accept(found.base_sequence, topic, due_ms, bodies)
+
+    async def _singles(self, world: EngineWorld) -> None:
+        """Messages of several callers, which the node may merge into one batch."""
+
+        async def one(due_ms: int, body: bytes) -> None:
+            incoming = IncomingMessages("orders", [due_ms], [body], [b""], [0], [0])
+            ((text, _),) = await within(world.engine.publish_messages(incoming))
+            self._accept(int(str(text)[16:32], 16), "orders", [due_ms], [body])
+
+        wanted = [(self._due_ms(world.now_ms), self._body()) for _ in range(8)]
+        await asyncio.gather(*(one(*each) for each in wanted))
+
+    async def _twice(self, world: EngineWorld) -> None:
+        """A producer's batch, sent again before the first was answered: both are in the log."""
+        count = 5
+        due_ms = [self._due_ms(world.now_ms) for _ in range(count)]
+        bodies = [self._body() for _ in range(count)]
+        raw = build_publish(
+            due_ms, bodies, producer_id=_PRODUCER, producer_sequence=self._sent * count
+        )
+        self._sent += 1
+        before = world.engine.status().published_count
+        first, second = await asyncio.gather(
+            *(within(world.engine.publish_batch("orders", RecordBatch(raw))) for _ in range(2))
+        )
+        assert first.base_sequence == second.base_sequence
+        self._accept(first.base_sequence, "orders", due_ms, bodies)
+        self.made.void += world.engine.status().published_count - before - count
+
+    async def _cancel(self, world: EngineWorld) -> None:
+        epoch = world.engine.shard.epoch
+        choice = [
+            (sequence, due_ms)
+            for sequence, (_, due_ms) in self.made.accepted.items()
+            if self._rng.random() < 0.1
+        ]
+        ids = np.array([(0, epoch, *one) for one in choice], ID_DTYPE)
+        outcomes = await within(world.engine.cancel(ids))
+        # Ids of earlier epochs are unknown by this one: such a cancel is in the log, and void.
+        self.made.cancelled |= {
+            sequence
+            for (sequence, _), outcome in zip(choice, outcomes, strict=True)
+            if outcome == 1
+        }
+
+    async def _consume(self, world: EngineWorld) -> None:
+        for group in GROUPS:
+            while True:
+                found = await world.receive(group=group, count=16, invisible_ms=3_600_000)
+                if found is None:
+                    break
+                await self._resolve(world, group, found)
+
+    async def _resolve(self, world: EngineWorld, group: str, found: Delivery) -> None:
+        size = len(found.units)
+        acks = [one for one in range(size) if self._rng.random() < 0.7]
+        nacks = [one for one in range(size) if one not in acks and self._rng.random() < 0.8]
+        if acks:
+            await world.ack(*_selections(world, found, acks), group=group)
+        if nacks:
+            chosen = _selections(world, found, nacks)
+            await world.nack(*chosen, delay_ms=self._rng.choice((None, 1_000)), group=group)
+        self.made.acknowledged += len(acks)
+        self.made.given_back += len(nacks)
+
+
+def _selections(world: EngineWorld, found: Delivery, ordinals: list[int]) -> list[Selection]:
+    return [world.select(found, one, 1) for one in ordinals]
+
+
+def _is_due(world: EngineWorld) -> bool:
+    status = world.engine.status()
+    is_behind = status.applied_offset < status.log_end_offset
+    return is_behind or 0 < status.next_due_ms <= world.now_ms
+
+
+def replicate(directory: Path, count: int = 3, *, name: str = "node") -> list[Path]:
+    """Copies of a stopped node's directory beside it, as nodes of a cluster would have them.
+
+    `directory` becomes the first of them: `<name>-1`, whatever it was called. Each has its own id
+    and a high watermark at the log's end. To let one lag behind, cut its log with `cut_log`.
+    """
+    places = [directory.parent / f"{name}-{number}" for number in range(1, count + 1)]
+    if directory != places[0]:
+        directory.rename(places[0])
+    for place in places[1:]:
+        shutil.copytree(places[0], place)
+    for place in places:
+        set_node_id(place, place.name)
+        set_high_watermark(place, log_end(place))
+    return places
+
+
+def set_node_id(directory: Path, node: str, cluster_id: bytes = CLUSTER_ID) -> None:
+    """Write node.meta."""
+    header = pack_file_header(FileType.NODE, Identity(cluster_id, 0))
+    atomic_file.write(RealDisk(directory), NODE_META, header, node.encode())
+
+
+def set_high_watermark(directory: Path, offset: int) -> None:
+    """Make a high watermark file that says `offset`."""
+    identity = Identity(CLUSTER_ID, 0)
+    path = f"shard-0/{WATERMARK}"
+    mark = FlushedMark.open(RealDisk(directory), path, identity, FileType.HIGH_WATERMARK)
+    mark.lower(Offset(offset))
+    mark.close()
+
+
+def segments(directory: Path) -> list[Path]:
+    """The files of a node's log, oldest first."""
+    return sorted((directory / "shard-0" / "log").glob("*.log"))
+
+
+def log_end(directory: Path) -> int:
+    """Where the log ends, by its last file's size."""
+    last = segments(directory)[-1]
+    start = find_start_offset(last.name)
+    assert start is not None
+    return int(start) + last.stat().st_size - 64

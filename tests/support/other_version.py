@@ -1,0 +1,36 @@
+"""A node of another version of Hourwheel: the child's side.
+
+python -m tests.support.other_version protocol --config ...
+"""
+
+import sys
+from typing import Final
+
+import node.data_plane
+import node.shard
+import node.views
+import replication.follower
+import replication.master
+from node.__main__ import main
+
+LEVEL: Final = node.views.FEATURE_LEVEL + 1
+PROTOCOL: Final = replication.master.PROTOCOL + 1
+
+
+def next_level() -> None:
+    """Of a later version that knows one more kind of record."""
+    for module in (node.views, node.shard):
+        vars(module)["FEATURE_LEVEL"] = LEVEL
+
+
+def next_protocol() -> None:
+    """Of a version that talks to its peers in another way."""
+    for module in (replication.master, replication.follower):
+        vars(module)["PROTOCOL"] = PROTOCOL
+
+
+VERSIONS: Final = {"level": next_level, "protocol": next_protocol}
+
+if __name__ == "__main__":
+    VERSIONS[sys.argv.pop(1)]()
+    sys.exit(main())

@@ -1,0 +1,92 @@
+import json
+from typing import Any
+
+import pytest
+
+from hourwheel.cli.exit_codes import ExitCode
+from tests.support.fake_node import STORE_MS
+from tests.support.fake_node_thread import FakeNodeThread
+from tests.unit.hourwheel.cli.conftest import Cli
+
+
+@pytest.fixture(autouse=True)
+def five_messages(cli: Cli) -> None:
+    """Due after 10 to 50 s; the first three have a tag."""
+    for number in range(1, 6):
+        tag = ("--tag", "unpaid") if number <= 3 else ()
+        prop = ("--property", f"n={number}", "--key", f"k{number}")
+        cli("publish", "orders", f"body {number}", "--in", f"{number * 10}s", *tag, *prop)
+
+
+def listed(cli: Cli, *options: str) -> list[dict[str, Any]]:
+    done = cli("pending", "list", "orders", "--json", *options)
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def delays(rows: list[dict[str, Any]]) -> list[int]:
+    return [(row["due_ms"] - STORE_MS) // 1_000 for row in rows]
+
+
+def test_list_when_for_scripts(cli: Cli) -> None:
+    rows = listed(cli)
+    assert delays(rows) == [10, 20, 30, 40, 50]
+    first = rows[0]
+    assert (first["tags"], first["keys"], first["properties"]) == (["unpaid"], ["k1"], {"n": "1"})
+    assert (first["body_bytes"], first["is_corrupt"]) == (6, False)
+    assert delays(listed(cli, "--limit", "0")) == [10, 20, 30, 40, 50]
+
+
+def test_list_when_for_people(cli: Cli) -> None:
+    shown = cli("pending", "list", "orders", "--limit", "2").stdout
+    assert "the first 2" in shown
+    assert "unpaid" in shown
+    assert "n=2" in shown
+    assert "n=3" not in shown
+    assert "the first" not in cli("pending", "list", "orders", "--limit", "5").stdout
+
+
+def test_list_when_filtered_and_in_a_range(cli: Cli) -> None:
+    assert delays(listed(cli, "--filter", "!unpaid")) == [40, 50]
+    assert delays(listed(cli, "--sql", "n BETWEEN 2 AND 4")) == [20, 30, 40]
+    assert delays(listed(cli, "--from", "20s", "--to", "40s")) == [20, 30]
+    assert delays(listed(cli, "--from", "2023-11-14T22:14:00Z")) == [40, 50]
+
+
+def test_list_when_damaged(cli: Cli, fake: FakeNodeThread) -> None:
+    fake.do(lambda node: setattr(node.messages[0], "crc", 0))
+    assert listed(cli)[0]["is_corrupt"] is True
+    assert "(damaged)" in cli("pending", "list", "orders").stdout
+
+
+def test_list_when_the_filter_is_wrong(cli: Cli) -> None:
+    done = cli("pending", "list", "orders", "--filter", "a &&")
+    assert done.exit_code == ExitCode.REFUSED
+    assert "^" in done.stderr
+    assert cli("pending", "list", "bills").exit_code == ExitCode.NOT_FOUND
+    both = cli("pending", "list", "orders", "--filter", "a", "--sql", "n = 1")
+    assert both.exit_code == ExitCode.USAGE
+
+
+def test_count_when_asked(cli: Cli) -> None:
+    done = cli("pending", "count", "orders", "--filter", "unpaid", "--json")
+    assert json.loads(done.stdout) == {"matching": 3, "looked_at": 5, "damaged": 0}
+    assert "looked at" in cli("pending", "count", "orders").stdout
+
+
+def test_cancel_when_rehearsed_asked_and_done(cli: Cli) -> None:
+    rehearsed = cli("pending", "cancel", "orders", "--filter", "unpaid", "--dry-run", "--json")
+    assert json.loads(rehearsed.stdout)["matching"] == 3
+    refused = cli("pending", "cancel", "orders", "--filter", "unpaid", stdin="n\n")
+    assert refused.exit_code == 1
+    assert len(listed(cli)) == 5
+    done = cli("pending", "cancel", "orders", "--filter", "unpaid", "--yes", "--json")
+    assert done.exit_code == ExitCode.OK
+    assert json.loads(done.stdout)["cancelled"] == 3
+    assert delays(listed(cli)) == [40, 50]
+
+
+def test_cancel_when_no_filter_is_given(cli: Cli) -> None:
+    done = cli("pending", "cancel", "orders", "--yes")
+    assert done.exit_code == ExitCode.USAGE
+    assert len(listed(cli)) == 5

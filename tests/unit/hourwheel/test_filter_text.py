@@ -1,0 +1,107 @@
+import builtins
+from typing import Any
+
+import pytest
+
+from hourwheel import errors, limits
+from hourwheel.filter_ast import EVERYTHING, HasTag
+from hourwheel.filter_text import FilterExpression, FilterKind, _read, parse
+
+
+def test_expression_when_kind_is_a_text() -> None:
+    assert FilterExpression("sql", "a").kind is FilterKind.SQL  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidArgument):
+        FilterExpression("xpath", "a")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("b||a", "a || b"),
+        ("(a) || (b && c)", "a || b && c"),
+        ("(b||c)&&a", "a && (b || c)"),
+        ("! (a)", "!a"),
+        ("!(b||a)", "!(a || b)"),
+        ("'a'", "a"),
+        ("'a b'||'c'", "'a b' || c"),
+        ("!*", "!*"),
+    ],
+)
+def test_canonical_when_tags(text: str, canonical: str) -> None:
+    assert FilterExpression.tags(text).canonical() == FilterExpression.tags(canonical)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("a=5 and b<>'x'", "a = 5 AND b <> 'x'"),
+        ("b is null or (a)", "a = TRUE OR b IS NULL"),
+        ("(b or c) and a", "a = TRUE AND (b = TRUE OR c = TRUE)"),
+        ("a not in ('y','x')", "a NOT IN ('x', 'y')"),
+        ("a between 1 and 2", "a <= 2 AND a >= 1"),
+        ("not (a between 1 and 2)", "NOT (a <= 2 AND a >= 1)"),
+        ("not a = false", "a <> FALSE"),
+        ("a not endswith 'x'", "a NOT ENDSWITH 'x'"),
+        ("not a is null", "a IS NOT NULL"),
+        ('"not" = "a b"', '"a b" = "not"'),
+        ("a = 1e2 or a = 1e30", "a = 100 OR a = 1e+30"),
+        ("a > b", "b < a"),
+        ("a and false", "FALSE"),
+    ],
+)
+def test_canonical_when_sql(text: str, canonical: str) -> None:
+    assert FilterExpression.sql(text).canonical() == FilterExpression.sql(canonical)
+
+
+@pytest.mark.parametrize("text", ["", "*", "a || *"])
+def test_canonical_when_everything(text: str) -> None:
+    expression = FilterExpression.tags(text, check_at_client=True)
+    assert expression.canonical() == FilterExpression.everything()
+    assert expression.is_everything
+    assert FilterExpression.sql("").canonical() == FilterExpression.everything()
+    assert FilterExpression.sql("a IS NULL OR TRUE").is_everything
+    assert not FilterExpression.tags("a").is_everything
+
+
+def test_canonical_when_checked_at_the_client() -> None:
+    assert FilterExpression.tags("(a)", check_at_client=True).canonical().check_at_client
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        (" \n", 0),
+        ("a" * (limits.FILTER_BYTES_MAX + 1), limits.FILTER_BYTES_MAX),
+        ("é" * limits.FILTER_BYTES_MAX, limits.FILTER_BYTES_MAX // 2),
+        ("a\ud800", 1),
+    ],
+)
+def test_parse_when_the_text_is_none(text: str, position: int) -> None:
+    for expression in (FilterExpression.tags(text), FilterExpression.sql(text)):
+        with pytest.raises(errors.InvalidFilter) as caught:
+            parse(expression)
+        assert caught.value.params["position"] == str(position)
+
+
+def test_parse_when_only_the_canonical_form_is_too_large() -> None:
+    name = "n" * 120
+    text = " AND ".join(f"{name}{number} BETWEEN {number} AND 99" for number in range(25))
+    with pytest.raises(errors.InvalidFilter, match="written out"):
+        parse(FilterExpression.sql(text))
+
+
+def test_parse_when_lark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without_lark(name: str, *arguments: Any, **named: Any) -> Any:
+        if name == "hourwheel" and "filter_sql" in (arguments[2] if len(arguments) > 2 else ()):
+            raise ModuleNotFoundError("No module named 'lark'", name="lark")
+        return real(name, *arguments, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without_lark)
+    _read.cache_clear()
+    with pytest.raises(errors.FailedPrecondition, match=r"hourwheel\[filters\]"):
+        parse(FilterExpression.tags("a"))
+    assert parse(FilterExpression.everything()) == EVERYTHING
+    monkeypatch.undo()
+    assert parse(FilterExpression.tags("a")) == HasTag("a")

@@ -1,0 +1,191 @@
+"""What a filter picks out of a queue, in slices, and what stops it."""
+
+from typing import cast
+
+import numpy as np
+import pytest
+
+from filters.compile import compile_filter
+from hourwheel import errors
+from hourwheel.filter_text import FilterExpression
+from hourwheel.meta import MessageMeta, encode
+from hourwheel.tag_gene import DEFAULT_SPEC, GENE_UNKNOWN
+from hourwheel.wire.state_pb2 import QueueState
+from node.picking import READ_WORK, STRETCH_WORK, Counts, Picked, Picker, Wanted
+from storage.consume_queue import ConsumeQueue
+from storage.file_header import Identity
+from storage.unit import UNIT, Units
+from tests.sim.disk import SimulatedDisk
+from timewheel.bodies import BadBlob, Bodies
+
+CHUNK = 16
+BODY = b"body"
+
+
+class Shelf:
+    """A queue of messages with tags, and what their blobs are."""
+
+    def __init__(self, *tags: str, gene: int | None = None) -> None:
+        self.queue = ConsumeQueue.open(
+            SimulatedDisk(), "q", Identity(bytes(16), 0), QueueState(topic_queue=256), CHUNK
+        )
+        self.metas = [encode(MessageMeta(tags=tuple(text.split()))) for text in tags]
+        units = np.zeros(len(tags), UNIT)
+        units["sequence"] = np.arange(len(tags))
+        units["meta_len"] = [len(meta.raw) for meta in self.metas]
+        units["body_len"] = len(BODY)
+        units["tag_gene"] = [meta.tag_gene if gene is None else gene for meta in self.metas]
+        units["origin_topic"] = 1
+        self.queue.append(units)
+        self.bad: set[int] = set()
+        self.read: list[int] = []
+        self.counts = Counts()
+
+    def read_joined(self, units: Units) -> tuple[bytes, list[BadBlob]]:
+        """As `Bodies`."""
+        sequences = units["sequence"].tolist()
+        self.read += sequences
+        bad = [
+            BadBlob(at, errors.DataLoss(str(one)))
+            for at, one in enumerate(sequences)
+            if one in self.bad
+        ]
+        raw = b"".join(self.metas[one].raw + BODY for one in sequences)
+        return (b"" if bad else raw), bad
+
+    def pick(
+        self,
+        text: str,
+        *,
+        masks: bool = True,
+        checks: bool = True,
+        bounds: tuple[int, int] | None = None,
+        count_max: int = 1_000,
+        bytes_max: int = 1 << 20,
+        work: int | None = None,
+    ) -> Picked:
+        compiled = compile_filter(FilterExpression.tags(text), DEFAULT_SPEC)
+        picker = Picker(cast(Bodies, self), self.counts)
+        if work is not None:
+            picker.work = work
+        wanted = Wanted(compiled, masks=masks, checks=checks)
+        span = bounds or (0, len(self.metas))
+        return picker.pick(self.queue, wanted, span, count_max=count_max, bytes_max=bytes_max)
+
+
+def positions(picked: Picked) -> list[int]:
+    return picked.joined()[0].tolist() if picked.count else []
+
+
+def test_what_matches_is_picked_with_its_unit_and_its_bytes() -> None:
+    shelf = Shelf(*["a", "b", "a b", "", "c"] * 8)
+    picked = shelf.pick("a && !b")
+    assert positions(picked) == list(range(0, 40, 5))
+    assert picked.end == 40
+    found, units, raw = picked.joined()
+    assert units["sequence"].tolist() == found.tolist()
+    assert raw == (shelf.metas[0].raw + BODY) * 8
+    assert set(shelf.read) == {at for at in range(40) if at % 5 in {0, 2}}, (
+        "the others are not read"
+    )
+    assert shelf.counts == Counts(masked=24, read=16, refused=8)
+
+
+def test_everything_is_read_when_nobody_knows_the_genes() -> None:
+    shelf = Shelf(*["a", "b"] * 20, gene=GENE_UNKNOWN)
+    assert positions(shelf.pick("b")) == list(range(1, 40, 2))
+    assert shelf.counts == Counts(masked=0, read=40, refused=20)
+
+
+@pytest.mark.parametrize(("text", "matching"), [("!a", {1, 2}), ("a || !c", {0, 1})])
+def test_everything_is_read_when_genes_cannot_tell(text: str, matching: set[int]) -> None:
+    shelf = Shelf(*["a", "b", "c"] * 10)
+    assert positions(shelf.pick(text)) == [at for at in range(30) if at % 3 in matching]
+    assert shelf.counts.read == 30
+
+
+def test_genes_are_not_looked_at_where_they_are_of_several_topics() -> None:
+    shelf = Shelf(*["a", "b"] * 10, gene=0)
+    assert positions(shelf.pick("a")) == [], "these genes are wrong"
+    assert positions(shelf.pick("a", masks=False)) == list(range(0, 20, 2))
+
+
+def test_what_the_mask_lets_through_is_picked_when_the_client_checks() -> None:
+    shelf = Shelf(*["a", "b", ""] * 10, gene=GENE_UNKNOWN)
+    assert positions(shelf.pick("a", checks=False)) == list(range(30))
+    assert shelf.counts == Counts()
+
+
+def test_as_many_are_picked_as_were_asked_for_and_what_follows_is_passed_over() -> None:
+    shelf = Shelf(*["", "a", "", "", ""] * 8)
+    picked = shelf.pick("a", count_max=2)
+    assert (positions(picked), picked.end) == ([1, 6], 11)
+    picked = shelf.pick("a", count_max=2, bounds=(11, 15))
+    assert (positions(picked), picked.end) == ([11], 15)
+
+
+def test_as_many_are_picked_as_fit_and_at_least_one() -> None:
+    shelf = Shelf(*["a"] * 20)
+    size = len(shelf.metas[0].raw) + len(BODY)
+    for bytes_max, count in ((0, 1), (size, 1), (2 * size - 1, 1), (3 * size, 3)):
+        picked = shelf.pick("a", bytes_max=bytes_max)
+        assert (positions(picked), picked.end) == (list(range(count)), count)
+
+
+def test_one_that_may_not_fit_is_left_for_the_next_call() -> None:
+    shelf = Shelf("a", "b", "a", gene=GENE_UNKNOWN)
+    size = len(shelf.metas[0].raw) + len(BODY)
+    picked = shelf.pick("a", bytes_max=size)
+    assert (positions(picked), picked.end) == ([0], 1)
+
+
+def test_messages_of_two_topics_are_not_picked_together() -> None:
+    shelf = Shelf(*["a"] * 6)
+    units = shelf.queue.read(0, 6)
+    units["origin_topic"] = [1, 1, 2, 2, 1, 1]
+    shelf.queue.append(units)
+    ends = []
+    at = 6
+    while at < 12:
+        picked = shelf.pick("a", masks=False, bounds=(at, 12))
+        at = picked.end
+        ends.append((positions(picked), at))
+    assert ends == [([6, 7], 8), ([8, 9], 10), ([10, 11], 12)]
+
+
+@pytest.mark.parametrize("masks", [True, False])
+def test_slice_ends_when_its_work_is_done_and_the_next_goes_on(*, masks: bool) -> None:
+    shelf = Shelf(*["b", "b", "a", "b"] * 250)
+    at, found, slices = 0, [], 0
+    while at < 1_000:
+        picked = shelf.pick(
+            "a", masks=masks, bounds=(at, 1_000), work=2 * STRETCH_WORK + 3 * READ_WORK
+        )
+        found += positions(picked)
+        assert picked.end > at, "each goes on by something"
+        at = picked.end
+        slices += 1
+    assert found == list(range(2, 1_000, 4))
+    assert slices > 10
+    assert len(shelf.read) == (250 if masks else 1_000), "and nothing is read twice"
+
+
+def test_slice_stops_before_a_damaged_message_and_tells_of_it() -> None:
+    shelf = Shelf(*["a", "", "b"] * 10)
+    shelf.bad = {6, 9}
+    picked = shelf.pick("a")
+    assert (positions(picked), picked.end) == ([0, 3], 6)
+    assert picked.damage is not None
+    assert (picked.damage.position, str(picked.damage.error)) == (6, "6")
+    picked = shelf.pick("a", bounds=(7, 30))
+    assert (positions(picked), picked.end) == ([], 9), "nothing but damage"
+    assert picked.damage is not None
+    assert picked.damage.position == 9
+    picked = shelf.pick("a", bounds=(10, 30))
+    assert (positions(picked), picked.damage) == (list(range(12, 30, 3)), None)
+
+
+def test_damage_is_not_looked_for_in_what_genes_leave_out() -> None:
+    shelf = Shelf(*["a", "b"] * 4)
+    shelf.bad = {1, 3, 5, 7}
+    assert positions(shelf.pick("a")) == [0, 2, 4, 6]

@@ -1,0 +1,198 @@
+"""What is broken in queues, in the wheel or in a checkpoint is named by the whole audit."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hourwheel.wire.state_pb2 import Checkpoint
+from spark_jobs.audit_result import AuditResult
+from spark_jobs.findings import Made
+from storage.unit import UNIT, Units
+from tests.support.audit_runs import QUEUE, checks_of, errors_of, facts_of, run_audit
+from tests.support.audited import copied
+from tests.support.broken_logs import (
+    edit_manifest,
+    read_queue,
+    rewrite_queue,
+)
+from tests.support.log_maker import Made as MadeLog
+from tests.support.log_maker import replicate
+
+# --- queues ---------------------------------------------------------------------------------------
+
+
+def broken_queue(
+    made: MadeLog, tmp_path: Path, change: Callable[[Units], Units]
+) -> tuple[AuditResult, Units]:
+    node = copied(made.directory, tmp_path)
+    before = read_queue(node, QUEUE)
+    rewrite_queue(node, QUEUE, change(before.copy()))
+    return run_audit(node), before
+
+
+@pytest.mark.parametrize("at", [0, 17, -1], ids=["first", "inside", "last"])
+def test_entry_when_it_is_missing_is_named(made: MadeLog, tmp_path: Path, at: int) -> None:
+    result, before = broken_queue(made, tmp_path, lambda units: np.delete(units, at))
+    assert checks_of(result) == {"queue-missing"}
+    (found,) = errors_of(result)
+    assert found.sequence == int(before["sequence"][at])
+    assert (found.node, found.topic) == ("node-1", "orders")
+    assert found.position == range(len(before))[at]
+
+
+@pytest.mark.parametrize("to", [3, 60, -1], ids=["before", "behind", "last"])
+def test_entry_when_it_is_doubled_is_named(made: MadeLog, tmp_path: Path, to: int) -> None:
+    result, before = broken_queue(
+        made, tmp_path, lambda units: np.insert(units, range(len(units) + 1)[to], units[21])
+    )
+    assert "queue-doubled" in checks_of(result) <= {"queue-doubled", "queue-order"}
+    assert facts_of(result, "queue-doubled") == {int(before["sequence"][21])}
+
+
+def _unit_of(made: MadeLog, sequence: int) -> Units:
+    unit = np.zeros(1, UNIT)
+    unit["sequence"], unit["due_ms"] = sequence, made.accepted[sequence][1]
+    unit["topic_queue"], unit["origin_topic"], unit["attempt"] = QUEUE, 1, 1
+    return unit
+
+
+def test_entry_when_its_message_was_cancelled_is_named(made: MadeLog, tmp_path: Path) -> None:
+    sequence = min(one for one in made.cancelled if made.accepted[one][0] == "orders")
+    result, _ = broken_queue(
+        made, tmp_path, lambda units: np.insert(units, 5, _unit_of(made, sequence))
+    )
+    assert checks_of(result) == {"queue-cancelled"}
+    assert facts_of(result, "queue-cancelled") == {sequence}
+    assert errors_of(result)[0].position == 5
+
+
+def test_entry_when_its_message_is_pending_is_early(made: MadeLog, tmp_path: Path) -> None:
+    waiting = made.accepted.keys() - made.released - made.cancelled
+    sequence = min(one for one in waiting if made.accepted[one][0] == "orders")
+    result, _ = broken_queue(
+        made, tmp_path, lambda units: np.append(units, _unit_of(made, sequence))
+    )
+    assert checks_of(result) == {"queue-early"}
+    assert facts_of(result, "queue-early") == {sequence}
+
+
+def test_entry_when_nobody_published_it_is_named(made: MadeLog, tmp_path: Path) -> None:
+    def add(units: Units) -> Units:
+        units = np.append(units, units[-1:])
+        units["sequence"][-1] = 1_000_000
+        return units
+
+    result, _ = broken_queue(made, tmp_path, add)
+    assert facts_of(result, "queue-unknown") == {1_000_000}
+
+
+def test_entry_when_a_field_is_wrong_is_named(made: MadeLog, tmp_path: Path) -> None:
+    def change(units: Units) -> Units:
+        units["due_ms"][30] += 1
+        units["crc"][31] ^= 1
+        return units
+
+    result, before = broken_queue(made, tmp_path, change)
+    assert checks_of(result) == {"queue-fields"}
+    assert facts_of(result, "queue-fields") == set(before["sequence"][30:32].tolist())
+
+
+def test_entries_when_two_changed_places_are_named(made: MadeLog, tmp_path: Path) -> None:
+    def change(units: Units) -> Units:
+        units[[40, 41]] = units[[41, 40]]
+        return units
+
+    result, _ = broken_queue(made, tmp_path, change)
+    assert checks_of(result) == {"queue-order"}
+    assert errors_of(result)[0].position in {40, 41}
+
+
+def test_chunk_when_a_byte_is_flipped_is_named(made: MadeLog, tmp_path: Path) -> None:
+    nodes = replicate(copied(made.directory, tmp_path))
+    (path,) = (nodes[1] / "shard-0" / "queues" / f"{QUEUE:08x}").glob("*.cq")
+    raw = bytearray(path.read_bytes())
+    raw[256 + 64 * 3 + 20] ^= 1
+    path.write_bytes(raw)
+    result = run_audit(*nodes)
+    (found,) = errors_of(result)
+    assert (found.check, found.node) == ("queue-damaged", "node-2")
+    assert found.file == f"shard-0/queues/{QUEUE:08x}/{path.name}"
+
+
+def test_queue_when_it_is_gone_is_missing_all(made: MadeLog, tmp_path: Path) -> None:
+    node = copied(made.directory, tmp_path)
+    before = read_queue(node, QUEUE)
+
+    def forget(manifest: Checkpoint) -> None:
+        kept = [one for one in manifest.queues if one.topic_queue != QUEUE]
+        del manifest.queues[:]
+        manifest.queues.extend(kept)
+
+    edit_manifest(node, forget)
+    result = run_audit(node)
+    assert checks_of(result) == {"queue-missing"}
+    assert facts_of(result, "queue-missing") == set(before["sequence"].tolist())
+
+
+def test_queue_when_it_is_trimmed_without_a_record_is_named(made: MadeLog, tmp_path: Path) -> None:
+    node = copied(made.directory, tmp_path)
+
+    def trim(manifest: Checkpoint) -> None:
+        next(one for one in manifest.queues if one.topic_queue == QUEUE).start_position = 4
+
+    edit_manifest(node, trim)
+    assert checks_of(run_audit(node)) == {"queue-trimmed"}
+
+
+# --- the wheel and the checkpoint -----------------------------------------------------------------
+
+
+def test_pending_message_when_the_wheel_lost_it_is_named(made: MadeLog, tmp_path: Path) -> None:
+    node = copied(made.directory, tmp_path)
+
+    def forget(manifest: Checkpoint) -> None:
+        del manifest.runs[0]
+
+    edit_manifest(node, forget)
+    result = run_audit(node)
+    assert checks_of(result) == {"wheel-missing"}
+    waiting = made.accepted.keys() - made.released - made.cancelled
+    lost = facts_of(result, "wheel-missing")
+    assert lost
+    assert lost <= waiting | made.released  # a retry is of a message that was released
+
+
+def test_wheel_when_a_cancel_is_forgotten_holds_too_much(made: MadeLog, tmp_path: Path) -> None:
+    node = copied(made.directory, tmp_path)
+
+    def forget(manifest: Checkpoint) -> None:
+        manifest.tombstone_file = manifest.tombstone_bytes = 0
+
+    edit_manifest(node, forget)
+    result = run_audit(node)
+    assert checks_of(result) == {"wheel-extra"}
+    assert facts_of(result, "wheel-extra") <= made.cancelled
+
+
+def test_run_when_it_is_damaged_is_named(made: MadeLog, tmp_path: Path) -> None:
+    node = copied(made.directory, tmp_path)
+    path = max((node / "shard-0" / "wheel").glob("*.run"), key=lambda one: one.stat().st_size)
+    raw = bytearray(path.read_bytes())
+    raw[100] ^= 1
+    path.write_bytes(raw)
+    result = run_audit(node)
+    assert checks_of(result) == {"wheel-damaged"}
+    assert errors_of(result)[0].file.endswith(path.name)
+    assert any(one.made is Made.NOT_MADE and one.area == "wheel" for one in result.checks)
+
+
+def test_checkpoint_when_its_counts_are_wrong_is_named(made: MadeLog, tmp_path: Path) -> None:
+    node = copied(made.directory, tmp_path)
+
+    def change(manifest: Checkpoint) -> None:
+        manifest.cursor.released_count += 1
+
+    edit_manifest(node, change)
+    assert checks_of(run_audit(node)) == {"checkpoint"}

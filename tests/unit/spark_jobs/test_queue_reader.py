@@ -1,0 +1,116 @@
+"""Queue entries are read as far as the checkpoint vouches for them, and damage is told."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chaos.log_model import LogModel
+from spark_jobs.block_table import CORRUPT_FILE, Damage
+from spark_jobs.queue_reader import QueuePiece, plan_queues, read_queue
+from tests.bench.audit_log import CHUNK_ENTRIES, write_log
+from tests.support.audited import copied, only_copy, tables_of
+from tests.support.log_maker import TOPICS, Made
+
+
+def read(directory: Path, partition_entries: int = 1 << 20) -> list[QueuePiece | Damage]:
+    replica, copy = only_copy(directory)
+    ranges = plan_queues(replica, copy, partition_entries=partition_entries)
+    return [piece for one in ranges for piece in read_queue(one)]
+
+
+def model_of(directory: Path) -> LogModel:
+    """The naive reading of the log."""
+    model = LogModel()
+    for table in tables_of(*only_copy(directory)):
+        for ordinal in range(len(table)):
+            model.read(table.batch(ordinal))
+    return model
+
+
+def entries_of(directory: Path) -> dict[int, list[tuple[int, int, int]]]:
+    """topic_queue -> (due_ms, sequence, attempt) of each position."""
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    for piece in read(directory):
+        assert isinstance(piece, QueuePiece)
+        own = found.setdefault(piece.where.topic_queue, [])
+        assert piece.first_position == len(own)
+        assert set(piece.units["topic_queue"].tolist()) == {piece.where.topic_queue}
+        own += piece.units[["due_ms", "sequence", "attempt"]].tolist()
+    return found
+
+
+def expected_of(model: LogModel) -> dict[int, list[tuple[int, int, int]]]:
+    return {
+        number: [(one.due_ms, one.sequence, one.attempt) for one in entries]
+        for number, entries in model.queues.items()
+        if entries
+    }
+
+
+def test_entries_when_an_engine_wrote_them_are_what_the_log_says(made: Made) -> None:
+    model = model_of(made.directory)
+    assert entries_of(made.directory) == expected_of(model)
+    firsts = {e.sequence for q in model.queues.values() for e in q if e.attempt == 1}
+    assert made.released == {one for one in firsts if one in made.accepted}
+    assert {name for name in model.topics.values() if "%" not in name} == set(TOPICS)
+
+
+def test_large_log_when_made_is_what_a_node_would_have_written(tmp_path: Path) -> None:
+    """tests/bench/audit_log.py: the benchmarks' logs are sound, as their queues are."""
+    large = write_log(tmp_path / "node-1", messages=20_000, per_ms=20, segment_bytes=1 << 20)
+    model = model_of(large.directory)
+    assert entries_of(large.directory) == expected_of(model)
+    assert (large.messages, large.cancelled) == (len(model.messages), len(model.cancelled))
+    assert large.cancelled > 0
+    assert not model.waiting
+    model.check()
+    _, copy = only_copy(large.directory)
+    assert len(copy.segments) > 1
+    assert copy.end_offset == large.log_bytes
+
+
+def test_ranges_when_small_cut_queues_between_chunks(made: Made) -> None:
+    whole = [piece for piece in read(made.directory) if isinstance(piece, QueuePiece)]
+    small = [piece for piece in read(made.directory, 1) if isinstance(piece, QueuePiece)]
+    assert all(len(piece.units) <= CHUNK_ENTRIES for piece in small)
+    assert np.array_equal(
+        np.concatenate([piece.units for piece in whole]),
+        np.concatenate([piece.units for piece in small]),
+    )
+
+
+def test_range_when_it_begins_inside_a_chunk_has_the_entries_from_there(made: Made) -> None:
+    replica, copy = only_copy(made.directory)
+    whole = plan_queues(replica, copy)[0]
+    (all_of_it,) = read_queue(whole)
+    (some,) = read_queue(whole._replace(start_position=3, end_position=9))
+    assert isinstance(all_of_it, QueuePiece)
+    assert isinstance(some, QueuePiece)
+    assert some.first_position == 3
+    assert np.array_equal(some.units, all_of_it.units[3:9])
+
+
+def test_queue_when_it_has_no_checkpoint_has_nothing_to_read(made: Made, tmp_path: Path) -> None:
+    directory = copied(made.directory, tmp_path)
+    (directory / "shard-0" / "checkpoint").unlink()
+    assert read(directory) == []
+
+
+@pytest.mark.parametrize("what", ["entry", "seal", "header", "gone"])
+def test_chunk_when_damaged_is_told_and_the_others_are_read(
+    made: Made, tmp_path: Path, what: str
+) -> None:
+    directory = copied(made.directory, tmp_path)
+    chunk = directory / "shard-0" / "queues" / "00000100" / f"{0:012d}.cq"
+    raw = bytearray(chunk.read_bytes())
+    for place in {"entry": [300], "seal": [64, 128], "header": [8], "gone": []}[what]:
+        raw[place] ^= 1
+    chunk.write_bytes(raw)
+    if what == "gone":
+        chunk.unlink()
+    found = read(directory)
+    (one,) = [each for each in found if isinstance(each, Damage)]
+    assert (one.reason, one.node, one.offset) == (CORRUPT_FILE, "node-1", -1)
+    assert "queue 00000100" in one.detail
+    assert len(found) == len(read(made.directory))

@@ -1,0 +1,101 @@
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+
+from spark_jobs import report_html
+from spark_jobs.audit_result import AuditResult, Lateness, Ledger, PendingByHour
+from spark_jobs.findings import CheckOutcome, Finding, Made
+from tests.support.audit_results import START_MS, bad_result, clean_result
+
+VOID = {"meta", "line", "rect", "polyline", "polygon"}
+
+
+class Balanced(HTMLParser):
+    """Remembers what is open, and all addresses that a browser would load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loads += [value or "" for name, value in attrs if name in {"src", "href"}]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def page(result: AuditResult) -> str:
+    text = report_html.render(result, made_ms=START_MS, folder="/out/findings.parquet")
+    parser = Balanced()
+    parser.feed(text)
+    assert parser.open == []
+    assert parser.loads == []
+    return text
+
+
+def test_a_clean_page_says_so_and_needs_nothing_from_elsewhere() -> None:
+    text = page(clean_result())
+    assert "<strong>Clean</strong>" in text
+    assert "<h2>Findings</h2><p>None.</p>" in text
+    assert "default-src 'none'" in text
+    assert "<script" not in text
+    assert "url(" not in text
+    assert "http" not in re.sub(r'http-equiv="', "", text)
+    assert text.count("<svg ") == 3
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_findings_come_with_their_places() -> None:
+    text = page(bad_result())
+    assert "<strong>Findings</strong>" in text
+    assert "shard-0/queues/00000100/000000000000.cq" in text
+    assert "offset 65536" in text
+    assert "a released message has no entry in its queue" in text
+    assert "its checkpoint is damaged" in text
+    assert "orders &lt;b&gt;&amp;" in text
+    assert "orders <b>" not in text
+
+
+def test_what_could_not_be_audited_is_told() -> None:
+    result = replace(
+        clean_result(), checks=(CheckOutcome("wheel", 0, "node-1", Made.NOT_MADE, "gone"),)
+    )
+    text = page(result)
+    assert "<strong>Could not audit</strong>" in text
+    assert "0 of 1 in full" in text
+
+
+def test_of_many_findings_the_rest_is_in_the_file() -> None:
+    many = tuple(Finding("error", "queue-missing", 0, "n", sequence=n) for n in range(1_000))
+    result = replace(
+        clean_result(), findings=many, finding_counts={("error", "queue-missing", 0): 5_000}
+    )
+    text = page(result)
+    assert "200 of 5,000 are shown" in text
+    assert "/out/findings.parquet" in text
+
+
+def test_a_log_without_messages_has_a_page() -> None:
+    none = np.zeros(0, np.int64)
+    (shard,) = clean_result().shards
+    empty = replace(
+        shard,
+        first_store_ms=-1,
+        last_store_ms=-1,
+        groups=(),
+        lateness=Lateness(none, none, none, none),
+        ledger=Ledger(1_000, none, none, none, none, none),
+        pending=PendingByHour(none, none),
+    )
+    text = page(replace(clean_result(), shards=(empty,), cluster=""))
+    assert "No message went through the wheel" in text
+    assert "Nothing is pending" in text
+    assert text.count("<svg ") == 0
+    assert "Cluster unknown" in text
+    assert "Could not audit" in page(replace(clean_result(), shards=()))

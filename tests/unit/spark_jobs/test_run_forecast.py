@@ -1,0 +1,25 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from spark_jobs import audit_runner, run, run_forecast
+from spark_jobs.audit_runner import LocalRunner
+from tests.support.log_maker import Made
+from tests.unit.spark_jobs.test_run_audit import Session
+
+
+def test_the_forecast_is_told_and_written(
+    made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run_forecast, "open_session", lambda *_: Session())
+    monkeypatch.setattr(audit_runner, "SparkRunner", lambda _: LocalRunner())
+    given = ["forecast", str(made.directory), "--quiet"]
+    assert run.main([*given, "--out", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "messages are pending" in told
+    assert str(tmp_path / "forecast.csv") in told
+    assert run.main([*given, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["pending"] > 0
+    assert found["files"] == {}

@@ -95,14 +95,19 @@ class Unasked:
         return catalog.find_subscription(group.group_id, topic_id) is not None
 
     def _resolve(self, held: Held, part: Part, rows: NDArray[Any]) -> None:
-        """Propose what resolves a part; where it fails, hold the part for a while."""
+        """Propose what resolves a part, and hold it until that is done, or for a while.
+
+        What is under way when a reign ends may never be in the log. The next master is told what
+        is held; it would take what nobody holds for finished, and never deliver it again.
+        """
+        leases = self._shard.receiver.leases
+        again_ms = self._now_ms() + _TRY_AGAIN_MS
+        lease = leases.hold(held, part.first, part.end, again_ms, part.messages)
 
         def end(done: "asyncio.Future[Any]") -> None:
-            if not done.cancelled() and done.exception() is not None:
-                again_ms = self._now_ms() + _TRY_AGAIN_MS
-                leases = self._shard.receiver.leases
-                leases.hold(held, part.first, part.end, again_ms, part.messages)
-                self._rearm()
+            if not done.cancelled() and done.exception() is None:
+                leases.end(lease.lease_id)
+            self._rearm()
 
         future = self._propose(lambda now, token: self._shard.resolve(rows, now, token))
         future.add_done_callback(end)

@@ -24,6 +24,7 @@ Array = NDArray[Any]
 _MOVED_MAX: Final = 100_000
 """So many entries of one stretch are told apart; with more, only that there are more."""
 _WRONG_MAX: Final = 100
+_STRAY: Final = "it is not in its place in the order of release; maybe not the only one"
 
 
 class Place(NamedTuple):
@@ -220,12 +221,11 @@ def _tell_apart(odd: list[tuple[Slice, Piece]], diff: EntryDiff) -> None:
                 piece.file,
             )
         )
-    order = np.argsort(mine, kind="stable")
-    falls = np.flatnonzero(np.diff(theirs[order]) < 0)
-    if len(falls):
-        piece, inside = places[int(theirs[order][falls[0] + 1])]
-        detail = f"{len(falls)} entries are not in the order of their release, this one first"
-        diff.wrong.append(_wrong("queue-order", piece, inside, detail))
+    ranks = np.argsort(np.argsort(mine[np.argsort(theirs, kind="stable")], kind="stable"))
+    strays = np.flatnonzero(ranks != np.arange(len(ranks)))
+    if len(strays):
+        piece, inside = places[int(np.sort(theirs)[strays[0]])]
+        diff.wrong.append(_wrong("queue-order", piece, inside, _STRAY))
     low_mine = low_theirs = 0
     for part, piece in odd:
         inside = (mine >= low_mine) & (mine < low_mine + len(part.rows))
@@ -272,17 +272,51 @@ def _paired(mine: Array, theirs: Array) -> tuple[Array, Array]:
 
 
 def settle(diff: EntryDiff) -> EntryDiff:
-    """Take away what is missing in one stretch and too much in another: it only moved."""
+    """Take away what is missing in one stretch and too much in another: it only moved.
+
+    What moved by as many positions as were lost and added before it is in order; of what did not,
+    and of what stretches have found out of order, the first one stays, as `queue-order`.
+    """
     left = Counter((one.sequence, one.attempt) for one in diff.missing)
-    extra = []
+    extra, moved = list[Odd](), dict[tuple[int, int], list[Odd]]()
     for one in sorted(diff.extra, key=lambda each: each.position):
-        if left[one.sequence, one.attempt] > 0:
-            left[one.sequence, one.attempt] -= 1
+        key = (one.sequence, one.attempt)
+        if left[key] > 0:
+            left[key] -= 1
+            moved.setdefault(key, []).append(one)
         else:
             extra.append(one)
-    missing = []
+    missing, pairs = list[Odd](), list[tuple[Odd, Odd]]()
     for one in sorted(diff.missing, key=lambda each: -each.position):
-        if left[one.sequence, one.attempt] > 0:
-            left[one.sequence, one.attempt] -= 1
+        key = (one.sequence, one.attempt)
+        if left[key] > 0:
+            left[key] -= 1
             missing.append(one)
-    return EntryDiff(diff.compared, missing[::-1], extra, diff.wrong, diff.uncounted)
+        else:
+            pairs.append((one, moved[key].pop()))
+    missing.reverse()
+    strays = [] if diff.uncounted else _strays(pairs, missing, extra)
+    strays += [one for one in diff.wrong if one.check == "queue-order"]
+    wrong = [one for one in diff.wrong if one.check != "queue-order"]
+    wrong += sorted(strays, key=lambda one: one.position)[:1]
+    return EntryDiff(diff.compared, missing, extra, wrong, diff.uncounted)
+
+
+def _strays(pairs: list[tuple[Odd, Odd]], missing: list[Odd], extra: list[Odd]) -> list[Wrong]:
+    """Of (where an entry belongs, where it is) those that others overtook."""
+    lost = np.array([one.position for one in missing], np.int64)
+    more = np.array([one.position for one in extra], np.int64)
+    belong = np.array([one.position for one, _ in pairs], np.int64)
+    stand = np.array([one.position for _, one in pairs], np.int64)
+    shift = np.searchsorted(more, stand) - np.searchsorted(lost, belong)
+    return [
+        Wrong(
+            "queue-order",
+            pairs[at][1].sequence,
+            pairs[at][1].position,
+            pairs[at][1].due_ms,
+            pairs[at][1].file,
+            _STRAY,
+        )
+        for at in np.flatnonzero(stand - belong != shift).tolist()
+    ]

@@ -143,8 +143,9 @@ def compare_copy(one: Slice, copy: QueueCopy, joined: Joined) -> None:
         pieces += read_pieces(copy.where, low, high, joined.faults)
     behind = max(one.first, copy.where.end_position)
     if behind < one.first + count:  # the queue ends too early
-        none = np.empty(0, UNIT)
-        pieces.append(Piece(behind, one.first + count - behind, none, copy.where.folder))
+        size, file = copy.where.chunk_entries, copy.where.folder
+        file = copy.where.chunk_path(behind // size) if size else file
+        pieces.append(Piece(behind, one.first + count - behind, np.empty(0, UNIT), file))
     if not pieces:
         return
     diff = compare(one, pieces, copy.log_start)

@@ -9,7 +9,7 @@
 
 Columns: see `spark_jobs.schedule_rows`. `job` names the rows; who runs the same job again gets the
 same messages and no others. First the rows are frozen into the ledger, then sent from there
-(`spark_jobs.schedule_plan`, `spark_jobs.schedule_window`; why: docs/decisions/0018). `schedule`
+(`spark_jobs.schedule_plan`, `spark_jobs.schedule_window`; why: docs/decisions/0017). `schedule`
 sends from Spark's tasks; the data source sends from the driver, since a writer of Spark has one
 stage only, over several connections at a time.
 

@@ -198,3 +198,23 @@ async def test_process_ends_when_the_step_has_a_bug(
         failed = await within(asyncio.shield(n3.failure.found))
         assert isinstance(failed, errors.Internal)
         assert "ZeroDivisionError" in failed.message
+
+
+async def test_I1_lease_that_ends_while_its_master_hands_over_is_not_forgotten(  # noqa: N802
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it ended is in the log of a master whose reign is over, and nowhere else."""
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(0)
+        assert await n1.bodies(1) == b"0"
+        await world.agreed()
+        monkeypatch.setattr(n1.replica, "find_part", lambda _: None)
+        end = n1.shard.log.end_offset
+        await world.pass_ms(30_000)
+        await until(lambda: n1.shard.log.end_offset > end)
+        n2 = await world.elect("n2")
+        await world.pass_ms(2_000)
+        assert await n2.bodies(1) == b"0"
+        monkeypatch.undo()
+        await world.agreed()

@@ -68,13 +68,22 @@ def test_modules_without_a_test_file_are_named_where_they_are_shown() -> None:
     assert unnamed == {}
 
 
+def modules_of_test(room: str, name: str) -> Iterator[str]:
+    """Modules that a unit test file may be for: that of its name, or of the name's beginning."""
+    words = name.split("_")
+    for count in range(len(words), 0, -1):
+        stem = "_".join(words[:count])
+        yield f"{room}/{stem}.py"
+    yield f"{room}/{name}/__init__.py"
+
+
 def test_every_unit_test_file_has_a_module() -> None:
+    existing = set(tree.modules())
     stale = [
         path
         for path in tree.files_named(".py")
         if (match := re.fullmatch(r"tests/unit/(.*)/test_(\w+)\.py", path))
-        and f"{match[1]}/{match[2]}.py" not in tree.modules()
-        and f"{match[1]}/{match[2]}/__init__.py" not in tree.modules()
+        and existing.isdisjoint(modules_of_test(match[1], match[2]))
     ]
     assert stale == []
 

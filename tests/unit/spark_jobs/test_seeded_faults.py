@@ -1,0 +1,69 @@
+"""Each fault that is made in copies of a real log is named exactly, and nothing else is."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.audit_result import Verdict
+from spark_jobs.audit_shard import AuditOptions
+from tests.bench import audit_log
+from tests.support.audit_faults import copies, named
+from tests.support.audit_runs import run_audit
+from tests.support.log_maker import make_log, replicate
+from tests.support.tampering import FAULTS, Cluster, Expected, changed, log_file
+
+SEGMENT_BYTES = 16_384
+LOGS = (1, 2)
+SEED = 4
+
+
+@pytest.fixture(scope="module", params=LOGS)
+def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Three replicas of a log that nobody may change."""
+    place = tmp_path_factory.mktemp("nodes") / "node-1"
+    made = asyncio.run(make_log(place, seed=request.param, rounds=3, segment_bytes=SEGMENT_BYTES))
+    return replicate(made.directory)
+
+
+def test_audit_is_clean_when_nothing_was_changed(nodes: list[Path]) -> None:
+    result = run_audit(*nodes)
+    assert named(result) == []
+    assert result.verdict is Verdict.CLEAN
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_fault_when_it_is_the_only_one_is_all_that_is_named(
+    nodes: list[Path], tmp_path: Path, fault: str
+) -> None:
+    broken = copies(nodes, tmp_path)
+    expected = FAULTS[fault](Cluster(broken), random.Random(SEED))
+    result = run_audit(*broken)
+    assert named(result) == sorted(expected)
+    assert result.verdict.exit_code in {1, 2}
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_divergence_when_the_log_is_long_is_named_and_nothing_else(
+    tmp_path: Path, victim: int
+) -> None:
+    log = audit_log.write_log(
+        tmp_path / "node-1", messages=12_000, per_ms=12, segment_bytes=3 << 20
+    )
+    nodes = [
+        log.directory,
+        *(
+            audit_log.copy_node(log.directory, tmp_path / name, name, link=False)
+            for name in ("node-2", "node-3")
+        ),
+    ]
+    cluster, offset = Cluster(nodes), 1_200_000
+    batch = next(one for one in cluster.batches if one.header.offset > offset)
+    raw = changed(batch, store_ms=batch.header.store_ms + 1)
+    cluster.put(batch, raw, nodes[victim])
+    result = run_audit(*nodes, options=AuditOptions(partition_bytes=1 << 20, bucket_messages=4_000))
+    place = log_file(nodes[victim], batch.header.offset)
+    assert named(result) == [
+        Expected("replica-diverges", nodes[victim].name, place, batch.header.offset)
+    ]

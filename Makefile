@@ -85,8 +85,8 @@ soak: $(VENV)/dev.stamp  ## long random tests: new seeds, many more examples
 chaos: $(VENV)/dev.stamp  ## a real cluster under load and faults, checked (< 3 minutes)
 	@$(BIN)/python -m chaos --mix short
 
-chaos-long: $(VENV)/dev.stamp  ## every scenario, 20 rounds of a new seed each
-	@$(BIN)/python -m chaos --rounds 20
+chaos-long: $(VENV)/dev.stamp  ## every scenario, 20 rounds of a new seed each, and audited
+	@$(BIN)/python -m chaos --rounds 20 --audit
 
 spark-zip: $(VENV)/dev.stamp  ## what spark-submit needs of this tree, in build/spark
 	@$(BIN)/python -m spark_jobs.packing build/spark

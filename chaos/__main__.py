@@ -45,6 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep histories, logs, data there")
     networks = ("auto", "loopback", "proxies", "namespaces")
     parser.add_argument("--network", choices=networks, default="auto")
+    audits = "let `hourwheel audit` check what nodes have left; needs Java"
+    parser.add_argument("--audit", action="store_true", help=audits)
     parser.add_argument("--tree", type=Path, default=TREE, help="the checkout whose nodes are run")
     return parser
 
@@ -63,6 +65,7 @@ async def _all(chosen: list[Scenario], parsed: argparse.Namespace, folder: Path)
         pending=parsed.pending,
         tree=parsed.tree,
         network=parsed.network,
+        audits=parsed.audit,
     )
     results: list[Result] = []
     for scenario in chosen:

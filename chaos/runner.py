@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
+from chaos.audit import audit
 from chaos.autopsy import examine
 from chaos.certificates import can_certify
 from chaos.checker import Bounds, Violation, told
@@ -112,6 +113,8 @@ class Options:
     """How long anything may take."""
     network: str = "auto"
     """auto, loopback, proxies or namespaces."""
+    audits: bool = False
+    """In the end let `hourwheel audit` check what the nodes have left; needs Java."""
 
 
 async def play(scenario: Scenario, seed: int, options: Options, say: Say) -> Result:
@@ -245,6 +248,9 @@ async def _play_on(
         findings = await examine(cluster, load.history, Bounds(clock_ms=scenario.clock_ms))
         result.violations += findings.violations
         result.complaints = findings.complaints
+        if options.audits:
+            directories = [node.data for node in cluster.nodes.values()]
+            result.violations += await audit(directories, cluster.folder / "audit", options.tree)
 
 
 async def _rounds(

@@ -16,7 +16,7 @@ from spark_jobs.audit_result import AuditResult, Verdict
 from spark_jobs.findings import ALL_CHECKS, CheckOutcome, Made
 from spark_jobs.plots import instant_text
 from spark_jobs.progress import Progress
-from spark_jobs.replica import INFO
+from spark_jobs.replica import ERROR, INFO
 from spark_jobs.run import open_session, write_line
 
 DESCRIPTION: Final = (
@@ -108,7 +108,8 @@ def run(parsed: argparse.Namespace) -> int:
     result = leave_out(result, parsed.ignore)
     written = report.write(result, parsed.out, made_ms=int(SystemClock().wall_ms()))
     if parsed.json:
-        write_line({**result.summary(), "files": written})
+        told = [one._asdict() for one in result.findings if one.severity == ERROR]
+        write_line({**result.summary(), "files": written, "errors": told[:_SHOWN]})
     else:
         show(result, written)
     return result.verdict.exit_code

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench import (
+    audit,
     cancel,
     cluster,
     failover,
@@ -55,6 +56,7 @@ BENCHMARKS: Final[dict[str, ModuleType]] = {
     "filters": filters,
     "pending": pending,
     "log_source": log_source,
+    "audit": audit,
 }
 
 

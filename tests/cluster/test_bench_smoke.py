@@ -11,7 +11,7 @@ from tests.bench.__main__ import BENCHMARKS, run_one
 from tests.bench.sizes import Size
 
 IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
-LONG: Final = {"failover", "log_source"}
+LONG: Final = {"audit", "failover", "log_source"}
 """Only in `make soak`: half a minute even when they are tiny."""
 
 

@@ -214,7 +214,7 @@ async def test_I1_lease_that_ends_while_its_master_hands_over_is_not_forgotten( 
         await world.pass_ms(30_000)
         await until(lambda: n1.shard.log.end_offset > end)
         n2 = await world.elect("n2")
-        await world.pass_ms(2_000)
+        await world.pass_ms(15_000)  # what is held ends, and the retry's delay
         assert await n2.bodies(1) == b"0"
         monkeypatch.undo()
         await world.agreed()

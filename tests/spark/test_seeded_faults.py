@@ -14,6 +14,8 @@ from tests.support.tampering import FAULTS, Cluster, Expected
 
 ALONE = {"lost segment, everywhere", "lost end", "dispatch that does not cover"}
 """Behind them the others would not be seen, or not be what they are."""
+SEED = 6
+"""Of faults that do not stand in one another's way."""
 OPTIONS = AuditOptions(partition_bytes=1 << 14, bucket_messages=64)
 
 
@@ -21,10 +23,12 @@ def test_faults_when_there_are_many_are_all_named(spark: SparkSession, tmp_path:
     made = asyncio.run(make_log(tmp_path / "node-1", seed=2, rounds=4, segment_bytes=16_384))
     nodes = replicate(made.directory)
     assert named(audit(spark, [str(tmp_path)], OPTIONS)) == []
-    cluster, rng, expected = Cluster(nodes), random.Random(11), list[Expected]()
+    cluster, rng, expected = Cluster(nodes), random.Random(SEED), list[Expected]()
     for name, fault in FAULTS.items():
         if name not in ALONE:
             expected += fault(cluster, rng)
     places = [(one.node, one.file) for one in expected if one.node]
-    assert len(set(places)) == len(places), "faults stand in one another's way: another seed"
+    offsets = [one.offset for one in expected if not one.node]
+    assert len(set(places)) == len(places), "two faults in one file: another seed"
+    assert len(set(offsets)) == len(offsets), "two faults in one record: another seed"
     assert named(audit(spark, [str(tmp_path)], OPTIONS)) == sorted(expected)

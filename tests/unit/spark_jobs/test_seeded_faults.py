@@ -1,6 +1,7 @@
 """Each fault that is made in copies of a real log is named exactly, and nothing else is."""
 
 import asyncio
+import os
 import random
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tests.support.log_maker import make_log, replicate
 from tests.support.tampering import FAULTS, Cluster, Expected, changed, log_file
 
 SEGMENT_BYTES = 16_384
-LOGS = (1, 2)
+LOGS = (1, 2, 3, 4) if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else (1,)
 SEED = 4
 
 

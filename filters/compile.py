@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from filters.gene_mask import GeneMask, test_of
 from filters.vector_program import VectorProgram, is_match
-from hourwheel.filter_ast import Constant, Node
+from hourwheel.filter_ast import Constant, Node, TextMatch, TextPlace, operands_of
 from hourwheel.filter_text import FilterExpression, parse
 from hourwheel.tag_gene import GeneSpec
 
@@ -18,6 +18,11 @@ I64 = NDArray[np.int64]
 _CACHED: Final = 512
 _FEW: Final = 24
 """So many messages are checked faster one by one than as columns: 0.2 ms, whatever their number."""
+_MESSAGE_WORK: Final = 64
+_TERM_WORK: Final = 32
+"""Of each condition, on a message whose values are read one by one."""
+_SEARCHED_BYTES_WORK: Final = 8
+"""CONTAINS goes through so many bytes for one unit of work where a text is made to be slow."""
 
 
 class BlockFilter:
@@ -28,6 +33,8 @@ class BlockFilter:
         self._tree = tree
         self._mask = GeneMask(test_of(tree, spec))
         self._program = None if isinstance(tree, Constant) else VectorProgram(tree)
+        terms, self._search_count = _count(tree)
+        self._message_work = max(_MESSAGE_WORK, _TERM_WORK * terms)
 
     @property
     def is_everything(self) -> bool:
@@ -49,6 +56,15 @@ class BlockFilter:
         """With how many sets of bits `maybe` compares each gene, at most 64: what it costs."""
         return self._mask.test_count
 
+    def check_work(self, meta_lengths: I64) -> I64:
+        """int64[n]: what `exact` costs at most for metas of so many bytes.
+
+        One is what it costs to mask a gene: some 40 ns. It is on the side of who must not wait: a
+        stranger may choose the filter and the metas.
+        """
+        work: I64 = meta_lengths * self._search_count // _SEARCHED_BYTES_WORK + self._message_work
+        return work
+
     def maybe(self, genes: NDArray[Any]) -> Mask:
         """bool[n]: which of uint64[n] genes may match; a view with strides will do."""
         return self._mask.maybe(genes)
@@ -69,6 +85,14 @@ class BlockFilter:
         spans = zip(starts.tolist(), lengths.tolist(), strict=True)
         found = [is_match(self._tree, bytes(view[at : at + size])) for at, size in spans]
         return np.array(found, np.bool_)
+
+
+def _count(node: Node) -> tuple[int, int]:
+    """(conditions, those of them that search texts)."""
+    if operands := operands_of(node):
+        counts = [_count(each) for each in operands]
+        return sum(terms for terms, _ in counts), sum(searches for _, searches in counts)
+    return 1, isinstance(node, TextMatch) and node.place is TextPlace.CONTAINS
 
 
 @lru_cache(maxsize=_CACHED)

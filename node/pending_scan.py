@@ -29,6 +29,8 @@ _UNITS_MOST: Final = 32_768
 _READS_MOST: Final = 256
 _READ_BYTES_MOST: Final = 1 << 20
 """Messages and bytes that one step reads; or one message, whatever its size."""
+_CHECKS_MOST: Final = 65_536
+"""What their check may cost; see `BlockFilter.check_work`."""
 
 
 class Filter(Protocol):
@@ -37,6 +39,10 @@ class Filter(Protocol):
     @property
     def needs_metas(self) -> bool:
         """Whether the gene alone does not decide."""
+        ...
+
+    def check_work(self, meta_lengths: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """int64[n]: what `exact` costs for metas of so many bytes."""
         ...
 
     def maybe(self, genes: NDArray[np.uint64], /) -> Mask:
@@ -210,7 +216,11 @@ class PendingScan:
         most = _READS_MOST if self._wanted.needs_metas else min(_READS_MOST, matches_max)
         part = self._waiting[:most]
         total = (part["body_len"].astype(np.int64) + part["meta_len"]).cumsum()
-        return part[: max(1, int(total.searchsorted(_READ_BYTES_MOST, "right")))]
+        most = int(total.searchsorted(_READ_BYTES_MOST, "right"))
+        if self._wanted.needs_metas:
+            work = self._wanted.check_work(part["meta_len"].astype(np.int64)).cumsum()
+            most = min(most, int(work.searchsorted(_CHECKS_MOST, "right")))
+        return part[: max(1, most)]
 
     def _judge(self, part: Units) -> tuple[Ordinals, list[Blob], Ordinals]:
         """(ordinals of those that match, what was read of them, ordinals of those passed over)."""

@@ -23,9 +23,9 @@ from timewheel.bodies import Bodies
 SLICE_WORK: Final = 262_144
 """Work of one slice, in entries masked: below 10 ms."""
 READ_WORK: Final = 64
-"""Reading and checking one message costs as much as masking so many entries, ..."""
+"""Reading and checking one message costs as much as masking so many entries at least, ..."""
 READ_BYTES_WORK: Final = 32
-"""... and one entry more for each so many bytes of it."""
+"""... and one entry more for each so many bytes of it; see also `BlockFilter.check_work`."""
 STRETCH_WORK: Final = 256
 """Going from one stretch of a queue to the next, or to its next block."""
 
@@ -161,26 +161,35 @@ class Picker:
         """Read those that may match, and pick those that do. Returns whether to go on."""
         positions, units, end = passed
         lengths = units["body_len"].astype(np.int64) + units["meta_len"]
+        work = lengths // READ_BYTES_WORK
+        if wanted.checks:
+            work += wanted.filter.check_work(units["meta_len"].astype(np.int64))
+        work = work.cumsum()
         fitting = self._fitting(units, lengths, bytes_max, found)
+        if wanted.checks:
+            # One is read in any case: a slice must get on.
+            most = int(work.searchsorted(self.work, "right"))
+            fitting = min(fitting, most if found.count else max(1, most))
         if not fitting:
             found.end = int(positions[0])
             return False
         raw, bad = self._bodies.read_joined(units[:fitting])
-        if bad:
+        while bad:
+            self.work -= int(work[fitting - 1])
             fitting = bad[0].ordinal
             if not fitting:
                 found.end = int(positions[0])
                 found.damage = Damage(found.end, bad[0].error)
                 return False
-            raw, _ = self._bodies.read_joined(units[:fitting])
+            raw, bad = self._bodies.read_joined(units[:fitting])
         if fitting < len(units):
             end = int(positions[fitting])
             units, lengths, positions = units[:fitting], lengths[:fitting], positions[:fitting]
         found.end = end
-        if not wanted.checks or not wanted.filter.needs_metas:
+        if not wanted.checks:
             found.add(positions, units, raw)
             return True
-        self.work -= READ_WORK * fitting + len(raw) // READ_BYTES_WORK
+        self.work -= int(work[fitting - 1])
         ends = lengths.cumsum()
         starts = ends - lengths
         matches = wanted.filter.exact(raw, starts, units["meta_len"].astype(np.int64))

@@ -36,7 +36,7 @@ from hourwheel.wire.state_pb2 import ConfigChange, EpochStart
 from node.apply import Applier, Verdict
 from node.dispatcher import DispatchConfig, Dispatcher
 from node.receive import Receiver
-from node.views import FEATURE_LEVEL, Views
+from node.views import FEATURE_LEVEL, FEATURE_LEVEL_MIN, Views
 from storage.commit_log import CommitLog, LogWrite
 from storage.recent_batches import RecentBatches
 from storage.scan import verify_batch
@@ -123,7 +123,7 @@ class Shard:
 
         `level_max`: the highest feature level that all nodes know; the log's never falls.
         """
-        level = min(level_max, FEATURE_LEVEL)
+        level = max(min(level_max, FEATURE_LEVEL), FEATURE_LEVEL_MIN)
         if self.views.feature_level < level:
             row = np.zeros(1, FEATURE_LEVEL_ROW)
             row["level"] = level

@@ -109,8 +109,19 @@ class Unasked:
                 leases.end(lease.lease_id)
             self._rearm()
 
-        future = self._propose(lambda now, token: self._shard.resolve(rows, now, token))
-        future.add_done_callback(end)
+        self._append(rows).add_done_callback(end)
+
+    def _append(self, rows: NDArray[Any]) -> "asyncio.Future[Any]":
+        """Propose rows. Where that is refused the future says so: no caller asked for them.
+
+        A lease of mastership that is over must not end what just looks for messages, or the node.
+        """
+        try:
+            return self._propose(lambda now, token: self._shard.resolve(rows, now, token))
+        except errors.HourwheelError as refusal:
+            refused: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            refused.set_exception(refusal)
+            return refused
 
     # -- what filters passed over -----------------------------------------------------------------
 
@@ -122,8 +133,7 @@ class Unasked:
         due = passed_over.take_due(now_ms, held)
         if due:
             rows = np.concatenate([filtered_rows(one.held, [(one.first, one.end)]) for one in due])
-            future = self._propose(lambda now, token: self._shard.resolve(rows, now, token))
-            future.add_done_callback(partial(self._settle, due))
+            self._append(rows).add_done_callback(partial(self._settle, due))
         return bool(due)
 
     def _settle(self, stretches: list[Stretch], done: "asyncio.Future[Any]") -> None:

@@ -27,6 +27,9 @@ _CHECKS_KEPT: Final = 4_096
 
 FEATURE_LEVEL: Final = 2
 """The newest apply semantics that this binary knows. 2: filters (RESOLVE filtered, gene_spec)."""
+FEATURE_LEVEL_MIN: Final = 2
+"""The oldest. Genes of level 1 had other bits: a filter would miss messages. It was never released.
+"""
 
 
 @dataclass
@@ -163,8 +166,10 @@ class Views:
 
 
 def check_feature_level(level: int, **where: int | str) -> None:
-    """Raises IncompatibleFormat for a log, or views of it, of a later version."""
-    if level > FEATURE_LEVEL:
+    """Raises IncompatibleFormat for a log, or views of it, of another version. 0: not known yet."""
+    if level and not FEATURE_LEVEL_MIN <= level <= FEATURE_LEVEL:
         raise errors.IncompatibleFormat(
-            f"the log asks for feature level {level}; this version knows {FEATURE_LEVEL}", **where
+            f"the log asks for feature level {level}; this version knows "
+            f"{FEATURE_LEVEL_MIN} to {FEATURE_LEVEL}",
+            **where,
         )

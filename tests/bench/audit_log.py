@@ -312,7 +312,7 @@ class LargeLogWriter:
         return wire.Checkpoint(
             applied_offset=self.offset,
             next_sequence=self._sequence,
-            feature_level=1,
+            feature_level=2,
             store_ms=self.now_ms,
             cursor=wire.CursorState(
                 due_ms=self._cursor[0],

@@ -122,9 +122,11 @@ class Cluster:
         assert len(raw) == batch.header.total_bytes
         for node in nodes or self.nodes:
             path = segment_of(node, batch.header.offset)
+            at = 64 + batch.header.offset - int(path.stem)
             with path.open("r+b") as file:
-                file.seek(64 + batch.header.offset - int(path.stem))
-                file.write(raw)
+                if at + len(raw) <= path.stat().st_size:  # else a fault before has taken it away
+                    file.seek(at)
+                    file.write(raw)
 
     def append(self, raw: bytes, *, skip: int = 0, due_ms: Any = None, queues: Any = None) -> int:
         """Append a batch to every log, stamped as a master would; returns its offset.

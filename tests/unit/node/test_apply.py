@@ -22,7 +22,7 @@ from hourwheel.wire.state_pb2 import ConfigChange
 from node.lease import Held
 from node.opening import ShardConfig
 from node.retries import ack_rows, filtered_rows
-from node.views import FEATURE_LEVEL
+from node.views import FEATURE_LEVEL, FEATURE_LEVEL_MIN
 from storage.sequence_index import SlotState
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_proposals import ATTEMPTS_MAX, GROUP, LETTERS, QUEUES, RETRIES, TOPIC
@@ -327,10 +327,11 @@ def level(number: int) -> bytes:
     return build_rows(Kind.FEATURE_LEVEL, row)
 
 
-def test_apply_stops_when_the_feature_level_is_newer(world: ShardWorld) -> None:
+@pytest.mark.parametrize("other", [FEATURE_LEVEL_MIN - 1, FEATURE_LEVEL + 1])
+def test_apply_stops_when_the_feature_level_is_another(world: ShardWorld, other: int) -> None:
     world.shard.applier.apply(stamped(world, level(FEATURE_LEVEL)))
     with pytest.raises(errors.IncompatibleFormat, match="feature level"):
-        world.shard.applier.apply(stamped(world, level(FEATURE_LEVEL + 1)))
+        world.shard.applier.apply(stamped(world, level(other)))
     assert world.shard.views.feature_level == FEATURE_LEVEL
 
 

@@ -1,5 +1,6 @@
 """What the master resolves by itself: what filters passed over, corrupt messages, leases."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,44 @@ async def test_stretch_is_resolved_with_the_lease_behind_it(tmp_path: Path) -> N
         delivery = await world.leased()
         assert await world.ack(world.select(delivery)) == [1]
         assert resolved(world) == [(0, 4, Outcome.ACK)]
+
+
+class LapsedGate:
+    """Of a master whose lease is over, and who was not told yet that another one reigns."""
+
+    is_lapsed = False
+
+    def may_act(self) -> bool:
+        return not self.is_lapsed
+
+    def check(self) -> None:
+        if self.is_lapsed:
+            raise errors.NotMaster("the lease is over")
+
+    def confirm(self) -> None:
+        self.check()
+
+
+async def test_master_that_may_not_append_just_now_passes_over_later(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        assert await world.receive(wanted="a") is None
+        gate = LapsedGate()
+        world.engine._gate = gate
+        poll = asyncio.ensure_future(world.receive(wait_ms=600_000))
+        await until(lambda: world.engine.consuming.waiting_count == 1)
+        await world.publish_tagged("x", "x")
+        world.advance(AGE_MS_MAX)
+        gate.is_lapsed = True
+        world.engine.consuming.on_entries({HELD.topic_queue})
+        world.now_ms += AGE_MS_MAX
+        world.engine.consuming.on_entries({HELD.topic_queue})
+        await let_others_run()
+        assert not world.failure.found.done()
+        assert window(world).floor == 0
+        gate.is_lapsed = False
+        world.advance(AGE_MS_MAX)
+        await until(lambda: window(world).floor == 2)
+        poll.cancel()
 
 
 async def test_stretch_is_tried_again_when_there_was_no_room(

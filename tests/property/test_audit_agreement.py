@@ -1,0 +1,82 @@
+"""The audit says what a second, naive audit says, whatever was done to small logs."""
+
+import asyncio
+import random
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs.audit_shard import AuditOptions
+from tests.support.audit_faults import copies, named
+from tests.support.audit_runs import run_audit
+from tests.support.log_maker import make_log, replicate
+from tests.support.naive_audit import naive_audit
+from tests.support.tampering import FAULTS, Cluster, Expected
+from tests.support.wild_tampering import WILD
+
+Fault = Callable[[Cluster, random.Random], object]
+ALL: dict[str, Fault] = {**FAULTS, **WILD}
+OPTIONS = AuditOptions(partition_bytes=1 << 13, bucket_messages=24)
+LOGS = 6
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[Path]]:
+    """Number -> three replicas of a small log."""
+    folder = tmp_path_factory.mktemp("logs")
+
+    @cache
+    def made(number: int) -> list[Path]:
+        place = folder / f"log-{number}"
+        place.mkdir()
+        life = make_log(
+            place / "node-1",
+            seed=number,
+            rounds=1 + number % 3,
+            batch_messages=8,
+            segment_bytes=4_096 if number % 2 else 16_384,
+        )
+        return replicate(asyncio.run(life).directory)
+
+    return made
+
+
+def comparable(found: list[Expected]) -> list[Expected]:
+    """Without the places of what is out of order: which of several strays is told is a choice."""
+    return sorted(
+        Expected(one.check, one.node) if one.check == "queue-order" else one for one in found
+    )
+
+
+@given(
+    number=st.integers(0, LOGS - 1),
+    count=st.integers(1, 3),
+    faults=st.lists(st.tuples(st.sampled_from(sorted(ALL)), st.integers(0, 9_999)), max_size=3),
+)
+def test_audit_equals_the_naive_one(
+    logs: Callable[[int], list[Path]],
+    number: int,
+    count: int,
+    faults: list[tuple[str, int]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        nodes = copies(logs(number)[:count], Path(folder))
+        cluster = Cluster(nodes)
+        for name, seed in faults:
+            # Some faults find nothing that they could change, or what is no longer there.
+            with suppress(IndexError, ValueError):
+                ALL[name](cluster, random.Random(seed))
+        wanted, is_whole = naive_audit(nodes)
+        result = run_audit(*nodes, options=OPTIONS)
+        assert comparable(named(result)) == comparable(wanted)
+        assert result.verdict.exit_code == (1 if wanted else 0 if is_whole else 2)
+        if not wanted:
+            (shard,) = result.shards
+            assert shard.totals.released == len(cluster.model.released)
+            assert shard.totals.pending == sum(1 for one in cluster.model.pending if one[2] == 1)

@@ -114,7 +114,7 @@ class PackedBytes:
 
     def _compare_rest(self, mask: Mask, rows: I64, left: I64, right: I64, lengths: I64) -> None:
         """Whole pieces at once: a numpy step costs the same for one row as for a hundred."""
-        raw = memoryview(self.raw)
+        raw = self.raw
         sides = (left[rows].tolist(), right[rows].tolist(), lengths[rows].tolist())
         for row, one, other, size in zip(rows.tolist(), *sides, strict=True):
             mask[row] = raw[one : one + size] == raw[other : other + size]

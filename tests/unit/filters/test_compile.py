@@ -54,3 +54,15 @@ def test_compile_when_asked_again() -> None:
 def test_compile_when_malformed() -> None:
     with pytest.raises(errors.InvalidFilter):
         compile_filter(FilterExpression.tags("a |"), DEFAULT_SPEC)
+
+
+def test_check_work_grows_with_the_conditions_and_with_what_is_searched() -> None:
+    sizes = np.array([0, 8_000], np.int64)
+
+    def work(text: str) -> list[int]:
+        return compile_filter(FilterExpression.sql(text), DEFAULT_SPEC).check_work(sizes).tolist()
+
+    assert work("a = 1") == [64, 64]
+    assert work("a = 1 AND (b = 2 OR NOT c > 3) AND d IS NULL") == [128, 128]
+    assert work("a CONTAINS 'x'") == [64, 1_064]
+    assert work("a CONTAINS 'x' AND NOT b CONTAINS 'x' AND a STARTSWITH 'x'") == [96, 2_096]

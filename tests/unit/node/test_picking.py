@@ -170,6 +170,52 @@ def test_slice_ends_when_its_work_is_done_and_the_next_goes_on(*, masks: bool) -
     assert len(shelf.read) == (250 if masks else 1_000), "and nothing is read twice"
 
 
+def test_slice_is_short_where_the_filter_is_costly() -> None:
+    """A stranger chooses the filter, and has it looked for in large values."""
+    shelf = Shelf(*["a"] * 400)
+    raw = encode(MessageMeta(("a",), properties=(("p", "x" * 4_000),))).raw
+    shelf.metas = [meta._replace(raw=raw) for meta in shelf.metas]
+    units = shelf.queue.read(0, CHUNK)
+    units["meta_len"] = len(raw)
+    for _ in range(20):
+        shelf.queue.append(units)
+    text = " OR ".join(f"p CONTAINS 'xy{ordinal}'" for ordinal in range(100))
+    wanted = Wanted(compile_filter(FilterExpression.sql(text), DEFAULT_SPEC))
+    picker = Picker(cast(Bodies, shelf), shelf.counts)
+    bounds = 400, 400 + 20 * CHUNK
+    picked = picker.pick(shelf.queue, wanted, bounds, count_max=1_000, bytes_max=1 << 23)
+    assert 0 < len(shelf.read) < 10
+    assert (picked.count, picked.end) == (0, 400 + len(shelf.read))
+
+
+@pytest.mark.parametrize("masks", [True, False])
+def test_nothing_is_picked_when_nothing_is_wanted(*, masks: bool) -> None:
+    picked = Shelf(*["a"] * 3).pick("!*", masks=masks)
+    assert (positions(picked), picked.end) == ([], 3)
+
+
+def test_damage_is_part_of_the_slices_work() -> None:
+    shelf = Shelf(*["a"] * 500)
+    shelf.bad = set(range(500))
+    at, read = 0, 0
+    while at < 500:
+        picked = shelf.pick("a", bounds=(at, 500), work=100 * READ_WORK)
+        assert picked.damage is not None
+        at = picked.end + 1
+        assert len(shelf.read) - read <= 101
+        read = len(shelf.read)
+
+
+def test_slice_ends_with_damage_when_its_work_is_done() -> None:
+    shelf = Shelf(*["a"] * 500)
+    shelf.bad = {0}
+    picker = Picker(cast(Bodies, shelf), shelf.counts)
+    wanted = Wanted(compile_filter(FilterExpression.tags("a"), DEFAULT_SPEC))
+    picker.work = 100 * READ_WORK
+    picker.pick(shelf.queue, wanted, (0, 500), count_max=500, bytes_max=1 << 20)
+    assert picker.work < 10 * READ_WORK
+
+
 def test_slice_stops_before_a_damaged_message_and_tells_of_it() -> None:
     shelf = Shelf(*["a", "", "b"] * 10)
     shelf.bad = {6, 9}

@@ -21,8 +21,10 @@ _FEW: Final = 24
 _MESSAGE_WORK: Final = 64
 _TERM_WORK: Final = 32
 """Of each condition, on a message whose values are read one by one."""
-_SEARCHED_BYTES_WORK: Final = 8
-"""CONTAINS goes through so many bytes for one unit of work where a text is made to be slow."""
+_BYTES_WORK: Final = 8
+"""CONTAINS goes through so many bytes for one unit of work where a text is made to be slow, ..."""
+_PASSES: Final = 2
+"""... and decoding a meta that cannot be walked costs as much as so many of it."""
 
 
 class BlockFilter:
@@ -62,7 +64,8 @@ class BlockFilter:
         One is what it costs to mask a gene: some 40 ns. It is on the side of who must not wait: a
         stranger may choose the filter and the metas.
         """
-        work: I64 = meta_lengths * self._search_count // _SEARCHED_BYTES_WORK + self._message_work
+        passes = self._search_count + _PASSES
+        work: I64 = meta_lengths * passes // _BYTES_WORK + self._message_work
         return work
 
     def maybe(self, genes: NDArray[Any]) -> Mask:

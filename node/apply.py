@@ -6,6 +6,7 @@ No clock, no Raft state, no configuration: what apply needs is in the log.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -22,7 +23,7 @@ from node.judge import PublishVerdicts, genes_of, judge
 from node.views import Views, check_feature_level
 from storage.catalog_items import Subscription
 from storage.sequence_index import SlotState
-from storage.unit import NO_UNITS, UNIT, Units, join, pick, stretches
+from storage.unit import UNIT, Units, pick, stretches
 
 Verdict: TypeAlias = Any
 """What a record's proposer is told, by kind: see the handlers."""
@@ -227,28 +228,40 @@ class Applier:
     def _resolve(self, batch: RecordBatch) -> list[int]:
         """How many positions of each row were unresolved until now."""
         resolved: list[int] = []
+        again = _Again()
         for row in batch.rows.tolist():
             group_id, topic_queue, first, count, outcome, retry_due_ms = row
             resolved.append(0)
             if not self._is_subscribed(group_id, topic_queue):
                 continue
             queue = self.views.queues.get(topic_queue)
+            kind = (group_id, topic_queue, outcome, retry_due_ms)
+            # What is given back may be released into the very queue that the row reaches beyond.
+            if again.ranges and (again.kind != kind or first + count > queue.end_position):
+                self._give_back(again, batch.header.store_ms)
+                again = _Again()
             end = min(first + count, queue.end_position)
             first = max(first, queue.start_position)
             window = self.views.acks.get(group_id, topic_queue)
             if end <= first:
                 continue
-            floor = window.floor
+            floor = window.first_unresolved(queue.start_position)
             ranges = window.resolve(first, end - first)
-            if window.floor > floor:
+            if window.first_unresolved(queue.start_position) > floor:
                 self.touched.add(topic_queue)
             resolved[-1] = sum(high - low for low, high in ranges)
             if outcome in _AGAIN:
-                for low, high in ranges:
-                    units = self._read(topic_queue, low, high)
-                    dead = outcome == Outcome.DEAD
-                    self._retry(group_id, units, retry_due_ms, batch.header.store_ms, dead=dead)
+                again.kind = kind
+                again.ranges += ranges
+        if again.ranges:
+            self._give_back(again, batch.header.store_ms)
         return resolved
+
+    def _give_back(self, again: "_Again", store_ms: int) -> None:
+        """Retry or bury what rows of one kind resolved: a filter's messages are a row each."""
+        group_id, topic_queue, outcome, retry_due_ms = again.kind
+        units = self._read(topic_queue, again.ranges)
+        self._retry(group_id, units, retry_due_ms, store_ms, dead=outcome == Outcome.DEAD)
 
     def _is_subscribed(self, group_id: int, topic_queue: int) -> bool:
         return self._find_subscription(group_id, topic_queue) is not None
@@ -261,15 +274,10 @@ class Applier:
             return retries
         return catalog.find_subscription(group_id, topic_id)
 
-    def _read(self, topic_queue: int, low: int, high: int) -> Units:
-        queue = self.views.queues.get(topic_queue)
-        low = max(low, queue.start_position)
-        found = [NO_UNITS]
-        while low < high:
-            units = queue.read(low, high - low)
-            found.append(units)
-            low += len(units)
-        return join(found)
+    def _read(self, topic_queue: int, ranges: list[tuple[int, int]]) -> Units:
+        """The units of ranges [first, end), in their order."""
+        spans = [np.arange(low, high, dtype=np.int64) for low, high in ranges]
+        return self.views.queues.get(topic_queue).pick(np.concatenate(spans))
 
     def _retry(
         self, group_id: int, units: Units, retry_due_ms: int, store_ms: int, *, dead: bool
@@ -348,6 +356,16 @@ class Applier:
                 start_sequence=self.views.next_sequence,
             )
         )
+
+
+@dataclass(slots=True)
+class _Again:
+    """Neighbouring rows of RESOLVE that give back messages of one queue in the same way."""
+
+    kind: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """(group_id, topic_queue, outcome, retry_due_ms)."""
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    """[first, end) of what they resolved, in their order."""
 
 
 _KINDS = frozenset(Kind)

@@ -177,9 +177,10 @@ class Consuming:
         for held in receiver.is_blocked(*interest, now_ms):
             self.unasked.pass_over(now_ms, held)
             window = self._shard.views.acks.get(*held)
-            if receiver.leases.count_resolved(held, window) < WINDOW_POSITIONS // 2:
+            start = self._shard.views.queues.get(held.topic_queue).start_position
+            if receiver.leases.count_resolved(held, window, start) < WINDOW_POSITIONS // 2:
                 continue  # not a hole: that much is being worked on
-            for part in receiver.leases.take_at(held, window.floor):
+            for part in receiver.leases.take_at(held, window.first_unresolved(start)):
                 self.unasked.give_back(held, part, now_ms)
 
     def _to_port(self, delivery: Delivery) -> ports.Delivery:
@@ -291,6 +292,8 @@ class Consuming:
                 outcomes[ordinal] = int(ReceiptOutcome.RECEIPT_OUTCOME_STALE)
             elif meant.is_whole:
                 self._shard.receiver.leases.end(meant.lease_id)
+            else:
+                self._shard.receiver.leases.note_resolved(meant.lease_id, meant.message_count)
             if is_ack:
                 self._stats.acknowledged += min(done, meant.message_count)
         return outcomes

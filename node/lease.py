@@ -58,6 +58,8 @@ class Lease:
     keeps_gaps: bool = False
     origin: tuple[int, int] = (0, 0)
     """(epoch, lease id) that its receipts have, where it was given in an earlier reign."""
+    left_count: int = 0
+    """About how many messages it holds that are not resolved, for statistics; kept by `Leases`."""
 
     @property
     def count(self) -> int:
@@ -89,6 +91,8 @@ class Lease:
         """How many messages stand in [first, end), which is within the lease."""
         if self.positions is None:
             return end - first
+        if (first, end) == (self.first, self.end):
+            return len(self.positions)
         low, high = np.searchsorted(self.positions, (first, end))
         return int(high - low)
 

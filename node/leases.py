@@ -33,6 +33,10 @@ class Progress:
     still lie below the end."""
     sparse_count: int = 0
     """Invariant: the sum of their messages."""
+    leases: dict[int, Lease] = field(default_factory=dict)
+    """By id: those of the group and queue."""
+    held_count: int = 0
+    """Invariant: the sum of their `left_count`."""
 
     def add_sparse(self, end: int, count: int) -> None:
         """So many messages that a filter picked are delivered, with all below `end`."""
@@ -65,7 +69,7 @@ class Leases:
 
         `bounds` are the queue's first position and the end of what may be seen of it.
         """
-        floor = max(window.floor, bounds[0])
+        floor = window.first_unresolved(bounds[0])
         limit = min(bounds[1], floor + WINDOW_POSITIONS)
         first, end = self.find_stretch(held, window, (floor, limit))
         return first, min(end, first + count_max)
@@ -86,8 +90,10 @@ class Leases:
                 return found
         return position, position
 
-    def room(self, held: Held, window: AckWindow) -> int:
+    def room(self, held: Held, window: AckWindow, start_position: int = 0) -> int:
         """How many messages more a filter may pick: so many that the window's ranges are bounded.
+
+        What lies below `start_position` was trimmed: the group has done with it in any case.
 
         A window without a filter is full when so many *positions* above the floor are handed out.
         With one it is *messages*: what stands between them is finished with them, in one range.
@@ -96,13 +102,14 @@ class Leases:
         ranges = min(window.range_count, WINDOW_POSITIONS // 2)
         if progress is None:
             return WINDOW_POSITIONS - ranges
-        while progress.sparse and progress.sparse[0][0] <= window.floor:
+        floor = window.first_unresolved(start_position)
+        while progress.sparse and progress.sparse[0][0] <= floor:
             progress.sparse_count -= progress.sparse.popleft()[1]
         return max(0, WINDOW_POSITIONS - ranges - progress.sparse_count)
 
     def is_blocked(self, held: Held, window: AckWindow, bounds: tuple[int, int]) -> bool:
         """Whether there is more to deliver, but only behind a full window."""
-        floor = max(window.floor, bounds[0])
+        floor = window.first_unresolved(bounds[0])
         position = max(self.next_position(held), floor)
         return position < bounds[1] and position >= floor + WINDOW_POSITIONS
 
@@ -185,6 +192,10 @@ class Leases:
 
     def _add(self, lease: Lease) -> Lease:
         self._by_id[lease.lease_id] = lease
+        lease.left_count = sum(lease.count_messages(*part[:2]) for part in lease.parts)
+        progress = self._progress_of(lease.held)
+        progress.leases[lease.lease_id] = lease
+        progress.held_count += lease.left_count
         heapq.heappush(self._ends, (lease.until_ms, lease.lease_id))
         return lease
 
@@ -223,10 +234,24 @@ class Leases:
         lease.parts = parts
         heapq.heappush(self._ends, (lease.until_ms, lease.lease_id))
 
+    def note_resolved(self, lease_id: int, count: int) -> None:
+        """So many of its messages are resolved, and others are not."""
+        lease = self._by_id.get(lease_id)
+        if lease is not None:
+            self._let_go(lease, count)
+
+    def _let_go(self, lease: Lease, count: int) -> None:
+        """So many of its messages are not held any more."""
+        count = min(count, lease.left_count)
+        lease.left_count -= count
+        self._progress_of(lease.held).held_count -= count
+
     def end(self, lease_id: int) -> None:
         """All of it is resolved."""
         lease = self._by_id.pop(lease_id, None)
         if lease is not None:
+            self._let_go(lease, lease.left_count)
+            del self._progress_of(lease.held).leases[lease_id]
             self._former.pop(lease.origin, None)
 
     def next_end_ms(self) -> int | None:
@@ -250,6 +275,8 @@ class Leases:
             over = [part for part in lease.parts if part.until_ms <= now_ms]
             ended += [(lease.held, lease.with_messages(part)) for part in over]
             lease.parts = [part for part in lease.parts if part.until_ms > now_ms]
+            for part in over:
+                self._let_go(lease, lease.count_messages(part.first, part.end))
             if lease.parts:
                 heapq.heappush(self._ends, (lease.until_ms, lease.lease_id))
             else:
@@ -258,8 +285,11 @@ class Leases:
 
     def take_at(self, held: Held, position: int) -> list[Part]:
         """Remove the lease that holds a position, and return its parts."""
-        for lease, part in self._parts(held):
-            if part.first <= position < part.end:
+        progress = self._progress.get(held)
+        for lease in progress.leases.values() if progress is not None else ():
+            if lease.first <= position < lease.end and any(
+                part.first <= position < part.end for part in lease.parts
+            ):
                 self.end(lease.lease_id)
                 return [lease.with_messages(one) for one in lease.parts]
         return []
@@ -287,27 +317,26 @@ class Leases:
                 others += end - first - count
         return messages, others
 
-    def count_resolved(self, held: Held, window: AckWindow) -> int:
+    def count_resolved(self, held: Held, window: AckWindow, start_position: int = 0) -> int:
         """Messages delivered above the group's floor and resolved: so full is its window of them.
 
-        Without a filter these are the resolved positions.
+        Without a filter these are the resolved positions. With one they are at least so many: asked
+        for at each Receive of a full window, so what leases hold is not looked through.
         """
         progress = self._progress.get(held)
         if progress is not None and progress.sparse_count:
-            return max(0, progress.sparse_count - self.count_unresolved(held, window)[0])
-        return sum(end - first for first, end in window.ranges())
+            return max(0, progress.sparse_count - progress.held_count)
+        floor = window.first_unresolved(start_position)
+        return sum(end - first for first, end in window.ranges() if first > floor)
 
     def leased_ranges(self, held: Held) -> list[tuple[int, int]]:
         """What is leased of a group's queue, as [first, end); some of it may be resolved."""
         return [(part.first, part.end) for _, part in self._parts(held)]
 
     def _parts(self, held: Held) -> list[tuple[Lease, Part]]:
-        return [
-            (lease, part)
-            for lease in self._by_id.values()
-            if lease.held == held
-            for part in lease.parts
-        ]
+        progress = self._progress.get(held)
+        leases = progress.leases.values() if progress is not None else ()
+        return [(lease, part) for lease in leases for part in lease.parts]
 
     # -- handing over -----------------------------------------------------------------------------
 

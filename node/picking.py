@@ -136,9 +136,10 @@ class Picker:
             return _Passed(positions, queue.pick(positions), end)
         found: list[NDArray[np.int64]] = []
         units: list[Units] = []
-        count = 0
-        while at < end and self.work > 0:
-            genes = queue.genes(at, min(end - at, self.work))
+        count = reserved = 0
+        # What is masked and then not read, as the slice is used up, was masked for nothing.
+        while at < end and self.work > reserved:
+            genes = queue.genes(at, min(end - at, self.work - reserved))
             chosen = np.flatnonzero(wanted.filter.maybe(genes))
             size = len(genes)
             del genes  # a view of a mapping, which may be closed by the next one
@@ -150,6 +151,7 @@ class Picker:
                 found.append(chosen + at)
                 units.append(queue.pick(found[-1]))
                 count += len(chosen)
+                reserved += int(_read_work(wanted, units[-1]).sum())
             self.work -= size + STRETCH_WORK
             self._counts.masked += size - len(chosen)
             at += size
@@ -161,10 +163,7 @@ class Picker:
         """Read those that may match, and pick those that do. Returns whether to go on."""
         positions, units, end = passed
         lengths = units["body_len"].astype(np.int64) + units["meta_len"]
-        work = lengths // READ_BYTES_WORK
-        if wanted.checks:
-            work += wanted.filter.check_work(units["meta_len"].astype(np.int64))
-        work = work.cumsum()
+        work = _read_work(wanted, units).cumsum()
         fitting = self._fitting(units, lengths, bytes_max, found)
         if wanted.checks:
             # One is read in any case: a slice must get on.
@@ -215,3 +214,10 @@ class Picker:
         if others.any():
             fitting = min(fitting, int(others.argmax()))
         return fitting if found.count else max(1, fitting)
+
+
+def _read_work(wanted: Wanted, units: Units) -> NDArray[np.int64]:
+    """int64[n]: what reading each message costs, and checking it."""
+    meta_lens = units["meta_len"].astype(np.int64)
+    work: NDArray[np.int64] = (units["body_len"] + meta_lens) // READ_BYTES_WORK
+    return work + wanted.filter.check_work(meta_lens) if wanted.checks else work

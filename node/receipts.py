@@ -85,6 +85,8 @@ def meant_by(
             limit = leases.delivered_end(held)
         if first + one.count > limit:
             return invalid
+        if lease is not None and (lease.held, lease.first) != (held, receipt.first_position):
+            return invalid  # it would end a lease whose messages it does not stand for
         ranges = runs = [(first, first + one.count)]
     return Meant(
         int(ReceiptOutcome.RECEIPT_OUTCOME_OK),

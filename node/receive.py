@@ -201,7 +201,7 @@ class Receiver:
         """The next messages that the group wants; what is in between is passed over."""
         queue, window = self._views.queues.get(held.topic_queue), self._views.acks.get(*held)
         bounds = queue.start_position, queue.visible_end(ask.now_ms)
-        count_max = min(ask.count_max, self.leases.room(held, window))
+        count_max = min(ask.count_max, self.leases.room(held, window, bounds[0]))
         while count_max and picker.work > 0:
             stretch = self.leases.find_stretch(held, window, bounds)
             first = stretch[0]
@@ -230,7 +230,7 @@ class Receiver:
         queue, window = self._views.queues.get(held.topic_queue), self._views.acks.get(*held)
         end = int(queue.visible_end(ask.now_ms))
         if window.range_count >= WINDOW_POSITIONS // 2:
-            end = min(end, window.floor + WINDOW_POSITIONS)
+            end = min(end, window.first_unresolved(queue.start_position) + WINDOW_POSITIONS)
         at = max(queue.start_position, selecting.looked_to.get(held, 0))
         while picker.work > 0:
             stretch = self.leases.find_stretch(held, window, (at, end))
@@ -270,7 +270,7 @@ class Receiver:
             bounds = queue.start_position, queue.visible_end(now_ms)
             if is_filtered and topic_of(number) == topic_id:
                 first, end = self.leases.find_stretch(held, window, bounds)
-                is_blocked = first < end and not self.leases.room(held, window)
+                is_blocked = first < end and not self.leases.room(held, window, bounds[0])
             else:
                 is_blocked = self.leases.is_blocked(held, window, bounds)
             if is_blocked:

@@ -9,7 +9,6 @@ from hourwheel.record_batch import RESOLVE_ROW, Outcome
 from node.lease import Held, Part, runs_of
 from node.views import Views
 from storage.catalog_items import Group
-from storage.unit import Units, stretches
 
 _DOUBLINGS_MAX: Final = 30
 
@@ -68,25 +67,22 @@ def retry_rows(
     if delay_ms is not None:
         due_ms = now_ms + delay_ms
         return _rows(held, [(first, end, due_ms) for first, end in ranges], Outcome.RETRY)
-    cut: list[tuple[int, int, int]] = []
     queue = views.queues.get(held.topic_queue)
-    for first, end in ranges:
-        at, to = max(first, queue.start_position), min(end, queue.end_position)
-        while at < to:
-            units = queue.read(at, to - at)
-            cut += _by_attempt(group, units, at, now_ms)
-            at += len(units)
-    return _rows(held, cut, Outcome.RETRY)
-
-
-def _by_attempt(
-    group: Group, units: Units, position: int, now_ms: int
-) -> list[tuple[int, int, int]]:
-    attempts = units["attempt"]
-    return [
-        (position + low, position + high, now_ms + retry_delay_ms(group, int(attempts[low])))
-        for low, high in stretches(attempts)
-    ]
+    start, end = queue.start_position, queue.end_position
+    spans = [np.arange(max(low, start), min(high, end), dtype=np.int64) for low, high in ranges]
+    positions = np.concatenate(spans) if spans else np.empty(0, np.int64)
+    if not len(positions):
+        return _rows(held, [], Outcome.RETRY)
+    attempts = queue.pick(positions)["attempt"]
+    # All at once: what a filter picked are thousands of ranges.
+    begins = np.concatenate(([0], np.cumsum([len(span) for span in spans])[:-1]))
+    cuts = np.flatnonzero(attempts[1:] != attempts[:-1]) + 1
+    begins = np.union1d(begins[begins < len(positions)], cuts)
+    lasts = positions[np.append(begins[1:], len(positions)) - 1]
+    delays = {each: retry_delay_ms(group, each) for each in np.unique(attempts).tolist()}
+    due = [now_ms + delays[attempt] for attempt in attempts[begins].tolist()]
+    cut = zip(positions[begins].tolist(), (lasts + 1).tolist(), due, strict=True)
+    return _rows(held, list(cut), Outcome.RETRY)
 
 
 def unresolved_of(views: Views, held: Held, part: Part) -> list[tuple[int, int]]:
@@ -99,8 +95,7 @@ def _rows(held: Held, ranges: list[tuple[int, int, int]], outcome: Outcome) -> N
     rows["group_id"] = held.group_id
     rows["topic_queue"] = held.topic_queue
     rows["outcome"] = outcome
-    for ordinal, (first, end, due_ms) in enumerate(ranges):
-        rows[ordinal]["first_position"] = first
-        rows[ordinal]["count"] = end - first
-        rows[ordinal]["retry_due_ms"] = due_ms
+    if ranges:
+        first, end, due_ms = np.array(ranges, np.int64).T
+        rows["first_position"], rows["count"], rows["retry_due_ms"] = first, end - first, due_ms
     return rows

@@ -7,8 +7,9 @@ missing in one stretch may be too much in the next one, and `settle` takes both 
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,6 +25,14 @@ Array = NDArray[Any]
 _MOVED_MAX: Final = 100_000
 """So many entries of one stretch are told apart; with more, only that there are more."""
 _WRONG_MAX: Final = 100
+_FIELDS: Final = (
+    "due_ms",
+    "store_ms",
+    "topic_queue",
+    "origin_topic",
+    "attempt",
+    "crc, lengths or tag gene",
+)
 _STRAY: Final = "it is not in its place in the order of release; maybe not the only one"
 
 
@@ -45,6 +54,8 @@ class Odd(NamedTuple):
     """Of the record that released it; -1 for one too much."""
     due_ms: int
     file: str
+    fields: tuple[int, ...] = ()
+    """What it must say, or says: as `_FIELDS`."""
 
 
 class Wrong(NamedTuple):
@@ -112,13 +123,26 @@ def compare(one: Slice, pieces: Iterable[Piece], log_start: int) -> EntryDiff:
         diff.compared += len(piece.units)
         _check_places(piece, log_start, diff)
         wanted, found = part.rows["sequence"], piece.units["sequence"]
-        if len(wanted) == len(found) and bool((wanted == found).all()):
-            _check_fields(part, piece, None, diff)
+        if (
+            len(wanted) == len(found)
+            and bool((wanted == found).all())
+            and _tries_agree(part, piece)
+        ):
+            _check_fields(_fields(part), piece.units, partial(_at, piece), diff)
         else:
             odd.append((part, piece))
     if odd:
         _tell_apart(odd, diff)
     return diff
+
+
+def _tries_agree(part: Slice, piece: Piece) -> bool:
+    """A message may be in a queue of retries once for each attempt."""
+    return part.attempts is None or bool((_units(piece)["attempt"] == part.attempts).all())
+
+
+def _at(piece: Piece, inside: int) -> tuple[Piece, int]:
+    return piece, inside
 
 
 def _part(one: Slice, low: int, high: int) -> Slice:
@@ -150,33 +174,45 @@ def _wrong(check: str, piece: Piece, at: int, detail: str) -> Wrong:
     return Wrong(check, int(unit["sequence"]), piece.first + at, due, piece.file, detail)
 
 
-def _check_fields(
-    part: Slice, piece: Piece, pairs: tuple[Array, Array] | None, diff: EntryDiff
-) -> None:
-    """Compare the fields of entries whose messages are the same: ordinals in both; None: of all."""
-    rows, units = part.rows, piece.units
-    assert units is not None
-    facts = hash_units(units["tag_gene"], units["crc"], units["body_len"], units["meta_len"])
+def _fields(part: Slice) -> tuple[Array, ...]:
+    """What entries must say, a column each: as `_FIELDS`."""
+    rows = part.rows
     origins = rows["topic_queue"] >> 8 if part.origins is None else part.origins
-    attempts = np.ones(len(rows), np.uint32) if part.attempts is None else part.attempts
-    columns = (
-        ("due_ms", rows["due_ms"], units["due_ms"]),
-        ("store_ms", rows["store_ms"], units["store_ms"]),
-        ("topic_queue", rows["topic_queue"], units["topic_queue"]),
-        ("origin_topic", origins, units["origin_topic"]),
-        ("attempt", attempts, units["attempt"]),
-        ("crc, lengths or tag gene", rows["facts"], facts),
+    return (
+        rows["due_ms"],
+        rows["store_ms"],
+        rows["topic_queue"],
+        origins,
+        _attempts(part),
+        rows["facts"],
     )
-    for name, wanted, found in columns:
-        pair = (wanted, found) if pairs is None else (wanted[pairs[0]], found[pairs[1]])
-        if bool((pair[0] == pair[1]).all()):
+
+
+def _fields_of(units: Units) -> tuple[Array, ...]:
+    """What entries say."""
+    facts = hash_units(units["tag_gene"], units["crc"], units["body_len"], units["meta_len"])
+    return (*(units[name] for name in _FIELDS[:-1]), facts)
+
+
+def _check_fields(
+    wanted: tuple[Array, ...],
+    units: Units,
+    place: Callable[[int], tuple[Piece, int]],
+    diff: EntryDiff,
+) -> None:
+    """Compare the fields of entries of the same messages; `place`: where each unit stands."""
+    for name, mine, theirs in zip(_FIELDS, wanted, _fields_of(units), strict=True):
+        if bool((mine == theirs).all()):
             continue
-        for at in np.flatnonzero(pair[0] != pair[1])[:_WRONG_MAX].tolist():
-            detail = f"its {name} is {int(pair[1][at])}"
-            if not name.startswith("crc"):
-                detail += f" and not {int(pair[0][at])}"
-            place = at if pairs is None else int(pairs[1][at])
-            diff.wrong.append(_wrong("queue-fields", piece, place, detail))
+        for at in np.flatnonzero(mine != theirs)[:_WRONG_MAX].tolist():
+            detail = _difference(name, int(mine[at]), int(theirs[at]))
+            diff.wrong.append(_wrong("queue-fields", *place(at), detail))
+
+
+def _difference(name: str, mine: int, theirs: int) -> str:
+    if name == _FIELDS[-1]:
+        return f"its {name} are not those of the message"
+    return f"its {name} is {theirs} and not {mine}"
 
 
 def _tell_apart(odd: list[tuple[Slice, Piece]], diff: EntryDiff) -> None:
@@ -184,7 +220,7 @@ def _tell_apart(odd: list[tuple[Slice, Piece]], diff: EntryDiff) -> None:
     wanted = np.concatenate([part.rows["sequence"] for part, _ in odd])
     attempts = np.concatenate([_attempts(part) for part, _ in odd])
     found = np.concatenate([_units(piece)["sequence"] for _, piece in odd])
-    tries = np.concatenate([_units(piece)["attempt"] for _, piece in odd]).astype(np.uint32)
+    tries = np.concatenate([_tries(part, piece) for part, piece in odd])
     mine, theirs = _paired(_keys(wanted, attempts), _keys(found, tries))
     is_lost = np.ones(len(wanted), np.bool_)
     is_lost[mine] = False
@@ -192,6 +228,10 @@ def _tell_apart(odd: list[tuple[Slice, Piece]], diff: EntryDiff) -> None:
     is_more[theirs] = False
     lost, more = np.flatnonzero(is_lost), np.flatnonzero(is_more)
     diff.uncounted += max(0, len(lost) - _MOVED_MAX) + max(0, len(more) - _MOVED_MAX)
+    columns = [
+        np.concatenate(each) for each in zip(*(_fields(part) for part, _ in odd), strict=True)
+    ]
+    units = np.concatenate([_units(piece) for _, piece in odd])
     rows = np.concatenate([part.rows for part, _ in odd])
     positions = np.concatenate([part.first + np.arange(len(part.rows)) for part, _ in odd])
     for at in lost[:_MOVED_MAX].tolist():
@@ -205,6 +245,7 @@ def _tell_apart(odd: list[tuple[Slice, Piece]], diff: EntryDiff) -> None:
                 offset,
                 int(row["due_ms"]),
                 odd[0][1].file,
+                tuple(int(column[at]) for column in columns),
             )
         )
     places = [(piece, at) for _, piece in odd for at in range(len(_units(piece)))]
@@ -214,11 +255,12 @@ def _tell_apart(odd: list[tuple[Slice, Piece]], diff: EntryDiff) -> None:
         diff.extra.append(
             Odd(
                 int(unit["sequence"]),
-                int(unit["attempt"]),
+                int(tries[at]),
                 piece.first + inside,
                 -1,
                 int(unit["due_ms"]),
                 piece.file,
+                tuple(int(column[0]) for column in _fields_of(units[at : at + 1])),
             )
         )
     ranks = np.argsort(np.argsort(mine[np.argsort(theirs, kind="stable")], kind="stable"))
@@ -226,20 +268,21 @@ def _tell_apart(odd: list[tuple[Slice, Piece]], diff: EntryDiff) -> None:
     if len(strays):
         piece, inside = places[int(np.sort(theirs)[strays[0]])]
         diff.wrong.append(_wrong("queue-order", piece, inside, _STRAY))
-    low_mine = low_theirs = 0
-    for part, piece in odd:
-        inside = (mine >= low_mine) & (mine < low_mine + len(part.rows))
-        inside &= (theirs >= low_theirs) & (theirs < low_theirs + len(_units(piece)))
-        pairs = (mine[inside] - low_mine, theirs[inside] - low_theirs)
-        _check_fields(part, piece, pairs, diff)
-        low_mine += len(part.rows)
-        low_theirs += len(_units(piece))
+    pairs = tuple(column[mine] for column in columns)
+    _check_fields(pairs, units[theirs], lambda at: places[int(theirs[at])], diff)
 
 
 def _attempts(part: Slice) -> Array:
     if part.attempts is None:
         return np.ones(len(part.rows), np.uint32)
     return part.attempts
+
+
+def _tries(part: Slice, piece: Piece) -> Array:
+    """By which attempts entries are told from one another: in a topic's own queue all are 1."""
+    if part.attempts is None:
+        return np.ones(len(_units(piece)), np.uint32)
+    return _units(piece)["attempt"].astype(np.uint32)
 
 
 def _units(piece: Piece) -> Units:
@@ -295,11 +338,30 @@ def settle(diff: EntryDiff) -> EntryDiff:
         else:
             pairs.append((one, moved[key].pop()))
     missing.reverse()
+    fields = [wrong for pair in pairs for wrong in _wrong_fields(*pair)]
     strays = [] if diff.uncounted else _strays(pairs, missing, extra)
     strays += [one for one in diff.wrong if one.check == "queue-order"]
     wrong = [one for one in diff.wrong if one.check != "queue-order"]
+    wrong += fields
     wrong += sorted(strays, key=lambda one: one.position)[:1]
     return EntryDiff(diff.compared, missing, extra, wrong, diff.uncounted)
+
+
+def _wrong_fields(mine: Odd, theirs: Odd) -> list[Wrong]:
+    """How an entry that only moved differs from its message."""
+    columns = zip(_FIELDS, mine.fields, theirs.fields, strict=True)
+    return [
+        Wrong(
+            "queue-fields",
+            theirs.sequence,
+            theirs.position,
+            theirs.due_ms,
+            theirs.file,
+            _difference(name, wanted, found),
+        )
+        for name, wanted, found in columns
+        if wanted != found
+    ]
 
 
 def _strays(pairs: list[tuple[Odd, Odd]], missing: list[Odd], extra: list[Odd]) -> list[Wrong]:

@@ -22,7 +22,7 @@ from spark_jobs.audit_partial import (
     sum_entries,
 )
 from spark_jobs.audit_queues import chunk_findings, queue_findings
-from spark_jobs.audit_releases import ReleasePart, Slice, merge_chunks
+from spark_jobs.audit_releases import ReleasePart, Slice, first_positions, merge_chunks
 from spark_jobs.audit_result import GroupAudit
 from spark_jobs.audit_retries import Retries
 from spark_jobs.audit_shard import ShardState
@@ -102,7 +102,7 @@ class Joining:
         for copy in self._copies if state.is_whole else ():
             if copy.where.topic_queue >> 8 not in state.line.internal:
                 copies.setdefault(copy.where.topic_queue, []).append(copy)
-        firsts = _firsts(state.ledger.queued)
+        firsts = first_positions(state.ledger.queued)
         at = () if state.is_whole or state.plan is None else state.plan.wheel_at
         plan = JoinPlan(firsts, copies, state.facts.resolves, self._chunk_entries, at)
         assert state.spread is not None
@@ -143,7 +143,9 @@ class Joining:
             if first < last:
                 rows = np.empty(0, RELEASE)
                 pieces = read_pieces(copy.where, first, last, self._faults)
-                diff = compare(Slice(key, first, rows), pieces, copy.log_start)
+                is_dynamic = key >> 8 in state.line.internal
+                tries = np.empty(0, np.uint32) if is_dynamic else None
+                diff = compare(Slice(key, first, rows, tries), pieces, copy.log_start)
                 diff.uncounted += max(0, copy.where.end_position - last)
                 self.diffs.setdefault(copy.place, EntryDiff()).merge(diff)
             self._check_start(copy)
@@ -181,6 +183,11 @@ class Joining:
 
     def _compare_dynamic(self) -> None:
         state = self._state
+        known = {copy.place for copy in self._copies}
+        for replica, mine in state.copies:  # queues that the log has, and a checkpoint has not
+            for key in sorted(self.retries.queues) if mine.applied_offset else ():
+                if Place(replica.node, key) not in known:
+                    self._copies.append(_no_queue(state, replica, mine, key))
         for copy in self._copies:
             queue = self.retries.queues.get(copy.where.topic_queue)
             if copy.where.topic_queue >> 8 not in state.line.internal or queue is None:
@@ -336,16 +343,6 @@ def count_below(state: ShardState, topic_queue: int, offset: int) -> int:
     )
 
 
-def _firsts(queued: Counter[tuple[int, int]]) -> dict[int, dict[int, int]]:
-    """Bucket -> queue -> how many entries come before."""
-    at: Counter[int] = Counter()
-    found: dict[int, dict[int, int]] = {}
-    for (bucket, topic_queue), count in sorted(queued.items()):
-        found.setdefault(bucket, {})[topic_queue] = at[topic_queue]
-        at[topic_queue] += count
-    return found
-
-
 def _copies_of(state: ShardState, replica: Replica, copy: ShardCopy) -> list[QueueCopy]:
     """Every queue that a node's checkpoint has, or that the log says it must have."""
     applied = copy.applied_offset
@@ -375,6 +372,13 @@ def _copies_of(state: ShardState, replica: Replica, copy: ShardCopy) -> list[Que
         limit = min(applied, state.end_offset)
         found.append(QueueCopy(place, where, limit, copy.start_offset, limit == applied))
     return found
+
+
+def _no_queue(state: ShardState, replica: Replica, copy: ShardCopy, key: int) -> QueueCopy:
+    limit = min(copy.applied_offset, state.end_offset)
+    where = _empty(replica, copy, key, 0)
+    is_ended = limit == copy.applied_offset
+    return QueueCopy(Place(replica.node, key), where, limit, copy.start_offset, is_ended)
 
 
 def _empty(replica: Replica, copy: ShardCopy, topic_queue: int, at: int) -> QueueRange:

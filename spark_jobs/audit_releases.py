@@ -6,6 +6,7 @@ of which queue; the queue's first position in the stretch is the count of all be
 replica's entries are compared position by position, and what a RESOLVE names by position is known.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -117,6 +118,16 @@ def by_queue(rows: Array, firsts: dict[int, int]) -> Iterator[Slice]:
     for name, count in zip(names.tolist(), np.bincount(inverse).tolist(), strict=True):
         yield Slice(name, firsts.get(name, 0), rows[low : low + count])
         low += count
+
+
+def first_positions(queued: Counter[tuple[int, int]]) -> dict[int, dict[int, int]]:
+    """Bucket -> queue -> how many entries come before."""
+    at: Counter[int] = Counter()
+    found: dict[int, dict[int, int]] = {}
+    for (bucket, topic_queue), count in sorted(queued.items()):
+        found.setdefault(bucket, {})[topic_queue] = at[topic_queue]
+        at[topic_queue] += count
+    return found
 
 
 def sums_of(rows: Array) -> Array:

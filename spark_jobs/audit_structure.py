@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from hourwheel.record_batch import FEATURE_LEVEL_ROW, HEADER_BYTES
 from hourwheel.wire.state_pb2 import EpochStart
 from spark_jobs.audit_replicas import NodeLog
 from spark_jobs.audit_scan import Blob, Edge, LogFacts, edge_findings, join_facts
@@ -157,7 +158,11 @@ def epoch_findings(
             offset = begun.get(int(entry.epoch))
             begin = int(entry.start_offset)
             is_inside = start_offset <= begin < min(log.end_offset, log.tail_offset)
-            if offset is None and is_inside and begin < facts_end(facts):
+            if (
+                offset is None
+                and is_inside
+                and begin < facts_end(facts) - _level_bytes(facts, begin)
+            ):
                 detail = f"epoch {entry.epoch} begins at {begin}, and the log has no such epoch"
             elif offset is not None and is_inside and not _is_begin(facts, begin, offset):
                 detail = f"epoch {entry.epoch} begins at {begin}, and in the log at {offset}"
@@ -178,6 +183,12 @@ def epoch_findings(
                     Finding(ERROR, "epoch-history", shard, log.node, file, offset, detail=detail)
                 )
     return found
+
+
+def _level_bytes(facts: LogFacts, begin: int) -> int:
+    """Size of the FEATURE_LEVEL record that may stand before an EPOCH_START; 0 without it."""
+    is_there = any(at == begin for at, _ in facts.levels)
+    return HEADER_BYTES + FEATURE_LEVEL_ROW.itemsize if is_there else 0
 
 
 def facts_end(facts: LogFacts) -> int:

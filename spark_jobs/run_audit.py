@@ -108,8 +108,8 @@ def run(parsed: argparse.Namespace) -> int:
     result = leave_out(result, parsed.ignore)
     written = report.write(result, parsed.out, made_ms=int(SystemClock().wall_ms()))
     if parsed.json:
-        told = [one._asdict() for one in result.findings if one.severity == ERROR]
-        write_line({**result.summary(), "files": written, "errors": told[:_SHOWN]})
+        found = [one._asdict() for one in result.findings if one.severity == ERROR]
+        write_line({**result.summary(), "files": written, "errors": found[:_SHOWN]})
     else:
         show(result, written)
     return result.verdict.exit_code

@@ -61,6 +61,17 @@ class AckWindow:
         """Everything below is resolved; the position itself is not."""
         return self._floor
 
+    def first_unresolved(self, position: int) -> int:
+        """The first position from `position` on that is not resolved.
+
+        Of a queue's start it is what the group still works on. The floor may lie below the start
+        for long: what was trimmed before a group resolved anything is never resolved.
+        """
+        position = max(position, self._floor)
+        index = bisect_right(self._starts, position) - 1
+        is_resolved = index >= 0 and position < self._ends[index]
+        return self._ends[index] if is_resolved else position
+
     @property
     def span(self) -> int:
         """End of the highest resolved range - floor; 0 where there is none."""

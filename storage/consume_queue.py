@@ -272,7 +272,7 @@ class ConsumeQueue:
         return genes
 
     def pick(self, positions: NDArray[np.int64]) -> Units:
-        """A copy of the entries at some positions, which ascend; not trimmed, and all there."""
+        """A copy of the entries at some positions, in this order; not trimmed, and all there."""
         numbers = positions // self._chunk_entries
         found = []
         for low, high in stretches(numbers):

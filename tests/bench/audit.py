@@ -50,14 +50,13 @@ async def run(size: Size, folder: Path) -> Report:
     write_facts(log.directory, facts)
     report = Report(
         [
-            f"{log.messages:,} scheduled messages, {log.cancelled:,} of them cancelled; log of"
-            f" {log.log_bytes / 2**20:,.0f} MiB in page cache, bodies of 100 bytes",
+            f"{log.messages:,} scheduled messages, {log.cancelled:,} of them cancelled",
+            f"log of {log.log_bytes / 2**20:,.0f} MiB in page cache, bodies of 100 bytes",
             f"Spark: local[{CORES}], after one audit that warms it up; DuckDB: {CORES} threads",
             "medians of wall time; replicas are hard links of one log, and each is read",
-            "DuckDB and groupBy read Parquet of per-message facts, made before and not timed; no"
-            " checksums, queues' order, acknowledgements, replicas or wheel",
-            "memory: all of this process and those below it, resident, sampled; what they share is"
-            " counted in each; DuckDB's and the data's own are what comes to this process",
+            "DuckDB and groupBy read Parquet of per-message facts, made before and not timed",
+            "and look at no checksums, order of queues, acknowledgements, replicas or wheel",
+            "memory: resident, of this process and all below it; shared pages count in each",
         ]
     )
     is_own = SparkSession.getActiveSession() is None  # the test of all benchmarks may share one

@@ -9,8 +9,9 @@ from pyspark.sql import SparkSession
 from spark_jobs.audit_shard import AuditOptions
 from spark_jobs.delivery_audit import audit
 from tests.support.audit_faults import named
+from tests.support.log_copies import Cluster, Expected
 from tests.support.log_maker import make_log, replicate
-from tests.support.tampering import FAULTS, Cluster, Expected
+from tests.support.tampering import FAULTS
 
 ALONE = {"lost segment, everywhere", "lost end", "dispatch that does not cover"}
 """Behind them the others would not be seen, or not be what they are."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from spark_jobs.audit_result import AuditResult
 from tests.support.audit_runs import errors_of
-from tests.support.tampering import Expected
+from tests.support.log_copies import Expected
 
 
 def named(result: AuditResult) -> list[Expected]:

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from chaos.log_model import Entry, LogModel
 from hourwheel.record_batch import Kind, RecordBatch
+from tests.support.log_copies import Expected
 from tests.support.naive_replica import Found, NaiveReplica, Unit
-from tests.support.tampering import Expected
 
 _MASK: Final = (1 << 64) - 1
 _LEAD_MS: Final = 1_000
@@ -42,6 +42,8 @@ class Moment(NamedTuple):
     ends: dict[int, int]
     """Queue -> entries."""
     waiting: Counter[tuple[int, int, int]]
+    stored_ms: dict[int, int]
+    """Sequence -> store_ms, of what waits."""
     cursor: tuple[int, int]
     released: tuple[int, int]
     is_cancelled: set[int]
@@ -170,6 +172,7 @@ class Model(LogModel):
         return Moment(
             {number: len(entries) for number, entries in self.queues.items()},
             Counter((one.sequence, one.due_ms, one.topic_queue) for one in self.waiting.values()),
+            {one.sequence: one.store_ms for one in self.waiting.values()},
             self.cursor,
             self.sums[-1][1:],
             set(self.cancelled),
@@ -200,6 +203,8 @@ class _Audit:
         self.model = Model()
         self.moments: dict[int, Moment] = {}
         self.end = 0
+        self.kinds: dict[int, int] = {}
+        self.begun: dict[int, int] = {}
         self.is_whole = True
         self.base = max(
             replicas,
@@ -263,29 +268,30 @@ class _Audit:
             right = self._right(every)
             order = sorted(self.replicas, key=lambda one: one is not self.base)
             mine = next(one for one in order if every.get(one.node) == right)
+            header = mine.batches[at].batch.header
+            self.kinds[at] = header.kind
+            if header.kind == Kind.EPOCH_START:
+                self.begun.setdefault(header.epoch, at)
             self.model.take(mine.batches[at], mine.node)
             at += len(right)
             self.moments[at] = self.model.moment()
         self.end = at
 
     def _check_epochs(self, one: NaiveReplica) -> None:
-        begun = {
-            batch.header.epoch: at
-            for at, (batch, _, _) in sorted(one.batches.items(), reverse=True)
-            if batch.header.kind == Kind.EPOCH_START
-        }
         for epoch, start in one.epochs:
-            if start >= min(one.end, self.end) or begun.get(epoch) == start:
+            if start >= min(one.end, self.end) or self.begun.get(epoch) == start:
                 continue
-            first = one.batches.get(start)
-            if first is None or first.batch.header.kind != Kind.FEATURE_LEVEL:
+            if self.kinds.get(start) != Kind.FEATURE_LEVEL:
                 file = "shard-0/epochs"
                 self.errors.append(Expected("epoch-history", one.node, file, start))
 
     # -- views ------------------------------------------------------------------------------------
 
     def _check_wheel(self, one: NaiveReplica, moment: Moment) -> None:
-        mine, wanted = one.wheel(), moment.waiting
+        units, wanted = one.wheel(), moment.waiting
+        mine = Counter((unit.sequence, unit.due_ms, unit.topic_queue) for unit in units)
+        if mine == wanted and not all(self._is_true(unit, moment) for unit in units):
+            self.errors.append(Expected("wheel-extra", one.node))
         for check, rows in (("wheel-missing", wanted - mine), ("wheel-extra", mine - wanted)):
             self.errors += [Expected(check, one.node, sequence=key[0]) for key in rows]
         manifest, cursor = one.manifest, one.manifest.cursor
@@ -298,6 +304,11 @@ class _Audit:
             if told != true:
                 file = "shard-0/checkpoint"
                 self.errors.append(Expected("checkpoint", one.node, file, one.applied))
+
+    def _is_true(self, unit: Unit, moment: Moment) -> bool:
+        facts = Facts(unit.crc, unit.body_len, unit.meta_len)
+        stored_ms = moment.stored_ms[unit.sequence]
+        return facts == self.model.facts[unit.sequence] and unit.store_ms == stored_ms
 
     def _check_queues(self, one: NaiveReplica) -> None:
         moment = self.moments[min(one.applied, self.end)]
@@ -320,9 +331,11 @@ class _Audit:
         file = f"shard-0/queues/{number:08x}/{0:012}.cq"
         theirs: dict[tuple[int, int, int], int] = {}
         seen: Counter[tuple[int, int]] = Counter()
+        is_own = not self.model.topics[number >> 8].startswith("%")
         for at, unit in enumerate(found):
-            theirs[unit.sequence, unit.attempt, seen[unit.sequence, unit.attempt]] = at
-            seen[unit.sequence, unit.attempt] += 1
+            attempt = 1 if is_own else unit.attempt
+            theirs[unit.sequence, attempt, seen[unit.sequence, attempt]] = at
+            seen[unit.sequence, attempt] += 1
         seen.clear()
         pairs = []
         for at, entry in enumerate(wanted):
@@ -364,6 +377,7 @@ class _Audit:
         facts = self.model.facts[entry.sequence]
         return (
             (entry.due_ms != unit.due_ms)
+            + (entry.attempt != unit.attempt)
             + (entry.store_ms != unit.store_ms)
             + (unit.topic_queue != number)
             + (unit.origin_topic != self.model.topic_of[entry.sequence] >> 8)

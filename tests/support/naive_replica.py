@@ -4,7 +4,6 @@ Files are read whole, batches are kept in a dict by their offset, units are name
 are those of docs/FORMATS.md; nothing of `spark_jobs` takes part.
 """
 
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct
@@ -13,7 +12,7 @@ from typing import Final, NamedTuple
 from hourwheel import errors
 from hourwheel.record_batch import RecordBatch, header_crc, unpack_header
 from hourwheel.wire.state_pb2 import Checkpoint
-from tests.support.tampering import Expected
+from tests.support.log_copies import Expected
 
 _FILE_HEADER: Final = 64
 _SHARD: Final = "shard-0"
@@ -108,10 +107,10 @@ class NaiveReplica:
             found += [Unit(*_UNIT.unpack_from(raw, _CHUNK_FIRST + 64 * at)) for at in range(rest)]
         return found
 
-    def wheel(self) -> Counter[tuple[int, int, int]]:
-        """(sequence, due_ms, topic_queue) of what is pending by the delay index."""
+    def wheel(self) -> list[Unit]:
+        """What is pending by the delay index."""
         cursor, cancelled = self.manifest.cursor, self._cancelled()
-        found: Counter[tuple[int, int, int]] = Counter()
+        found = []
         for run in self.manifest.runs:
             assert not run.cascaded_days, "too small a life for that"
             name = f"{run.covers_first:010}-{run.run_id:010}.run"
@@ -120,7 +119,7 @@ class NaiveReplica:
                 one = Unit(*_UNIT.unpack_from(raw, _FILE_HEADER + 64 * at))
                 is_ahead = one[:2] > (cursor.due_ms, cursor.sequence)
                 if is_ahead and one.sequence not in cancelled:
-                    found[one.sequence, one.due_ms, one.topic_queue] += 1
+                    found.append(one)
         return found
 
     def _cancelled(self) -> set[int]:

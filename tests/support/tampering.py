@@ -1,28 +1,24 @@
 """Seeded faults: edit copies of real logs so that exactly one thing is wrong, in the true format.
 
-    faults = FAULTS["resurrected"](Cluster(nodes), random.Random(7))     # -> what must be found
+    expected = FAULTS["resurrected"](Cluster(nodes), random.Random(7))     # what must be found
 
 A `Cluster` is the directories of some replicas of one log (`log_maker.replicate`). Each function of
 `FAULTS` changes the files of one of them, or of all, makes every checksum anew (but where the
 checksum is the point), and says which errors an audit must name for it: check, node, file, offset,
-sequence, position; nothing more, nothing less. Nothing of the audit takes part: what a log means is
-told by `chaos.log_model`.
+sequence, position; nothing more, nothing less.
 
 Edits are in place, so that all other bytes of log and views stay as the node has written them.
 Where a record must come to it, it comes to the end, behind the checkpoints.
 """
 
 import random
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Final
 
 import numpy as np
 
-from chaos.log_model import LogModel
-from chaos.log_model import Entry as Released
-from chaos.stored import LogFiles
+from chaos.log_model import Entry
 from hourwheel.crc32c import crc32c
 from hourwheel.record_batch import (
     DISPATCH_ROW,
@@ -30,158 +26,28 @@ from hourwheel.record_batch import (
     Kind,
     Outcome,
     RecordBatch,
-    Stamp,
     build_publish,
     build_rows,
-    stamp,
 )
 from storage import atomic_file
 from storage.disk import RealDisk
 from storage.epoch_file import EpochFile
 from storage.file_header import FileType, pack_file_header
-from storage.unit import UNIT, Units
-from tests.support.broken_logs import IDENTITY, batches_of, read_queue, rewrite_queue
-from tests.support.log_maker import log_end, segments, set_high_watermark
+from tests.support.broken_logs import IDENTITY, read_queue, rewrite_queue
+from tests.support.log_copies import (
+    SHARD,
+    Cluster,
+    Expected,
+    changed,
+    chunk_file,
+    log_file,
+    with_rows,
+)
+from tests.support.log_maker import segments
 
 _FAR: Final = 1 << 20
-_SHARD: Final = "shard-0"
 _LEAD_MS_MAX: Final = 1_000
 _HOUR_MS: Final = 3_600_000
-
-
-class Expected(NamedTuple):
-    """An error that an audit must name. Fields as those of `spark_jobs.findings.Finding`."""
-
-    check: str
-    node: str = ""
-    file: str = ""
-    offset: int = -1
-    sequence: int = -1
-    position: int = -1
-
-
-class Cluster:
-    """Replicas of one log, and what it means; `nodes` have no faults yet."""
-
-    def __init__(self, nodes: Sequence[Path]) -> None:
-        """Read the log of the first one."""
-        self.nodes = list(nodes)
-        self.batches = list(batches_of(self.nodes[0]))
-        self.released_by: dict[int, list[int]] = {}
-        """topic_queue -> offset of the record that released each entry."""
-        model = self.model = LogModel()
-        for batch in self.batches:
-            model.read(batch)
-            for number, entries in model.queues.items():
-                known = self.released_by.setdefault(number, [])
-                known += [batch.header.offset] * (len(entries) - len(known))
-        assert LogFiles(self.nodes[0]).segments[-1].end_offset == model.offset
-
-    def of(self, kind: Kind) -> list[RecordBatch]:
-        """The batches of a kind."""
-        return [one for one in self.batches if one.header.kind == kind]
-
-    def entries(self, topic_queue: int) -> list[Released]:
-        """What the log has released to a queue."""
-        return self.model.queues[topic_queue]
-
-    def own_queues(self, *, retries: bool = False) -> list[int]:
-        """Queues of topics that people publish to, with some entries; or those for retries."""
-        return [
-            number
-            for number, entries in self.model.queues.items()
-            if len(entries) > 1 and self.model.topics[number >> 8].startswith("%") is retries
-        ]
-
-    def batch_of(self, sequence: int) -> tuple[RecordBatch, int]:
-        """(the batch of a message, its ordinal in it)."""
-        every = self.of(Kind.PUBLISH)
-        at = bisect_right([one.header.base_sequence for one in every], sequence) - 1
-        return every[at], sequence - every[at].header.base_sequence
-
-    def unit_of(self, sequence: int) -> Units:
-        """UNIT[1]: a true entry of a message, as its first release would make it."""
-        batch, at = self.batch_of(sequence)
-        lengths = batch.meta_len[:at].sum() + batch.body_len[:at].sum()
-        unit = np.zeros(1, UNIT)
-        unit["due_ms"], unit["sequence"] = batch.due_ms[at], sequence
-        unit["store_ms"], unit["tag_gene"] = batch.header.store_ms, batch.tag_gene[at]
-        unit["position"] = batch.header.offset + batch.blob_offset + int(lengths)
-        unit["body_len"], unit["meta_len"] = batch.body_len[at], batch.meta_len[at]
-        unit["crc"], unit["attempt"] = batch.crc[at], 1
-        unit["topic_queue"], unit["origin_topic"] = (
-            batch.topic_queue[at],
-            batch.topic_queue[at] >> 8,
-        )
-        return unit
-
-    # -- edits ------------------------------------------------------------------------------------
-
-    def put(self, batch: RecordBatch, raw: bytes, *nodes: Path) -> None:
-        """Write other bytes of the same length over a batch."""
-        assert len(raw) == batch.header.total_bytes
-        for node in nodes or self.nodes:
-            path = segment_of(node, batch.header.offset)
-            at = 64 + batch.header.offset - int(path.stem)
-            with path.open("r+b") as file:
-                if at + len(raw) <= path.stat().st_size:  # else a fault before has taken it away
-                    file.seek(at)
-                    file.write(raw)
-
-    def append(self, raw: bytes, *, skip: int = 0, due_ms: Any = None, queues: Any = None) -> int:
-        """Append a batch to every log, stamped as a master would; returns its offset.
-
-        Args:
-            raw: unstamped.
-            skip: its sequence is so much too high.
-            due_ms: of a PUBLISH.
-            queues: of a PUBLISH.
-        """
-        last, end = self.batches[-1].header, log_end(self.nodes[0])
-        sequence = self.model.next_sequence + skip
-        place = Stamp(end, sequence, last.store_ms, last.flushed_end_offset, last.epoch)
-        head, payload = stamp(RecordBatch(raw), place, due_ms=due_ms, topic_queue=queues)
-        for node in self.nodes:
-            with segments(node)[-1].open("ab") as file:
-                file.write(head + bytes(payload))
-            set_high_watermark(node, log_end(node))
-        return end
-
-
-def segment_of(node: Path, offset: int) -> Path:
-    """The file of a log that an offset is in."""
-    return [one for one in segments(node) if int(one.stem) <= offset][-1]
-
-
-def changed(batch: RecordBatch, payload: bytes | None = None, **fields: Any) -> bytes:
-    """A batch with another payload of the same length, or other header fields; CRCs are right."""
-    raw = bytes(batch.payload) if payload is None else payload
-    size = batch.header.column_bytes + batch.header.blob_bytes
-    header = batch.header._replace(payload_crc=crc32c(raw[:size]), **fields)
-    whole = RecordBatch(bytes(batch.head) + raw, header)
-    place = Stamp(*header[6:11])
-    if header.kind == Kind.PUBLISH:
-        head, body = stamp(whole, place, due_ms=batch.due_ms, topic_queue=batch.topic_queue)
-    else:
-        head, body = stamp(whole, place)
-    found = head + bytes(body)
-    RecordBatch(found).verify()
-    return found
-
-
-def with_rows(batch: RecordBatch, rows: Any) -> bytes:
-    """A batch with other rows."""
-    return changed(batch, rows.tobytes() + bytes(batch.payload)[rows.nbytes :])
-
-
-def log_file(node: Path, offset: int) -> str:
-    """The segment of an offset, as findings name it."""
-    return f"{_SHARD}/log/{segment_of(node, offset).name}"
-
-
-def chunk_file(topic_queue: int) -> str:
-    """The one chunk of a queue, as findings name it."""
-    return f"{_SHARD}/queues/{topic_queue:08x}/{0:012}.cq"
 
 
 # --- queues: one replica ------------------------------------------------------------------------
@@ -311,7 +177,7 @@ def lose_segment(cluster: Cluster, rng: random.Random) -> list[Expected]:
     node = rng.choice(cluster.nodes)
     before, lost = rng.choice(list(zip(segments(node), segments(node)[1:-1], strict=False)))
     lost.unlink()
-    file = f"{_SHARD}/log/{before.name}"
+    file = f"{SHARD}/log/{before.name}"
     return [Expected("segment-missing", node.name, file, int(lost.stem))]
 
 
@@ -322,7 +188,7 @@ def lose_segment_everywhere(cluster: Cluster, rng: random.Random) -> list[Expect
     for node in cluster.nodes:
         before, lost = segments(node)[at - 1 : at + 1]
         lost.unlink()
-        file = f"{_SHARD}/log/{before.name}"
+        file = f"{SHARD}/log/{before.name}"
         found.append(Expected("segment-missing", node.name, file, int(lost.stem)))
     return [*found, Expected("log-hole", offset=found[0].offset)]
 
@@ -332,13 +198,13 @@ def lose_end(cluster: Cluster, rng: random.Random) -> list[Expected]:
     node = rng.choice(cluster.nodes)
     *_, before, lost = segments(node)
     lost.unlink()
-    file = f"{_SHARD}/log/{before.name}"
+    file = f"{SHARD}/log/{before.name}"
     return [Expected("log-short", node.name, file, int(lost.stem))]
 
 
 def falsify_epochs(cluster: Cluster, rng: random.Random) -> list[Expected]:
     """A replica's epoch history has an epoch begin elsewhere."""
-    node, path = rng.choice(cluster.nodes), f"{_SHARD}/epochs"
+    node, path = rng.choice(cluster.nodes), f"{SHARD}/epochs"
     disk = RealDisk(node)
     entries = EpochFile.open(disk, path, IDENTITY).entries
     at = rng.randrange(1, len(entries))
@@ -373,10 +239,10 @@ def uncover_message(cluster: Cluster, rng: random.Random) -> list[Expected]:
     )
 
 
-def _uncoverable(cluster: Cluster) -> list[tuple[int, Released]]:
+def _uncoverable(cluster: Cluster) -> list[tuple[int, Entry]]:
     """DISPATCH records, by number, between which and the next nothing asks for their last one."""
     found, every = [], cluster.of(Kind.DISPATCH)
-    for ordinal, (batch, after) in enumerate(zip(every, every[1:], strict=False)):
+    for ordinal, (batch, after) in enumerate(pairwise(every)):
         low, high = batch.header.offset, after.header.offset
         units = [
             (one, queue, at)
@@ -393,7 +259,7 @@ def _uncoverable(cluster: Cluster) -> list[tuple[int, Released]]:
     return found
 
 
-def _asks(batch: RecordBatch, last: Released, queue: int, at: int) -> bool:
+def _asks(batch: RecordBatch, last: Entry, queue: int, at: int) -> bool:
     kind = batch.header.kind
     if kind == Kind.PUBLISH:
         at_once = batch.due_ms <= max(batch.header.store_ms, last.due_ms + _LEAD_MS_MAX)
@@ -421,7 +287,7 @@ def double_dispatch(cluster: Cluster, rng: random.Random) -> list[Expected]:
 
 def early_dispatch(cluster: Cluster, rng: random.Random) -> list[Expected]:
     """A DISPATCH, and so all entries that it made, was there before its time by its own clock."""
-    pairs = zip(cluster.batches, cluster.batches[1:], strict=False)
+    pairs = pairwise(cluster.batches)
     possible = [
         (before.header.store_ms, batch)
         for before, batch in pairs

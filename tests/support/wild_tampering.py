@@ -12,10 +12,13 @@ import numpy as np
 
 from hourwheel.record_batch import Kind, RecordBatch, Stamp, stamp
 from tests.support.broken_logs import read_queue, rewrite_queue
+from tests.support.log_copies import Cluster, changed, with_rows
 from tests.support.log_maker import segments
-from tests.support.tampering import Cluster, changed, with_rows
 
 _NUDGES: Final = (-5_000, -1_000, -1, 1, 2, 1_000, 5_000)
+
+_LEFT_ALONE: Final = {"zero", "outcome", "check_offset"}
+"""Of rows: no numbers, or such that lie where no record begins."""
 
 
 def _some(cluster: Cluster, rng: random.Random) -> list[Path]:
@@ -28,7 +31,7 @@ def nudge_row(cluster: Cluster, rng: random.Random) -> None:
     kind = rng.choice((Kind.DISPATCH, Kind.CANCEL, Kind.RESOLVE))
     batch = rng.choice(cluster.of(kind))
     rows: Any = batch.rows.copy()
-    names = [one for one in rows.dtype.names if one not in {"zero", "outcome"}]
+    names = [one for one in rows.dtype.names if one not in _LEFT_ALONE]
     at, name = rng.randrange(len(rows)), rng.choice(names)
     limit = np.iinfo(rows.dtype[name]).max
     rows[name][at] = min(max(0, int(rows[name][at]) + rng.choice(_NUDGES)), int(limit))
@@ -92,7 +95,9 @@ def scramble_queue(cluster: Cluster, rng: random.Random) -> None:
             elif what == 2:
                 units[[at, to]] = units[[to, at]]
             else:
-                name = rng.choice(("due_ms", "store_ms", "crc", "sequence", "origin_topic"))
+                name = rng.choice(
+                    ("due_ms", "store_ms", "crc", "sequence", "origin_topic", "attempt")
+                )
                 units[name][at] += rng.randrange(1, 20)
         rewrite_queue(node, queue, units)
 

@@ -15,6 +15,7 @@ from hourwheel.wire.consumer_pb2 import ReceiptOutcome
 from node.api.ports import GroupSettings, Selection
 from tests.support.engine_world import LEAD_MS, EngineWorld, let_others_run, within
 from tests.support.eventually import until
+from tests.support.small_sizes import small_sizes
 
 OK = int(ReceiptOutcome.RECEIPT_OUTCOME_OK)
 STALE = int(ReceiptOutcome.RECEIPT_OUTCOME_STALE)
@@ -41,6 +42,29 @@ def queue_is_retry(world: EngineWorld, delivery: Any) -> bool:
 
 
 # --- long polls
+
+
+async def test_group_goes_on_that_came_after_the_queue_was_trimmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The floor of its window stays below the queue's start."""
+    monkeypatch.setattr("node.leases.WINDOW_POSITIONS", 4)
+    with small_sizes(8):
+        async with EngineWorld(tmp_path) as world:
+            await world.publish(*[world.now_ms] * 8)
+            await world.publish(*[world.now_ms + 1] * 20)
+            world.advance(1)
+            await released(world, 28)
+            shard = world.engine.shard
+            shard.trim(world.now_ms, world.now_ms)
+            world.engine.writer.wake()
+            first = await world.leased()
+            assert first.first_position == 8
+            poll = asyncio.ensure_future(world.leased())
+            await until(lambda: world.engine.consuming.waiting_count == 1)
+            assert await world.ack(world.select(first)) == [OK]
+            assert (await within(poll)).first_position == 12, "woken by the acknowledgement"
+            assert shard.views.acks.get(first.group_id, first.topic_queue).floor == 0
 
 
 async def test_long_poll_is_woken_at_the_due_time_although_the_dispatch_was_earlier(

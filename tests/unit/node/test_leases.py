@@ -231,6 +231,52 @@ def test_room_counts_messages_above_the_floor_and_not_positions() -> None:
     assert leases.room(OTHER, AckWindow()) == WINDOW_POSITIONS
 
 
+def test_window_moves_on_when_the_queue_was_trimmed_before_anything_was_resolved() -> None:
+    """The floor of a group that came later stays at 0; what counts is what is there."""
+    leases, window, start = Leases(), AckWindow(), 100_000
+    end = start + WINDOW_POSITIONS
+    bounds = start, end + 10
+    assert leases.find_range(HELD, window, bounds, 1 << 20) == (start, end)
+    leases.grant(HELD, start, end, 1)
+    assert leases.is_blocked(HELD, window, bounds)
+    window.resolve(start + 1, WINDOW_POSITIONS - 1)
+    assert leases.is_blocked(HELD, window, bounds)
+    assert leases.count_resolved(HELD, window, start) == WINDOW_POSITIONS - 1
+    window.resolve(start, 1)
+    assert window.floor == 0
+    assert leases.count_resolved(HELD, window, start) == 0
+    assert not leases.is_blocked(HELD, window, bounds)
+    assert leases.find_range(HELD, window, bounds, 1 << 20) == (end, end + 10)
+
+
+def test_room_does_not_count_what_was_trimmed() -> None:
+    """Nothing of it can be resolved any more, so the group's own floor may stay where it is."""
+    leases, window = Leases(), AckWindow()
+    leases.grant_picked(HELD, (0, 2 * WINDOW_POSITIONS), 2 * np.arange(WINDOW_POSITIONS), 1)
+    assert leases.room(HELD, window) == 0
+    assert leases.room(HELD, window, 2 * WINDOW_POSITIONS - 1) == 0
+    assert leases.room(HELD, window, 2 * WINDOW_POSITIONS) == WINDOW_POSITIONS
+
+
+def test_count_of_what_is_resolved_follows_the_ends_of_leases() -> None:
+    leases, window = Leases(), AckWindow()
+    first = leases.grant_picked(HELD, (0, 10), positions(1, 3, 5, 9), 1_000)
+    second = leases.grant_picked(HELD, (10, 20), positions(11, 13, 15), 2_000)
+    assert leases.count_resolved(HELD, window) == 0
+    leases.note_resolved(first.lease_id, 3)
+    leases.note_resolved(99, 3)
+    assert leases.count_resolved(HELD, window) == 3
+    leases.change(second, 10, 12, 500)
+    assert leases.take_ended(500, 9) == [(HELD, Part(10, 12, 500, (11,)))]
+    assert leases.count_resolved(HELD, window) == 4
+    leases.note_resolved(second.lease_id, 9)
+    leases.end(second.lease_id)
+    leases.end(second.lease_id)
+    assert leases.count_resolved(HELD, window) == 6
+    leases.drop_group(HELD.group_id)
+    assert leases.count_resolved(HELD, window) == 0
+
+
 def test_room_is_left_for_ranges_that_an_earlier_master_left() -> None:
     leases = Leases()
     window = AckWindow(0, [(first, first + 1) for first in range(1, 1_000, 2)])
@@ -255,10 +301,11 @@ def test_selected_messages_leave_all_others_to_be_delivered() -> None:
 
 def test_what_is_unresolved_is_told_apart_from_what_was_passed_over() -> None:
     leases, window = Leases(), AckWindow()
-    leases.grant_picked(HELD, (0, 10), positions(2, 3, 9), 1_000)
+    sparse = leases.grant_picked(HELD, (0, 10), positions(2, 3, 9), 1_000)
     leases.grant(HELD, 10, 12, 1_000)
     assert leases.count_unresolved(HELD, window) == (5, 7)
     window.resolve(0, 3)
+    leases.note_resolved(sparse.lease_id, 1)
     assert leases.count_unresolved(HELD, window) == (4, 5)
     assert leases.count_unresolved(OTHER, window) == (0, 0)
     assert leases.count_resolved(HELD, window) == 0

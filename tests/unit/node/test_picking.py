@@ -235,3 +235,14 @@ def test_damage_is_not_looked_for_in_what_genes_leave_out() -> None:
     shelf = Shelf(*["a", "b"] * 4)
     shelf.bad = {1, 3, 5, 7}
     assert positions(shelf.pick("a")) == [0, 2, 4, 6]
+
+
+def test_what_was_masked_is_not_masked_again_because_reading_had_no_work_left() -> None:
+    shelf = Shelf(*["a" if at % 20 == 0 else "b" for at in range(4_000)])
+    at, found, slices = 0, 0, 0
+    while at < 4_000:
+        picked = shelf.pick("a", bounds=(at, 4_000), work=20_000)
+        found, at, slices = found + picked.count, picked.end, slices + 1
+    assert (found, shelf.counts.read) == (200, 200)
+    assert shelf.counts.masked <= 1.1 * 3_800
+    assert slices < 10, "each slice gets on"

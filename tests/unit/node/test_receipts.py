@@ -1,5 +1,6 @@
 """What receipts of picked messages stand for: acknowledged, given back, prolonged, handed over."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,15 @@ async def test_what_was_passed_over_is_handed_over_and_resolved_by_the_successor
         world.engine.shard.receiver.restore(table, world.now_ms)
         world.advance(1_000)
         await until(lambda: world.engine.shard.views.acks.get(*held).floor == 9)
+
+
+async def test_receipt_put_together_does_not_end_another_lease(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish_tagged("a", "a")
+        first, second = await world.leased(count=1), await world.leased(count=1)
+        selection = world.select(second)
+        bad = replace(selection, receipt=replace(selection.receipt, lease_id=first.lease_id))
+        assert await world.ack(bad) == [INVALID]
+        assert world.engine.shard.receiver.leases.count == 2
+        assert await world.ack(world.select(first), selection) == [OK, OK]
+        assert window(world, first).floor == 2

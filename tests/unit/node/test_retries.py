@@ -146,3 +146,14 @@ def test_filtered_rows_pass_over_ranges() -> None:
     rows = filtered_rows(HELD, [(2, 5), (9, 10)])
     assert rows["outcome"].tolist() == [Outcome.FILTERED] * 2
     assert (rows["first_position"].tolist(), rows["count"].tolist()) == ([2, 9], [3, 1])
+
+
+def test_rows_of_ranges_that_were_trimmed_or_are_not_there_yet_are_left_out() -> None:
+    views = views_with([1, 1, 1, 2] * 8)
+    views.queues.get(QUEUES[0]).trim_to(8)
+    ranges = [(0, 3), (4, 10), (11, 13), (31, 40), (50, 60)]
+    rows = retry_rows(views, WORKERS, HELD, ranges, NOW_MS, None)
+    once, twice = NOW_MS + 1_000, NOW_MS + 2_000
+    assert plain(rows) == [(8, 10, once), (11, 12, twice), (12, 13, once), (31, 32, twice)]
+    assert len(retry_rows(views, WORKERS, HELD, ranges[-1:], NOW_MS, None)) == 0
+    assert len(retry_rows(views, WORKERS, HELD, [], NOW_MS, None)) == 0

@@ -64,6 +64,12 @@ def test_resolve_when_one_by_one_in_random_order() -> None:
     assert (window.floor, window.ranges(), window.range_count) == (7 + WINDOW_POSITIONS, [], 0)
 
 
+def test_first_unresolved_when_the_queue_begins_above_the_floor() -> None:
+    window = AckWindow(10, [(12, 14), (20, 30)])
+    asked = (0, 10, 11, 12, 13, 14, 20, 29, 30, 99)
+    assert [window.first_unresolved(at) for at in asked] == [10, 10, 11, 14, 14, 14, 30, 30, 30, 99]
+
+
 def test_unresolved_when_asked_for_a_part() -> None:
     window = AckWindow(10, [(12, 14), (20, 30)])
     assert list(window.unresolved(0, 100)) == [(10, 12), (14, 20), (30, 100)]

@@ -12,8 +12,9 @@ from spark_jobs.audit_shard import AuditOptions
 from tests.bench import audit_log
 from tests.support.audit_faults import copies, named
 from tests.support.audit_runs import run_audit
+from tests.support.log_copies import Cluster, Expected, changed, log_file
 from tests.support.log_maker import make_log, replicate
-from tests.support.tampering import FAULTS, Cluster, Expected, changed, log_file
+from tests.support.tampering import FAULTS
 
 SEGMENT_BYTES = 16_384
 LOGS = (1, 2, 3, 4) if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else (1,)

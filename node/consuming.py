@@ -14,7 +14,7 @@ from hourwheel.wire.consumer_pb2 import ReceiptOutcome
 from node.api import ports
 from node.api.ports import Selection
 from node.configurator import Propose
-from node.picking import Counts
+from node.picking import SLICE_WORK, Counts
 from node.receipts import meant_by
 from node.receive import Delivery, Selecting
 from node.shard import Shard
@@ -45,7 +45,7 @@ class Consuming:
         self._shard, self._now_ms, self._propose = shard, now_ms, propose
         self._rearm, self._stats, self._soon = rearm, stats, soon
         self.unasked = Unasked(shard, now_ms, propose, rearm, stats)
-        self._waiters = Waiters(self._serve)
+        self._waiters = Waiters(self._serve, self._postpone)
         self._unfinished: dict[Interest, None] = {}
         """Whose queues were not looked through to the end: one of them goes on in each turn."""
         self._turn = asyncio.Lock()
@@ -214,8 +214,19 @@ class Consuming:
 
     # -- waking -----------------------------------------------------------------------------------
 
+    def _postpone(self, interest: Interest) -> bool:
+        """Whether those who wait for this have their turn later: enough was looked at in this one.
+
+        Of many groups with filters each would take its slice at once.
+        """
+        if self._shard.receiver.work < SLICE_WORK:
+            return False
+        self._look_on(interest)
+        return True
+
     def on_entries(self, queues: set[int]) -> None:
         """These queues got entries."""
+        self._shard.receiver.work = 0
         self._waiters.wake(queues)
         self._look_at_gates(self._waiters.waited_queues())
 
@@ -223,6 +234,7 @@ class Consuming:
         """Serve those who wait for entries that have become visible."""
         if self._gate_ms is not None and self._gate_ms <= now_ms:
             waited = self._waiters.waited_queues()
+            self._shard.receiver.work = 0
             self._waiters.wake(set(waited))
             self._look_at_gates(self._waiters.waited_queues())
 

@@ -18,7 +18,9 @@ from storage.ack_state import AckWindow
 POSITIONS_ENOUGH: Final = 8_192
 """A stretch so long is resolved at once."""
 AGE_MS_MAX: Final = 1_000
-"""A stretch so old is resolved however short it is."""
+"""A stretch so old is resolved however short it is, ..."""
+_AGE_MS_ENOUGH: Final = 500
+"""... and with it those half as old: thousands of groups must not all be looked through each ms."""
 
 
 @dataclass(slots=True)
@@ -45,16 +47,22 @@ class PassedOver:
         self._waiting: list[Stretch] = []
         """They grow no more, and were not proposed yet, or in vain."""
         self._proposed: list[Stretch] = []
+        self._due_ms: int | None = None
+        """Nothing is due before; None: nothing at all is, until something is added."""
 
     def add(self, held: Held, first: int, end: int, now_ms: int) -> None:
         """[first, end) does not match."""
         grown = self._growing.get(held)
-        if grown is not None and grown.end == first:
-            grown.end = end
-            return
-        if grown is not None:
-            self._waiting.append(grown)
-        self._growing[held] = Stretch(held, first, end, now_ms)
+        if grown is None or grown.end != first:
+            if grown is not None:
+                self._waiting.append(grown)
+            grown = self._growing[held] = Stretch(held, first, end, now_ms)
+        grown.end = end
+        is_long = grown.end - grown.first >= POSITIONS_ENOUGH
+        self._note_due(now_ms if is_long else grown.since_ms + AGE_MS_MAX)
+
+    def _note_due(self, at_ms: int) -> None:
+        self._due_ms = at_ms if self._due_ms is None else min(self._due_ms, at_ms)
 
     def absorb(self, held: Held, first: int) -> int:
         """Where a lease may begin that begins at `first`: it takes what grew up to there along."""
@@ -65,11 +73,15 @@ class PassedOver:
 
     def take_due(self, now_ms: int, held: Held | None = None) -> list[Stretch]:
         """Stretches to be proposed now: those long or old enough, and all of `held`."""
+        is_any_due = self._due_ms is not None and now_ms >= self._due_ms
+        if held is None and not is_any_due:
+            return []
+        age_ms = _AGE_MS_ENOUGH if is_any_due else AGE_MS_MAX
         due = [
             one
             for one in [*self._growing.values(), *self._waiting]
             if one.held == held
-            or now_ms >= one.since_ms + AGE_MS_MAX
+            or now_ms >= one.since_ms + age_ms
             or (one.end - one.first >= POSITIONS_ENOUGH and now_ms >= one.since_ms)
         ]
         for one in due:
@@ -78,6 +90,8 @@ class PassedOver:
             else:
                 self._waiting.remove(one)
         self._proposed += due
+        left = [*self._growing.values(), *self._waiting]
+        self._due_ms = min((one.since_ms + AGE_MS_MAX for one in left), default=None)
         return due
 
     def settle(self, stretch: Stretch, again_ms: int | None = None) -> None:
@@ -88,13 +102,11 @@ class PassedOver:
         if again_ms is not None:
             stretch.since_ms = again_ms
             self._waiting.append(stretch)
+            self._note_due(again_ms + AGE_MS_MAX)
 
     def next_due_ms(self) -> int | None:
-        """When `take_due` has something, or None."""
-        return min(
-            (one.since_ms + AGE_MS_MAX for one in [*self._growing.values(), *self._waiting]),
-            default=None,
-        )
+        """When to ask `take_due`, or None. Not what is long: that is to be taken at once."""
+        return self._due_ms if self._growing or self._waiting else None
 
     def _all(self) -> list[Stretch]:
         return [*self._proposed, *self._waiting, *self._growing.values()]
@@ -134,3 +146,5 @@ class PassedOver:
             Stretch(Held(one.group_id, one.topic_queue), one.first, one.end, now_ms)
             for one in table.passed_over
         ]
+        if self._waiting:
+            self._note_due(now_ms)

@@ -83,10 +83,10 @@ def meant_by(
         limit: int = shard.views.queues.get(receipt.topic_queue).end_position
         if is_of_reign:
             limit = leases.delivered_end(held)
-        if first + one.count > limit:
+        # With the id of another lease it would end one whose messages it does not stand for.
+        is_own = lease is None or (lease.held, lease.first) == (held, receipt.first_position)
+        if first + one.count > limit or not is_own:
             return invalid
-        if lease is not None and (lease.held, lease.first) != (held, receipt.first_position):
-            return invalid  # it would end a lease whose messages it does not stand for
         ranges = runs = [(first, first + one.count)]
     return Meant(
         int(ReceiptOutcome.RECEIPT_OUTCOME_OK),

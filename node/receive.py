@@ -78,6 +78,8 @@ class Receiver:
         self._turns: dict[tuple[int, int], int] = {}
         self.corrupt: list[Corrupt] = []
         """Messages that failed their checksum: the shell buries them, then clears this."""
+        self.work = 0
+        """What looking through queues has cost; the shell makes it 0 again. See node/picking.py."""
         self.is_unfinished = False
         """The last `receive` ended with its slice: there may be more, so call again soon."""
 
@@ -146,13 +148,14 @@ class Receiver:
         ask = Ask(count_max, bytes_max, invisible_ms, now_ms)
         for step in range(len(queues)):
             number = queues[(turn + step) % len(queues)]
-            held = Held(group_id, number)
+            held, left = Held(group_id, number), picker.work
             if wanted is None or topic_of(number) != topic_id:
                 delivery = self._receive_from(held, *ask)
             elif selecting is None:
                 delivery = self._receive_matching(held, wanted, picker, ask)
             else:
                 delivery = self._receive_selected(held, wanted, picker, ask, selecting)
+            self.work += left - picker.work
             if delivery is not None or self.is_unfinished:
                 # An unfinished queue lets the others have their turn, too.
                 self._turns[group_id, topic_id] = (turn + step + 1) % len(queues)

@@ -40,9 +40,12 @@ class Waiters:
     Invariant: `_interests_of[q]` are the interests with waiters that a message in queue q serves.
     """
 
-    def __init__(self, serve: Serve) -> None:
-        """`serve` leases messages for a waiter, if any are visible."""
-        self._serve = serve
+    def __init__(self, serve: Serve, postpone: Callable[[Interest], bool]) -> None:
+        """`serve` leases messages for a waiter, if any are visible.
+
+        `postpone` is asked before each interest that a release wakes: whether it is woken later.
+        """
+        self._serve, self._postpone = serve, postpone
         self._waiting: dict[Interest, deque[Waiter]] = {}
         self._queues: dict[Interest, list[int]] = {}
         self._interests_of: dict[int, set[Interest]] = {}
@@ -87,7 +90,8 @@ class Waiters:
                 if queue in queues:
                     interests |= interested
         for interest in interests:
-            self._serve_all(interest)
+            if not self._postpone(interest):
+                self._serve_all(interest)
 
     def is_waiting(self, interest: Interest) -> bool:
         """Whether somebody waits for this."""
@@ -109,6 +113,9 @@ class Waiters:
             if delivery is not None:
                 waiter.future.set_result(delivery)
                 continue
+            if waiter.selecting is not None and waiter.is_unfinished:
+                waiting.append(waiter)  # the others have their turn first, in other turns
+                break
             unserved.append(waiter)
             if waiter.selecting is None:
                 break  # the others want the same

@@ -21,6 +21,8 @@ from tests.support.naive_replica import Found, NaiveReplica, Unit
 _MASK: Final = (1 << 64) - 1
 _LEAD_MS: Final = 1_000
 _EARLY_MS: Final = 1_000
+_STARTS: Final = {Kind.EPOCH_START, Kind.FEATURE_LEVEL}
+"""Their store_ms may be another clock's."""
 
 
 def naive_audit(directories: Sequence[Path]) -> tuple[list[Expected], bool]:
@@ -66,8 +68,8 @@ class Model(LogModel):
     """Sequence -> topic_queue it was published to."""
     reached: tuple[int, int] = (-1, 0)
     """The key that the last DISPATCH reached, were it true or not."""
-    last: tuple[int, int] = (0, 0)
-    """(epoch, store_ms) of the record before."""
+    last: tuple[int, int, int] = (0, 0, 0)
+    """(epoch, store_ms, kind) of the record before."""
     off: tuple[int, int] = (0, 0)
     """By how much the last DISPATCH's check was wrong."""
 
@@ -106,14 +108,14 @@ class Model(LogModel):
         if header.base_sequence != self.next_sequence:
             self.note("sequence-gap", sequence=self.next_sequence)
             self.next_sequence = header.base_sequence
-        epoch, store_ms = self.last
+        epoch, store_ms, kind = self.last
         if header.epoch < epoch:
             self.note("epoch-back")
-        if header.epoch == epoch and header.store_ms < store_ms:
+        if header.epoch == epoch and header.store_ms < store_ms and kind not in _STARTS:
             self.note("store-back")
         if header.flushed_end_offset > header.offset:
             self.note("flushed-ahead")
-        self.last = (header.epoch, header.store_ms)
+        self.last = (header.epoch, header.store_ms, header.kind)
 
     def _keep(self, batch: RecordBatch) -> None:
         rows = zip(

@@ -60,7 +60,8 @@ def test_check_work_grows_with_the_conditions_and_with_what_is_searched() -> Non
     sizes = np.array([0, 8_000], np.int64)
 
     def work(text: str) -> list[int]:
-        return compile_filter(FilterExpression.sql(text), DEFAULT_SPEC).check_work(sizes).tolist()
+        compiled = compile_filter(FilterExpression.sql(text), DEFAULT_SPEC)
+        return [int(each) for each in compiled.check_work(sizes)]
 
     assert work("a = 1") == [64, 64 + 2_000]
     assert work("a = 1 AND (b = 2 OR NOT c > 3) AND d IS NULL") == [128, 128 + 2_000]

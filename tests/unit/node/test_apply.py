@@ -224,8 +224,7 @@ def test_resolve_counts_only_what_was_unresolved_when_acknowledged_twice(world: 
     first, whole, again = world.ack(delivery, 1, 3), world.ack(delivery), world.ack(delivery)
     world.commit()
     assert [first.verdict, whole.verdict, again.verdict] == [[2], [2], [0]]
-    window = world.shard.views.acks.get(*delivery.lease.held)
-    assert window.floor == delivery.lease.end
+    assert world.shard.views.acks.get(*delivery.lease.held).floor == delivery.lease.end
 
 
 def test_resolve_brings_messages_back_with_their_attempt_counted_when_retried(
@@ -322,9 +321,7 @@ def test_expire_forgets_producers_when_they_are_idle(world: ShardWorld) -> None:
 
 
 def level(number: int) -> bytes:
-    row = np.zeros(1, FEATURE_LEVEL_ROW)
-    row["level"] = number
-    return build_rows(Kind.FEATURE_LEVEL, row)
+    return build_rows(Kind.FEATURE_LEVEL, np.array([(number, 0)], FEATURE_LEVEL_ROW))
 
 
 @pytest.mark.parametrize("other", [FEATURE_LEVEL_MIN - 1, FEATURE_LEVEL + 1])

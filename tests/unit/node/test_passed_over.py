@@ -73,7 +73,8 @@ def test_what_found_no_room_is_due_again_later() -> None:
     passed_over.settle(stretch, again_ms=2_000)
     assert due(passed_over, 1_499) == []
     assert due(passed_over, 1_500) == [(POSITIONS_ENOUGH, POSITIONS_ENOUGH + 1)]
-    assert due(passed_over, 2_000) == [(0, POSITIONS_ENOUGH)]
+    assert due(passed_over, 1_999 + AGE_MS_MAX) == []
+    assert due(passed_over, 2_000 + AGE_MS_MAX) == [(0, POSITIONS_ENOUGH)]
 
 
 def test_group_is_forgotten_in_every_state() -> None:
@@ -99,3 +100,16 @@ def test_successor_goes_on_with_all_that_may_not_be_in_the_log() -> None:
     successor.restore(LeaseTable.FromString(table.SerializeToString()), 3_000)
     assert due(successor, 3_000) == []
     assert sorted(due(successor, 3_000 + AGE_MS_MAX)) == [(0, 10), (20, 30), (40, 50)]
+
+
+def test_those_half_as_old_are_due_with_the_oldest() -> None:
+    """Else thousands of groups would be looked through as often as there are groups."""
+    passed_over = PassedOver()
+    for at in range(4):
+        passed_over.add(Held(at, 256), 0, 5, 300 * at)
+    assert due(passed_over, AGE_MS_MAX - 1) == []
+    assert len(passed_over.take_due(AGE_MS_MAX)) == 2
+    assert passed_over.next_due_ms() == 600 + AGE_MS_MAX
+    assert due(passed_over, 600 + AGE_MS_MAX - 1) == []
+    assert len(passed_over.take_due(600 + AGE_MS_MAX)) == 2
+    assert passed_over.next_due_ms() is None

@@ -23,7 +23,7 @@ from node.views import Views
 from storage.catalog_items import Group
 from storage.unit import join
 from tests.sim.disk import SimulatedDisk
-from tests.support.shard_proposals import GROUP, QUEUES
+from tests.support.shard_proposals import GROUP, LETTERS, QUEUES, RETRIES
 from tests.support.shard_world import ShardWorld
 from tests.support.small_sizes import small_sizes
 from tests.support.units import make_units
@@ -157,3 +157,26 @@ def test_rows_of_ranges_that_were_trimmed_or_are_not_there_yet_are_left_out() ->
     assert plain(rows) == [(8, 10, once), (11, 12, twice), (12, 13, once), (31, 32, twice)]
     assert len(retry_rows(views, WORKERS, HELD, ranges[-1:], NOW_MS, None)) == 0
     assert len(retry_rows(views, WORKERS, HELD, [], NOW_MS, None)) == 0
+
+
+def test_rows_that_give_back_at_once_are_applied_one_behind_the_other() -> None:
+    """What the first one releases stands in the queue that the second reaches to the end of."""
+    world = ShardWorld(SimulatedDisk(), ShardConfig())
+    world.publish([world.now_ms] * 4)
+    world.commit()
+    retries = Held(GROUP, RETRIES << 8)
+    for number in QUEUES:
+        world.resolve(retry_rows(world.shard.views, WORKERS, Held(GROUP, number), [(0, 2)], 0, 0))
+    world.commit()
+    queue = world.shard.views.queues.get(RETRIES << 8)
+    assert (queue.read(0, 9)["attempt"].tolist(), queue.end_position) == ([2] * 4, 4)
+    ranges = [(1, 2), (3, 4), (0, 1), (2, 99)]
+    token = world.resolve(retry_rows(world.shard.views, WORKERS, retries, ranges, 0, 0))
+    world.commit()
+    assert token.verdict == [1, 1, 1, 4]
+    found = queue.read(4, 99)
+    before = queue.read(0, 4)["sequence"].tolist()
+    order = [before[at] for at in (1, 3, 0, 2)]
+    assert found["sequence"].tolist() == order
+    letters = world.shard.views.queues.get(LETTERS << 8).read(0, 9)
+    assert letters["sequence"].tolist() == order[:3], "their attempts are used up"

@@ -1,12 +1,17 @@
 """Long polls: who is served, in which order, and who waits on."""
 
 import asyncio
+from pathlib import Path
+
+import pytest
 
 from hourwheel.filter_text import FilterExpression
 from node.lease import Held, Lease
 from node.receive import Delivery, Selecting
 from node.waiters import Interest, Waiter, Waiters
 from storage.unit import NO_UNITS
+from tests.support.engine_world import EngineWorld, within
+from tests.support.eventually import until
 
 ORDERS, BILLS, OTHERS = Interest(1, 1), Interest(1, 2), Interest(2, 1)
 
@@ -17,7 +22,9 @@ class Shop:
     def __init__(self) -> None:
         self.stock: dict[Interest, int] = {}
         self.asked: list[tuple[Interest, Waiter]] = []
-        self.waiters = Waiters(self.serve)
+        self.postponed: list[Interest] = []
+        self.is_busy = False
+        self.waiters = Waiters(self.serve, self.postpone)
 
     def serve(self, interest: Interest, waiter: Waiter) -> Delivery | None:
         self.asked.append((interest, waiter))
@@ -25,6 +32,11 @@ class Shop:
         self.stock[interest] = max(0, left - 1)
         lease = Lease(left, Held(interest.group_id, 0), 0, 0, [])
         return Delivery(lease, "orders", NO_UNITS, b"", 0) if left else None
+
+    def postpone(self, interest: Interest) -> bool:
+        if self.is_busy:
+            self.postponed.append(interest)
+        return self.is_busy
 
     def wait(self, interest: Interest, queues: list[int]) -> Waiter:
         future: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
@@ -147,6 +159,33 @@ async def test_those_who_select_for_themselves_do_not_hold_up_one_another() -> N
     assert len(shop.waiters) == 4
 
 
+async def test_one_who_selects_has_one_slice_a_turn_and_then_the_others() -> None:
+    """Each slice takes a while: all of them in one turn would hold up the loop."""
+    shop = Shop()
+    waiters = [shop.wait(ORDERS, [256]) for _ in range(3)]
+    for waiter in waiters:
+        waiter.selecting, waiter.is_unfinished = Selecting(FilterExpression.tags("a")), True
+    for _ in range(4):
+        shop.waiters.wake_interest(ORDERS)
+    assert [waiter for _, waiter in shop.asked] == [*waiters, waiters[0]]
+    waiters[1].is_unfinished = False
+    shop.waiters.wake_interest(ORDERS)
+    assert [waiter for _, waiter in shop.asked[4:]] == waiters[1:]
+    assert len(shop.waiters) == 3
+
+
+async def test_those_whose_turn_is_later_wait_on() -> None:
+    shop = Shop()
+    shop.stock = {ORDERS: 1, OTHERS: 1}
+    waiters = shop.wait(ORDERS, [256]), shop.wait(OTHERS, [256])
+    shop.is_busy = True
+    shop.waiters.wake({256})
+    assert (sorted(shop.postponed), shop.asked) == ([ORDERS, OTHERS], [])
+    for interest in shop.postponed:
+        shop.waiters.wake_interest(interest)
+    assert all(waiter.future.done() for waiter in waiters)
+
+
 async def test_nobody_wakes_when_nobody_waits() -> None:
     shop = Shop()
     shop.waiters.wake_interest(ORDERS)
@@ -154,3 +193,29 @@ async def test_nobody_wakes_when_nobody_waits() -> None:
     assert not shop.waiters.is_waiting(ORDERS)
     shop.wait(ORDERS, [256])
     assert shop.waiters.is_waiting(ORDERS)
+
+
+async def test_groups_with_filters_are_served_in_several_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slice for each of many groups in one turn would hold up the loop."""
+    monkeypatch.setattr("node.consuming.SLICE_WORK", 300)
+    async with EngineWorld(tmp_path) as world:
+        consuming, count = world.engine.consuming, 9
+        polls = [
+            asyncio.ensure_future(world.receive(group=f"g{at}", wait_ms=600_000, wanted="!x"))
+            for at in range(count)
+        ]
+        await until(lambda: consuming.waiting_count == count)
+        read, on_entries = list[int](), consuming.on_entries
+
+        def watched(queues: set[int]) -> None:
+            on_entries(queues)
+            read.append(world.engine.stats.filter_read)
+
+        monkeypatch.setattr(consuming, "on_entries", watched)
+        await world.publish_tagged("a")
+        for delivery in await within(asyncio.gather(*polls)):
+            assert delivery is not None
+            assert delivery.units["sequence"].tolist() == [0]
+        assert read[0] < count == world.engine.stats.filter_read, "not all of them at once"

@@ -13,6 +13,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput
 from lark.lark import PostLex
 
 from hourwheel import errors, limits
+from hourwheel.filter_ast import Node, all_of, any_of, negated
 
 _SHOWN: Final = 24
 """Characters of a token that an error shows."""
@@ -50,6 +51,30 @@ class _Bounds(PostLex):
             if commas >= limits.FILTER_LIST_COUNT_MAX:
                 raise invalid("the filter has too many values in one list", token)
             yield token
+
+
+class LogicRules:
+    """What the rules stand for that every grammar has: its conditions, joined."""
+
+    def start(self, parts: list[Node]) -> Node:
+        """The whole."""
+        return parts[0]
+
+    def group(self, parts: list[Node]) -> Node:
+        """What is between parentheses."""
+        return parts[1]
+
+    def any(self, parts: list[Node | Token]) -> Node:
+        """Joined by "or"."""
+        return any_of(part for part in parts if not isinstance(part, Token))
+
+    def all(self, parts: list[Node | Token]) -> Node:
+        """Joined by "and"."""
+        return all_of(part for part in parts if not isinstance(part, Token))
+
+    def negation(self, parts: list[Node]) -> Node:
+        """Behind "not"."""
+        return negated(parts[1])
 
 
 def make_parser(grammar: str, builder: object, terms: frozenset[str]) -> Lark:

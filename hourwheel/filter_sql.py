@@ -25,7 +25,6 @@ from hourwheel.filter_ast import (
     TextMatch,
     TextPlace,
     all_of,
-    any_of,
     negated,
     number_in,
     number_order,
@@ -33,7 +32,7 @@ from hourwheel.filter_ast import (
     same_text,
     text_in,
 )
-from hourwheel.filter_grammar import invalid, make_parser, run
+from hourwheel.filter_grammar import LogicRules, invalid, make_parser, run
 from hourwheel.filter_values import Number, read_number
 
 _END: Final = r"(?![A-Za-z0-9_$.\-])"
@@ -91,28 +90,8 @@ _Operand: TypeAlias = _Name | _Constant
 _Part: TypeAlias = Node | _Name | _Constant | Token
 
 
-class _Builder:
+class _Builder(LogicRules):
     """What each rule of the grammar stands for."""
-
-    def start(self, parts: list[Node]) -> Node:
-        """The whole."""
-        return parts[0]
-
-    def group(self, parts: list[Node]) -> Node:
-        """What is between parentheses."""
-        return parts[1]
-
-    def any(self, parts: list[Node | Token]) -> Node:
-        """Joined by OR."""
-        return any_of(part for part in parts if not isinstance(part, Token))
-
-    def all(self, parts: list[Node | Token]) -> Node:
-        """Joined by AND."""
-        return all_of(part for part in parts if not isinstance(part, Token))
-
-    def negation(self, parts: list[Node]) -> Node:
-        """Behind NOT."""
-        return negated(parts[1])
 
     def name(self, parts: list[Token]) -> _Name:
         """A property."""

@@ -15,11 +15,8 @@ from hourwheel.filter_ast import (
     EVERYTHING,
     HasTag,
     Node,
-    all_of,
-    any_of,
-    negated,
 )
-from hourwheel.filter_grammar import invalid, make_parser, run
+from hourwheel.filter_grammar import LogicRules, invalid, make_parser, run
 
 _GRAMMAR: Final = rf"""
     start: any
@@ -43,28 +40,8 @@ _GRAMMAR: Final = rf"""
 _TERMS: Final = frozenset(("BARE", "QUOTED", "STAR", "NOT"))
 
 
-class _Builder:
+class _Builder(LogicRules):
     """What each rule of the grammar stands for."""
-
-    def start(self, parts: list[Node]) -> Node:
-        """The whole."""
-        return parts[0]
-
-    def group(self, parts: list[Node]) -> Node:
-        """What is between parentheses."""
-        return parts[1]
-
-    def any(self, parts: list[Node | Token]) -> Node:
-        """Joined by ||."""
-        return any_of(part for part in parts if not isinstance(part, Token))
-
-    def all(self, parts: list[Node | Token]) -> Node:
-        """Joined by &&."""
-        return all_of(part for part in parts if not isinstance(part, Token))
-
-    def negation(self, parts: list[Node]) -> Node:
-        """Behind !."""
-        return negated(parts[1])
 
     def star(self, _: list[Token]) -> Node:
         """Everything."""

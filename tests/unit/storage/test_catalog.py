@@ -228,6 +228,14 @@ def test_apply_when_a_filter_is_of_a_kind_that_is_not_known(catalog: Catalog) ->
     assert not catalog.apply(change)
 
 
+def test_apply_when_a_group_filters_dead_letters(catalog: Catalog) -> None:
+    assert catalog.apply(put_topic(4, "%RETRY%g|%DLQ%g", 1, internal=True))
+    change = subscribe(1, 2, 4)
+    change.put_subscription.filter.text = "a"
+    assert not catalog.apply(change), "what one call selects must not be passed over for good"
+    assert catalog.apply(subscribe(1, 2, 4))
+
+
 def test_delete_topic_when_subscribed_takes_retries_with_it(catalog: Catalog) -> None:
     assert catalog.topics_deleted_by(delete_topic(1)) == [1, 3]
     assert catalog.apply(delete_topic(1))

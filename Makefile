@@ -52,7 +52,7 @@ demo: $(VENV)/node.stamp  ## three nodes, thousands of messages, and a kill -9 o
 
 # --- work ----------------------------------------------------------------------------------------
 
-test: lint types contracts  ## everything that must pass before a change goes in (< 5 minutes)
+test: lint types contracts  ## everything that must pass before a change goes in (< 10 minutes)
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --ignore tests/spark
 	@$(BIN)/python -m pytest -q tests/spark   # one session of Spark for all: not one a worker
 

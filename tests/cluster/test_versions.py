@@ -1,11 +1,10 @@
 """Nodes of different versions in one cluster: those that can live together, and others."""
 
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
-
-import pytest
 
 from chaos.cluster import Cluster
 from chaos.network import Loopback
@@ -102,9 +101,12 @@ async def test_cluster_is_upgraded_node_by_node_to_the_next_feature_level(tmp_pa
         old = cluster.nodes["n1"]
         assert await old.stop() == 0
         old.launcher = ()
-        with pytest.raises(errors.Unavailable, match="ended while it started"):
+        # It stops at its checkpoint or, where that is older than the level, when it reads on.
+        with contextlib.suppress(errors.Unavailable):
             await old.start()
-        assert "IncompatibleFormat" in {one.get("error_type") for one in errors_of(old)}
+        await until(
+            lambda: "IncompatibleFormat" in {one.get("error_type") for one in errors_of(old)}
+        )
         await publish(cluster)
         await cluster.kill_all()
         assert levels_of(cluster) == [FEATURE_LEVEL, LEVEL]

@@ -51,6 +51,7 @@ class NodeStatus:
     log_end_offset: int = 0
     heard_ms_ago: int = 0
     is_heard: bool = False
+    feature_level: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ class ShardStatus:
     append_cursor_ms: int = 0
     append_cursor_sequence: int = 0
     clock_offset_ms: float = 0.0
+    feature_level: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ followers are is known to their master only.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Final, Protocol
 
@@ -103,20 +103,17 @@ class ClusterView:
         registered = self.control.state.nodes.get(node)
         if node == self.member.replica.who.me:
             return self._me(registered)
-        address, boot_id, version = self._as_registered(node, registered)
+        known = self._as_registered(node, registered)
         report = self.control.reports.get(node)
         if report is None:
-            return NodeStatusData(node, address, boot_id=boot_id, version=version)
+            return known
         ago_ms = max(0.0, mono_ms - self.control.heard_ms.get(node, mono_ms))
         is_alive = report.broker_alive and ago_ms < self.silent_ms
         shard = next((one for one in report.shards if one.shard == self._shard_id), None)
-        return NodeStatusData(
-            node,
-            address,
-            boot_id=boot_id,
+        return replace(
+            known,
             is_alive=is_alive,
             is_ready=is_alive and shard is not None and shard.is_ready,
-            version=version,
             epoch=0 if shard is None else shard.epoch,
             log_end_offset=0 if shard is None else shard.log_end,
             heard_ms_ago=int(ago_ms),
@@ -125,24 +122,26 @@ class ClusterView:
 
     def _me(self, registered: NodeInfo | None) -> NodeStatusData:
         replica = self.member.replica
-        address, _, version = self._as_registered(replica.who.me, registered)
-        return NodeStatusData(
-            replica.who.me,
-            address,
+        return replace(
+            self._as_registered(replica.who.me, registered),
             boot_id=replica.who.boot_id,
             is_alive=True,
             is_ready=self.member.is_ready,
-            version=version,
             epoch=replica.assignment.epoch,
             log_end_offset=replica.shard.log.flushed_end_offset,
             is_heard=True,
         )
 
-    def _as_registered(self, node: str, registered: NodeInfo | None) -> tuple[str, str, str]:
-        """Address, boot id, version."""
+    def _as_registered(self, node: str, registered: NodeInfo | None) -> NodeStatusData:
         if registered is None:
-            return self.nodes[node].api, "", ""
-        return registered.api_address, registered.boot_id.hex(), registered.software_version
+            return NodeStatusData(node, self.nodes[node].api)
+        return NodeStatusData(
+            node,
+            registered.api_address,
+            boot_id=registered.boot_id.hex(),
+            version=registered.software_version,
+            feature_level=registered.feature_level,
+        )
 
     # -- the shard --------------------------------------------------------------------------------
 

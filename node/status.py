@@ -44,6 +44,7 @@ def shard_status(
         next_due_ms=next_due or 0,
         run_count=len(wheel.runs.all()),
         disk_bytes=maintenance.disk_bytes(),
+        feature_level=views.feature_level,
         overdue_count=overdue,
         cursor_lag_ms=now_ms - next_due if behind and next_due is not None else 0,
         memtable_units=wheel.memtable.count,

@@ -46,7 +46,7 @@ class ControlStatus(_message.Message):
     def __init__(self, leader_node_id: _Optional[str] = ..., term: _Optional[int] = ..., has_majority: bool = ..., revision: _Optional[int] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("node_id", "address", "started_ms", "clock_ms", "read_only_reason", "boot_id", "is_alive", "is_ready", "version", "epoch", "log_end_offset", "heard_ms_ago", "is_heard")
+    __slots__ = ("node_id", "address", "started_ms", "clock_ms", "read_only_reason", "boot_id", "is_alive", "is_ready", "version", "epoch", "log_end_offset", "heard_ms_ago", "is_heard", "feature_level")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     STARTED_MS_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,7 @@ class NodeStatus(_message.Message):
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     HEARD_MS_AGO_FIELD_NUMBER: _ClassVar[int]
     IS_HEARD_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     address: str
     started_ms: int
@@ -73,7 +74,8 @@ class NodeStatus(_message.Message):
     log_end_offset: int
     heard_ms_ago: int
     is_heard: bool
-    def __init__(self, node_id: _Optional[str] = ..., address: _Optional[str] = ..., started_ms: _Optional[int] = ..., clock_ms: _Optional[int] = ..., read_only_reason: _Optional[str] = ..., boot_id: _Optional[str] = ..., is_alive: bool = ..., is_ready: bool = ..., version: _Optional[str] = ..., epoch: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., heard_ms_ago: _Optional[int] = ..., is_heard: bool = ...) -> None: ...
+    feature_level: int
+    def __init__(self, node_id: _Optional[str] = ..., address: _Optional[str] = ..., started_ms: _Optional[int] = ..., clock_ms: _Optional[int] = ..., read_only_reason: _Optional[str] = ..., boot_id: _Optional[str] = ..., is_alive: bool = ..., is_ready: bool = ..., version: _Optional[str] = ..., epoch: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., heard_ms_ago: _Optional[int] = ..., is_heard: bool = ..., feature_level: _Optional[int] = ...) -> None: ...
 
 class FollowerStatus(_message.Message):
     __slots__ = ("node_id", "phase", "acked_end_offset", "lag_bytes", "applied_offset", "heard_ms_ago", "clock_offset_ms", "is_full")
@@ -96,7 +98,7 @@ class FollowerStatus(_message.Message):
     def __init__(self, node_id: _Optional[str] = ..., phase: _Optional[_Union[FollowerPhase, str]] = ..., acked_end_offset: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., applied_offset: _Optional[int] = ..., heard_ms_ago: _Optional[int] = ..., clock_offset_ms: _Optional[float] = ..., is_full: bool = ...) -> None: ...
 
 class ShardStatus(_message.Message):
-    __slots__ = ("shard", "epoch", "master", "log_start_offset", "log_end_offset", "high_watermark", "applied_offset", "checkpoint_offset", "published_count", "pending_count", "released_count", "cancelled_count", "tick", "local_index", "next_due_ms", "run_count", "disk_bytes", "in_sync", "version", "role", "may_act", "lease_left_ms", "followers", "append_cursor_ms", "append_cursor_sequence", "clock_offset_ms")
+    __slots__ = ("shard", "epoch", "master", "log_start_offset", "log_end_offset", "high_watermark", "applied_offset", "checkpoint_offset", "published_count", "pending_count", "released_count", "cancelled_count", "tick", "local_index", "next_due_ms", "run_count", "disk_bytes", "in_sync", "version", "role", "may_act", "lease_left_ms", "followers", "append_cursor_ms", "append_cursor_sequence", "clock_offset_ms", "feature_level")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MASTER_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +125,7 @@ class ShardStatus(_message.Message):
     APPEND_CURSOR_MS_FIELD_NUMBER: _ClassVar[int]
     APPEND_CURSOR_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CLOCK_OFFSET_MS_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
     shard: int
     epoch: int
     master: str
@@ -149,4 +152,5 @@ class ShardStatus(_message.Message):
     append_cursor_ms: int
     append_cursor_sequence: int
     clock_offset_ms: float
-    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., master: _Optional[str] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., applied_offset: _Optional[int] = ..., checkpoint_offset: _Optional[int] = ..., published_count: _Optional[int] = ..., pending_count: _Optional[int] = ..., released_count: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., tick: _Optional[int] = ..., local_index: _Optional[int] = ..., next_due_ms: _Optional[int] = ..., run_count: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., in_sync: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ..., role: _Optional[_Union[ShardRole, str]] = ..., may_act: bool = ..., lease_left_ms: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., append_cursor_ms: _Optional[int] = ..., append_cursor_sequence: _Optional[int] = ..., clock_offset_ms: _Optional[float] = ...) -> None: ...
+    feature_level: int
+    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., master: _Optional[str] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., applied_offset: _Optional[int] = ..., checkpoint_offset: _Optional[int] = ..., published_count: _Optional[int] = ..., pending_count: _Optional[int] = ..., released_count: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., tick: _Optional[int] = ..., local_index: _Optional[int] = ..., next_due_ms: _Optional[int] = ..., run_count: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., in_sync: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ..., role: _Optional[_Union[ShardRole, str]] = ..., may_act: bool = ..., lease_left_ms: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., append_cursor_ms: _Optional[int] = ..., append_cursor_sequence: _Optional[int] = ..., clock_offset_ms: _Optional[float] = ..., feature_level: _Optional[int] = ...) -> None: ...

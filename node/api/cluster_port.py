@@ -25,6 +25,7 @@ class NodeStatusData:
     log_end_offset: int = 0
     heard_ms_ago: int = 0
     is_heard: bool = False
+    feature_level: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,7 @@ class ShardStatusData:
     """0 for none."""
     run_count: int = 0
     disk_bytes: int = 0
+    feature_level: int = 0
     overdue_count: int = 0
     """Pending although due: behind by so many."""
     cursor_lag_ms: int = 0

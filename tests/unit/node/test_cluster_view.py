@@ -62,8 +62,11 @@ def member(**changes: Any) -> Acting:
     return cast(Acting, acting)
 
 
+LEVEL = 3
+
+
 def node_info(node: str) -> NodeInfo:
-    return NodeInfo(node, f"{node}:1", "", "", BOOT, "0.3", MappingProxyType({}), 1)
+    return NodeInfo(node, f"{node}:1", "", "", BOOT, "0.3", MappingProxyType({}), 1, LEVEL)
 
 
 def control() -> Any:
@@ -122,6 +125,7 @@ def test_nodes_are_told_as_they_registered_and_report() -> None:
     assert (other.address, other.boot_id, other.version) == ("n2:1", BOOT.hex(), "0.3")
     assert (other.is_alive, other.is_ready, other.epoch) == (True, True, 4)
     assert (other.log_end_offset, other.heard_ms_ago) == (410, 20)
+    assert (me.feature_level, other.feature_level, silent.feature_level) == (LEVEL, LEVEL, 0)
     assert (silent.address, silent.is_heard, silent.is_alive) == ("h:21", False, False)
 
 

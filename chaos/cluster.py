@@ -299,6 +299,21 @@ class Cluster:
         except TimeoutError:
             raise NotWell("no master says what was waited for") from None
 
+    async def knowing(self, level: int) -> None:
+        """Wait until each node has heard that all know a feature level. Raises NotWell."""
+        try:
+            async with asyncio.timeout(self.hang_s):
+                while True:
+                    found = await asyncio.gather(*map(self._told, self.nodes.values()))
+                    if all(
+                        one and min(each.feature_level for each in one.nodes) >= level
+                        for one in found
+                    ):
+                        return
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            raise NotWell(f"not all nodes know feature level {level}") from None
+
     async def quiet(self) -> int:
         """Wait until all nodes have applied the same log to its end; that offset.
 

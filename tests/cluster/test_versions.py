@@ -1,6 +1,5 @@
 """Nodes of different versions in one cluster: those that can live together, and others."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,8 +18,6 @@ from tests.support.other_version import LEVEL
 
 OTHER: Final = "tests.support.other_version"
 NODES: Final = ("n1", "n2", "n3")
-HANG_S: Final = 60.0
-LOOK_S: Final = 0.05
 
 
 @asynccontextmanager
@@ -54,15 +51,6 @@ async def lead(cluster: Cluster, name: str) -> None:
                 await admin.transfer_master(name)
             except errors.FailedPrecondition:
                 await cluster.whole()
-
-
-async def known(cluster: Cluster, level: int) -> None:
-    """Wait until all nodes know a feature level, as each of them has heard."""
-    async with asyncio.timeout(HANG_S):
-        for node in cluster.nodes.values():
-            async with AsyncAdmin(node.api) as admin:
-                while any(one.feature_level < level for one in (await admin.status()).nodes):  # noqa: ASYNC110
-                    await asyncio.sleep(LOOK_S)
 
 
 def errors_of(node: NodeProcess) -> list[dict[str, Any]]:
@@ -105,7 +93,7 @@ async def test_cluster_is_upgraded_node_by_node_to_the_next_feature_level(tmp_pa
         await cluster.whole()
         await lead(cluster, "n3")
         await restart(cluster, "n1", "level")
-        await known(cluster, LEVEL)
+        await cluster.knowing(LEVEL)
         assert (await cluster.master()).node_id == "n3"
         await lead(cluster, "n2")  # from its reign on
         await publish(cluster)

@@ -19,7 +19,23 @@ I64 = NDArray[np.int64]
 LEAD_MS_MAX: Final = 1_000
 """The longest lead that a node may be configured to."""
 _FINDINGS_MAX: Final = 100
+_TABLE_MIN: Final = 1_024
 KEY_MIN: Final = (-1, 0)
+
+
+def positions(ascending: I64, values: I64) -> I64:
+    """int64[m]: `np.searchsorted(ascending, values, "left")`.
+
+    By a table of all answers where values are many and close together, which takes a tenth of the
+    time: values are due times of one stretch of the log, mostly.
+    """
+    if len(values) < _TABLE_MIN:
+        return np.searchsorted(ascending, values, "left")
+    low, high = int(values.min()), int(values.max())
+    if high - low > len(values):
+        return np.searchsorted(ascending, values, "left")
+    table = np.searchsorted(ascending, np.arange(low, high + 1), "left")
+    return table[values - low]
 
 
 class DispatchTable(NamedTuple):
@@ -42,7 +58,7 @@ class DispatchTable(NamedTuple):
 
     def reaching(self, due_ms: I64, sequences: Array) -> I64:
         """int64[m]: the first record whose key is >= each key; n where none reaches it."""
-        found = np.searchsorted(self.to_due_ms, due_ms, "left")
+        found = positions(self.to_due_ms, due_ms)
         if not len(self):
             return found
         at = np.minimum(found, len(self) - 1)

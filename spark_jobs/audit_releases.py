@@ -45,6 +45,8 @@ NAMED: Final = np.dtype(
 """An entry that a RESOLVE row gives back: what is tried again, or is dead."""
 AGAIN: Final = (int(Outcome.RETRY), int(Outcome.DEAD))
 """Outcomes that give entries back; the others settle them."""
+_DIGIT_BITS: Final = 16
+_DIGITS_MAX: Final = 2
 _OPAQUE: Final = np.dtype((np.void, RELEASE.itemsize))
 
 
@@ -90,11 +92,37 @@ def in_order(blocks: Iterable[Array]) -> Array:
     sequence = rows["sequence"]
     if len(rows) > 1 and not (sequence[1:] > sequence[:-1]).all():
         rows = _picked(rows, np.argsort(sequence, kind="stable"))
-    by_dispatch = (rows["offset"] & BY_DISPATCH) != 0
-    due = np.where(by_dispatch, rows["due_ms"], 0)
-    order = np.argsort(due, kind="stable")
-    order = order[np.argsort(rows["offset"][order], kind="stable")]
+    offset = rows["offset"]
+    by_dispatch = (offset & BY_DISPATCH) != 0
+    # Keys only grow from record to record: what is in order by key is so by record, too, and the
+    # last sort finds nothing to do but to merge what was released at once.
+    order = np.concatenate((np.flatnonzero(~by_dispatch), np.flatnonzero(by_dispatch)))
+    released = order[len(order) - int(by_dispatch.sum()) :]
+    released[:] = released[stable_order(rows["due_ms"][released])]
+    order = order[np.argsort(offset[order], kind="stable")]
     return _picked(rows, order)
+
+
+def stable_order(values: I64) -> I64:
+    """int64[n]: `np.argsort(values, kind="stable")`.
+
+    By digits of 16 bits, which numpy sorts by counting them: several times as fast as by comparing
+    where values lie within some minutes or weeks of one another, as due times do.
+    """
+    if not len(values):
+        return np.empty(0, np.int64)
+    low = int(values.min())
+    span = int(values.max()) - low
+    if span >> (_DIGIT_BITS * _DIGITS_MAX):
+        return np.argsort(values, kind="stable")
+    rest = (values - low).astype(np.uint64)
+    order = np.argsort(rest.astype(np.uint16), kind="stable")
+    for digit in range(1, _DIGITS_MAX):
+        if not span >> (_DIGIT_BITS * digit):
+            break
+        digits = (rest >> np.uint64(_DIGIT_BITS * digit)).astype(np.uint16)
+        order = order[np.argsort(digits[order], kind="stable")]
+    return order
 
 
 def _picked(rows: Array, order: Array) -> Array:

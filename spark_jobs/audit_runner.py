@@ -7,7 +7,11 @@ through a shuffle is a few large pieces of bytes, never a row a message.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from spark_jobs.folder_spread import FolderSpread
+from spark_jobs.spread import FACTS, Joiner, Numbered, Spread, Spreader
+from spark_jobs.worker_heap import settle_heap
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -15,11 +19,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 V_co = TypeVar("V_co", covariant=True)
-FACTS: Final = -1
-"""The number of results that are not put together, but given to the driver."""
-Numbered = tuple[int, Any]
-Spreader = Callable[[T], Iterable[Numbered]]
-Joiner = Callable[[int, Iterator[Any]], R]
 
 
 class Shared(Protocol[V_co]):
@@ -28,22 +27,6 @@ class Shared(Protocol[V_co]):
     @property
     def value(self) -> V_co:
         """It."""
-        ...
-
-
-class Spread(Protocol):
-    """Results that are put together by their numbers 0 .. n - 1."""
-
-    def facts(self) -> list[Any]:
-        """Those of number `FACTS`. All tasks have run when this returns."""
-        ...
-
-    def join(self, joiner: Joiner[R]) -> list[R]:
-        """What `joiner(number, results)` makes of each number that has results, in no order."""
-        ...
-
-    def close(self) -> None:
-        """They are not needed any more."""
         ...
 
 
@@ -113,7 +96,7 @@ class LocalRunner:
 # --- in Spark -----------------------------------------------------------------------------------
 
 
-class _SparkSpread:
+class _ShuffledSpread:
     def __init__(self, context: "SparkContext", rdd: "RDD[Numbered]", count: int) -> None:
         self._context, self._rdd, self._count = context, rdd, count
 
@@ -136,6 +119,7 @@ def _values(rows: Iterable[Numbered]) -> Iterator[Any]:
 
 def _join(joiner: Joiner[R], rows: Iterable[Numbered]) -> Iterator[R]:
     """A partition has the results of one number, or none."""
+    settle_heap()
     iterator = iter(rows)
     first = next(iterator, None)
     if first is not None:
@@ -152,12 +136,18 @@ def _place(count: int, number: int) -> int:
     return count if number == FACTS else number
 
 
+def _do(function: Callable[[T], R], task: T) -> R:
+    settle_heap()
+    return function(task)
+
+
 class SparkRunner:
     """Runs tasks as Spark tasks, a partition each."""
 
-    def __init__(self, context: "SparkContext") -> None:
-        """`context` of the session."""
+    def __init__(self, context: "SparkContext", *, is_here: bool | None = None) -> None:
+        """`is_here`: all tasks run on this machine; None: as the context's master says."""
         self._context = context
+        self._is_here = (context.master or "").startswith("local") if is_here is None else is_here
 
     def share(self, value: T) -> Shared[T]:
         """See `Runner`: a broadcast."""
@@ -168,11 +158,18 @@ class SparkRunner:
         """See `Runner`."""
         if not tasks:
             return []
-        found: list[R] = self._context.parallelize(tasks, len(tasks)).map(function).collect()
+        placed = self._context.parallelize(tasks, len(tasks))
+        found: list[R] = placed.map(partial(_do, function)).collect()
         return found
 
     def spread(self, function: Spreader[T], tasks: Sequence[T], count: int) -> Spread:
-        """See `Runner`: results go to the disks of the executors, and are read from there."""
-        rows = self._context.parallelize(tasks, max(1, len(tasks))).flatMap(function)
-        placed = rows.partitionBy(count + 1, partial(_place, count))
-        return _SparkSpread(self._context, placed, count)
+        """See `Runner`.
+
+        Results go to the disks of the executors by Spark's shuffle, and are read from there. Where
+        all tasks run on this machine they go to files of our own, without a way through the JVM.
+        """
+        if self._is_here:
+            return FolderSpread(self.map, function, tasks)
+        rows = self._context.parallelize(tasks, max(1, len(tasks)))
+        placed = rows.flatMap(partial(_do, function)).partitionBy(count + 1, partial(_place, count))
+        return _ShuffledSpread(self._context, placed, count)

@@ -22,7 +22,7 @@ from spark_jobs.audit_ledger import LedgerPart, LedgerPlan
 from spark_jobs.audit_records import DISPATCH
 from spark_jobs.audit_replicas import NodeLog, Span
 from spark_jobs.audit_requests import Request, Voids
-from spark_jobs.audit_runner import Runner, Spread
+from spark_jobs.audit_runner import Runner
 from spark_jobs.audit_scan import LogFacts, ScanPart
 from spark_jobs.audit_steps import ScanTask, ledger_of, scan_range
 from spark_jobs.audit_structure import (
@@ -38,6 +38,7 @@ from spark_jobs.findings import CheckOutcome, Finding, FindingSet, Made
 from spark_jobs.ranges import SegmentRange, plan_ranges
 from spark_jobs.replica import ERROR, Inventory, Replica, ShardCopy
 from spark_jobs.segment_reader import read_blocks
+from spark_jobs.spread import Spread
 
 Array = NDArray[Any]
 Progress = Callable[[str], None]

@@ -27,12 +27,13 @@ from spark_jobs.audit_releases import (
     in_order,
     sums_of,
 )
-from spark_jobs.audit_runner import FACTS, Shared
+from spark_jobs.audit_runner import Shared
 from spark_jobs.audit_scan import ScanPart, scan
 from spark_jobs.block_table import Damage
 from spark_jobs.queue_reader import QueueRange, read_queue
 from spark_jobs.ranges import SegmentRange
 from spark_jobs.segment_reader import FULL, HEADERS, read_blocks
+from spark_jobs.spread import FACTS
 from storage.unit import UNIT
 
 Array = NDArray[Any]

@@ -25,6 +25,7 @@ from spark_jobs.audit_ledger import (
     VOID,
 )
 from spark_jobs.audit_pending import check_checkpoints, compare_wheels, pending_hours
+from spark_jobs.audit_recheck import recheck
 from spark_jobs.audit_result import (
     BIN_COUNT,
     AuditResult,
@@ -120,11 +121,16 @@ def _silent(_: str) -> None:
 def audit_shard(state: ShardState) -> ShardAudit:
     """Audit one shard; findings and outcomes of checks are in `state` then."""
     scan_logs(state)
-    make_ledger(state)
-    joining = Joining(state)
-    joining.run()
+    try:
+        make_ledger(state)
+        joining = Joining(state)
+        joining.run()
+    finally:
+        if state.spread is not None:
+            state.spread.close()
     wheel_units = compare_wheels(state, joining.retries)
     check_checkpoints(state, joining)
+    recheck(state)
     return _result(state, joining, wheel_units)
 
 

@@ -7,16 +7,19 @@ One replica is read: the one whose log is the longest and the least troubled. Wh
 given, the parts that it lacks or has damaged come from the others.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from hourwheel import errors
 from spark_jobs.audit_ledger import LedgerPlan
-from spark_jobs.audit_runner import Joiner, Runner, Shared, Spread, Spreader
+from spark_jobs.audit_runner import Runner, Shared
 from spark_jobs.audit_shard import AuditOptions, ShardState, make_ledger, scan_logs
+from spark_jobs.block_table import BlockTable
 from spark_jobs.discovery import discover
 from spark_jobs.ranges import SegmentRange
+from spark_jobs.segment_reader import read_blocks
+from spark_jobs.spread import Joiner, Spread, Spreader
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,6 +44,8 @@ class ShardLog:
     plan: LedgerPlan
     topics: dict[int, str]
     """Id -> name."""
+    groups: dict[int, str]
+    """The same of groups."""
     damaged_at: tuple[int, ...]
     """Offsets at which something of it is damaged or missing on every replica."""
     doubts: tuple[str, ...]
@@ -94,11 +99,30 @@ def read_logs(
                 tuple(state.ranges),
                 state.plan,
                 dict(state.line.names),
+                dict(state.line.group_names),
                 _damage_of(state),
                 tuple(one.reason for one in state.checks if one.area in _AREAS and one.reason),
             )
         )
     return found
+
+
+def whole_blocks(where: SegmentRange, *, verify: str) -> Iterator[BlockTable]:
+    """The batches of a range that a scan has found whole. See `segment_reader.read_blocks`.
+
+    Raises:
+        CorruptLog: it is whole no more. A running node removes what its retention lets go of.
+    """
+    for table in read_blocks(where, verify=verify):
+        if table.damages:
+            one = table.damages[0]
+            raise errors.CorruptLog(
+                f"{one.node}: {one.file} was whole a moment ago, and at offset {one.offset} it is"
+                f" not now: {one.detail}; run it again",
+                file=one.file,
+                offset=one.offset,
+            )
+        yield table
 
 
 def _damage_of(state: ShardState) -> tuple[int, ...]:

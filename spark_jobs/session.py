@@ -34,6 +34,8 @@ _LOCAL: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Over TCP each task waits for a delayed acknowledgement of 40 ms.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.shuffle.partitions": "8",
     "spark.log.level": "ERROR",
 }

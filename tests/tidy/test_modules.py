@@ -21,8 +21,8 @@ SHOWN_BY: Final[dict[str, str]] = {
     "chaos/workload.py": "tests/cluster/test_chaos.py",
     "node/control_port.py": "tests/unit/node/test_isr_changes.py",
     "node/replica_effects.py": "tests/unit/node/test_replica.py",
-    "spark_jobs/log_export.py": "tests/spark/test_log_export.py",
     "spark_jobs/run_schedule.py": "tests/spark/test_commands.py",
+    "spark_jobs/spread.py": "tests/unit/spark_jobs/test_folder_spread.py",
     "spark_jobs/schedule_send.py": "tests/spark/test_bulk_schedule.py",
     "spark_jobs/schedule_source.py": "tests/spark/test_bulk_schedule.py",
 }

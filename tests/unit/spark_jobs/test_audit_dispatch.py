@@ -12,6 +12,7 @@ from spark_jobs.audit_dispatch import (
     build_table,
     check_sums,
     mixed,
+    positions,
     sums_by_record,
 )
 from spark_jobs.audit_records import DISPATCH
@@ -49,6 +50,16 @@ def test_reaching_is_the_first_record_of_a_key_at_least() -> None:
     for (due, sequence), at in zip(wanted.tolist(), found.tolist(), strict=True):
         key = (due, max(sequence, 0))
         assert at == next((n for n, one in enumerate(keys) if one >= key), len(keys))
+
+
+@pytest.mark.parametrize("span", [40, 5_000, 1 << 40])
+@pytest.mark.parametrize("count", [0, 1, 5_000])
+def test_positions_are_those_of_a_bisection(span: int, count: int) -> None:
+    rng = np.random.default_rng(span + count)
+    ascending = np.sort(rng.integers(-5, span + 5, 300))
+    values = rng.integers(0, span, count)
+    found = positions(ascending, values)
+    assert found.tolist() == np.searchsorted(ascending, values, "left").tolist()
 
 
 def test_cursor_is_that_of_the_records_before() -> None:

@@ -15,6 +15,7 @@ from spark_jobs.audit_releases import (
     chunk_facts,
     in_order,
     merge_chunks,
+    stable_order,
     sums_of,
 )
 
@@ -85,3 +86,11 @@ def test_cover_tells_what_resolve_rows_name() -> None:
     assert named["position"].tolist() == [102, 103, 104]
     assert named["sequence"].tolist() == one.rows["sequence"][2:5].tolist()
     assert [len(part) for part in Resolves(rows[:0]).cover(one)] == [0, 0]
+
+
+@pytest.mark.parametrize("span", [1, 1 << 16, 1 << 17, 1 << 32, 1 << 50])
+@pytest.mark.parametrize("count", [0, 1, 2_000])
+def test_stable_order_is_that_of_a_stable_sort(span: int, count: int) -> None:
+    values = np.random.default_rng(span).integers(-3, span - 3, count)
+    wanted = np.argsort(values, kind="stable")
+    assert stable_order(values).tolist() == wanted.tolist()

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from spark_jobs.audit_runner import FACTS, LocalRunner, Spread
+from spark_jobs.audit_runner import LocalRunner
+from spark_jobs.spread import FACTS, Spread
 
 
 def numbered(task: int) -> Iterator[tuple[int, int]]:

@@ -5,8 +5,9 @@ from functools import partial
 
 import numpy as np
 
-from spark_jobs.audit_runner import FACTS, LocalRunner
+from spark_jobs.audit_runner import LocalRunner
 from spark_jobs.audit_steps import ScanTask, join_releases, ledger_of, look_up, scan_range
+from spark_jobs.spread import FACTS
 from tests.support.audit_states import state_of
 from tests.support.log_maker import Made
 

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 I64 = NDArray[np.int64]
 WIDTH: Final = 960
 HEIGHT: Final = 280
+_SHORT_CHARS: Final = 40
+"""Texts up to here stay in one line of a table."""
 _LEFT: Final = 70
 _RIGHT: Final = 14
 _TOP: Final = 12
@@ -30,6 +32,7 @@ _STEPS_MS: Final = (
 _DAY_MS: Final = 86_400_000
 _WIDE_MS: Final = (*_STEPS_MS, *(_DAY_MS * days for days in (2, 7, 14, 28, 56, 112, 224)))
 _MINUTE_MS: Final = 60_000
+_MS_MIN: Final = -(1 << 63)
 _LABELS: Final = 8
 """About so many on an axis of time."""
 
@@ -73,14 +76,16 @@ def join_steps(
     """
     if not len(start_ms):
         return Columns(start_ms, step_ms, [np.zeros(0, np.int64) for _ in values])
-    span = int(start_ms[-1] - start_ms[0]) // step_ms + 1
+    span = (int(start_ms[-1]) - int(start_ms[0])) // step_ms + 1
     least_ms = step_ms * -(-span // columns_max)
     wide_ms = next(
         (each for each in _WIDE_MS if each >= least_ms and each % step_ms == 0),
         step_ms * _nice_factor(-(-span // columns_max)),
     )
-    first = int(start_ms[0]) // wide_ms * wide_ms
-    index = (start_ms - first) // wide_ms
+    first = max(int(start_ms[0]) // wide_ms * wide_ms, _MS_MIN)
+    # From the first to the last it may be more than int64 holds; uint64 does, and wraps as it must.
+    ahead = start_ms.astype(np.uint64) - np.int64(first).astype(np.uint64)
+    index = (ahead // np.uint64(wide_ms)).astype(np.int64)
     count = int(index[-1]) + 1
     sums = [np.bincount(index, each, count).astype(np.int64) for each in values]
     return Columns(first + wide_ms * np.arange(count, dtype=np.int64), wide_ms, sums)
@@ -172,8 +177,9 @@ def time_bars(caption: Caption, columns: Columns) -> str:
 
 
 def instant_text(ms: int) -> str:
-    """An instant in UTC: to the second, or to the minute where it has no seconds."""
+    """An instant in UTC: to the second, or to the minute where it has no seconds; any integer."""
     unit = "s" if ms % _MINUTE_MS else "m"
+    ms = min(max(ms, _MS_MIN // 2), -_MS_MIN // 2)  # numpy overflows on its way, close to the ends
     return str(np.datetime64(ms, "ms").astype(f"datetime64[{unit}]")).replace("T", " ")
 
 
@@ -275,18 +281,25 @@ def _time_labels(columns: Columns, x_of: Callable[[float], float]) -> list[tuple
     return found
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _cell(value: Any) -> str:
+    if _is_number(value):
+        return f'<td class="n">{value:,}</td>'
+    text = str(value)
+    return f"<td{' class=t' if len(text) > _SHORT_CHARS else ''}>{escape(text)}</td>"
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[Any]], *, caption: str = "") -> str:
-    """An HTML table; numbers to the right, text escaped."""
-    cells = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
-    lines_ = []
-    for row in rows:
-        parts = [
-            f'<td class="n">{value:,}</td>'
-            if isinstance(value, int) and not isinstance(value, bool)
-            else f"<td>{escape(str(value))}</td>"
-            for value in row
-        ]
-        lines_.append(f"<tr>{''.join(parts)}</tr>")
+    """An HTML table; numbers to the right, only long texts in several lines, text escaped."""
+    numbers = [_is_number(value) for value in rows[0]] if rows else [False] * len(heads)
+    cells = "".join(
+        f'<th scope="col"{" class=n" if is_number else ""}>{escape(head)}</th>'
+        for head, is_number in zip(heads, numbers, strict=True)
+    )
+    lines_ = [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows]
     named = f"<caption>{escape(caption)}</caption>" if caption else ""
     return (
         f'<div class="wide"><table>{named}<thead><tr>{cells}</tr></thead>'

@@ -15,6 +15,7 @@ from spark_jobs import plots
 from spark_jobs.audit_result import EXACT_MS, AuditResult, ShardAudit, Verdict, bin_upper_ms
 from spark_jobs.findings import ALL_CHECKS, Finding, Made
 from spark_jobs.plots import Caption, Series, instant_text, join_steps, table
+from spark_jobs.replica import INFO
 
 FINDINGS_SHOWN: Final = 200
 ROWS_SHOWN: Final = 200
@@ -43,7 +44,7 @@ _STYLE: Final = """
   --line: #6e7681; --soft: #30363d; --panel: #161b22; --a: #56b4e9; --b: #f0a35e; --c: #3ecf9e;
   --d: #d8a0cb; --good: #3ecf9e; --bad: #ff8a8a; --warn: #e3b341; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 62rem; padding: 1.5rem 1rem 4rem; background: var(--bg);
+body { margin: 0 auto; max-width: 78rem; padding: 1.5rem 1rem 4rem; background: var(--bg);
   color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.6rem; margin: 0 0 .2rem; } h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem; }
 h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; } p { margin: .3rem 0; } .dim { color: var(--dim); }
@@ -56,8 +57,9 @@ h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; } p { margin: .3rem 0; } .dim { co
   font-size: 1.15rem; font-variant-numeric: tabular-nums; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .87rem; }
 th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid var(--soft);
-  vertical-align: top; } th { white-space: nowrap; } td.n { text-align: right;
-  font-variant-numeric: tabular-nums; white-space: nowrap; }
+  vertical-align: top; white-space: nowrap; } th.n, td.n { text-align: right;
+  font-variant-numeric: tabular-nums; }
+td.t { white-space: normal; min-width: 16rem; overflow-wrap: anywhere; }
 svg { width: 100%; height: auto; background: var(--panel); } svg text { fill: var(--dim);
   font: 12px system-ui, sans-serif; } .grid { stroke: var(--soft); } .axis { stroke: var(--line); }
 .a { fill: var(--a); color: var(--a); } .b { fill: var(--b); color: var(--b); }
@@ -122,16 +124,21 @@ def _findings(result: AuditResult, folder: str) -> str:
     where = f" in <code>{escape(folder)}</code>" if folder else ""
     some = f"{len(shown):,} of {total:,} are shown; the Parquet file{where} has more."
     more = f"<p class='dim'>{some}</p>"
+    worth = [one for one in shown if one.severity != INFO]
+    usual = [one for one in shown if one.severity == INFO]
     return (
         "<h2>Findings</h2>"
         + table(("severity", "check", "shard", "count", "what it says"), counts)
         + "<h3>One by one</h3>"
-        + table(
-            ("severity", "check", "shard", "node", "where", "sequence", "topic", "due", "detail"),
-            [_finding_row(one) for one in shown],
-        )
+        + (_finding_table(worth) if worth else "")
+        + (_folded(f"{len(usual):,} for information", _finding_table(usual)) if usual else "")
         + (more if total > len(shown) else "")
     )
+
+
+def _finding_table(found: Sequence[Finding]) -> str:
+    heads = ("severity", "check", "shard", "node", "where", "sequence", "topic", "due", "detail")
+    return table(heads, [_finding_row(one) for one in found])
 
 
 def _finding_row(one: Finding) -> Sequence[Any]:

@@ -10,8 +10,10 @@ Started by `spark-submit`, the master and the memory are what it says, and `--co
 
 import argparse
 import json
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +23,7 @@ from hourwheel import errors
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+NUMBER_MAX: Final = 1_000_000_000
 EXIT_OK: Final = 0
 EXIT_FOUND: Final = 1
 EXIT_FAILED: Final = 2
@@ -32,6 +35,9 @@ COMMANDS: Final = {
     "schedule": "spark_jobs.run_schedule",
 }
 _PARTS: Final = ("pyspark", "pyarrow", "pandas", "py4j")
+_CALLED: Final = "An error occurred while calling "
+"""How py4j begins; what it goes on with says nothing outside of its own log."""
+_JAVA_CLASS: Final = re.compile(r"^: (?:[\w.$]+: )?")
 _CODES: Final = (
     "Exit codes: 0 done and nothing wrong, 1 done and something was found, 2 it could not be done."
 )
@@ -59,8 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
 
 
-def open_session(parsed: argparse.Namespace, name: str, *, tries: int = 1) -> "SparkSession":
-    """The session that the options ask for.
+@contextmanager
+def open_session(
+    parsed: argparse.Namespace, name: str, *, tries: int = 1
+) -> "Iterator[SparkSession]":
+    """The session that the options ask for; it is stopped in the end.
 
     Args:
         parsed: see `add_spark_options`.
@@ -71,7 +80,10 @@ def open_session(parsed: argparse.Namespace, name: str, *, tries: int = 1) -> "S
         NoJava: there is no Java for Spark to run in.
         ConfigError: a setting is not `KEY=VALUE`.
     """
-    from spark_jobs.session import build_session  # noqa: PLC0415 - needs pyspark, help does not
+    from spark_jobs.session import (  # noqa: PLC0415 - needs pyspark, help does not
+        build_session,
+        end_workers,
+    )
 
     settings: dict[str, str] = {}
     for text in parsed.set:
@@ -84,7 +96,12 @@ def open_session(parsed: argparse.Namespace, name: str, *, tries: int = 1) -> "S
     master = parsed.master
     if not master and (parsed.cores or tries > 1):
         master = f"local[{parsed.cores or '*'},{tries}]"
-    return build_session(f"hourwheel {name}", master=master, settings=settings)
+    spark = build_session(f"hourwheel {name}", master=master, settings=settings)
+    try:
+        yield spark
+        end_workers(spark)
+    finally:
+        spark.stop()
 
 
 def write_line(content: Any) -> None:
@@ -121,6 +138,14 @@ def add_spark_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", "-q", action="store_true", help="show no progress")
 
 
+def number(text: str) -> int:
+    """A number of an option: 0 or more, and no more than fits anywhere."""
+    is_short = text.isascii() and text.isdigit() and len(text) <= len(str(NUMBER_MAX))
+    if not is_short or int(text) > NUMBER_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to {NUMBER_MAX}")
+    return int(text)
+
+
 def _cores(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of cores")
@@ -148,7 +173,10 @@ def _of_spark(error: Exception) -> str | None:
         return None
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("hourwheel.errors.")]
-    return (ours or lines or ["Spark failed"])[-1 if ours else 0]
+    if ours:
+        return ours[-1]
+    said = [line for line in lines if not line.startswith(_CALLED)] or lines
+    return _JAVA_CLASS.sub("", said[0]) if said else "Spark failed"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from spark_jobs.findings import ALL_CHECKS, CheckOutcome, Made
 from spark_jobs.plots import instant_text
 from spark_jobs.progress import Progress
 from spark_jobs.replica import ERROR, INFO
-from spark_jobs.run import open_session, write_line
+from spark_jobs.run import number, open_session, write_line
 
 DESCRIPTION: Final = (
     "Read the logs, queues and delay indexes of all given replicas, and prove that every accepted"
@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--lead-ms",
-        type=int,
+        type=number,
         default=None,
         metavar="MS",
         help="the nodes' dispatch.lead_ms_max; default: the largest there is",
@@ -93,8 +93,7 @@ def run(parsed: argparse.Namespace) -> int:
     unknown = sorted(set(parsed.ignore) - set(ALL_CHECKS))
     if unknown:
         raise errors.ConfigError(f"no such check: {', '.join(unknown)}; see --list-checks")
-    spark = open_session(parsed, "audit")
-    try:
+    with open_session(parsed, "audit") as spark:
         from spark_jobs.audit_shard import AuditOptions  # noqa: PLC0415 - after Java was found
         from spark_jobs.delivery_audit import audit  # noqa: PLC0415
 
@@ -103,10 +102,13 @@ def run(parsed: argparse.Namespace) -> int:
             options = replace(options, lead_ms_max=parsed.lead_ms)
         with Progress(spark.sparkContext, "auditing", is_quiet=parsed.quiet or parsed.json) as told:
             result = audit(spark, parsed.paths, options, progress=told)
-    finally:
-        spark.stop()
     result = leave_out(result, parsed.ignore)
-    written = report.write(result, parsed.out, made_ms=int(SystemClock().wall_ms()))
+    try:
+        written = report.write(result, parsed.out, made_ms=int(SystemClock().wall_ms()))
+    except (OSError, errors.ConfigError):
+        if not parsed.json:
+            show(result, {})  # an audit of hours: what it found is not to be lost
+        raise
     if parsed.json:
         found = [one._asdict() for one in result.findings if one.severity == ERROR]
         write_line({**result.summary(), "files": written, "errors": found[:_SHOWN]})
@@ -134,12 +136,13 @@ def leave_out(result: AuditResult, checks: list[str]) -> AuditResult:
 
 
 def show(result: AuditResult, written: dict[str, str]) -> None:
-    """The verdict for a terminal."""
-    console = Console(highlight=False)
+    """The verdict for a terminal; `written`: where its files are, as far as they are."""
+    console = Console(highlight=False, soft_wrap=True, markup=False)  # names are no markup
     verdict = result.verdict
+    replicas = sum(len(shard.replicas) for shard in result.shards)
     messages = sum(shard.totals.published - shard.totals.void for shard in result.shards)
     console.print(Text(verdict.value.replace("-", " ").upper(), style=_STYLES[verdict]), end="")
-    console.print(f"  {messages:,} messages, {len(result.inputs)} places, {result.seconds:.1f} s")
+    console.print(f"  {messages:,} messages, replicas: {replicas}, {result.seconds:.1f} s")
     for shard in result.shards:
         totals = shard.totals
         console.print(
@@ -159,7 +162,8 @@ def show(result: AuditResult, written: dict[str, str]) -> None:
     _show_checks([one for one in result.checks if one.made is not Made.FULL], console)
     _show_findings(result, console)
     for name in (report.REPORT, report.SUMMARY, report.FINDINGS):
-        console.print(f"  {written[name]}", soft_wrap=True)
+        if name in written:
+            console.print(f"  {written[name]}")
 
 
 def _show_checks(partly: list[CheckOutcome], console: Console) -> None:

@@ -29,8 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Export. Raises as `log_export.export`."""
-    spark = open_session(parsed, "export")
-    try:
+    with open_session(parsed, "export") as spark:
         from spark_jobs.log_export import export  # noqa: PLC0415 - after Java was found
 
         with Progress(
@@ -44,8 +43,6 @@ def run(parsed: argparse.Namespace) -> int:
                 outcomes=not parsed.no_outcomes,
                 progress=told,
             )
-    finally:
-        spark.stop()
     if parsed.json:
         write_line({"lake": parsed.lake, "shards": [asdict(one) for one in found]})
         return EXIT_OK

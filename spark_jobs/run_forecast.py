@@ -5,7 +5,7 @@ import sys
 from typing import Final
 
 from spark_jobs.progress import Progress
-from spark_jobs.run import EXIT_OK, open_session, write_line
+from spark_jobs.run import EXIT_OK, number, open_session, write_line
 
 DESCRIPTION: Final = (
     "Count the pending messages in the logs by topic and by the minute they are due."
@@ -20,22 +20,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--out", default="", metavar="DIR", help="where forecast.parquet and .csv go; else nowhere"
     )
     parser.add_argument(
-        "--rows", type=int, default=_ROWS, metavar="N", help="of each table (%(default)s)"
+        "--rows", type=number, default=_ROWS, metavar="N", help="of each table (%(default)s)"
     )
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Count and show. Raises as `load_forecast.make_forecast`."""
-    spark = open_session(parsed, "forecast")
-    try:
+    with open_session(parsed, "forecast") as spark:
         from spark_jobs import load_forecast  # noqa: PLC0415 - after Java was found
         from spark_jobs.audit_runner import SparkRunner  # noqa: PLC0415
 
         with Progress(spark.sparkContext, "counting", is_quiet=parsed.quiet or parsed.json) as told:
             runner = SparkRunner(spark.sparkContext)
             forecast = load_forecast.make_forecast(runner, parsed.paths, progress=told)
-    finally:
-        spark.stop()
     written = load_forecast.write(forecast, parsed.out) if parsed.out else {}
     if parsed.json:
         write_line({**forecast.summary(parsed.rows), "files": written})

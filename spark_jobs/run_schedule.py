@@ -3,17 +3,21 @@
 import argparse
 import os
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hourwheel.channel import SERVER_DEFAULT
 from spark_jobs.progress import Progress
-from spark_jobs.run import EXIT_FOUND, EXIT_OK, open_session, write_line
+from spark_jobs.run import EXIT_FOUND, EXIT_OK, number, open_session, write_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 DESCRIPTION: Final = (
     "Schedule each row of some files as a message. The job's name stands for its rows: run it"
     " again after whatever happened, and no row is scheduled twice."
 )
 _TRIES: Final = 4
+_TIMES: Final = {"due": "TIMESTAMP", "due_ms": "BIGINT", "delay_ms": "BIGINT"}
 _FORMATS: Final = ("parquet", "json", "csv", "orc")
 
 
@@ -33,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--topic", default=None, help="for rows without one")
     parser.add_argument(
-        "--parallelism", type=int, default=0, metavar="N", help="senders at one time"
+        "--parallelism", type=number, default=0, metavar="N", help="senders at one time"
     )
     parser.add_argument(
         "--retry-refused", action="store_true", help="try again what was refused or left in doubt"
@@ -45,19 +49,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def with_times(texts: "DataFrame") -> "DataFrame":
+    """A table of texts, with times where there are columns of them; what is none becomes NULL.
+
+    Types are not guessed from the rows: a body that looks like a number is a text all the same.
+    """
+    return texts.selectExpr(
+        *(
+            f"try_cast(`{name}` AS {_TIMES[name]}) AS `{name}`" if name in _TIMES else f"`{name}`"
+            for name in texts.columns
+        )
+    )
+
+
 def run(parsed: argparse.Namespace) -> int:
     """Schedule. Raises as `bulk_schedule.schedule`."""
-    spark = open_session(parsed, "schedule", tries=_TRIES)
-    try:
+    with open_session(parsed, "schedule", tries=_TRIES) as spark:
         from spark_jobs.bulk_schedule import schedule  # noqa: PLC0415 - after Java was found
 
         reader = spark.read.format(parsed.format)
-        if parsed.format == "csv":
-            reader = reader.option("header", "true").option("inferSchema", "true")
+        is_csv = parsed.format == "csv"
+        rows = (reader.option("header", "true") if is_csv else reader).load(parsed.files)
         is_quiet = parsed.quiet or parsed.json
         with Progress(spark.sparkContext, "scheduling", is_quiet=is_quiet):
             done = schedule(
-                reader.load(parsed.files),
+                with_times(rows) if is_csv else rows,
                 server=parsed.server,
                 job=parsed.job,
                 ledger=parsed.ledger,
@@ -66,8 +82,6 @@ def run(parsed: argparse.Namespace) -> int:
                 retry_refused=parsed.retry_refused,
                 sends_in_doubt=parsed.send_in_doubt,
             )
-    finally:
-        spark.stop()
     if parsed.json:
         write_line(done.as_json())
     else:

@@ -8,9 +8,11 @@ laptop: the work is done by numpy in Python processes beside it.
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +23,7 @@ from spark_jobs import log_source, schedule_source
 
 JAVA_VERSION_MIN: Final = 17
 DRIVER_MEMORY: Final = "2g"
+_LOG_CONFIG: Final = Path(__file__).resolve().with_name("log4j2.properties")
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set for programs that spark-submit started: there is a JVM already."""
 _JAVA_S: Final = 30
@@ -28,6 +31,7 @@ _ALWAYS: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
 }
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOCAL: Final = {
     "spark.driver.memory": DRIVER_MEMORY,
     "spark.driver.host": "127.0.0.1",
@@ -37,7 +41,6 @@ _LOCAL: Final = {
     # Over TCP each task waits for a delayed acknowledgement of 40 ms.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.shuffle.partitions": "8",
-    "spark.log.level": "ERROR",
 }
 FAST: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "false",
@@ -71,6 +74,8 @@ def build_session(
             require_java()
             _prepare_workers()
             defaults.update(_LOCAL)
+            quiet = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}"
+            settings[_JAVA_OPTIONS] = f"{quiet} {settings.get(_JAVA_OPTIONS, '')}".strip()
     builder = SparkSession.builder.appName(name)
     if master:
         builder = builder.master(master)
@@ -82,8 +87,21 @@ def build_session(
     return spark
 
 
+def end_workers(spark: SparkSession) -> None:
+    """End the Python processes of a session of this machine; call it before `spark.stop()`.
+
+    Else they find their sockets closed, now and then, and print how surprised they are.
+    """
+    context = spark.sparkContext
+    if (context.master or "").startswith("local"):
+        (daemon,) = context.parallelize([0], 1).map(lambda _: os.getppid()).collect()
+        with suppress(ProcessLookupError):
+            os.killpg(daemon, signal.SIGKILL)  # it leads a group, and they ignore gentler ones
+
+
 def _prepare_workers() -> None:
     """Let Spark's Python processes be this very Python, with this tree."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     root = str(Path(__file__).resolve().parents[1])
     others = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]

@@ -4,34 +4,31 @@ import argparse
 import asyncio
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from hourwheel.admin import AsyncAdmin
+from hourwheel.clock import SystemClock
 from node.child import ChildNode
 from spark_jobs import run, run_audit, run_schedule
+from tests.support.fake_node_thread import FakeNodeThread
 from tests.support.log_maker import Made, replicate
-
-
-class Kept:
-    """The tests' session, which no command stops."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._spark, name)
-
-    def stop(self) -> None:
-        """The next test needs it."""
 
 
 @pytest.fixture(autouse=True)
 def one_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    def open_session(_parsed: argparse.Namespace, _name: str, *, tries: int = 1) -> Kept:
+    @contextmanager
+    def open_session(
+        _parsed: argparse.Namespace, _name: str, *, tries: int = 1
+    ) -> Iterator[SparkSession]:
+        """The tests' session, which no command stops."""
         assert tries in (1, run_schedule._TRIES)
-        return Kept(spark)
+        yield spark
 
     for command in (run_audit, run_schedule):
         monkeypatch.setattr(command, "open_session", open_session)
@@ -86,6 +83,42 @@ async def test_rows_of_files_are_scheduled(
         assert await in_thread([*given, "--json"]) == 1
         done = told(capsys)
         assert (done["scheduled"], done["repeated"], done["bad"]) == (0, 2, 1)
+
+
+async def test_rows_of_csv_files_are_not_guessed_at(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bodies that look like numbers are texts; a time that is none is a bad row."""
+    rows = tmp_path / "rows.csv"
+    due = datetime.fromtimestamp(int(SystemClock().wall_ms()) // 1_000, UTC) + timedelta(days=1)
+    rows.write_text(f"topic,body,due\nt,007,{due.isoformat()}\nt,8,tomorrow\n")
+    async with ChildNode(tmp_path / "data", log_file=tmp_path / "log") as node:
+        given = [
+            *("schedule", str(rows), "--format=csv", f"--server={node.address}", "--job=j"),
+            f"--ledger={tmp_path / 'ledger'}",
+        ]
+        assert await in_thread(given) == 1
+        said = capsys.readouterr().out
+        assert "2 rows: 1 scheduled now, 0 before, 1 bad, 0 refused, 0 in doubt" in said
+        assert "INVALID_DUE_TIME" in said
+        async with AsyncAdmin(node.address) as admin:
+            pending = [one async for one in admin.list_pending("t")]
+    assert [(one.due_ms, one.body_bytes) for one in pending] == [(due.timestamp() * 1_000, 3)]
+
+
+def test_rows_with_a_column_that_csv_has_not_are_refused(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("topic,body,delay_ms,tags\nt,one,60000,a\n")
+    with FakeNodeThread() as node:
+        given = [
+            *("schedule", str(rows), "--format=csv", f"--server={node.address}", "--job=j"),
+            f"--ledger={tmp_path / 'ledger'}",
+        ]
+        assert run.main(given) == 2
+    assert "column `tags` is string: it must be list" in capsys.readouterr().err
+    assert not list(tmp_path.glob("ledger/j/rows-*")), "nothing was read and written down"
 
 
 async def in_thread(given: list[str]) -> int:

@@ -18,10 +18,12 @@ LONG_FILES: Final[dict[str, str]] = {
 
 PLACES: Final = (
     *("*.md", "LICENSE", "NOTICE", "Makefile", "pyproject.toml", "buf.yaml", ".gitignore"),
+    ".dockerignore",
     *(".ci/run", "requirements/*.txt", "requirements/*.in"),
     *("docs/*.md", "docs/*.toml", "docs/decisions/[0-9][0-9][0-9][0-9]-*.md"),
     *("proto/*.proto", "proto/api.golden.json"),
     *("helm/*/Dockerfile", "helm/*/*.md", "helm/*/*.yaml"),
+    *("spark_jobs/log4j2.properties",),
     *("hourwheel/py.typed", "hourwheel/wire/*_pb2*.py", "hourwheel/wire/*_pb2.pyi"),
     *("hourwheel/wire/SOURCES", "hourwheel/wire/__init__.py"),
     *("tests/*.py", "tests/golden/*"),

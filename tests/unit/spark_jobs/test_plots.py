@@ -90,6 +90,31 @@ def test_labels_of_time_are_round_and_do_not_overlap() -> None:
 
 
 @pytest.mark.parametrize(
+    "starts",
+    [(-(2**63), 2**63 - 1), (-(2**63) + 5, 0, 2**63 - 808), (0, 2**62), (2**63 - 5_000, 2**63 - 1)],
+)
+def test_steps_when_times_are_as_far_apart_as_they_can_be_are_drawn(starts: tuple[int]) -> None:
+    columns = plots.join_steps(ints(*starts), 1_000, [np.ones(len(starts), np.int64)])
+    assert int(columns.values[0].sum()) == len(starts)
+    assert len(columns.start_ms) <= 481
+    svg(plots.time_bars(CAPTION, columns))
+    svg(plots.lines(CAPTION, columns, [Series("due", columns.values[0])]))
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "1970-01-01 00:00"),
+        (1_000, "1970-01-01 00:00:01"),
+        (1 << 70, "146140482-04-24 15:36:27"),
+    ],
+)
+def test_instants_are_texts_however_far(ms: int, text: str) -> None:
+    assert plots.instant_text(ms) == text
+    assert plots.instant_text(-(1 << 63)).startswith("-146136543-")
+
+
+@pytest.mark.parametrize(
     ("value", "text"), [(0, "0"), (950, "950"), (1_500, "1.5 k"), (20_000_000, "20 M")]
 )
 def test_counts_are_short_on_an_axis(value: int, text: str) -> None:

@@ -81,6 +81,14 @@ def test_of_many_findings_the_rest_is_in_the_file() -> None:
     assert "/out/findings.parquet" in text
 
 
+def test_findings_for_information_are_folded_away() -> None:
+    found = (Finding("error", "queue-missing", 0, "n"), Finding("info", "dead-letter", 0, "n"))
+    counts = {("error", "queue-missing", 0): 1, ("info", "dead-letter", 0): 1}
+    text = page(replace(clean_result(), findings=found, finding_counts=counts))
+    folded = text.index("<summary>1 for information</summary>")
+    assert text.rindex("<td>queue-missing</td>") < folded < text.rindex("<td>dead-letter</td>")
+
+
 def test_a_log_without_messages_has_a_page() -> None:
     none = np.zeros(0, np.int64)
     (shard,) = clean_result().shards

@@ -98,27 +98,64 @@ def test_a_file_that_cannot_be_written_is_told(
     assert "No space left" in capsys.readouterr().err
 
 
-def test_spark_is_asked_for_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+class Session:
+    """Notes what is done with it."""
+
+    def __init__(self, done: list[str]) -> None:
+        self.done = done
+
+    def stop(self) -> None:
+        self.done.append("stop")
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What becomes of sessions."""
+    found: list[str] = []
+    monkeypatch.setattr(session, "end_workers", lambda it: it.done.append("end workers"))
+    monkeypatch.setattr(session, "build_session", lambda *_, **__: Session(found))
+    return found
+
+
+def test_spark_is_asked_for_what_was_said(monkeypatch: pytest.MonkeyPatch, done: list[str]) -> None:
     asked: list[tuple[str, str, dict[str, str]]] = []
 
-    def build(name: str, *, master: str, settings: dict[str, str]) -> None:
+    def build(name: str, *, master: str, settings: dict[str, str]) -> Session:
         asked.append((name, master, settings))
+        return Session(done)
 
     monkeypatch.setattr(session, "build_session", build)
-    run.open_session(options(run_audit, "/x"), "audit")
-    run.open_session(options(run_audit, "/x", "--cores", "2", "--memory", "4g"), "audit")
-    run.open_session(options(run_schedule, "f", "--job=j", "--ledger=l"), "schedule", tries=4)
-    run.open_session(
-        options(run_export, "/x", "--lake=l", "--master=spark://m", "--set=a.b=c=d"), "export"
-    )
+    for name, command, given, tries in (
+        ("audit", run_audit, ("/x",), 1),
+        ("audit", run_audit, ("/x", "--cores", "2", "--memory", "4g"), 1),
+        ("schedule", run_schedule, ("f", "--job=j", "--ledger=l"), 4),
+        ("export", run_export, ("/x", "--lake=l", "--master=spark://m", "--set=a.b=c=d"), 1),
+    ):
+        with run.open_session(options(command, *given), name, tries=tries):
+            pass
     assert asked == [
         ("hourwheel audit", "", {}),
         ("hourwheel audit", "local[2,1]", {"spark.driver.memory": "4g"}),
         ("hourwheel schedule", "local[*,4]", {}),
         ("hourwheel export", "spark://m", {"a.b": "c=d"}),
     ]
-    with pytest.raises(errors.ConfigError, match="KEY=VALUE"):
-        run.open_session(options(run_forecast, "/x", "--set", "ab"), "forecast")
+    with (
+        pytest.raises(errors.ConfigError, match="KEY=VALUE"),
+        run.open_session(options(run_forecast, "/x", "--set", "ab"), "forecast"),
+    ):
+        pass
+
+
+def test_a_session_is_stopped_whatever_happens(done: list[str]) -> None:
+    with run.open_session(options(run_audit, "/x"), "audit"):
+        assert done == []
+    assert done == ["end workers", "stop"]
+    with (
+        pytest.raises(errors.NoLogs),
+        run.open_session(options(run_audit, "/x"), "audit"),
+    ):
+        raise errors.NoLogs("none")
+    assert done == ["end workers", "stop", "stop"]
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "two"])
@@ -126,3 +163,33 @@ def test_cores_are_a_number(given: str, capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         options(run_audit, "/x", "--cores", given)
     assert "number of cores" in capsys.readouterr().err
+
+
+def test_what_java_says_is_told_without_its_classes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol"})
+
+    def fail(_parsed: object) -> int:
+        raise kind(
+            "An error occurred while calling o57.load.\n"
+            ": org.apache.spark.SparkException: [FAILED_READ_FILE] no footer in rows.csv\n"
+            "\tat org.apache.spark.Everything(Everything.scala:1)\n"
+        )
+
+    monkeypatch.setattr(run_schedule, "run", fail)
+    assert run.main(["schedule", "rows.csv", "--job=j", "--ledger=l"]) == 2
+    assert capsys.readouterr().err == "[FAILED_READ_FILE] no footer in rows.csv\n"
+
+
+@pytest.mark.parametrize("given", ["-1", "x", "1.5", "9" * 5_000, "٣"])
+@pytest.mark.parametrize(
+    ("module", "option"),
+    [(run_audit, "--lead-ms"), (run_forecast, "--rows"), (run_schedule, "--parallelism")],
+)
+def test_numbers_are_numbers(
+    module: object, option: str, given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        options(module, "/x", "--job=j", "--ledger=l", f"{option}={given}")
+    assert "is no number from 0" in capsys.readouterr().err

@@ -1,5 +1,8 @@
 import argparse
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,18 +17,16 @@ class Session:
 
     sparkContext = None  # noqa: N815 - Spark's name
 
-    def stop(self) -> None:
-        """Nothing runs."""
-
 
 def audited(
     monkeypatch: pytest.MonkeyPatch, result: AuditResult, *given: str
 ) -> tuple[int, argparse.Namespace]:
     seen: list[argparse.Namespace] = []
 
-    def open_session(parsed: argparse.Namespace, _name: str) -> Session:
+    @contextmanager
+    def open_session(parsed: argparse.Namespace, _name: str) -> Iterator[Session]:
         seen.append(parsed)
-        return Session()
+        yield Session()
 
     monkeypatch.setattr(run_audit, "open_session", open_session)
     monkeypatch.setattr(delivery_audit, "audit", lambda *_, **__: result)
@@ -77,3 +78,28 @@ def test_all_checks_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
         run.main(["audit", "--list-checks"])
     assert ended.value.code == 0
     assert "queue-missing" in capsys.readouterr().out
+
+
+def test_verdict_when_the_report_cannot_be_written_is_shown_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "out").write_text("a file where a folder must be")
+    code, _ = audited(monkeypatch, bad_result(), "/srv", "--out", str(tmp_path / "out"))
+    told = capsys.readouterr()
+    assert code == 2
+    assert told.out.startswith("FINDINGS")
+    assert "queue-missing" in told.out
+    assert "out" in told.err
+
+
+def test_names_when_they_look_like_markup_are_shown_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = clean_result()
+    shard = result.shards[0]
+    replicas = tuple(one._replace(node="[/red]a[bold]") for one in shard.replicas)
+    result = replace(result, shards=(replace(shard, replicas=replicas),))
+    run_audit.show(result, {"report.html": "/x/[/y]/report.html"})
+    told = capsys.readouterr().out
+    assert "[/red]a[bold]" in told
+    assert "/x/[/y]/report.html" in told

@@ -1,4 +1,5 @@
 import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -17,7 +18,7 @@ def test_what_was_exported_is_told(
         asked.append((*given[1:], options["bodies"], options["outcomes"]))
         return [Exported(0, 100, 2_000, 17, 60, ("the log begins later",))]
 
-    monkeypatch.setattr(run_export, "open_session", lambda *_: Session())
+    monkeypatch.setattr(run_export, "open_session", lambda *_: nullcontext(Session()))
     monkeypatch.setattr(log_export, "export", export)
     given = ["export", "/srv", "--lake", "/lake", "--bodies", "--no-outcomes", *more]
     assert run.main(given) == 0

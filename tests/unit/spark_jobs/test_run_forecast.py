@@ -1,4 +1,5 @@
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.unit.spark_jobs.test_run_audit import Session
 def test_the_forecast_is_told_and_written(
     made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(run_forecast, "open_session", lambda *_: Session())
+    monkeypatch.setattr(run_forecast, "open_session", lambda *_: nullcontext(Session()))
     monkeypatch.setattr(audit_runner, "SparkRunner", lambda _: LocalRunner())
     given = ["forecast", str(made.directory), "--quiet"]
     assert run.main([*given, "--out", str(tmp_path)]) == 0

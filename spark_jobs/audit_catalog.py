@@ -5,6 +5,7 @@ groups are never used again, so a topic has one stretch of life.
 """
 
 from bisect import bisect_left
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
@@ -139,8 +140,9 @@ def _catalog_of(manifest: Checkpoint | None, configs: list[Blob]) -> Catalog:
         return Catalog()
     made = set()
     for blob in configs:  # what the log itself makes was not there before
-        change = ConfigChange.FromString(blob.raw)
-        made.add((change.WhichOneof("change"), _number(change)))
+        with suppress(DecodeError):  # told by `build_timeline`
+            change = ConfigChange.FromString(blob.raw)
+            made.add((change.WhichOneof("change"), _number(change)))
     topics = [one for one in manifest.topics if ("put_topic", one.topic_id) not in made]
     groups = [one for one in manifest.groups if ("put_group", one.group_id) not in made]
     ids = {one.topic_id for one in topics}

@@ -150,8 +150,9 @@ def _winners(resolves: Array, mine: Array, queue: StaticQueue) -> Array:
     starts = np.array([0, *(start for _, start in queue.starts)], np.uint64)
     rows = resolves[mine]
     start = starts[np.searchsorted(offsets, rows["offset"], "left") - 1]
-    low = np.maximum(rows["first"], start).astype(np.int64)
-    high = np.minimum(rows["end"], queue.released).astype(np.int64)
+    released = np.uint64(queue.released)
+    low = np.minimum(np.maximum(rows["first"], start), released).astype(np.int64)
+    high = np.minimum(rows["end"], released).astype(np.int64)
     counts = np.maximum(high - low, 0)
     # From the last row back, so that what the first one says is stored last; a piece at a time.
     ends = np.cumsum(counts[::-1])

@@ -10,13 +10,16 @@ from spark_jobs.audit_ledger import CANCELLED, NEVER, LedgerPlan, judge
 from spark_jobs.audit_retries import Retries, Scheduled
 from spark_jobs.audit_runner import Shared
 from spark_jobs.audit_shard import ShardState
-from spark_jobs.audit_sums import HOUR_MS, HourSums
+from spark_jobs.audit_sums import HOUR_MS, HourSums, times_ms
 from spark_jobs.audit_wheel import (
     UNIT_KEY,
+    DelayLogs,
     WheelPart,
     WheelRange,
+    delay_log_faults,
     keys_of_hours,
     not_in,
+    plan_delay_logs,
     plan_wheel,
     sum_wheel,
     unit_keys,
@@ -44,6 +47,7 @@ def compare_wheels(state: ShardState, retries: Retries) -> dict[str, int]:
     """
     began = state.now_ms()
     tasks: list[WheelRange] = []
+    delay_logs: list[DelayLogs] = []
     chosen: list[tuple[str, ShardCopy]] = []
     for replica, copy in state.copies:
         manifest = copy.manifest
@@ -57,11 +61,15 @@ def compare_wheels(state: ShardState, retries: Retries) -> dict[str, int]:
             chosen.append((replica.node, copy))
             first = 0 if state.is_whole else state.first_sequence
             tasks += plan_wheel(replica, copy, manifest, first_sequence=first)
+            delay_logs.append(plan_delay_logs(replica, copy, manifest))
     parts = state.runner.map(sum_wheel, tasks)
     found: dict[str, WheelPart] = {node: WheelPart() for node, _ in chosen}
     for task, part in zip(tasks, parts, strict=True):
         found[task.node].merge(part)
-    for node, copy in chosen:
+    faults = state.runner.map(delay_log_faults, delay_logs)
+    for (node, copy), lost in zip(chosen, faults, strict=True):
+        for file, why in lost:
+            state.add(Finding(ERROR, "body-lost", state.shard, node, file, detail=why))
         mine = [task for task in tasks if task.node == node]
         _compare_wheel(state, node, copy.applied_offset, found[node], mine, retries)
     _note_overdue(state)
@@ -77,10 +85,9 @@ def _compare_wheel(
     tasks: list[WheelRange],
     retries: Retries,
 ) -> None:
-    for file, sequence, offset in part.lost:
-        detail = f"points to offset {offset} of a log that begins later"
+    for file, sequence, why in part.lost:
         state.add(
-            Finding(ERROR, "body-lost", state.shard, node, file, offset, sequence, detail=detail)
+            Finding(ERROR, "body-lost", state.shard, node, file, sequence=sequence, detail=why)
         )
     if part.faults:
         for file, why in dict(part.faults).items():
@@ -253,4 +260,4 @@ def pending_hours(state: ShardState, retries: Retries) -> tuple[Array, Array]:
     counts = np.concatenate((counts, np.ones(len(waiting), np.int64)))
     names, inverse = np.unique(keys, return_inverse=True)
     totals = np.bincount(inverse, counts, len(names)).astype(np.int64)
-    return names * HOUR_MS, totals
+    return times_ms(names, HOUR_MS), totals

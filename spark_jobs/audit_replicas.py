@@ -113,6 +113,15 @@ def common_end(logs: Sequence[NodeLog]) -> int:
     return max([*marks, *applied], default=0)
 
 
+def is_hole(logs: Sequence[NodeLog], end: int) -> bool:
+    """Whether something behind the audited log's end is lost on all nodes that are here.
+
+    Else it is still to be written, or lies on other nodes: a follower is told of a high watermark
+    before it has written up to it.
+    """
+    return any(max(log.end_offset, log.copy.durable_offset) > end for log in logs)
+
+
 def put_together(
     logs: Sequence[NodeLog], base: str, bad: dict[str, list[Stretch]]
 ) -> tuple[list[Span], int, int]:
@@ -133,10 +142,26 @@ def put_together(
     at, found = begin, list[Span]()
     while True:
         best = _span_at(order, at, bad) or _span_at(order, at, {})
-        if best is None:
+        if best is not None:
+            _extend(found, best)
+            at = best.to_offset
+            continue
+        later = _begins_later(logs, at)
+        if later is None:
             return found, begin, at
-        _extend(found, best)
-        at = best.to_offset
+        begin = at = later
+        found = []
+
+
+def _begins_later(logs: Sequence[NodeLog], at: int) -> int | None:
+    """Where the log begins for all nodes that go on behind an offset; None: some have a gap there.
+
+    What ends at `at` is then the log of a node that was away for so long that the others have
+    trimmed theirs: it needs a snapshot, and no part of the log is lost.
+    """
+    beyond = [log for log in logs if log.end_offset > at]
+    starts = [log.spans[0].from_offset for log in beyond if log.copy.start_offset > at]
+    return min(starts) if starts and len(starts) == len(beyond) else None
 
 
 def _span_at(order: Sequence[NodeLog], at: int, bad: dict[str, list[Stretch]]) -> Span | None:

@@ -7,6 +7,7 @@ requests the first and the last ones, as many as decide about what comes next, a
 between them.
 """
 
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -34,6 +35,8 @@ REQUEST: Final = np.dtype(
 `count`) and the shard's (`sequence`, of the first)."""
 _KEPT: Final = 8
 """Of a chain's beginning and end; more than a producer is remembered by."""
+FIRSTS: Final = _KEPT
+"""So many requests of a producer are single rows at its beginning, whatever is shortened."""
 _PUBLISH: Final = int(Kind.PUBLISH)
 _WIDE: Final = int(Flag.PER_MESSAGE_PRODUCER)
 
@@ -163,7 +166,14 @@ class Request:
         return found
 
     @staticmethod
-    def judge(requests: Array, expires: Array, deleted: dict[int, int], *, is_whole: bool) -> Voids:
+    def judge(
+        requests: Array,
+        expires: Array,
+        deleted: dict[int, int],
+        *,
+        is_whole: bool,
+        void_before: Collection[int] = (),
+    ) -> Voids:
         """Which sequences are void.
 
         Args:
@@ -172,6 +182,8 @@ class Request:
             deleted: topic id -> offset of the record that deleted it.
             is_whole: the log begins at 0; else nobody knows what producers had sent before, and a
                 producer's first request counts as its next.
+            void_before: first sequences of requests that are void, as long as nothing is known of
+                their producers: `audit_origin.void_firsts`.
         """
         states, known = ProducerStates(), set[int]()
         starts: list[int] = []
@@ -184,7 +196,8 @@ class Request:
                 states.expire(idle_before_ms)
                 expire_at, idle_before_ms = next(expiring)
             is_new = False
-            if offset < deleted.get(topic_id, 1 << 63):
+            is_told = producer not in known and sequence in void_before
+            if offset < deleted.get(topic_id, 1 << 63) and not is_told:
                 if not is_whole and producer not in known and first:
                     states = _adopt(states, producer, first, sequence, store_ms, epoch)
                 known.add(producer)

@@ -19,6 +19,7 @@ from spark_jobs import audit_replicas
 from spark_jobs.audit_catalog import Timeline, build_timeline
 from spark_jobs.audit_dispatch import KEY_MIN, DispatchTable, begin_at, build_table
 from spark_jobs.audit_ledger import LedgerPart, LedgerPlan
+from spark_jobs.audit_origin import void_firsts
 from spark_jobs.audit_records import DISPATCH
 from spark_jobs.audit_replicas import NodeLog, Span
 from spark_jobs.audit_requests import Request, Voids
@@ -180,7 +181,10 @@ def _compare(state: ShardState, base: str) -> None:
     state.diverges_at = result.diverges_at
     state.spans, state.start_offset, end = audit_replicas.put_together(logs, base, result.bad)
     state.end_offset = min(end, state.common_end)
-    if end < state.common_end:
+    if end < state.common_end and not audit_replicas.is_hole(logs, end):
+        reason = f"{state.common_end} is known to be committed, and no log that is here goes so far"
+        state.note("structure", Made.LIMITED, f"{reason}: it ends at {end}")
+    elif end < state.common_end:
         nodes = ", ".join(log.node for log in logs)
         detail = f"no valid batch begins here on any of {nodes}, and the log goes on up to"
         detail += f" {state.common_end}: the audit ends here"
@@ -298,7 +302,11 @@ def make_ledger(state: ShardState) -> None:
             state.dispatch, _first_cursor(state, manifest), state.start_offset
         )
     state.voids = Request.judge(
-        facts.requests, facts.expires, state.line.deleted, is_whole=state.is_whole
+        facts.requests,
+        facts.expires,
+        state.line.deleted,
+        is_whole=state.is_whole,
+        void_before=() if state.is_whole else void_firsts(state.copies, facts.requests),
     )
     if not state.voids.is_certain:
         reason = "some producers' requests come in an order that does not tell which are void"

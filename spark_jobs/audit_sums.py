@@ -19,9 +19,15 @@ _30: Final = np.uint64(30)
 _27: Final = np.uint64(27)
 _32: Final = np.uint64(32)
 _LOW: Final = np.uint64((1 << 32) - 1)
+_MS_MAX: Final = (1 << 63) - 1
 _DENSE_MAX: Final = 1 << 20
 _EXACT_MAX: Final = 1 << 20
 """So many 32-bit numbers sum up exactly in a float64."""
+
+
+def times_ms(keys: I64, unit_ms: int) -> I64:
+    """int64[n]: when steps of time begin, epoch ms; the very first one later than it would."""
+    return np.maximum(keys, -(_MS_MAX // unit_ms)) * unit_ms
 
 
 def scramble(value: Array) -> Array:

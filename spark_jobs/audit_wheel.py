@@ -4,6 +4,9 @@ A checkpoint at applied offset A names runs; what they hold above the cursor, an
 cancelled by the checkpoint's tombstones, must be exactly the messages that were pending at A. Runs
 are read in pieces of some hundred thousand units; what a piece gives is a count and a hash sum for
 each due hour. Only where an hour differs are its units read again, one by one.
+
+Of the delay logs, which hold the bodies of what is pending, it is checked that they are there, and
+long enough for each unit. The CRCs of bodies are left to `hourwheel inspect --verify`.
 """
 
 from collections.abc import Iterator
@@ -23,17 +26,20 @@ from spark_jobs.paths import open_disk
 from spark_jobs.replica import Replica, ShardCopy
 from storage.bit_pages import BitPages
 from storage.disk import Disk
-from storage.file_header import FILE_HEADER_BYTES, Identity
+from storage.file_header import FILE_HEADER_BYTES, FileType, Identity, check_file_header
 from storage.tombstones import RECORD, RECORD_BYTES
 from storage.tombstones import file_name as tombstone_name
 from storage.unit import Units, pick
+from timewheel.levels import BUCKET_MS
 from timewheel.run import Run, open_run
-from timewheel.run_format import BLOCK_UNITS
+from timewheel.run_format import BLOCK_UNITS, delay_log_path
 
 Array = NDArray[Any]
 PIECE_UNITS: Final = 1 << 19
 _READ_UNITS: Final = 256 * BLOCK_UNITS
 _TASK: Final = 1 << 20
+_LOST_MAX: Final = 10
+"""So many units of one piece whose bodies are gone are told."""
 _PAGE: Final = Struct("<Q")
 
 
@@ -59,6 +65,8 @@ class WheelRange(NamedTuple):
     log_start: int
     first_sequence: int = 0
     """Above 0: units of older messages, and retries, do not count."""
+    delay_logs: tuple[tuple[int, int], ...] = ()
+    """(number, bytes) of those that exist, by the manifest."""
 
     @property
     def path(self) -> str:
@@ -75,8 +83,8 @@ class WheelPart:
     sums: HourSums = field(default_factory=HourSums)
     faults: list[tuple[str, str]] = field(default_factory=list)
     """(file, why): what could not be read."""
-    lost: list[tuple[str, int, int]] = field(default_factory=list)
-    """(file, sequence, offset): a unit that points to bytes of the log that are gone."""
+    lost: list[tuple[str, int, str]] = field(default_factory=list)
+    """(file, sequence, why): a unit that points to bytes that are gone."""
 
     def merge(self, other: "WheelPart") -> None:
         """Take in what another one has."""
@@ -116,6 +124,7 @@ def plan_wheel(
             manifest.tombstone_bytes,
             copy.start_offset,
             first_sequence,
+            tuple((one.delay_log_id, one.bytes) for one in manifest.delay_logs),
         )
         for run in manifest.runs
         for first in range(0, run.unit_count, _TASK)
@@ -139,15 +148,73 @@ def sum_wheel(where: WheelRange, cancelled: BitPages | None = None) -> WheelPart
                     ),
                 )
             )
-            lost = np.flatnonzero((units["dlog_id"] == 0) & (units["position"] < where.log_start))
-            for at in lost[:10].tolist():
-                part.lost.append(
-                    (where.path, int(units["sequence"][at]), int(units["position"][at]))
-                )
+            part.lost += _lost_bodies(units, where)
     except (errors.HourwheelError, OSError) as error:
         file = error.params.get("file", "") if isinstance(error, errors.HourwheelError) else ""
         part.faults.append((file or where.path, str(error)))
     return part
+
+
+def _lost_bodies(units: Units, where: WheelRange) -> list[tuple[str, int, str]]:
+    """Some of the units whose meta and body are in no file."""
+    ids, starts = units["dlog_id"], units["position"]
+    in_log = ids == 0
+    below = np.flatnonzero(in_log & (starts < where.log_start))
+    found = [(at, f"points to offset {int(starts[at])} of a log that begins later") for at in below]
+    names = np.array([0, *(number for number, _ in where.delay_logs)], np.int64)
+    sizes = np.array([0, *(size for _, size in where.delay_logs)], np.uint64)
+    order = np.argsort(names, kind="stable")
+    names, sizes = names[order], sizes[order]
+    place = np.minimum(np.searchsorted(names, ids), len(names) - 1)
+    ends = starts + units["body_len"] + units["meta_len"]
+    outside = ~in_log & ((names[place] != ids) | (ends > sizes[place]))
+    found += [
+        (at, f"points to byte {int(starts[at])} of delay log {int(ids[at])}, which is not there")
+        for at in np.flatnonzero(outside)
+    ]
+    return [(where.path, int(units["sequence"][at]), why) for at, why in found[:_LOST_MAX]]
+
+
+class DelayLogs(NamedTuple):
+    """The delay logs of one node's shard, by its checkpoint; picklable."""
+
+    uri: str
+    shard: int
+    cluster: str
+    folder: str
+    """Of the shard."""
+    sizes: tuple[tuple[int, int], ...]
+    """(number, bytes)."""
+
+    def path(self, number: int) -> str:
+        """A delay log's file in the node's directory."""
+        return delay_log_path(f"{self.folder}/wheel", number)
+
+
+def plan_delay_logs(replica: Replica, copy: ShardCopy, manifest: Checkpoint) -> DelayLogs:
+    """What there is to look at."""
+    sizes = tuple((one.delay_log_id, one.bytes) for one in manifest.delay_logs)
+    return DelayLogs(replica.uri, copy.shard, replica.cluster_id.hex(), copy.folder, sizes)
+
+
+def delay_log_faults(logs: DelayLogs) -> list[tuple[str, str]]:
+    """(file, why) of each delay log that is missing, foreign, or not as long as it must be."""
+    disk, found = open_disk(logs.uri), list[tuple[str, str]]()
+    identity = Identity(bytes.fromhex(logs.cluster), logs.shard)
+    for number, size in logs.sizes:
+        path = logs.path(number)
+        try:
+            with closing(disk.open(path)) as file:
+                head, there = file.pread(FILE_HEADER_BYTES, 0), file.size()
+            check_file_header(head, path, FileType.DELAY_LOG, identity, number)
+        except FileNotFoundError:
+            found.append((path, "it is missing, and bodies of messages are in it"))
+        except (errors.HourwheelError, OSError) as error:
+            found.append((path, str(error)))
+        else:
+            if there != size:
+                found.append((path, f"it has {there} bytes, and {size} by the checkpoint"))
+    return found
 
 
 def read_wheel(where: WheelRange, cancelled: BitPages | None = None) -> Iterator[Units]:
@@ -168,6 +235,7 @@ def read_wheel(where: WheelRange, cancelled: BitPages | None = None) -> Iterator
                 " checkpoint",
                 file=where.path,
             )
+        _check_directories(run, where)
         for first, end in _own(run, where):
             for low in range(first, end, _READ_UNITS):
                 units = run.read(low, min(low + _READ_UNITS, end))
@@ -178,6 +246,20 @@ def read_wheel(where: WheelRange, cancelled: BitPages | None = None) -> Iterator
                 if where.first_sequence:
                     ahead &= (sequence >= np.uint64(where.first_sequence)) & (units["attempt"] == 1)
                 yield units if ahead.all() else pick(units, ahead)
+
+
+def _check_directories(run: Run, where: WheelRange) -> None:
+    """Read the slot directories by which a node finds units that begin in the range.
+
+    Raises:
+        CorruptFile: one fails its CRC32C.
+    """
+    bucket_ms = BUCKET_MS[run.footer.level]
+    for section in run.sections:
+        bucket, first = int(section["bucket"]), int(section["first"])
+        is_past = (bucket + 1) * bucket_ms <= where.cursor[0]
+        if where.first <= first < where.end and not is_past and bucket not in where.cascaded_days:
+            run.directory(bucket)
 
 
 def _own(run: Run, where: WheelRange) -> Iterator[tuple[int, int]]:
@@ -194,6 +276,11 @@ def _own(run: Run, where: WheelRange) -> Iterator[tuple[int, int]]:
                 yield first, end
 
 
+def tombstone_path(where: WheelRange) -> str:
+    """The file of the cancelled sequences in the node's directory."""
+    return f"{where.folder}/tombstones/{tombstone_name(where.tombstone_file)}"
+
+
 def read_tombstones(disk: Disk, where: WheelRange) -> BitPages:
     """The cancelled sequences of a checkpoint.
 
@@ -203,13 +290,15 @@ def read_tombstones(disk: Disk, where: WheelRange) -> BitPages:
     pages = BitPages()
     if not where.tombstone_file:
         return pages
-    path = f"{where.folder}/tombstones/{tombstone_name(where.tombstone_file)}"
+    path = tombstone_path(where)
     try:
         with closing(disk.open(path)) as file:
             size = where.tombstone_bytes - FILE_HEADER_BYTES
-            raw = file.pread(size, FILE_HEADER_BYTES)
+            head, raw = file.pread(FILE_HEADER_BYTES, 0), file.pread(size, FILE_HEADER_BYTES)
     except FileNotFoundError:
         raise errors.CorruptFile(f"{path} is missing", file=path) from None
+    identity = Identity(bytes.fromhex(where.cluster), where.shard)
+    check_file_header(head, path, FileType.TOMBSTONES, identity, where.tombstone_file)
     count = size // RECORD_BYTES
     if len(raw) != size:
         raise errors.CorruptFile(f"{path} is too short", file=path)

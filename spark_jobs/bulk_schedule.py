@@ -16,7 +16,6 @@ stage only, over several connections at a time.
 Rows with bad values, and those that a node refuses, are in `problems.parquet` of the job's folder.
 """
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -85,6 +84,10 @@ class ScheduleOptions:
             raise errors.ConfigError("batch_messages is out of range")
         if not 0 < self.body_bytes_max <= limits.MESSAGE_BODY_BYTES_MAX:
             raise errors.ConfigError("body_bytes_max is out of range")
+        if self.parallelism < 0 or self.producer_idle_ms <= 0 or not self.patience_ms >= 0:
+            raise errors.ConfigError(
+                "parallelism, producer_idle_ms and patience_ms are numbers that are not negative"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +229,11 @@ def _check_cluster(plan: Plan, cluster: str) -> None:
 
 def _freeze(df: "DataFrame", options: ScheduleOptions, ledger: Ledger, cluster: str) -> Plan:
     """Write the rows down, sorted, one file a partition; then the plan that names the files."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - tasks need no pyspark.sql
+
     schedule_rows.check_columns(df.columns, topic=options.topic)
+    types = to_arrow_schema(df.schema, timezone="UTC")  # Spark's timestamps are instants
+    schedule_rows.check_types(types, topic=options.topic)
     nonce = schedule_plan.new_nonce()
     folder = ledger.rows_folder(nonce)
     judged = partial(_judge, topic=options.topic, body_bytes_max=options.body_bytes_max)
@@ -298,6 +305,12 @@ def _send_in_task(options: ScheduleOptions, plan: Plan, bucket: str) -> int:
     return send_bucket(options, plan, bucket).count(Outcome.SCHEDULED)
 
 
+def _boolean(text: str) -> bool:
+    if text.strip().lower() not in {"true", "false"}:
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text.strip().lower() == "true"
+
+
 def to_options(texts: dict[str, str]) -> ScheduleOptions:
     """The options of a data source, which are texts, and whose names may have lost their case.
 
@@ -310,7 +323,7 @@ def to_options(texts: dict[str, str]) -> ScheduleOptions:
             ("batch_messages", "body_bytes_max", "producer_idle_ms", "parallelism"), int
         ),
         "patience_ms": float,
-        **dict.fromkeys(("retry_refused", "sends_in_doubt"), json.loads),
+        **dict.fromkeys(("retry_refused", "sends_in_doubt"), _boolean),
     }
     given = {name.lower(): text for name, text in texts.items() if name.lower() != "path"}
     unknown = sorted(given.keys() - kinds.keys())

@@ -39,6 +39,7 @@ from spark_jobs.audit_result import (
 from spark_jobs.audit_runner import Runner, SparkRunner
 from spark_jobs.audit_shard import AuditOptions, Progress, ShardState, make_ledger, scan_logs
 from spark_jobs.audit_structure import node_of
+from spark_jobs.audit_sums import times_ms
 from spark_jobs.discovery import discover
 from spark_jobs.findings import CheckOutcome, FindingSet, Made, of_problem
 from spark_jobs.paths import normalise
@@ -218,7 +219,8 @@ def _ledger(state: ShardState) -> Ledger:
         seconds, step = state.ledger.seconds.coarser(longer), longer
     columns = seconds.counts.T if seconds.counts.shape[1] == len(_COLUMNS) else np.zeros((4, 0))
     due, released, cancelled, pending = (column.astype(np.int64) for column in columns)
-    return Ledger(step * 1_000, seconds.keys * step * 1_000, due, released, cancelled, pending)
+    starts = times_ms(seconds.keys, step * 1_000)
+    return Ledger(step * 1_000, starts, due, released, cancelled, pending)
 
 
 _COLUMNS: Final = ("due", "released", "cancelled", "pending")

@@ -35,11 +35,12 @@ from storage import atomic_file
 from storage.disk import Disk
 from storage.epoch_file import EpochEntry, EpochFile
 from storage.file_header import FILE_HEADER_BYTES, FileType, Identity, unpack_file_header
-from storage.flushed_mark import read_mark
+from storage.flushed_mark import read_mark, verify_mark
 from storage.segment import INDEX_SUFFIX, LOG_SUFFIX, find_start_offset
 
 NODE_META: Final = "node.meta"
 SHARD_START: Final = "shard-"
+_SHARD_DIGITS_MAX: Final = 9
 _DEPTH_MAX: Final = 3
 """So deep are nodes looked for below a given folder."""
 _READ_ERRORS: Final = (errors.HourwheelError, OSError, DecodeError)
@@ -126,9 +127,12 @@ def _with_unique_names(replicas: list[Replica]) -> tuple[list[Replica], list[Pro
 
 
 def _shard_number(name: str) -> int | None:
+    """A shard's number; None for names that no node gives a shard's folder."""
     digits = name.removeprefix(SHARD_START)
-    is_shard = digits != name and digits.isascii() and digits.isdigit()
-    return int(digits) if is_shard else None
+    is_number = digits != name and digits.isascii() and digits.isdigit()
+    if not is_number or len(digits) > _SHARD_DIGITS_MAX or str(int(digits)) != digits:
+        return None
+    return int(digits)
 
 
 # --- one directory ------------------------------------------------------------------------------
@@ -195,18 +199,20 @@ def _read_shard(look: _Look, number: int, folder: str) -> ShardCopy:
     if not look.cluster_id:
         look.cluster_id = _cluster_of_segments(look.disk, copy, log)
     identity = Identity(look.cluster_id, number)
-    # Marks first: the node may go on, and what lies below them now is in the sizes read later.
+    # Marks first: the node may go on, and what lies below them now is in the sizes read later. The
+    # epochs last: each is noted there before anything of it is in the log.
     watermark = _read_mark(look, copy, "high_watermark", identity, FileType.HIGH_WATERMARK)
     flushed = _read_mark(look, copy, "flushed.mark", identity, FileType.FLUSHED_MARK)
     manifest = _read_manifest(look, copy, identity)
     log = list_or_none(look.disk, copy.path("log")) or []
+    segments = _read_segments(look, copy, identity, log)
     copy = replace(
         copy,
         flushed_offset=flushed or 0,
         high_watermark=watermark,
         manifest_raw=manifest,
-        epochs=_read_epochs(look, copy, identity),
-        segments=_read_segments(look, copy, identity, log),
+        epochs=_read_epochs(look, copy, identity, segments),
+        segments=segments,
         queues=_queue_folders(look.disk, copy),
     )
     _check_span(look, copy)
@@ -239,10 +245,16 @@ def _read_mark(
     try:
         if not look.disk.exists(path):
             return None
-        return int(read_mark(look.disk, path, identity, file_type))
+        mark = int(read_mark(look.disk, path, identity, file_type))
     except _READ_ERRORS as error:
         look.caught(error, path, copy.shard)
         return None
+    try:
+        verify_mark(look.disk, path, identity, file_type)
+    except _READ_ERRORS as error:
+        # A lower bound that is lost: no message is, but less is known to be durable or committed.
+        look.caught(error, path, copy.shard, WARNING)
+    return mark
 
 
 def _read_manifest(look: _Look, copy: ShardCopy, identity: Identity) -> bytes:
@@ -258,9 +270,15 @@ def _read_manifest(look: _Look, copy: ShardCopy, identity: Identity) -> bytes:
     return payload
 
 
-def _read_epochs(look: _Look, copy: ShardCopy, identity: Identity) -> tuple[EpochEntry, ...]:
+def _read_epochs(
+    look: _Look, copy: ShardCopy, identity: Identity, segments: tuple[SegmentFile, ...]
+) -> tuple[EpochEntry, ...]:
     path = copy.path("epochs")
     try:
+        if not look.disk.exists(path) and any(
+            one.start_offset < one.end_offset for one in segments
+        ):
+            raise errors.CorruptFile(f"{path} is missing, and there is a log", file=path)
         return EpochFile.open(look.disk, path, identity).entries
     except _READ_ERRORS as error:
         look.caught(error, path, copy.shard)

@@ -7,7 +7,7 @@ behind, a torn tail above what was committed). Only errors make the verdict of a
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -17,6 +17,7 @@ from spark_jobs.replica import ERROR, INFO, PROBLEMS, WARNING, Problem
 NONE: Final = -1
 """In `offset`, `sequence`, `position` and `due_ms`: none is meant."""
 
+_INT64_MAX: Final = (1 << 63) - 1
 FINDINGS_KEPT: Final = 10_000
 """Findings of one check and shard that are kept; all are counted."""
 
@@ -98,7 +99,7 @@ CHECKS: Final[dict[str, str]] = {
     "queue-damaged": "a chunk of a queue is missing or fails its checks",
     "queue-end": "a queue ends at another position than the log gives it",
     "queue-trimmed": "entries were trimmed that no TRIM record allows to go",
-    "body-lost": "an entry or a unit points to bytes of the log that are gone",
+    "body-lost": "a message's body is gone: of the log, or in a delay log that is missing or short",
     # groups
     "ack-undelivered": "a RESOLVE of positions that were never released",
     "ack-early": "a RESOLVE of an entry before its release time",
@@ -182,6 +183,30 @@ class FindingSet:
                 1 for one in other.kept if (one.severity, one.check, one.shard) == key
             )
 
+    def remove(self, found: Iterable[Finding]) -> None:
+        """Take back some of those that are kept."""
+        gone = Counter(found)
+        left = []
+        for one in self.kept:
+            if gone[one]:
+                gone[one] -= 1
+                self.counts[one.severity, one.check, one.shard] -= 1
+            else:
+                left.append(one)
+        self.kept, self.counts = left, +self.counts
+
+    def drop(self, severity: str, *, but: Collection[str]) -> int:
+        """Leave out all of one severity but those of some checks; how many those were."""
+        gone = {
+            key: count
+            for key, count in self.counts.items()
+            if key[0] == severity and key[1] not in but
+        }
+        self.kept = [one for one in self.kept if (one.severity, one.check, one.shard) not in gone]
+        for key in gone:
+            del self.counts[key]
+        return sum(gone.values())
+
     def count(self, severity: str) -> int:
         """How many of one severity were found."""
         return sum(count for (level, _, _), count in self.counts.items() if level == severity)
@@ -195,5 +220,13 @@ class FindingSet:
 
 
 def columns_of(findings: Sequence[Finding]) -> dict[str, list[Any]]:
-    """The findings as columns by name, for Arrow."""
-    return {name: [getattr(one, name) for one in findings] for name, _ in FINDING_COLUMNS}
+    """The findings as columns by name, for Arrow.
+
+    What a damaged record says may be more than int64 holds; then it is the most that it does.
+    """
+    return {
+        name: [min(getattr(one, name), _INT64_MAX) for one in findings]
+        if kind == "int64"
+        else [getattr(one, name) for one in findings]
+        for name, kind in FINDING_COLUMNS
+    }

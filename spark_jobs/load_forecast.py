@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from spark_jobs import outlet, paths
 from spark_jobs.audit_ledger import PENDING, LedgerPlan, judge
 from spark_jobs.audit_runner import Runner, Shared
-from spark_jobs.log_state import ShardLog, read_logs
+from spark_jobs.log_state import ShardLog, read_logs, whole_blocks
 from spark_jobs.plots import instant_text
 from spark_jobs.ranges import SegmentRange
-from spark_jobs.segment_reader import HEADERS, read_blocks
+from spark_jobs.segment_reader import HEADERS
 
 I64 = NDArray[np.int64]
 MINUTE_MS: Final = 60_000
@@ -192,7 +192,7 @@ def _pending(runner: Runner, log: ShardLog) -> I64:
 def count_pending(plan: Shared[LedgerPlan], where: SegmentRange) -> I64:
     """int64[4, n] of one range: topic id, minute, pending messages, bytes of their bodies."""
     parts = []
-    for table in read_blocks(where, verify=HEADERS):
+    for table in whole_blocks(where, verify=HEADERS):
         found = judge(table, plan.value)
         waits = found.state == PENDING
         topic = (found.topic_queue[waits] >> 8).astype(np.int64)

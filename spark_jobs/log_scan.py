@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.record_batch import HEADER_BYTES, unpack_header
-from spark_jobs.block_table import Damage
+from spark_jobs.block_table import UNREADABLE, Damage
 from spark_jobs.discovery import discover
 from spark_jobs.log_columns import (
     DAMAGE,
@@ -88,6 +88,9 @@ class Scan:
 
     options: LogOptions
     conditions: tuple[Condition, ...] = ()
+    fails_on_gaps: bool = False
+    """A file that cannot be read is an error, and not a row of `damage`: for streams, which go by
+    and never come back."""
 
     def schema(self) -> pa.Schema:
         """Of the batches that `read` yields."""
@@ -196,7 +199,11 @@ class Scan:
     # --- reading --------------------------------------------------------------------------------
 
     def read(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """The rows of a part. Damage becomes rows of `damage`, and is never an exception."""
+        """The rows of a part. Damage becomes rows of `damage`, and is never an exception.
+
+        Raises:
+            CorruptLog: with `fails_on_gaps`, a file cannot be read.
+        """
         if part.damages:
             yield from self._batches(View(part.cluster, Names(), damages=part.damages))
         for one in part.ranges:
@@ -207,6 +214,13 @@ class Scan:
         cluster, names = part.cluster, part.names.get(one.shard, Names())
         if isinstance(one, SegmentRange):
             for table in read_blocks(one, verify=self.options.verify):
+                gap = next((each for each in table.damages if each.reason == UNREADABLE), None)
+                if gap is not None and self.fails_on_gaps:
+                    raise errors.CorruptLog(
+                        f"{gap.node}: {gap.file} from offset {gap.offset} on: {gap.detail}",
+                        file=gap.file,
+                        offset=gap.offset,
+                    )
                 yield View(cluster, names, table, damages=table.damages)
             return
         for piece in read_queue(one):

@@ -6,8 +6,8 @@ A stream never reads what could still change or is half written: it ends at the 
 watermark, or at the durable end of a node without peers. Both are files that the node keeps beside
 its log; a copy without them has nothing to follow. A position is always the end of a batch.
 
-Where a log begins later than the stream's position, retention was faster than the stream: that is
-an error, unless `fail_on_loss` is off. No Spark here.
+Where a log begins later than the stream's position, or a file goes while it is read, retention was
+faster than the stream: that is an error, unless `fail_on_loss` is off. No Spark here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ class LogStream:
         """
         if options.rows == QUEUE_ENTRIES:
             raise errors.ConfigError(f"rows {options.rows} cannot be followed; read them anew")
-        self.scan = Scan(options)
+        self.scan = Scan(options, fails_on_gaps=options.fail_on_loss)
 
     def initial(self) -> dict[str, int]:
         """Where a new stream begins: of each log its first offset, or its end with `latest`."""

@@ -54,8 +54,12 @@ def write(uri: str, raw: bytes) -> None:
     make_folder(parent(uri))
     if paths.is_local(uri):
         unique = f"{uri}.{secrets.token_hex(8)}.part"
-        _write_local(unique, raw)
-        os.replace(unique, uri)  # noqa: PTH105 - URIs are plain strings here
+        try:
+            _write_local(unique, raw)
+            os.replace(unique, uri)  # noqa: PTH105 - URIs are plain strings here
+        except BaseException:
+            _remove_part(unique)
+            raise
         return
     system, path = open_folder(uri)
     with system.open_output_stream(path) as stream:
@@ -93,13 +97,13 @@ def create(uri: str, raw: bytes) -> bool:
         write(uri, raw)
         return True
     unique = f"{uri}.{secrets.token_hex(8)}.part"
-    _write_local(unique, raw)
     try:
+        _write_local(unique, raw)
         os.link(unique, uri)
     except FileExistsError:
         return False
     finally:
-        os.unlink(unique)  # noqa: PTH108
+        _remove_part(unique)
     return True
 
 
@@ -180,6 +184,12 @@ def remove_folder(uri: str) -> None:
 def parent(uri: str) -> str:
     """The place that another one lies in."""
     return uri.rstrip("/").rpartition("/")[0] or "/"
+
+
+def _remove_part(path: str) -> None:
+    """What is left of a file that could not be written, as on a disk that is full."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)  # noqa: PTH108
 
 
 def _write_local(path: str, raw: bytes) -> None:

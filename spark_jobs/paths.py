@@ -27,12 +27,19 @@ def normalise(uri: str) -> str:
     """One spelling of a place: an absolute path for this machine's folders, else the URI.
 
     Raises:
-        ConfigError: it is empty.
+        ConfigError: it is empty, or nothing that could be a path or a URI.
     """
     text = uri.strip()
     if not text:
         raise errors.ConfigError("an empty path where logs should be")
-    parts = urlsplit(text)
+    if "\0" in text:
+        raise errors.ConfigError(f"no path has a zero byte: {text!r}")
+    if text.startswith("/"):
+        return os.path.abspath(text)  # noqa: PTH100
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise errors.ConfigError(f"{text}: {error}", uri=text) from None
     if parts.scheme in _LOCAL_SCHEMES:
         return os.path.abspath(unquote(parts.path) if parts.scheme else text)  # noqa: PTH100
     return urlunsplit(parts._replace(path=parts.path.rstrip("/")))

@@ -30,6 +30,7 @@ from storage.unit import UNIT, UNIT_BYTES, Units
 CHUNK_SUFFIX: Final = ".cq"
 CHUNK_DIGITS: Final = 12
 PARTITION_ENTRIES: Final = 1 << 20
+_SIZED_MAX: Final = 4
 
 
 class QueueRange(NamedTuple):
@@ -96,14 +97,16 @@ def plan_queues(
 
 
 def _chunk_entries(disk: Disk, folder: str) -> int:
-    """Entries of a chunk, by the largest file of the folder; 0 where there is none."""
+    """Entries of a chunk, by the largest of some of the folder's files; 0 where there is none.
+
+    All have one size, but for those that are damaged.
+    """
     sizes = [0]
     try:
-        for name in disk.list(folder):
-            if name.endswith(CHUNK_SUFFIX):
-                with closing(disk.open(join(folder, name))) as file:
-                    sizes.append(file.size())
-                break
+        names = [name for name in sorted(disk.list(folder)) if name.endswith(CHUNK_SUFFIX)]
+        for name in names[:_SIZED_MAX]:
+            with closing(disk.open(join(folder, name))) as file:
+                sizes.append(file.size())
     except (errors.HourwheelError, OSError):
         return 0  # whoever reads the chunks comes upon it too
     return max(0, max(sizes) - ENTRIES_AT) // UNIT_BYTES
@@ -135,12 +138,12 @@ def _read_chunk(disk: Disk, where: QueueRange, number: int) -> Units:
     path, first = where.chunk_path(number), number * where.chunk_entries
     count = min(where.sealed_end - first, where.chunk_entries)
     identity = Identity(bytes.fromhex(where.cluster), where.shard)
-    seal, _ = find_seal(disk, path, identity, number, where.topic_queue, count)
+    seal, _ = find_seal(disk, path, identity, number, where.topic_queue, count, or_more=True)
     with closing(disk.open(path)) as file:
-        raw = file.pread(count * UNIT_BYTES, ENTRIES_AT)
-    if len(raw) != count * UNIT_BYTES or crc32c(raw) != seal.entries_crc:
+        raw = file.pread(seal.entry_count * UNIT_BYTES, ENTRIES_AT)
+    if len(raw) != seal.entry_count * UNIT_BYTES or crc32c(raw) != seal.entries_crc:
         raise errors.CorruptFile(f"{path}: its entries fail their CRC32C", file=path)
-    return np.frombuffer(raw, UNIT)
+    return np.frombuffer(raw, UNIT)[:count]
 
 
 def _damage(where: QueueRange, path: str, position: int, why: str) -> Damage:

@@ -16,6 +16,7 @@ import platform
 import re
 import secrets
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Final
@@ -92,9 +93,15 @@ class Ledger:
     # --- the plan -------------------------------------------------------------------------------
 
     def find_plan(self) -> Plan | None:
-        """The plan, if there is one."""
-        found = outlet.read_json(self.place("plan.json"))
-        return None if found is None else Plan(**{**found, "buckets": tuple(found["buckets"])})
+        """The plan, if there is one.
+
+        Raises:
+            CorruptFile: it is no plan, or one of another version.
+        """
+        uri = self.place("plan.json")
+        found = outlet.read_json(uri)
+        with _understood(uri):
+            return None if found is None else Plan(**{**found, "buckets": tuple(found["buckets"])})
 
     def settle_plan(self, plan: Plan) -> Plan:
         """Make it the job's plan, unless there is one by now; gives the one that holds."""
@@ -117,7 +124,8 @@ class Ledger:
         who = {"begun_ms": now_ms, "host": platform.node(), "pid": os.getpid()}
         if outlet.create(uri, outlet.json_bytes(who)):
             return None
-        return int(outlet.read_json(uri)["begun_ms"])
+        with _understood(uri):
+            return int(outlet.read_json(uri)["begun_ms"])
 
     def finish(self, bucket: str, tally: Tally) -> None:
         """Note what became of a bucket's rows."""
@@ -129,17 +137,28 @@ class Ledger:
 
     def find_done(self, bucket: str) -> Tally | None:
         """What became of a bucket's rows, if it is done with."""
-        found = outlet.read_json(self.place("done", f"{bucket}.json"))
+        uri = self.place("done", f"{bucket}.json")
+        found = outlet.read_json(uri)
         if found is None:
             return None
-        return Tally(
-            [RowRange._make([*each[:4], Outcome(each[4]), *each[5:]]) for each in found["ranges"]],
-            [Receipt(*each) for each in found["receipts"]],
-        )
+        with _understood(uri):
+            ranges = [
+                RowRange._make([*each[:4], Outcome(each[4]), *each[5:]]) for each in found["ranges"]
+            ]
+            return Tally(ranges, [Receipt(*each) for each in found["receipts"]])
 
     def undo(self, bucket: str) -> None:
         """Forget that a bucket is done with: what was refused or in doubt is tried again."""
         outlet.remove(self.place("done", f"{bucket}.json"))
+
+
+@contextmanager
+def _understood(uri: str) -> Iterator[None]:
+    """A mark of the ledger that says something else than it should is a damaged file."""
+    try:
+        yield
+    except (TypeError, KeyError, ValueError, IndexError) as error:
+        raise errors.CorruptFile(f"{uri} is not understood: {error!r}", file=uri) from None
 
 
 def new_nonce() -> str:

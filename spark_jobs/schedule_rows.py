@@ -86,6 +86,16 @@ def check_columns(names: Sequence[str], *, topic: str | None) -> None:
             raise errors.ConfigError(error.message) from None
 
 
+def check_types(schema: pa.Schema, *, topic: str | None) -> None:
+    """Refuse columns of types that they cannot have, before any row is read.
+
+    Raises:
+        ConfigError: as `judge`.
+    """
+    columns = [pa.array([], field.type) for field in schema]
+    judge(pa.RecordBatch.from_arrays(columns, schema=schema), topic=topic, body_bytes_max=0)
+
+
 def judge(batch: pa.RecordBatch, *, topic: str | None, body_bytes_max: int) -> pa.RecordBatch:
     """Rows as they come, as rows of `FROZEN`: problems are put down beside the row.
 
@@ -203,7 +213,10 @@ def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> Any:
         return pa.nulls(batch.num_rows, kind)
     try:
         return batch[name].cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+    except pa.ArrowNotImplementedError:
+        given = batch[name].type
+        raise errors.ConfigError(f"column `{name}` is {given}: it must be {kind}") from None
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise errors.ConfigError(f"column `{name}`: {error}") from None
 
 

@@ -128,6 +128,19 @@ def read_mark(disk: Disk, path: str, identity: Identity, file_type: FileType) ->
     return Offset(_intact_max(raw) or 0)
 
 
+def verify_mark(disk: Disk, path: str, identity: Identity, file_type: FileType) -> None:
+    """See whether a file says any mark at all: for those who look into directories.
+
+    Raises:
+        CorruptFile: it is damaged, and `read_mark` gives 0.
+        ForeignDirectory, IncompatibleFormat: as `read_mark`.
+    """
+    raw = _read(disk, path)
+    check_file_header(raw, path, file_type, identity)
+    if _intact_max(raw) is None:
+        raise errors.CorruptFile(f"{path}: neither of its slots is intact", file=path)
+
+
 def _read(disk: Disk, path: str) -> bytes:
     file = disk.open(path)
     try:

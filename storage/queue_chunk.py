@@ -122,10 +122,13 @@ def find_seal(
     topic_queue: int,
     entry_count: int,
     file_bytes: int | None = None,
+    *,
+    or_more: bool = False,
 ) -> tuple[Seal, int]:
     """(seal over the first `entry_count` entries, 0 or 1 for where it lies) of a chunk's file.
 
-    `file_bytes` is the size that the file must have to be mapped.
+    `file_bytes` is the size that the file must have to be mapped. `or_more`: a seal over more
+    entries will do, too, for whoever reads while the node goes on: entries never change.
 
     Raises:
         CorruptFile: the file is missing, damaged, of another queue, or has no such seal.
@@ -146,7 +149,8 @@ def find_seal(
         raw = head[seal_position(slot) : seal_position(slot) + SEAL_BYTES]
         if len(raw) == SEAL_BYTES:
             count, entries_crc, offset, delay_log, of_queue, release, crc = _SEAL.unpack(raw)
-            if (count, of_queue, crc) == (entry_count, topic_queue, crc32c(raw[:-4])):
+            fits = count == entry_count or (or_more and count > entry_count)
+            if fits and (of_queue, crc) == (topic_queue, crc32c(raw[:-4])):
                 return Seal(count, entries_crc, offset, delay_log, release), slot
     raise errors.CorruptFile(
         f"{path} has no seal over {entry_count} entries of queue {topic_queue:08x}", file=path

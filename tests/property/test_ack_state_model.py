@@ -33,3 +33,19 @@ def test_window_when_resolved_in_any_order(
         assert list(window.unresolved(*asked)) == ranges_of(set(range(*asked)) - resolved)
         again = AckWindow.from_deltas(window.floor, window.deltas())
         assert (again.floor, again.ranges()) == (window.floor, window.ranges())
+        free = set(range(*asked)) - resolved
+        assert window.count_unresolved(*asked) == len(free)
+
+
+@given(st.lists(RANGES, max_size=20), st.lists(RANGES, max_size=20), POSITIONS, POSITIONS)
+def test_count_free_is_of_what_neither_window_has(
+    ours: list[tuple[int, int]], theirs: list[tuple[int, int]], from_: int, to: int
+) -> None:
+    windows, resolved = (AckWindow(), AckWindow()), set[int]()
+    for window, ranges in zip(windows, (ours, theirs), strict=True):
+        for first, count in ranges:
+            window.resolve(first, count)
+            resolved |= set(range(first, first + count))
+    free = len(set(range(from_, to)) - resolved)
+    assert windows[0].count_free(windows[1], from_, to) == free
+    assert windows[1].count_free(windows[0], from_, to) == free

@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from hourwheel.record_batch import Kind, RecordBatch, Stamp, stamp, unpack_header
+from hourwheel.types import Epoch, Offset
 from hourwheel.wire.state_pb2 import Checkpoint
 from node.checkpoint import MANIFEST
 from storage import atomic_file
 from storage.disk import RealDisk
+from storage.epoch_file import EpochFile
 from storage.file_header import FileType, Identity, pack_file_header
 from storage.queue_chunk import ENTRIES_AT, NO_ENTRIES, pack_seal, seal_position
 from storage.unit import UNIT, Units
@@ -23,6 +25,7 @@ from tests.support.log_maker import CLUSTER_ID, segments
 
 Edit = Callable[[list[RecordBatch]], list[RecordBatch]]
 IDENTITY = Identity(CLUSTER_ID, 0)
+EPOCHS = "shard-0/epochs"
 
 
 def batches_of(directory: Path) -> Iterator[RecordBatch]:
@@ -40,7 +43,7 @@ def drop_views(directory: Path) -> None:
     shard = directory / "shard-0"
     for name in ("queues", "sequences", "tombstones", "wheel"):
         shutil.rmtree(shard / name, ignore_errors=True)
-    for name in (MANIFEST, "epochs", "high_watermark", "flushed.mark"):
+    for name in (MANIFEST, "high_watermark", "flushed.mark"):
         (shard / name).unlink(missing_ok=True)
 
 
@@ -53,10 +56,12 @@ def rewrite_log(directory: Path, edit: Edit, *, gap: int = 0, gap_from: int = 1 
             at or behind `gap_from` in its list.
     """
     batches = edit(list(batches_of(directory)))
-    raw, sequence = bytearray(), 0
+    raw, sequence, epochs = bytearray(), 0, dict[int, int]()
     for index, batch in enumerate(batches):
         header = batch.header
         sequence += gap if index == gap_from else 0
+        if header.kind == Kind.EPOCH_START and header.epoch > max(epochs, default=0):
+            epochs[header.epoch] = len(raw)
         place = Stamp(len(raw), sequence, header.store_ms, 0, header.epoch)
         if header.kind == Kind.PUBLISH:
             head, payload = stamp(batch, place, due_ms=batch.due_ms, topic_queue=batch.topic_queue)
@@ -70,6 +75,10 @@ def rewrite_log(directory: Path, edit: Edit, *, gap: int = 0, gap_from: int = 1 
     folder.mkdir()
     first = pack_file_header(FileType.LOG_SEGMENT, IDENTITY, 0)
     (folder / f"{0:020}.log").write_bytes(first + raw)
+    (directory / EPOCHS).unlink(missing_ok=True)
+    file = EpochFile.open(RealDisk(directory), EPOCHS, IDENTITY)
+    for epoch, offset in epochs.items():
+        file.append(Epoch(epoch), Offset(offset))
 
 
 def edit_manifest(directory: Path, change: Callable[[Checkpoint], object]) -> None:

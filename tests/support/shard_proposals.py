@@ -214,7 +214,7 @@ class ShardProposals:
     def give_back(self, held: Held, part: Part) -> Token:
         """Give back what is left of a part of a lease that is over."""
         group, views = self._group(held), self.shard.views
-        return self.resolve(give_back_rows(views, group, held, part, self.now_ms))
+        return self.resolve(give_back_rows(views, group, held, [part], self.now_ms))
 
     def _group(self, held: Held) -> Group:
         group = self.shard.views.catalog.find_group_by_id(held.group_id)

@@ -77,3 +77,10 @@ def test_log_when_its_beginning_is_gone_has_what_a_checkpoint_has() -> None:
     line = line_of(ConfigChange(delete_topic_id=1), manifest=manifest)
     assert line.topics[1] == Life(0, 100)
     assert int(line.lives()[0][-1]) == 0
+
+
+def test_change_when_nobody_knows_it_is_a_finding_of_a_trimmed_log_too() -> None:
+    blobs = [Blob(800, 1, 5, 0, b"\xff"), Blob(900, 1, 5, 0, topic(1, "b").SerializeToString())]
+    line = build_timeline(blobs, Checkpoint(), 0, is_whole=False)
+    assert [(one.check, one.offset) for one in line.findings] == [("kind-unknown", 800)]
+    assert line.names == {1: "b"}

@@ -114,3 +114,13 @@ def test_queue_is_trimmed_by_whole_old_chunks() -> None:
     queue = trim_queue(51, chunks, trims, 16)
     assert queue.starts == [(300, 16), (500, 32), (1_000, 48)]
     assert queue.start == 48
+
+
+@pytest.mark.parametrize("first", [1 << 62, 1 << 63, (1 << 64) - 2])
+def test_row_when_it_names_positions_that_no_queue_can_have_is_undelivered(first: int) -> None:
+    ack = int(Outcome.ACK)
+    rows = resolves((900, first, (first + 3) % (1 << 64), ack), (901, 0, 2, ack))
+    facts = judged(rows, StaticQueue(4))
+    assert [one.check for one in facts.findings] == ["ack-undelivered"]
+    ((winners),) = facts.winners.values()
+    assert winners.tolist() == [1, 1, -1, -1]

@@ -1,5 +1,7 @@
 """Replicas: who is right, who is behind, and from whom the audited log is taken."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from spark_jobs.audit_replicas import (
@@ -9,6 +11,7 @@ from spark_jobs.audit_replicas import (
     check_lengths,
     common_end,
     compare,
+    is_hole,
     put_together,
 )
 from spark_jobs.audit_scan import BLOCK
@@ -101,6 +104,34 @@ def test_log_when_a_part_is_missing_is_taken_from_another() -> None:
 def test_log_when_nobody_has_a_part_ends_there() -> None:
     logs = [log("a", batches="aa-a"), log("b", batches="aa-a")]
     assert put_together(logs, "a", {})[2] == 2_000
+
+
+def begun_at(start: int, node: str) -> NodeLog:
+    """A log that was trimmed."""
+    found = log(node)
+    segments = (SegmentFile("p", start, END, has_index=False),)
+    return replace(
+        found,
+        copy=replace(found.copy, segments=segments),
+        spans=[Span(node, "p", start, END)],
+    )
+
+
+def test_log_when_one_node_was_away_until_the_others_trimmed_theirs_begins_with_theirs() -> None:
+    away = log("a", end=1_000)
+    spans, begin, end = put_together([away, begun_at(2_000, "b"), begun_at(3_000, "c")], "c", {})
+    assert (begin, end) == (2_000, END)
+    assert spans == [Span("b", "p", 2_000, END)]
+    # If one of them has something before the gap as well, it has lost what lies between.
+    gap = log("a", batches="a-aa")
+    assert put_together([gap, begun_at(2_000, "b")], "b", {})[1:] == (0, 1_000)
+
+
+def test_end_when_nobody_was_to_have_more_is_no_hole() -> None:
+    assert not is_hole([log("a", end=2_000, known=END)], 2_000)
+    assert is_hole([log("a", batches="aa-a")], 2_000)
+    short = log("a", end=2_000)
+    assert is_hole([replace(short, copy=replace(short.copy, flushed_offset=3_000))], 2_000)
 
 
 def test_end_is_the_highest_that_anyone_knows() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spark_jobs.audit_sums import HOUR_MS, HourSums, Sparse, hash_units, sparse_counts
+from spark_jobs.audit_sums import HOUR_MS, HourSums, Sparse, hash_units, sparse_counts, times_ms
 
 
 @pytest.mark.parametrize("spread", [5, 1 << 40], ids=["dense", "sparse"])
@@ -85,3 +85,11 @@ def test_facts_differ_when_any_part_does() -> None:
         other = [column.copy() for column in one]
         other[at] += np.uint64(1)
         assert hash_units(*other)[0] != base
+
+
+def test_times_when_they_are_the_first_there_are_stay_in_order() -> None:
+    due = np.array([-(1 << 63), -(1 << 62), 0, (1 << 63) - 1], np.int64)
+    for unit_ms in (1_000, 3_600_000, 86_400_000):
+        found = times_ms(due // unit_ms, unit_ms)
+        assert (np.diff(found.astype(object)) > 0).all()
+        assert found[2] == 0

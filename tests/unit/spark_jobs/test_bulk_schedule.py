@@ -40,6 +40,11 @@ def test_texts_become_options() -> None:
         ({"server": " , "}, "host:port"),
         ({"batch_messages": "0"}, "batch_messages"),
         ({"body_bytes_max": "5000000"}, "body_bytes_max"),
+        ({"parallelism": "-2"}, "parallelism"),
+        ({"producer_idle_ms": "0"}, "producer_idle_ms"),
+        ({"patience_ms": "-1"}, "patience_ms"),
+        ({"patience_ms": "nan"}, "patience_ms"),
+        ({"retry_refused": "5"}, "neither true nor false"),
     ],
 )
 def test_options_that_cannot_be_are_refused(more: dict[str, str], what: str) -> None:

@@ -10,6 +10,7 @@ from hourwheel import errors
 from spark_jobs import discovery, paths
 from spark_jobs.discovery import discover
 from spark_jobs.replica import ERROR, INFO, PROBLEMS, WARNING, Problem
+from storage.disk import File, RealDisk
 from storage.file_header import VERSIONS, FileType, Identity, pack_file_header
 from tests.support.audited import copied, only_copy
 from tests.support.log_maker import (
@@ -205,3 +206,52 @@ def test_folders_when_left_of_a_recovery_are_told(directory: Path) -> None:
         ("damaged-folder", WARNING),
         ("snapshot-incoming", INFO),
     ]
+
+
+def test_epochs_when_they_are_missing_are_a_problem(made: Made, tmp_path: Path) -> None:
+    node = copied(made.directory, tmp_path)
+    (node / "shard-0" / "epochs").unlink()
+    (one,) = found(node)
+    assert (one.check, one.severity, one.file) == ("file-unreadable", ERROR, "shard-0/epochs")
+
+
+@pytest.mark.parametrize("name", ["flushed.mark", "high_watermark"])
+def test_mark_when_it_is_damaged_is_a_problem(made: Made, tmp_path: Path, name: str) -> None:
+    (node,) = replicate(copied(made.directory, tmp_path), 1)
+    assert found(node) == []
+    path = node / "shard-0" / name
+    path.write_bytes(path.read_bytes()[:64] + bytes([1]) * 64)
+    (one,) = found(node)
+    assert (one.check, one.severity) == ("file-unreadable", WARNING)
+    assert one.file == f"shard-0/{name}"
+
+
+def test_epoch_when_it_begins_while_a_directory_is_looked_at_is_known(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the sizes of the log's files take in must be in the epochs that were read."""
+    node = copied(made.directory, tmp_path)
+    order: list[str] = []
+
+    class Watched(RealDisk):
+        def open(self, path: str, *, create: bool = False) -> File:
+            order.append(path)
+            return super().open(path, create=create)
+
+    monkeypatch.setattr(discovery, "open_disk", lambda uri: Watched(uri, read_only=True))
+    discover([str(node)])
+    logs = [at for at, path in enumerate(order) if path.endswith(".log")]
+    assert order.index("shard-0/flushed.mark") < min(logs)
+    assert order.index("shard-0/epochs") > max(logs)
+
+
+@pytest.mark.parametrize(
+    "name", ["shard-00", "shard-9999999999", "shard-\u0663", "shard-", "shard--1"]
+)
+def test_folder_when_no_node_names_a_shard_so_is_left_alone(
+    made: Made, tmp_path: Path, name: str
+) -> None:
+    node = copied(made.directory, tmp_path)
+    shutil.copytree(node / "shard-0", node / name)
+    assert found(node) == []
+    assert discover([str(node)]).shards == (0,)

@@ -56,6 +56,7 @@ def test_findings_when_sorted_have_errors_first() -> None:
 def test_columns_are_those_of_a_finding() -> None:
     assert [name for name, _ in FINDING_COLUMNS] == list(Finding._fields)
     assert columns_of([finding(offset=7)])["offset"] == [7]
+    assert columns_of([finding(offset=(1 << 64) - 1)])["offset"] == [(1 << 63) - 1]
 
 
 def test_problem_becomes_a_finding_with_its_place() -> None:
@@ -63,3 +64,22 @@ def test_problem_becomes_a_finding_with_its_place() -> None:
     found = of_problem(Problem(name, ERROR, "n", 2, "a/b", 5, "why"))
     assert found[:6] == (ERROR, name, 2, "n", "a/b", 5)
     assert found.detail == "why"
+
+
+def test_findings_when_taken_back_are_not_counted() -> None:
+    found = FindingSet()
+    found.add([finding(offset=1), finding(offset=1), finding(offset=2), finding(severity=INFO)])
+    found.remove([finding(offset=1), finding(offset=2)])
+    assert found.kept == [finding(offset=1), finding(severity=INFO)]
+    assert found.count(ERROR) == 1
+    found.remove([finding(offset=1)])
+    assert (ERROR, "queue-missing", 0) not in found.counts
+
+
+def test_findings_when_dropped_are_counted_kept_or_not() -> None:
+    found = FindingSet()
+    found.add(finding(offset=one) for one in range(FINDINGS_KEPT + 5))
+    found.add([finding(severity=INFO), finding()._replace(check="log-corrupt")])
+    assert found.drop(ERROR, but=["log-corrupt"]) == FINDINGS_KEPT + 5
+    assert [one.check for one in found.kept] == ["queue-missing", "log-corrupt"]
+    assert found.count(ERROR) == 1

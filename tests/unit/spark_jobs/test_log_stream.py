@@ -100,6 +100,21 @@ def test_stream_when_retention_was_faster_is_an_error_or_goes_on(replica: Path) 
     assert rows[0]["offset"] == int(second.stem)
 
 
+def test_stream_when_retention_takes_a_file_behind_the_plan_is_an_error_or_goes_on(
+    replica: Path,
+) -> None:
+    one = stream(replica)
+    end = one.latest()
+    first, second = segments(replica)[:2]
+    parts = one.plan({"node-1/0": 0}, end)
+    first.unlink()
+    with pytest.raises(errors.CorruptLog, match=first.name):
+        [list(one.scan.read(part)) for part in parts]
+    lax = stream(replica, fail_on_loss="false")
+    found = [row for part in parts for batch in lax.scan.read(part) for row in batch.to_pylist()]
+    assert found[0]["offset"] == int(second.stem)
+
+
 def test_stream_when_of_queues_is_refused(replica: Path) -> None:
     with pytest.raises(errors.ConfigError, match="cannot be followed"):
         stream(replica, rows="queue_entries")

@@ -32,6 +32,20 @@ def test_a_stream_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path
     assert outlet.names(str(tmp_path)) == ["rows.parquet"]
 
 
+def test_a_file_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: str, raw: bytes) -> None:
+        Path(path).write_bytes(raw[:1])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(outlet, "_write_local", full)
+    for write in (outlet.write, outlet.create):
+        with pytest.raises(OSError, match="No space"):
+            write(str(tmp_path / "mark.json"), b"raw")
+    assert outlet.names(str(tmp_path)) == []
+
+
 def test_what_is_not_there_is_none(tmp_path: Path) -> None:
     assert outlet.read(str(tmp_path / "none")) is None
     assert outlet.read_json(str(tmp_path / "none")) is None

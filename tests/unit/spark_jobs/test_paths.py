@@ -45,6 +45,16 @@ def test_place_when_empty_is_refused() -> None:
         normalise("  ")
 
 
+@pytest.mark.parametrize("given", ["s3://[x", "/a\0b", "file://[::1/a"])
+def test_place_when_it_is_neither_path_nor_uri_is_refused(given: str) -> None:
+    with pytest.raises(errors.ConfigError):
+        normalise(given)
+
+
+def test_path_when_it_looks_like_the_host_of_a_uri_is_a_path() -> None:
+    assert normalise("//[x/y") == "//[x/y"
+
+
 def test_folder_when_in_another_keeps_the_query_of_the_place() -> None:
     assert child("/a", "b") == "/a/b"
     assert child("/", "b") == "/b"

@@ -114,3 +114,21 @@ def test_chunk_when_damaged_is_told_and_the_others_are_read(
     assert (one.reason, one.node, one.offset) == (CORRUPT_FILE, "node-1", -1)
     assert "queue 00000100" in one.detail
     assert len(found) == len(read(made.directory))
+
+
+def test_chunk_when_the_first_is_cut_off_does_not_change_where_the_others_are(
+    tmp_path: Path,
+) -> None:
+    large = write_log(tmp_path / "node-1", messages=600_000, per_ms=1_000)
+    whole = [each for each in read(large.directory) if isinstance(each, QueuePiece)]
+    number = whole[0].where.topic_queue
+    mine = [each for each in whole if each.where.topic_queue == number]
+    assert len(mine) > 1
+    chunk = large.directory / "shard-0" / "queues" / f"{number:08x}" / f"{0:012d}.cq"
+    chunk.write_bytes(chunk.read_bytes()[: 1 << 16])
+    found = read(large.directory)
+    assert sum(isinstance(each, Damage) for each in found) == 1
+    rest = [
+        each for each in found if isinstance(each, QueuePiece) and each.where.topic_queue == number
+    ]
+    assert [each.first_position for each in rest] == [each.first_position for each in mine[1:]]

@@ -43,6 +43,22 @@ def test_the_first_plan_holds(tmp_path: Path) -> None:
     assert Ledger.of(f"file://{tmp_path}/", "j").find_plan() == plan_of(3, nonce="a")
 
 
+@pytest.mark.parametrize("raw", ["[]", "5", '{"job": "j"}', '{"buckets": []}', '{"buckets": 3}'])
+def test_a_plan_that_says_something_else_is_a_damaged_file(tmp_path: Path, raw: str) -> None:
+    ledger = Ledger.of(str(tmp_path), "j")
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j" / "plan.json").write_text(raw)
+    with pytest.raises(errors.CorruptFile, match=r"plan\.json is not understood"):
+        ledger.find_plan()
+    for folder in ("begun", "done"):
+        (tmp_path / "j" / folder).mkdir()
+        (tmp_path / "j" / folder / "b.json").write_text(raw)
+    with pytest.raises(errors.CorruptFile, match="not understood"):
+        ledger.begin("b", 5)
+    with pytest.raises(errors.CorruptFile, match="not understood"):
+        ledger.find_done("b")
+
+
 def test_marks_say_since_when_and_what(tmp_path: Path) -> None:
     ledger = Ledger.of(str(tmp_path), "j")
     assert ledger.begin("b", 100) is None

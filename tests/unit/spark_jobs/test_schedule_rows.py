@@ -114,6 +114,26 @@ def test_a_column_of_a_wrong_type_is_refused(columns: dict[str, Any], what: str)
         judged(columns)
 
 
+@pytest.mark.parametrize(
+    ("field", "what"),
+    [
+        (pa.field("tags", pa.string()), "`tags` is string: it must be list"),
+        (pa.field("properties", pa.string()), "`properties` is string: it must be map"),
+        (pa.field("due", pa.string()), "`due` is string: it must be a timestamp"),
+        (pa.field("delay_ms", pa.float64()), "`delay_ms` is double: it must be an integer"),
+        (pa.field("body", pa.int32()), "`body` is int32: it must be binary or string"),
+    ],
+)
+def test_a_table_of_wrong_types_is_refused_before_its_rows_are_read(
+    field: pa.Field, what: str
+) -> None:
+    good = [pa.field("body", pa.binary()), pa.field("due_ms", pa.int64())]
+    schedule_rows.check_types(pa.schema(good), topic="t")
+    others = [one for one in good if one.name != field.name]
+    with pytest.raises(errors.ConfigError, match=what):
+        schedule_rows.check_types(pa.schema([*others, field]), topic="t")
+
+
 def test_sorting_puts_good_rows_first_stream_by_stream_by_time() -> None:
     batch = schedule_rows.judge(
         pa.RecordBatch.from_pydict(

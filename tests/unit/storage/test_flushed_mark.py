@@ -5,7 +5,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.types import Offset
 from storage.file_header import FileType, Identity
-from storage.flushed_mark import FlushedMark, read_mark
+from storage.flushed_mark import FlushedMark, read_mark, verify_mark
 from tests.sim.disk import SimulatedDisk
 from tests.support.log_world import crash_everywhere
 
@@ -117,3 +117,16 @@ def test_read_mark_when_it_is_there_damaged_or_not(disk: SimulatedDisk) -> None:
         read_mark(disk, "mark", IDENTITY._replace(shard=9), FileType.FLUSHED_MARK)
     disk.flip_bit("mark", 1)
     assert read_mark(disk, "mark", IDENTITY, FileType.FLUSHED_MARK) == 0
+
+
+def test_verify_mark_when_no_slot_is_intact_says_so(disk: SimulatedDisk) -> None:
+    stored(disk, 100, 200)
+    verify_mark(disk, "mark", IDENTITY, FileType.FLUSHED_MARK)
+    disk.flip_bit("mark", 65)
+    verify_mark(disk, "mark", IDENTITY, FileType.FLUSHED_MARK)  # the other one is
+    disk.flip_bit("mark", 81)
+    with pytest.raises(errors.CorruptFile, match="neither"):
+        verify_mark(disk, "mark", IDENTITY, FileType.FLUSHED_MARK)
+    disk.flip_bit("mark", 1)
+    with pytest.raises(errors.CorruptFile):
+        verify_mark(disk, "mark", IDENTITY, FileType.FLUSHED_MARK)

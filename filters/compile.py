@@ -1,26 +1,51 @@
 """From a filter's text to what is run over blocks: the gene mask, then the exact check."""
 
-from functools import lru_cache
-from typing import Any, Final
+from sys import getsizeof
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from filters.gene_mask import GeneMask, test_of
 from filters.vector_program import VectorProgram, is_match
-from hourwheel.filter_ast import Constant, Node, TextMatch, TextPlace, operands_of
+from hourwheel.filter_ast import (
+    Constant,
+    HasTag,
+    Node,
+    NumberIn,
+    NumberOrder,
+    NumbersOrder,
+    TextIn,
+    TextMatch,
+    TextPlace,
+    operands_of,
+)
+from hourwheel.filter_size import tree_bytes
 from hourwheel.filter_text import FilterExpression, parse
 from hourwheel.tag_gene import GeneSpec
+from hourwheel.weighed_cache import WeighedCache
 
 Mask = NDArray[np.bool_]
 I64 = NDArray[np.int64]
 
-_CACHED: Final = 512
+_CACHED_BYTES: Final = 32 << 20
+"""Of compiled filters: some hundred of the largest, ten thousand of usual ones."""
+_FILTER_BYTES: Final = 4_096
+"""A compiled filter without what its conditions need, the cache's entry included."""
+_TAG_BYTES: Final = 300
+_TERM_BYTES: Final = 480
+_TEXTS_BYTES: Final = 850
+"""What is compiled of a tag, of another condition, of one that looks a text up, and ..."""
+_VALUE_BYTES: Final = 120
+"""... of each value of an IN."""
 _FEW: Final = 24
 """So many messages are checked faster one by one than as columns: 0.2 ms, whatever their number."""
+_NUMBERS_MANY: Final = 16
+_FEW_NUMBERS: Final = 96
+"""Of conditions on numbers each costs more as columns, however few the messages are."""
 _MESSAGE_WORK: Final = 64
 _TERM_WORK: Final = 32
-"""Of each condition, on a message whose values are read one by one."""
+"""Of each condition, on a message whose values are read one by one; and 1 of each further value."""
 _BYTES_WORK: Final = 8
 """CONTAINS goes through so many bytes for one unit of work where a text is made to be slow, ..."""
 _PASSES: Final = 2
@@ -35,8 +60,14 @@ class BlockFilter:
         self._tree = tree
         self._mask = GeneMask(test_of(tree, spec))
         self._program = None if isinstance(tree, Constant) else VectorProgram(tree)
-        terms, self._search_count = _count(tree)
-        self._message_work = max(_MESSAGE_WORK, _TERM_WORK * terms)
+        counts = _count(tree)
+        self._search_count = counts.searches
+        self._few = _FEW if counts.numbers < _NUMBERS_MANY else _FEW_NUMBERS
+        self._message_work = max(_MESSAGE_WORK, _TERM_WORK * counts.terms + counts.values)
+        self.size_bytes: Final = (
+            _FILTER_BYTES + tree_bytes(tree) + _program_bytes(tree) + self._mask.size_bytes
+        )
+        """About what it weighs in memory, rather too much than too little."""
 
     @property
     def is_everything(self) -> bool:
@@ -82,7 +113,7 @@ class BlockFilter:
         """
         if self._program is None:
             return np.full(len(starts), self.is_everything)
-        if len(starts) > _FEW:
+        if len(starts) > self._few:
             return self._program.run(metas, starts, lengths)
         view = memoryview(metas)
         spans = zip(starts.tolist(), lengths.tolist(), strict=True)
@@ -90,19 +121,56 @@ class BlockFilter:
         return np.array(found, np.bool_)
 
 
-def _count(node: Node) -> tuple[int, int]:
-    """(conditions, those of them that search texts)."""
+class _Counts(NamedTuple):
+    """Of the conditions of a tree."""
+
+    terms: int
+    searches: int
+    """Those that search texts."""
+    numbers: int
+    """Those that compare numbers."""
+    values: int
+    """Of all INs, each without its first."""
+
+
+def _count(node: Node) -> _Counts:
     if operands := operands_of(node):
-        counts = [_count(each) for each in operands]
-        return sum(terms for terms, _ in counts), sum(searches for _, searches in counts)
-    return 1, isinstance(node, TextMatch) and node.place is TextPlace.CONTAINS
+        return _Counts(*map(sum, zip(*map(_count, operands), strict=True)))
+    is_search = isinstance(node, TextMatch) and node.place is TextPlace.CONTAINS
+    is_number = isinstance(node, NumberIn | NumberOrder | NumbersOrder)
+    values = len(node.values) - 1 if isinstance(node, NumberIn | TextIn) else 0
+    return _Counts(1, int(is_search), int(is_number), values)
 
 
-@lru_cache(maxsize=_CACHED)
+def _program_bytes(node: Node) -> int:
+    """What `BlockFilter` makes of a tree weighs, without the tree."""
+    match node:
+        case HasTag():
+            return _TAG_BYTES
+        case TextIn(_, texts):
+            return _TEXTS_BYTES + _VALUE_BYTES * len(texts)
+        case NumberIn(_, numbers):
+            return _TERM_BYTES + _VALUE_BYTES * len(numbers)
+        case _:
+            return _TERM_BYTES + sum(map(_program_bytes, operands_of(node)))
+
+
+_cache: Final = WeighedCache[tuple[FilterExpression, GeneSpec], BlockFilter](_CACHED_BYTES)
+
+
 def compile_filter(expression: FilterExpression, spec: GeneSpec) -> BlockFilter:
     """The filter, ready for blocks of messages with genes of `spec`.
 
     Raises:
         InvalidFilter: as `filter_text.parse`.
     """
-    return BlockFilter(parse(expression), spec)
+    found = _cache.find((expression, spec))
+    if found is None:
+        found = BlockFilter(parse(expression), spec)
+        _cache.keep((expression, spec), found, found.size_bytes + getsizeof(expression.text))
+    return found
+
+
+def is_compiled(expression: FilterExpression, spec: GeneSpec) -> bool:
+    """Whether `compile_filter` costs nothing; else some milliseconds for a large filter."""
+    return _cache.find((expression, spec)) is not None

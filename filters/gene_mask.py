@@ -7,10 +7,11 @@ only suspect, becomes "maybe". AND and OR keep that: nothing that matches is eve
     a && (b || !c)    ->    bits(a) AND (bits(b) OR maybe)    ->    bits(a)
 
 A block is worked through in pieces that stay in the processor's cache, in scratch arrays that all
-pieces use: two passes for a set of bits, one for each AND or OR.
+pieces use: two passes for a set of bits, one for each AND or OR. Many sets of which one will do are
+looked up 64 at a time: for each byte of a gene a table says which of them that byte allows.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, TypeAlias
@@ -18,6 +19,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from filters.bit_tables import TABLE_SETS, WORD, BitTables, bytes_of
 from hourwheel.filter_ast import And, Constant, HasTag, Node, Not, Or, TextIn
 from hourwheel.tag_gene import (
     GENE_UNKNOWN,
@@ -35,8 +37,14 @@ _PIECE: Final = 16_384
 _TESTS_MAX: Final = 64
 """Sets of bits that one filter compares each gene with; of more, some are taken for "maybe". So a
 filter of hundreds of tags costs at most so much: some 25 million genes a second are left."""
+_TABLE_TESTS: Final = 16
+"""What looking up as many sets costs as go into a table, in sets of bits compared."""
+_TABLE_MIN: Final = 24
+"""From so many sets on of which one will do, looking them up beats comparing with each."""
+_SETS_MAX: Final = _TESTS_MAX // _TABLE_TESTS * TABLE_SETS
 _LIST_MIN: Final = 8
-"""From so many hashes on, looking each gene up in a sorted list beats comparing with each."""
+"""From so many hashes on, looking up each gene's last 16 bits, and then those few whose bits any
+hash has, beats comparing with each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,13 @@ class HasBits:
     """The gene has all of these bits."""
 
     bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class HasOneOf:
+    """The gene has all bits of one of these sets."""
+
+    sets: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +89,7 @@ class AnyOf:
     parts: tuple["Test", ...]
 
 
-Test: TypeAlias = Maybe | HasBits | IsHash | AllOf | AnyOf
+Test: TypeAlias = Maybe | HasBits | HasOneOf | IsHash | AllOf | AnyOf
 _YES: Final = Maybe(value=True)
 _NO: Final = Maybe(value=False)
 
@@ -91,6 +106,8 @@ def count_tests(test: Test) -> int:
             return sum(map(count_tests, parts))
         case Maybe():
             return 0
+        case HasOneOf(sets):
+            return -(-len(sets) // TABLE_SETS) * _TABLE_TESTS
         case _:
             return 1
 
@@ -167,32 +184,46 @@ def _all(parts: Iterable[Test]) -> Test:
 def _any(parts: Iterable[Test]) -> Test:
     kept: dict[Test, None] = {}
     masks: set[int] = set()
-    hashes: set[int] = set()
+    hashes: set[int] | None = None
     for part in _flat(parts, AnyOf):
         match part:
-            case Maybe(True):
-                return _YES
-            case Maybe():
-                pass
+            case Maybe(value):
+                if value:
+                    return _YES
             case HasBits(bits):
                 masks.add(bits)
+            case HasOneOf(sets):
+                masks.update(sets)
             case IsHash(more):
-                hashes.update(more)
-                kept[part] = None  # even of no hash: a gene may be unknown
+                hashes = {*(hashes or ()), *more}  # even of no hash: a gene may be unknown
             case _:
                 kept[part] = None
-    if hashes:
-        kept = {part: None for part in kept if not isinstance(part, IsHash)}
+    if hashes is not None:
         kept[IsHash(tuple(sorted(hashes)))] = None
-    if len(masks) > _TESTS_MAX:
-        return _YES  # as `_cheap`, before all are compared with all
-    # Bits that include those of another part can only be true where that one is.
-    for bits in sorted(masks, key=int.bit_count):
-        if not any(isinstance(each, HasBits) and bits & each.bits == each.bits for each in kept):
-            kept[HasBits(bits)] = None
+    if len(masks) > _SETS_MAX:
+        return _YES  # as `_cheap`
+    kept |= _one_of(masks)
     if len(kept) > 1:
         return AnyOf(tuple(kept))
     return next(iter(kept), _NO)
+
+
+def _one_of(masks: set[int]) -> dict[Test, None]:
+    """Tests of which one says yes where a gene has one of these sets of bits."""
+    if len(masks) <= _TESTS_MAX:  # of more, comparing all with all takes too long
+        masks = _without_supersets(masks)
+    if len(masks) >= _TABLE_MIN:
+        return {HasOneOf(tuple(sorted(masks))): None}
+    return dict.fromkeys(map(HasBits, sorted(masks)))
+
+
+def _without_supersets(masks: set[int]) -> set[int]:
+    """Bits that include those of another can only be there where those are."""
+    kept: set[int] = set()
+    for bits in sorted(masks, key=int.bit_count):
+        if not any(bits & each == each for each in kept):
+            kept.add(bits)
+    return kept
 
 
 def _flat(parts: Iterable[Test], kind: type[AllOf] | type[AnyOf]) -> Iterable[Test]:
@@ -204,6 +235,8 @@ def _follows(test: Test, bits: int) -> bool:
     match test:
         case HasBits(needed):
             return bits & needed == needed
+        case HasOneOf(sets):
+            return any(bits & needed == needed for needed in sets)
         case AnyOf(parts):
             return any(_follows(part, bits) for part in parts)
         case AllOf(parts):
@@ -218,6 +251,7 @@ class GeneMask:
     def __init__(self, test: Test) -> None:
         """Take the test."""
         self._test = test
+        self._tables = {each: BitTables(each.sets) for each in _lookups(test)}
 
     @property
     def narrows(self) -> bool:
@@ -229,6 +263,11 @@ class GeneMask:
         """As `count_tests`."""
         return count_tests(self._test)
 
+    @property
+    def size_bytes(self) -> int:
+        """What its tables weigh."""
+        return sum(each.size_bytes for each in self._tables.values())
+
     def maybe(self, genes: NDArray[Any]) -> Mask:
         """bool[n]: which of uint64[n] genes may match. Any stride will do."""
         count = len(genes)
@@ -236,7 +275,7 @@ class GeneMask:
         if isinstance(self._test, Maybe):
             result[:] = self._test.value
             return result
-        scratch = _Scratch(min(count, _PIECE))
+        scratch = _Scratch(min(count, _PIECE), self._tables)
         for first in range(0, count, _PIECE):
             piece = genes[first : first + _PIECE]
             if not piece.flags.c_contiguous:
@@ -248,8 +287,11 @@ class GeneMask:
 class _Scratch:
     """Arrays for one call, used again for each piece."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, tables: dict[HasOneOf, BitTables]) -> None:
         self._count = count
+        self.tables = tables
+        self._bytes: NDArray[np.intp] | None = None
+        self._hashes: dict[tuple[int, ...], tuple[Genes, Mask]] = {}
         self._words = np.empty(count, np.uint64)
         self._copy: Genes | None = None
         self._masks: list[Mask] = []
@@ -263,6 +305,23 @@ class _Scratch:
         while len(self._masks) <= level:
             self._masks.append(np.empty(self._count, np.bool_))
         return self._masks[level][:count]
+
+    def bytes_of(self, genes: Genes) -> NDArray[np.intp]:
+        """int[8, n]: each byte of the genes, the lowest first, to look things up by."""
+        if self._bytes is None:
+            self._bytes = np.empty((WORD, self._count), np.intp)
+        found = self._bytes[:, : len(genes)]
+        found[:] = bytes_of(genes)
+        return found
+
+    def hashes(self, hashes: tuple[int, ...]) -> tuple[Genes, Mask]:
+        """(the hashes, bool[65536]: which last 16 bits any of them has)."""
+        if hashes not in self._hashes:
+            wanted = np.array(hashes, np.uint64)
+            is_end = np.zeros(1 << 16, np.bool_)
+            is_end[wanted.astype(np.uint16)] = True
+            self._hashes[hashes] = wanted, is_end
+        return self._hashes[hashes]
 
     def copied(self, genes: NDArray[Any]) -> Genes:
         """The genes, one behind the other: entries lie 64 bytes apart, and each is read twice."""
@@ -282,10 +341,14 @@ def _run(test: Test, genes: Genes, out: Mask, scratch: _Scratch, level: int) -> 
             wanted, found = np.uint64(bits), scratch.words(len(genes))
             np.bitwise_and(genes, wanted, out=found)
             np.equal(found, wanted, out=out)
+        case HasOneOf():
+            scratch.tables[test].find(scratch.bytes_of(genes), out)
         case IsHash(hashes):
             np.equal(genes, np.uint64(GENE_UNKNOWN), out=out)
             if len(hashes) >= _LIST_MIN:
-                out |= np.isin(genes, np.array(hashes, np.uint64))
+                wanted_hashes, is_end = scratch.hashes(hashes)
+                rows = np.flatnonzero(is_end[genes.astype(np.uint16)])
+                out[rows] |= np.isin(genes[rows], wanted_hashes)
                 return
             is_equal = scratch.mask(level, len(genes))
             for each in hashes:
@@ -298,3 +361,14 @@ def _run(test: Test, genes: Genes, out: Mask, scratch: _Scratch, level: int) -> 
             for part in parts[1:]:
                 _run(part, genes, other, scratch, level + 1)
                 join(out, other, out=out)
+
+
+def _lookups(test: Test) -> Iterator[HasOneOf]:
+    match test:
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from _lookups(part)
+        case HasOneOf():
+            yield test
+        case _:
+            return

@@ -6,8 +6,8 @@ fields. No Python object is made for a message.
 
 What is walked is what every protobuf library writes (hourwheel/meta.py): fields 1 to 5, each with a
 length; in a property the name, then the value. A meta with anything else (unknown fields, a
-property written the other way round, damage) is *odd*: it is left to the caller, who decodes it as
-a message.
+property written the other way round, more fields than a message may have, damage) is *odd*: it is
+left to the caller, who decodes it as a message.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from filters.packed_bytes import I64, Mask, PackedBytes, TextIndex
+from hourwheel import limits
 
 _TAG: Final = 0x0A
 _PROPERTY: Final = 0x1A
@@ -24,6 +25,14 @@ _VALUE: Final = 0x12
 _IS_FIELD: Final = np.zeros(256, np.bool_)
 _IS_FIELD[[0x0A, 0x12, 0x1A, 0x22, 0x2A]] = True
 """Key bytes of the fields of `MessageMeta`, all with a length."""
+_STEPS_MAX: Final = (
+    limits.MESSAGE_TAG_COUNT_MAX
+    + limits.MESSAGE_KEY_COUNT_MAX
+    + limits.MESSAGE_PROPERTY_COUNT_MAX
+    + 2
+)
+"""Fields of the largest meta. One that says an id thousands of times over is odd: each step costs
+the same for one message as for a hundred."""
 _MORE: Final = 0x80
 """In a byte of a length: another one follows."""
 
@@ -87,7 +96,9 @@ class MetaColumns:
     def _walk(self, starts: I64, lengths: I64) -> None:
         rows = np.flatnonzero(lengths > 0)
         at, ends = starts[rows], (starts + lengths)[rows]
-        while len(rows):
+        for _ in range(_STEPS_MAX):
+            if not len(rows):
+                return
             keys = self.packed.bytes[at]
             first, end, is_odd = _content(self.packed, at)
             is_odd |= end > ends
@@ -112,6 +123,7 @@ class MetaColumns:
             at, goes_on = end, end < ends
             if not goes_on.all():
                 rows, at, ends = rows[goes_on], at[goes_on], ends[goes_on]
+        self.is_odd[rows] = True
 
     def _see_tags(self, rows: I64, first: I64, end: I64) -> None:
         for hits, tag in self._tag_index.hits(self.packed, first, end - first):

@@ -5,18 +5,59 @@ The parser is Lark's LALR(1), whose time is linear in the text. What a stranger 
 depend on the context, so that a keyword is one everywhere.
 """
 
+import re
 from collections.abc import Iterator
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from lark import Lark, Token
-from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
+from lark.common import LexerConf
+from lark.exceptions import UnexpectedEOF, UnexpectedInput, UnexpectedToken
 from lark.lark import PostLex
+from lark.lexer import Lexer
 
 from hourwheel import errors, limits
 from hourwheel.filter_ast import Node, all_of, any_of, negated
 
+_BAD: Final = "BAD_"
+"""Name of the group for a character that begins no terminal."""
 _SHOWN: Final = 24
 """Characters of a token that an error shows."""
+
+
+class _Lexer(Lexer):
+    """All terminals of the grammar as one regular expression; what it ignores stands before each.
+
+    Lark's own lexer keeps line and column of each token, of which nobody here asks, and reading
+    the largest filters would take three times as long.
+    """
+
+    def __init__(self, conf: LexerConf) -> None:
+        """Of two terminals that match, the one wins that Lark would take."""
+        terminals = sorted(
+            (each for each in conf.terminals if each.name not in conf.ignore),
+            key=lambda each: (
+                *(-each.priority, -each.pattern.max_width, -len(each.pattern.value)),
+                each.name,
+            ),
+        )
+        ignored = "|".join(
+            each.pattern.to_regexp() for each in conf.terminals if each.name in conf.ignore
+        )
+        named = "|".join(f"(?P<{each.name}>{each.pattern.to_regexp()})" for each in terminals)
+        self._match = re.compile(rf"(?:{ignored})*(?:{named}|\Z|(?P<{_BAD}>(?s:.)))").match
+
+    def lex(self, text: str) -> Iterator[Token]:  # type: ignore[override]
+        """The tokens of the text. Raises `InvalidFilter`."""
+        match, at = self._match, 0
+        # Something always matches: a terminal, the end, or a character that begins none.
+        while (found := match(text, at)) is not None and (name := found.lastgroup) is not None:
+            start, at = found.span(name)
+            if name == _BAD:
+                raise errors.InvalidFilter(
+                    f"the filter has an unexpected {_seen(text[start])} at character {start}",
+                    position=start,
+                )
+            yield Token(name, text[start:at], start)
 
 
 class _Bounds(PostLex):
@@ -88,7 +129,7 @@ def make_parser(grammar: str, builder: object, terms: frozenset[str]) -> Lark:
     return Lark(
         grammar,
         parser="lalr",
-        lexer="basic",
+        lexer=_Lexer,
         transformer=builder,
         postlex=_Bounds(terms),
         maybe_placeholders=False,
@@ -99,11 +140,6 @@ def run(parser: Lark, text: str) -> Any:
     """What the builder made of `text`. Raises `InvalidFilter`."""
     try:
         return parser.parse(text)
-    except UnexpectedCharacters as error:
-        at = cast(int, error.pos_in_stream)
-        raise errors.InvalidFilter(
-            f"the filter has an unexpected {_seen(text[at])} at character {at}", position=at
-        ) from None
     except UnexpectedToken as error:
         if error.token.type == "$END":
             raise _ended(text) from None

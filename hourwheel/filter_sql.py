@@ -39,8 +39,8 @@ _END: Final = r"(?![A-Za-z0-9_$.\-])"
 """A keyword is not the beginning of a longer name."""
 _GRAMMAR: Final = rf"""
     start: any
-    any: all (OR all)*
-    all: one (AND one)*
+    ?any: all (OR all)*
+    ?all: one (AND one)*
     ?one: NOT one                                             -> negation
         | LPAR any RPAR                                       -> group
         | operand COMPARED operand                            -> comparison
@@ -53,16 +53,16 @@ _GRAMMAR: Final = rf"""
     ?operand: name | constant
     name: NAME | QUOTED_NAME
     constant: NUMBER | TEXT | TRUE | FALSE | NULL
-    AND.2: /and{_END}/i
-    OR.2: /or{_END}/i
-    NOT.2: /not{_END}/i
-    BETWEEN.2: /between{_END}/i
-    IN.2: /in{_END}/i
-    IS.2: /is{_END}/i
-    NULL.2: /null{_END}/i
-    TRUE.2: /true{_END}/i
-    FALSE.2: /false{_END}/i
-    PLACE.2: /(?:contains|startswith|endswith){_END}/i
+    AND.2: /(?ai:and){_END}/
+    OR.2: /(?ai:or){_END}/
+    NOT.2: /(?ai:not){_END}/
+    BETWEEN.2: /(?ai:between){_END}/
+    IN.2: /(?ai:in){_END}/
+    IS.2: /(?ai:is){_END}/
+    NULL.2: /(?ai:null){_END}/
+    TRUE.2: /(?ai:true){_END}/
+    FALSE.2: /(?ai:false){_END}/
+    PLACE.2: /(?ai:contains|startswith|endswith){_END}/
     NAME: /{BARE_NAME.pattern}/
     QUOTED_NAME: /"(?:[^"]|"")*"/
     TEXT: /'(?:[^']|'')*'/

@@ -20,8 +20,8 @@ from hourwheel.filter_grammar import LogicRules, invalid, make_parser, run
 
 _GRAMMAR: Final = rf"""
     start: any
-    any: all (OR all)*
-    all: one (AND one)*
+    ?any: all (OR all)*
+    ?all: one (AND one)*
     ?one: NOT one        -> negation
         | LPAR any RPAR  -> group
         | BARE           -> bare

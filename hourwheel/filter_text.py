@@ -6,14 +6,19 @@ An expression goes over the wire as text. Reading it needs the package `lark` (t
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from sys import getsizeof
 from typing import Final, NamedTuple
 
 from hourwheel import errors, limits
 from hourwheel.filter_ast import EVERYTHING, Node, sql_text, tag_text
+from hourwheel.filter_size import tree_bytes
+from hourwheel.weighed_cache import WeighedCache
 
-_CACHED: Final = 512
-"""Trees of texts of at most 4 KiB; few, because a stranger chooses what a node is asked."""
+_CACHED_BYTES: Final = 8 << 20
+"""Of trees, by their texts: some hundred of the largest. A stranger chooses what a node is asked,
+so what counts is how large they are, and not how many."""
+_ENTRY_BYTES: Final = 400
+"""An entry without its texts and its tree."""
 
 
 class FilterKind(StrEnum):
@@ -86,9 +91,14 @@ def parse(expression: FilterExpression) -> Node:
             first character at fault, from 0.
         FailedPrecondition: the package `lark` is not installed.
     """
-    if expression.text == "" or (expression.kind is FilterKind.TAGS and expression.text == "*"):
-        return EVERYTHING  # needs no lark
+    if _is_plain(expression):
+        return EVERYTHING
     return _read(expression.kind, expression.text).tree
+
+
+def _is_plain(expression: FilterExpression) -> bool:
+    """Whether it lets everything through, and that can be seen without lark."""
+    return expression.text == "" or (expression.kind is FilterKind.TAGS and expression.text == "*")
 
 
 class _Read(NamedTuple):
@@ -98,8 +108,29 @@ class _Read(NamedTuple):
     canonical: str
 
 
-@lru_cache(maxsize=_CACHED)
+_cache: Final = WeighedCache[tuple[FilterKind, str], _Read](_CACHED_BYTES)
+
+
+def is_read(expression: FilterExpression) -> bool:
+    """Whether `parse` and `canonical` cost nothing: the text was read lately, or needs no reading.
+
+    Reading a large one takes some milliseconds, which an event loop may not have.
+    """
+    return _is_plain(expression) or _cache.find((expression.kind, expression.text)) is not None
+
+
 def _read(kind: FilterKind, text: str) -> _Read:
+    found = _cache.find((kind, text))
+    if found is None:
+        found = _read_anew(kind, text)
+        size_bytes = _ENTRY_BYTES + tree_bytes(found.tree) + getsizeof(found.canonical)
+        _cache.keep((kind, found.canonical), found, size_bytes)
+        if text != found.canonical:
+            _cache.keep((kind, text), found, size_bytes + getsizeof(text))
+    return found
+
+
+def _read_anew(kind: FilterKind, text: str) -> _Read:
     tree = _tree(kind, text)
     canonical = tag_text(tree) if kind is FilterKind.TAGS else sql_text(tree)
     if canonical != text:  # it is kept and sent instead of the text, so it must be within limits

@@ -20,6 +20,8 @@ from itertools import accumulate, chain, pairwise
 from operator import sub
 from typing import Final
 
+import numpy as np
+
 from hourwheel import errors
 from hourwheel.types import topic_of
 from hourwheel.wire import state_pb2
@@ -150,6 +152,32 @@ class AckWindow:
             end = min(self._starts[index], to) if index < len(self._starts) else to
             yield at, end
             at = max(end, self._floor)
+
+    def count_unresolved(self, from_: int, to: int) -> int:
+        """How many positions of [from_, to) are not resolved: two sums, however many ranges."""
+        at = max(from_, self._floor)
+        if at >= to:
+            return 0
+        low, high = bisect_right(self._ends, at), bisect_left(self._starts, to)
+        resolved = sum(self._ends[low:high]) - sum(self._starts[low:high])
+        if low < high:
+            resolved -= max(0, at - self._starts[low]) + max(0, self._ends[high - 1] - to)
+        return to - at - resolved
+
+    def count_free(self, other: "AckWindow", from_: int, to: int) -> int:
+        """How many positions of [from_, to) are resolved in neither window."""
+        at = max(from_, self._floor, other.floor)
+        if not other.range_count:
+            return self.count_unresolved(at, to)
+        if at >= to:
+            return 0
+        starts = np.array([*self._starts, *other._starts], np.int64).clip(at, to)  # noqa: SLF001
+        ends = np.array([*self._ends, *other._ends], np.int64).clip(at, to)  # noqa: SLF001
+        order = starts.argsort(kind="stable")
+        starts, ends = starts[order], ends[order]
+        reached = np.maximum.accumulate(np.concatenate(([at], ends[:-1])))
+        taken = np.maximum(ends - np.maximum(starts, reached), 0)
+        return to - at - int(taken.sum())
 
     def copy(self) -> "AckWindow":
         """A window of the same content; costs a copy of two arrays."""

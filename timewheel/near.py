@@ -21,6 +21,8 @@ from timewheel.memtable import within
 
 _BUCKET_BITS: Final = 5
 BUCKET_MS: Final = 1 << _BUCKET_BITS
+_ARRAYS_MAX: Final = 32
+"""A bucket of more arrays is put into order when it is asked for its first unit."""
 
 
 class Near:
@@ -134,6 +136,8 @@ class Near:
         """Due time of the first unit with key > `after`, or None."""
         first = bisect_left(self._order, after.due_ms >> _BUCKET_BITS)
         for bucket in self._order[first:]:
+            if len(self._buckets[bucket]) > _ARRAYS_MAX:
+                self._settle(bucket)  # else thousands of single retries are looked at each time
             later = [within(units, after, self.frontier) for units in self._buckets[bucket]]
             dues = [int(units["due_ms"].min()) for units in later if len(units)]
             if dues:

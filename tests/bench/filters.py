@@ -62,9 +62,11 @@ def _masks(report: Report, count: int) -> None:
             _add_mask(report, f"mask {text}, {spec.text}", masks, genes, has_target=True)
     masks = compile_filter(FilterExpression.tags(_TAG_FILTERS[0]), DEFAULT_SPEC)
     _add_mask(report, "mask a, genes 64 bytes apart", masks, units["tag_gene"], has_target=False)
-    text = " || ".join(f"tag-{number}" for number in range(64))
-    masks = compile_filter(FilterExpression.tags(text), DEFAULT_SPEC)
-    _add_mask(report, "mask, 64 tags wanted", masks, genes[: count // 8], has_target=False)
+    for wanted in (64, 256):
+        text = " || ".join(f"tag-{number}" for number in range(wanted))
+        masks = compile_filter(FilterExpression.tags(text), DEFAULT_SPEC)
+        name = f"mask, {wanted} tags wanted"
+        _add_mask(report, name, masks, genes[: count // 8], has_target=False)
 
 
 def _add_mask(

@@ -103,7 +103,7 @@ def test_tests_when_there_are_too_many_some_are_left_out() -> None:
     def tests(text: str) -> object:
         return gene_mask.test_of(parse(FilterExpression.tags(text)), SPARSE)
 
-    many = "||".join(f"t{number}" for number in range(65))
+    many = "||".join(f"t{number}" for number in range(257))
     assert tests(many) == gene_mask.Maybe(value=True)
     found = mask(f"a && ({many})", SPARSE)
     assert found.test_count == 1
@@ -117,3 +117,36 @@ def test_tests_when_there_are_too_many_some_are_left_out() -> None:
         )
         <= 64
     )
+
+
+@pytest.mark.parametrize("count", [23, 24, 64, 65, 256])
+def test_mask_of_many_tags_passes_who_has_one_and_few_others(count: int) -> None:
+    """A tag alone has five bits: that another has them all is rare, however many those."""
+    tags = [f"t{number}" for number in range(count)]
+    wanted = mask(" || ".join(tags), SPARSE)
+    assert wanted.narrows
+    assert wanted.test_count <= 64
+    passing = [gene_of(SPARSE, (tag,)) for tag in tags] + [gene_of(SPARSE, ("x", tags[-1]))]
+    failing = [gene_of(SPARSE, (f"u{number}",)) for number in range(1_000)]
+    genes = np.array([*passing, GENE_UNKNOWN, *failing], np.uint64)
+    found = wanted.maybe(genes)
+    assert found[: len(passing) + 1].all()
+    assert found[len(passing) + 1 :].mean() < 0.03
+
+
+def test_mask_of_many_tags_goes_with_other_conditions() -> None:
+    many = "||".join(f"t{number}" for number in range(100))
+    found = mask(f"a && ({many}) || b", SPARSE)
+    texts = (("a",), ("t7",), ("a", "t7"), ("b",), ("c",), ("t99", "x"))
+    genes = np.array([gene_of(SPARSE, tags) for tags in texts] * 9_000, np.uint64)
+    assert found.maybe(genes).tolist() == [False, False, True, True, False, False] * 9_000
+
+
+@pytest.mark.parametrize("count", [7, 8, 300])
+def test_mask_of_many_hashes_passes_who_has_one_and_who_is_unknown(count: int) -> None:
+    tags = [f"t{number}" for number in range(count)]
+    hashes = [gene_of(HASH, (tag,)) for tag in tags]
+    alike = [each ^ 1 << 40 for each in hashes]
+    genes = np.array([*hashes, GENE_UNKNOWN, 0, *alike] * 50, np.uint64)
+    found = mask(" || ".join(tags), HASH).maybe(genes).tolist()
+    assert found == ([True] * (count + 1) + [False] * (count + 1)) * 50

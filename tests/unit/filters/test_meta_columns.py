@@ -1,8 +1,12 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
+from filters import meta_columns
 from filters.meta_columns import MetaColumns
 from filters.packed_bytes import PackedBytes
+from hourwheel import limits
 from hourwheel.meta import MessageMeta, encode
 
 
@@ -85,3 +89,35 @@ def test_walk_when_a_length_has_more_bytes_than_it_needs() -> None:
 def test_walk_when_a_property_is_there_twice_the_last_one_counts() -> None:
     columns = walked([b"\x1a\x06\x0a\x01x\x12\x011\x1a\x06\x0a\x01x\x12\x012"], [], ["x"])
     assert values(columns, "x") == [b"2"]
+
+
+def test_walk_when_a_meta_has_as_many_fields_as_it_may() -> None:
+    full = MessageMeta(
+        tuple(f"t{number}" for number in range(limits.MESSAGE_TAG_COUNT_MAX)),
+        tuple(f"k{number}" for number in range(limits.MESSAGE_KEY_COUNT_MAX)),
+        tuple((f"p{number}", "1") for number in range(limits.MESSAGE_PROPERTY_COUNT_MAX)),
+        *("id", "ct"),
+    )
+    columns = walked([encode(full).raw, GOOD], ["t63"], ["p127"])
+    assert not columns.is_odd.any()
+    assert columns.tags["t63"].tolist() == [True, False]
+    assert values(columns, "p127") == [b"1", None]
+
+
+@pytest.mark.parametrize("field", [b"\x22\x00", b"\x2a\x00", b"\x0a\x00"])
+def test_walk_takes_no_more_steps_than_a_meta_may_have_fields(
+    field: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An id that is there thousands of times is no error in protobuf: the last one counts."""
+    steps = 0
+    content = meta_columns._content
+
+    def counted(*args: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return content(*args)
+
+    monkeypatch.setattr(meta_columns, "_content", counted)
+    columns = walked([GOOD, GOOD + field * 16_000, GOOD], ["a"], [])
+    assert columns.is_odd.tolist() == [False, True, False]
+    assert steps <= 210

@@ -103,7 +103,10 @@ class BrokerLink:
         is_alive = self.is_alive
         if is_alive != self._was_alive:
             self._was_alive = is_alive
-            _log.warning("the broker %s", "is here" if is_alive else "is gone or silent")
+            if is_alive:
+                _log.info("the broker is here")
+            else:
+                _log.warning("the broker is gone or silent")
             self._handler.on_alive_changed()
         return self._heard_ms + self._timeout_ms if is_alive else None
 

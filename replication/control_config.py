@@ -61,6 +61,9 @@ class ControlConfig:
     compaction_entries: int = 4_000
     allow_faults: bool = False
     """Tests only: the broker may ask to be partitioned."""
+    log_level: str = "info"
+    log_format: str = "auto"
+    """`json`, `console`, or `auto`: console on a terminal, else json."""
     watch_parent: bool = False
     """Standard input is a pipe of the parent: its end is the parent's."""
 

@@ -9,6 +9,7 @@ On one event loop. What it does by itself:
 
 import asyncio
 import logging
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,8 @@ class ControlNode:
             on_death=self._on_death,
         )
         self._reports: dict[str, HeardReport] = {}
+        self._forwarded_ms: dict[str, float] = {}
+        """When the broker was last told of each peer."""
         self._listening_since_ms = clock.monotonic_ms()
         self._last_report: link.NodeReport | None = None
         self._beat_ms = self._told_ms = clock.monotonic_ms()
@@ -162,9 +165,12 @@ class ControlNode:
 
     def on_report(self, peer_id: str, report: link.NodeReport) -> None:
         """See PeerHandler."""
-        old = self._reports.get(peer_id)
-        self._reports[peer_id] = HeardReport(report, self._clock.monotonic_ms())
-        if old is None or old.report != report:
+        old, now_ms = self._reports.get(peer_id), self._clock.monotonic_ms()
+        self._reports[peer_id] = HeardReport(report, now_ms)
+        age_ms = now_ms - self._forwarded_ms.get(peer_id, -math.inf)
+        # One that says nothing new says that the peer lives.
+        if old is None or old.report != report or age_ms > self._config.report_timeout_ms / 4:
+            self._forwarded_ms[peer_id] = now_ms
             self.link.send(link.ControlFrame(reports=link.LinkReports(reports=[report])))
         self._look.set()
 
@@ -305,7 +311,7 @@ class ControlNode:
             master_node_id=proposal.master.node_id,
             master_boot_id=proposal.master.boot_id,
         )
-        _log.warning(
+        _log.info(
             "shard %d: %s shall be master, because %s",
             proposal.shard,
             proposal.master.node_id,

@@ -22,6 +22,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.clock import SystemClock
+from replication import control_logs
 from replication.control_config import EXIT_CANNOT_START, ControlConfig, parse
 from replication.control_node import ControlNode
 from storage.directory_lock import DirectoryLock
@@ -119,15 +120,12 @@ async def _farewell(node: ControlNode, farewell_ms: float) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the process; see the top of this file."""
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s control %(levelname)s %(name)s: %(message)s",
-    )
+    control_logs.configure()
     logging.getLogger("pysyncobj").addFilter(_is_true_alarm)
     logging.getLogger("pysyncobj.syncobj").addFilter(_is_true_alarm)
     try:
         config = parse(sys.argv[1:] if arguments is None else arguments)
+        control_logs.configure(config.log_format, config.log_level)
         Path(config.directory).mkdir(mode=0o700, parents=True, exist_ok=True)
         code = asyncio.run(run(config))
     except errors.HourwheelError as error:

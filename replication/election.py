@@ -17,17 +17,23 @@ A master is deposed when
 and is succeeded by a member of the in-sync set, in the incarnation that is registered, whose broker
 is alive, ready, not resigning itself, and was heard of lately. Among several: one with room on its
 disk, before one without (decision 0016); one that has not just retired; the one whose log ends
-last; then one that does not share a machine with Raft's leader, so that one death seldom takes
-both; then the lowest id. All of them hold everything that was acknowledged: the choice is about
-time.
+last, in steps of `LOG_STEP_BYTES`; then one that does not share a machine with Raft's leader, so
+that one death seldom takes both; then the one whose log ends last, to the byte; then the lowest
+id. All of them hold everything that was acknowledged: the choice is about time. Under load some
+batches more or less are only a matter of whose report is older; a leader of Raft that dies together
+with the master costs an election of Raft's first.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from hourwheel.types import Epoch, ShardId
 from hourwheel.wire import control_link_pb2 as link
 from replication.control_state import ControlState, Member, ShardInfo
+
+LOG_STEP_BYTES: Final = 4 << 20
+"""Logs are equally long where they end in the same step: what more is copied in some 20 ms."""
 
 
 @dataclass(frozen=True)
@@ -187,11 +193,19 @@ def _find_successor(view: ElectionView, shard: ShardInfo, now_ms: float) -> Memb
         if wanted in able and wanted != master.node_id:
             return able[wanted]
 
-    def rank(member: Member) -> tuple[bool, bool, int, int, bool, str]:
+    def rank(member: Member) -> tuple[bool, bool, int, int, bool, int, str]:
         said = _find_shard(_find_report(view, member.node_id), shard.shard)
         last_epoch, end = (said.last_epoch, said.log_end) if said else (0, 0)
         leads_raft = member.node_id == view.raft_leader_node_id
         has_retired = said is not None and said.has_retired
-        return _is_low(view, member), has_retired, -last_epoch, -end, leads_raft, member.node_id
+        return (
+            _is_low(view, member),
+            has_retired,
+            -last_epoch,
+            -(end // LOG_STEP_BYTES),
+            leads_raft,
+            -end,
+            member.node_id,
+        )
 
     return min(able.values(), key=rank, default=None)

@@ -37,12 +37,15 @@ class ReplicationConfig:
 
     min_in_sync: int = 2
     absent_ms: float = 300.0
-    """A follower without a stream for so long is no longer in sync."""
+    """A follower without a stream by which it follows for so long is no longer in sync."""
     lag_ms: float = 1_500.0
     """Neither is one that has not had all of the log of so long ago."""
     resign_ms: float = 3_000.0
     """A master that commits nothing for so long, although there is something, gives up. So does one
     that has no lease for so long: nobody can then give it anything to commit."""
+    retire_ms: float = 1_000.0
+    """A master that has served and has had no lease for so long ends its reign by itself: another
+    one may have begun long ago, and whoever waits for an answer is to ask there."""
     lease: LeaseConfig = field(default_factory=LeaseConfig)
     clock: ClockConfig = field(default_factory=ClockConfig)
 
@@ -239,7 +242,8 @@ class Master:
         progress = self.followers.get(node)
         if progress is None:
             return False
-        is_away = progress.phase in {Phase.ABSENT, Phase.SNAPSHOT}
+        # Also one that was greeted and says nothing: its process may be stopped, not its kernel.
+        is_away = not progress.phase.may_send
         if is_away and mono_ms - progress.absent_since_ms >= self._config.absent_ms:
             return True
         # Also one that is away: its streams may begin and break again and again.
@@ -260,6 +264,11 @@ class Master:
         if mono_ms - max(self.lease.until_ms(), self._begun_ms) >= self._config.resign_ms:
             return "no majority has answered for too long"
         return None
+
+    def is_forsaken(self, mono_ms: float) -> bool:
+        """Whether the lease has been over for so long that it is no use to wait for it."""
+        since_ms = max(self.lease.until_ms(), self._begun_ms)
+        return mono_ms - since_ms >= self._config.retire_ms
 
     def check(self) -> None:
         """Assert the invariants."""

@@ -50,7 +50,8 @@ class Progress:
     is_full: bool = False
     """Its disk is low or full: it should not have to take messages."""
     absent_since_ms: float = 0.0
-    """Since when there is no stream by which it follows; only while there is none."""
+    """Since when there is no stream by which it follows (one that was greeted does not, yet); only
+    while there is none."""
     heard_ms: float = float("-inf")
     """When its last acknowledgement came."""
     caught_up_ms: float = 0.0

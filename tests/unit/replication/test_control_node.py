@@ -17,6 +17,7 @@ from replication.control_node import ControlNode
 from tests.sim.disk import SimulatedDisk
 from tests.support.control_cluster import ControlCluster
 from tests.support.eventually import until
+from tests.support.fake_clock import FakeClock
 
 BOOT = b"b" * 16
 
@@ -74,6 +75,26 @@ async def test_broker_of_another_node_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.Unavailable, match="refuses"):
         async with lone_node(tmp_path, node_id="n2"):
             pass
+
+
+async def test_broker_is_told_of_a_peer_that_has_nothing_new_to_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    config = replace(ControlCluster(tmp_path)["n1"].process.config, peers={})
+    node = ControlNode(config, SimulatedDisk(), clock)
+    told: list[link.ControlFrame] = []
+    monkeypatch.setattr(node.link, "send", told.append)
+    report = link.NodeReport(node_id="n2", broker_alive=True)
+    counts = []
+    for _ in range(10):
+        node.on_report("n2", report)
+        counts.append(len(told))
+        clock.pass_ms(config.report_interval_ms)
+    assert counts == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5], "well within the time that ends in silence"
+    node.on_report("n2", link.NodeReport(node_id="n2"))
+    assert len(told) == 6
+    await node.close()
 
 
 async def test_failed_disk_ends_the_node(tmp_path: Path) -> None:

@@ -4,7 +4,13 @@ import pytest
 
 from hourwheel.wire import control_link_pb2 as link
 from replication.control_state import ControlState, Member
-from replication.election import Decision, ElectionView, HeardReport, decide
+from replication.election import (
+    LOG_STEP_BYTES,
+    Decision,
+    ElectionView,
+    HeardReport,
+    decide,
+)
 from tests.support.control_commands import StateWorld, boot, register
 
 NOW_MS = 50_000.0
@@ -69,7 +75,22 @@ def test_longest_log_is_elected(world: StateWorld) -> None:
         report(2, last_epoch=3, log_end=100),
         report(3, last_epoch=3, log_end=200),
     )
-    assert chosen(decide(view(world.state, ends, "n3"), NOW_MS)) == ["n3"]
+    assert chosen(decide(view(world.state, ends, "n1"), NOW_MS)) == ["n3"]
+
+
+@pytest.mark.parametrize(
+    ("more_bytes", "elected"), [(1, "n2"), (LOG_STEP_BYTES - 1, "n2"), (LOG_STEP_BYTES, "n3")]
+)
+def test_somebody_else_than_rafts_leader_is_elected_unless_its_log_is_much_longer(
+    world: StateWorld, more_bytes: int, elected: str
+) -> None:
+    base = 5 * LOG_STEP_BYTES
+    ends = heard(
+        report(1, alive=False),
+        report(2, last_epoch=3, log_end=base),
+        report(3, last_epoch=3, log_end=base + more_bytes),
+    )
+    assert chosen(decide(view(world.state, ends, "n3"), NOW_MS)) == [elected]
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,22 @@ def test_follower_is_dropped_when_it_refuses_each_greeting_at_once() -> None:
     assert master.plan_isr(300.0) == change("a", "b")
 
 
+def test_follower_is_dropped_when_it_does_not_answer_the_greeting() -> None:
+    """As where its process is stopped: its kernel still takes what is sent."""
+    master = make()
+    follow(master, "b")
+    master.greet("c")
+    assert master.plan_isr(299.0) is None
+    assert master.plan_isr(300.0) == change("a", "b")
+
+
+def test_follower_stays_when_it_answers_the_greeting_in_time() -> None:
+    master = make()
+    for node in "bc":
+        follow(master, node)
+    assert master.plan_isr(300.0) is None
+
+
 def test_follower_is_dropped_when_its_streams_break_as_soon_as_they_have_begun() -> None:
     master = make()
     master.on_flushed(120, 1.0)
@@ -270,6 +286,14 @@ def test_master_resigns_when_its_own_disk_hangs() -> None:
     assert master.find_reason_to_resign(8_000.0) is None
     master.on_appended(200)
     assert master.find_reason_to_resign(8_000.0 + 3_000.0) is not None
+
+
+def test_master_is_forsaken_when_its_lease_is_over_for_long() -> None:
+    master = make()
+    follow(master, "b")
+    master.on_ack("b", ack(100, echo_ms=5_000.0), 5_001.0, 5_000.0)
+    assert not master.is_forsaken(5_000.0 + 570.0 + 999.0)
+    assert master.is_forsaken(5_000.0 + 570.0 + 1_000.0)
 
 
 def test_master_resigns_when_it_has_nothing_to_commit_and_nobody_hears_it() -> None:

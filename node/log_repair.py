@@ -1,0 +1,79 @@
+"""What a member of a cluster does when its log turns out to be damaged where nobody reads. A shell.
+
+    damaged   it is not to be elected, and hands over if it is the master
+    spared    it follows a master, and enough others are in sync: it starts again with an empty
+              shard in the place of this one, and is filled by the master (decision 0013)
+
+Until then it goes on: what it has beyond the damage may be needed. With two nodes of two in sync it
+never is spared; then somebody has to decide, and the log of the node and its metrics say so.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from hourwheel import errors
+from node import logs
+from node.api.ports import Failure
+from node.cluster_member import ClusterMember
+from replication.follower import Stage
+
+_LOOK_S: Final = 1.0
+_log = logs.get(__name__)
+
+
+class LogRepair:
+    """See the top of this file. On the event loop's thread."""
+
+    def __init__(
+        self,
+        member: ClusterMember,
+        failure: Failure,
+        *,
+        min_in_sync: int,
+        renew: Callable[[errors.DataLoss], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Nothing is damaged yet.
+
+        Args:
+            member: this node.
+            failure: is told of a bug.
+            min_in_sync: so many others must be in sync before this node's log may go.
+            renew: stops the node and starts it again with an empty shard.
+            sleep: waits for so many seconds; for tests.
+        """
+        self._member, self._failure = member, failure
+        self._min_in_sync, self._renew, self._sleep = min_in_sync, renew, sleep
+        self._task: asyncio.Task[None] | None = None
+
+    def on_damage(self, error: errors.DataLoss) -> None:
+        """The log is damaged there; what is found later changes nothing."""
+        if self._task is None:
+            self._member.is_damaged = True
+            self._task = asyncio.get_running_loop().create_task(self._run(error))
+
+    async def close(self) -> None:
+        """Repair nothing any more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self, error: errors.DataLoss) -> None:
+        with self._failure.catching():
+            while not self._is_spared():
+                if self._member.replica.master is not None:
+                    self._member.hand_over("")
+                await self._sleep(_LOOK_S)
+            _log.warning("the log is to be copied from the master", why=error.message)
+            self._renew(error)
+
+    def _is_spared(self) -> bool:
+        replica = self._member.replica
+        others = replica.assignment.isr - {replica.who.me}
+        return (
+            replica.master is None
+            and not replica.is_to_reign
+            and replica.follower.stage is Stage.FOLLOWING
+            and len(others) >= self._min_in_sync
+        )

@@ -1,0 +1,116 @@
+"""What becomes of a member whose log is damaged. Real members: tests/cluster/test_scrub.py."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hourwheel import errors
+from node.api.ports import Failure
+from node.log_repair import LogRepair
+from replication.follower import Stage
+from tests.support.engine_world import let_others_run, within
+from tests.support.eventually import until
+
+DAMAGE = errors.CorruptLog("a bit", file="log", offset=7)
+
+
+class World:
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.renewed: list[errors.DataLoss] = []
+        self.replica: Any = SimpleNamespace(
+            master=None,
+            is_to_reign=False,
+            who=SimpleNamespace(me="n1"),
+            assignment=SimpleNamespace(isr=frozenset({"n1", "n2", "n3"})),
+            follower=SimpleNamespace(stage=Stage.FOLLOWING),
+        )
+        self.member: Any = SimpleNamespace(
+            replica=self.replica, is_damaged=False, hand_over=self.asked.append
+        )
+        self.failure = Failure()
+        self.looks = 0
+        self.repair = LogRepair(
+            self.member,
+            self.failure,
+            min_in_sync=2,
+            renew=self.renewed.append,
+            sleep=self.sleep,
+        )
+
+    async def sleep(self, _: float) -> None:
+        self.looks += 1
+        await asyncio.sleep(0)
+
+    async def look(self) -> None:
+        """Until it has looked again."""
+        seen = self.looks
+        await until(lambda: self.looks > seen + 1)
+
+
+async def test_follower_is_copied_anew_when_enough_others_are_in_sync() -> None:
+    world = World()
+    world.repair.on_damage(DAMAGE)
+    assert world.member.is_damaged
+    await until(lambda: world.renewed)
+    world.repair.on_damage(errors.CorruptLog("another"))
+    await let_others_run()
+    assert world.renewed == [DAMAGE]
+    assert world.asked == []
+    await world.repair.close()
+
+
+async def test_master_hands_over_first() -> None:
+    world = World()
+    world.replica.master = object()
+    world.repair.on_damage(DAMAGE)
+    await world.look()
+    assert set(world.asked) == {""}
+    assert world.renewed == []
+    world.replica.master = None
+    await until(lambda: world.renewed)
+    await world.repair.close()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("is_to_reign", True),
+        ("follower", SimpleNamespace(stage=Stage.NONE)),
+        ("assignment", SimpleNamespace(isr=frozenset({"n1", "n2"}))),
+        ("assignment", SimpleNamespace(isr=frozenset({"n2"}))),
+    ],
+)
+async def test_log_is_kept_while_it_may_be_needed(field: str, value: Any) -> None:
+    world = World()
+    well = getattr(world.replica, field)
+    setattr(world.replica, field, value)
+    world.repair.on_damage(DAMAGE)
+    await world.look()
+    assert world.renewed == []
+    assert world.asked == []
+    setattr(world.replica, field, well)
+    await until(lambda: world.renewed)
+    await world.repair.close()
+
+
+async def test_nothing_is_repaired_when_closed() -> None:
+    world = World()
+    await world.repair.close()
+    world.replica.is_to_reign = True
+    world.repair.on_damage(DAMAGE)
+    await world.look()
+    await world.repair.close()
+    looks = world.looks
+    await let_others_run()
+    assert (world.renewed, world.looks) == ([], looks)
+
+
+async def test_bug_is_told() -> None:
+    world = World()
+    del world.replica.follower
+    world.repair.on_damage(DAMAGE)
+    assert isinstance(await within(asyncio.shield(world.failure.found)), errors.Internal)
+    await world.repair.close()

@@ -74,6 +74,8 @@ class Draft:
 
 def draft_one(message: Message) -> Draft:
     """Check one message and take it over; as `draft_messages`, at a fourth of the cost."""
+    if not isinstance(message, Message):
+        raise _no_message(message)
     delay_ms, due_ms, body = message.delay_ms, message.due_ms, message.body
     time_ms = due_ms if delay_ms is None else delay_ms
     is_plain = type(body) is bytes and len(body) <= limits.MESSAGE_BODY_BYTES_MAX
@@ -94,9 +96,14 @@ def draft_messages(messages: Seq[Message]) -> list[tuple[Draft, list[int] | None
     Raises:
         InvalidDueTime: a time that is negative, no integer or past every horizon, or two of them.
         MessageTooLarge: a body, or the metadata.
-        InvalidArgument: metadata with an empty or illegal text; a body that is not bytes.
+        InvalidArgument: metadata with an empty or illegal text; a body that is not bytes; something
+            else than a `Message`.
     """
-    dues = [message.due_ms for message in messages]
+    try:
+        dues = [message.due_ms for message in messages]
+    except AttributeError:
+        others = (one for one in messages if not hasattr(one, "due_ms"))
+        raise _no_message(next(others, messages)) from None
     instant_count = len(dues) - dues.count(None)
     if instant_count == 0:
         delays = [message.delay_ms for message in messages]
@@ -113,6 +120,13 @@ def draft_messages(messages: Seq[Message]) -> list[tuple[Draft, list[int] | None
         (draft_messages([messages[index] for index in ordinals])[0][0], ordinals)
         for ordinals in (relative, absolute)
     ]
+
+
+def _no_message(other: object) -> errors.InvalidArgument:
+    return errors.InvalidArgument(
+        f"what is published is a Message, such as Message(b'...', delay_ms=1_000), not a "
+        f"{type(other).__name__}"
+    )
 
 
 def _draft(messages: Seq[Message], times_ms: Seq[int | None], *, is_relative: bool) -> Draft:
@@ -146,7 +160,8 @@ def _has_meta(message: Message) -> bool:
 
 def _encode_meta(message: Message) -> EncodedMeta:
     tags, keys, properties = message.tags, message.keys, message.properties
-    if isinstance(tags, str) or isinstance(keys, str):
+    is_mapping = not properties or hasattr(properties, "items")
+    if isinstance(tags, str) or isinstance(keys, str) or not is_mapping:
         message.meta()  # says what is wrong
     return metas.encode_fields(
         tuple(tags),
@@ -225,8 +240,9 @@ def _check_range(times_ms: I64) -> None:
         return
     lowest, highest = int(times_ms.min()), int(times_ms.max())
     if lowest < 0 or highest > DUE_MS_MAX:
+        trouble = f"{lowest} ms is negative" if lowest < 0 else f"{highest} ms is out of range"
         raise errors.InvalidDueTime(
-            f"a due time or delay of {lowest if lowest < 0 else highest} ms is out of range",
+            f"a due time or delay of {trouble}",
             due_ms_max=DUE_MS_MAX,
         )
 

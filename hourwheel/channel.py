@@ -21,6 +21,7 @@ from hourwheel.failures import failure_of, make_error
 from hourwheel.methods import GET_STATUS, Method, Request, Response
 from hourwheel.session import Backoff, CallSession, Pace, final_error
 from hourwheel.stream import Stream, StreamBroken
+from hourwheel.unreached import describe
 from hourwheel.wire import admin_pb2
 
 __all__ = ["Channel", "Servers", "Stream", "StreamBroken", "failure_of", "make_error"]
@@ -29,6 +30,9 @@ SERVER_DEFAULT: Final = "127.0.0.1:7400"
 CALL_TIMEOUT_MS: Final = 10_000.0
 CONNECT_MS: Final = 1_000.0
 """How long to wait for a connection to one endpoint where there are others."""
+RECONNECT_MS: Final = 300.0
+"""The same for one that was gone when it was last asked. A node that is stopped takes connections,
+by its kernel, and never greets; one that is slow to greet is connected when it is chosen again."""
 ASK_MS: Final = 2_000.0
 """How long to wait for a list of the nodes, which nobody waits for."""
 CLOSE_GRACE_MS: Final = 60_000.0
@@ -153,6 +157,11 @@ class Channel:
         """Whether there is a connection to the node of choice; asking begins to make one."""
         return self._choose().is_ready
 
+    @property
+    def unreached(self) -> str:
+        """Where there is no connection: says so, and why as far as that is known."""
+        return describe(self.server, [one.trouble for one in self._connections.values()])
+
     async def connect(self, timeout_ms: float | None = None) -> None:
         """Wait until there is a connection to the node of choice.
 
@@ -210,7 +219,9 @@ class Channel:
             spent_ms = self.clock.monotonic_ms() - start_ms
             left_ms = None if timeout_ms is None else max(0.0, timeout_ms - spent_ms)
             if not is_alone:
-                left_ms = CONNECT_MS if left_ms is None else min(CONNECT_MS, left_ms)
+                is_doubtful = self.endpoints.is_doubtful(connection.address)
+                most_ms = RECONNECT_MS if is_doubtful else CONNECT_MS
+                left_ms = most_ms if left_ms is None else min(most_ms, left_ms)
             if await connection.wait_until_ready(left_ms, is_patient=is_alone):
                 break
             lost = errors.Unavailable(f"no connection to {connection.address}")
@@ -220,7 +231,8 @@ class Channel:
             if timeout_ms is not None and spent_ms + wait_ms >= timeout_ms:
                 if pace is not None:
                     pace.on_failure(move)
-                raise errors.Unavailable(f"no connection to {self.server}")
+                await connection.find_trouble()
+                raise errors.Unavailable(self.unreached)
             await asyncio.sleep(wait_ms / 1_000)
         if self.endpoints.is_ask_due(self.clock.monotonic_ms()):
             self._run_errand(self._ask(connection))

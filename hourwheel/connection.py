@@ -8,7 +8,9 @@ import grpc
 import grpc.aio
 
 from hourwheel import errors, limits
-from hourwheel.methods import Method
+from hourwheel.methods import GET_STATUS, Method
+from hourwheel.unreached import explain
+from hourwheel.wire import admin_pb2
 
 MultiCallable: TypeAlias = Any
 """What grpc.aio makes of a method; its own types are not public."""
@@ -28,12 +30,23 @@ _OPTIONS: Final = (
     # The environment's HTTP proxy is meant for other things, and would be asked for 127.0.0.1, too.
     ("grpc.enable_http_proxy", 0),
 )
-_PINGS: Final = (
-    ("grpc.keepalive_time_ms", 2_000),
-    ("grpc.keepalive_timeout_ms", 2_000),
-    ("grpc.http2.ping_timeout_ms", 2_000),  # without it a minute, whatever keepalive says
+PING_MS: Final = 1_100
+"""A connection on which nothing comes for so long is asked for a sign of life. More than a second:
+nodes throw out who pings more often (`node.api.server`)."""
+PING_TIMEOUT_MS: Final = 800
+"""How long the answer may take: longer than a lease. Whoever says nothing for so long is no master
+any more, so nothing is lost by asking another node."""
+PINGS: Final = (
+    ("grpc.keepalive_time_ms", PING_MS),
+    ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
+    ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),  # without it a minute
     ("grpc.http2.max_pings_without_data", 0),
 )
+"""Options of a connection that is watched."""
+
+
+_WHY_S: Final = 0.1
+"""Where a connection has failed, gRPC says why at once; where it is being made, not at all."""
 
 
 class Connection:
@@ -47,12 +60,14 @@ class Connection:
         Args:
             address: host:port.
             credentials: for TLS; None: in the clear.
-            is_watched: cut the connection when the node answers no pings for 2 s while a call is
+            is_watched: cut the connection when the node answers no ping (`PINGS`) while a call is
                 under way. A node that is stopped says nothing, and a long poll would wait in vain:
                 worth it where another node may have taken over, else it is better to wait.
         """
         self.address = address
-        options = [*_OPTIONS, *(_PINGS if is_watched else ())]
+        self.trouble = ""
+        """Why there was no connection when that was last asked; empty: not known."""
+        options = [*_OPTIONS, *(PINGS if is_watched else ())]
         self._channel = (
             grpc.aio.insecure_channel(address, options=options)
             if credentials is None
@@ -80,14 +95,34 @@ class Connection:
                 while (state := self._state()) is not grpc.ChannelConnectivity.READY:
                     if state is grpc.ChannelConnectivity.SHUTDOWN:
                         raise errors.Cancelled("the client was closed")
-                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not is_patient:
-                        return False
+                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                        if not is_patient:
+                            return False
+                        await self.find_trouble()
                     await self._channel.wait_for_state_change(state)
         except TimeoutError:
             return False
         except grpc.aio.UsageError:
             raise errors.Cancelled("the client was closed") from None
+        self.trouble = ""
         return True
+
+    async def find_trouble(self) -> str:
+        """Ask gRPC why there is no connection; gives `trouble`.
+
+        Only a call is told. One that changes nothing is made: there might just be a connection.
+        """
+        request = admin_pb2.GetStatusRequest()
+        try:
+            await self.unary(GET_STATUS)(request, timeout=_WHY_S)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                self.trouble = explain(error.details() or "")
+        except grpc.aio.UsageError:
+            pass  # the client was closed: who waits is told so
+        else:
+            self.trouble = ""
+        return self.trouble
 
     def unary(self, method: Method[Any, Any]) -> MultiCallable:
         """A call with one request and one answer."""

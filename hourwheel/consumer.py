@@ -307,9 +307,10 @@ class AsyncConsumer:
                 await self._channel.close()
 
     async def _give_back(self, held: list[Selection]) -> None:
-        if not held:
+        ranges = to_ranges(held) + self._poll_of.take_unseen()
+        if not ranges:
             return
-        request = consumer_pb2.NackRequest(group=self._group, ranges=to_ranges(held), delay_ms=0)
+        request = consumer_pb2.NackRequest(group=self._group, ranges=ranges, delay_ms=0)
         try:
             await self._channel.call(NACK, request, is_retried=False)
         except errors.HourwheelError:

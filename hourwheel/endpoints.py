@@ -52,6 +52,9 @@ LEARNED_MAX: Final = 16
 ASK_AGAIN_MS: Final = 10_000.0
 """The cluster is asked for its nodes at first, and after trouble, but not more often than this."""
 _LEARNABLE: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[\w.-]+):(?P<port>[0-9]{1,5})")
+_ADDRESS: Final = re.compile(
+    r"(?:unix|unix-abstract|dns|ipv4|ipv6):\S+|(?:\[[^\s\[\]]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})"
+)
 _NO_HOSTS: Final = ("0.0.0.0", "[::]")  # noqa: S104 - what must not be connected to
 _PORT_MAX: Final = 65_535
 
@@ -107,13 +110,19 @@ def parse_servers(servers: Servers) -> tuple[str, ...]:
     """The addresses in `servers`, each once, in order.
 
     Raises:
-        InvalidArgument: there is none, or one of them is empty or has blanks in it.
+        InvalidArgument: there is none, or one of them is no address.
     """
     texts = [servers] if isinstance(servers, str) else list(servers)
     addresses = [part.strip() for text in texts for part in text.split(",")]
-    if not addresses or any(not address or len(address.split()) > 1 for address in addresses):
+    if not addresses or not all(map(_is_address, addresses)):
         raise errors.InvalidArgument(f"{servers!r} is not host:port, or several with commas")
     return tuple(dict.fromkeys(addresses))
+
+
+def _is_address(text: str) -> bool:
+    """Whether it is host:port, or begins as gRPC's other ways to name a place."""
+    match = _ADDRESS.fullmatch(text)
+    return match is not None and (match["port"] is None or 0 < int(match["port"]) <= _PORT_MAX)
 
 
 def is_learnable(address: str) -> bool:
@@ -169,7 +178,8 @@ class Endpoints:
 
         The current one if it is not avoided; else the master if it is known and not avoided; else
         of those that are not avoided the one that has been well for longest; else the least bad:
-        a slow one, or the one whose last failure is the longest ago.
+        a slow one, one that answers although it is not the master (and will name the next one), one
+        that is gone; of these the one whose last failure is the longest ago.
 
         Args:
             now_ms: now.
@@ -184,6 +194,11 @@ class Endpoints:
         if current is None or current.address not in equals:
             self._current = equals[int(fraction * len(equals))]
         return self._current or equals[0]
+
+    def is_doubtful(self, address: str) -> bool:
+        """Whether an endpoint was gone when it was last asked: it need not be waited for long."""
+        endpoint = self._known.get(address)
+        return endpoint is not None and endpoint.gone_count > 0
 
     def is_ask_due(self, now_ms: float) -> bool:
         """Whether to ask the cluster for its nodes now; counts as asked if so."""
@@ -264,9 +279,9 @@ class Endpoints:
 
     # --- rules ----------------------------------------------------------------------------------
 
-    def _rank(self, endpoint: _Endpoint, now_ms: float) -> tuple[bool, bool, float]:
+    def _rank(self, endpoint: _Endpoint, now_ms: float) -> tuple[bool, int, float]:
         if endpoint.is_avoided(now_ms):
-            return True, endpoint.trouble is not Trouble.SLOW, endpoint.failed_ms
+            return True, endpoint.trouble, endpoint.failed_ms
         return False, endpoint.address != self._master, endpoint.failed_ms
 
     def _on_gone(self, endpoint: _Endpoint, now_ms: float, gone_ms: float) -> None:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
+from hourwheel import errors
 from hourwheel.message import ReceivedBatch, ReceivedMessage
 
 Finishable: TypeAlias = ReceivedMessage | ReceivedBatch | Iterable[ReceivedMessage]
@@ -77,8 +78,14 @@ class LeaseBuffer:
             self._count += len(batch)
 
     def take(self, count: int, now_ms: float) -> list[ReceivedMessage]:
-        """Up to `count` messages, in order, from one answer."""
-        if count < 1 or not self._find_head(now_ms):
+        """Up to `count` messages, in order, from one answer.
+
+        Raises:
+            InvalidArgument: `count` is not positive; waiting would be in vain.
+        """
+        if count < 1:
+            raise errors.InvalidArgument(f"{count} messages are asked for; at least 1 is needed")
+        if not self._find_head(now_ms):
             return []
         first, end = self._first, min(self._end, self._first + count)
         self._first = end

@@ -53,10 +53,13 @@ class Message:
         """The metadata as one value.
 
         Raises:
-            InvalidArgument: `tags` or `keys` is a text where a list of texts belongs.
+            InvalidArgument: `tags` or `keys` is a text where a list of texts belongs, or
+                `properties` is no mapping.
         """
         if isinstance(self.tags, str) or isinstance(self.keys, str):
             raise errors.InvalidArgument("tags and keys are lists of texts, not one text")
+        if self.properties and not hasattr(self.properties, "items"):
+            raise errors.InvalidArgument("properties are a mapping of names to texts")
         return MessageMeta(
             tuple(self.tags),
             tuple(self.keys),

@@ -4,8 +4,11 @@ Where the client checks the filter, an answer's messages that do not match are a
 and nobody sees them.
 """
 
+import asyncio
+from collections import deque
 from typing import Final
 
+from hourwheel import errors
 from hourwheel.acker import Acker
 from hourwheel.channel import CALL_TIMEOUT_MS, Channel
 from hourwheel.delivery_batch import DeliveryBatch
@@ -24,6 +27,9 @@ LEASE_MARGIN_RATIO: Final = 0.1
 SIFT_MS: Final = 1_000.0
 """So long a poll goes on beyond its wait while nothing of what comes matches: behind it there may
 be what is wanted, also for a caller who does not wait."""
+
+_UNSEEN_MAX: Final = 64
+"""Older ones come again by themselves soon."""
 
 
 class Poll:
@@ -68,6 +74,8 @@ class Poll:
             self._own = FilterCheck(wanted)
         self._told: FilterCheck | None = None
         """Of the filter that a node last told us to check."""
+        self._unseen: deque[str] = deque(maxlen=_UNSEEN_MAX)
+        """Receipts of answers that nobody got, the last ones."""
         self.filtered_count = 0
         """Messages that came and did not match."""
 
@@ -98,11 +106,39 @@ class Poll:
             format=consumer_pb2.RECEIVE_FORMAT_BATCH,
             filter=self._filter,
         )
-        answer = await self._channel.call(
-            RECEIVE, request, timeout_ms=wait_ms + CALL_TIMEOUT_MS, is_retried=False, pace=pace
-        )
+        answer = await self._call(request, wait_ms + CALL_TIMEOUT_MS, pace)
         if not answer.delivery_batch:
             return None
+        try:
+            return self._read(answer)
+        except errors.HourwheelError:
+            self._unseen.append(answer.receipt)
+            raise
+
+    async def _call(
+        self, request: consumer_pb2.ReceiveRequest, timeout_ms: float, pace: Pace
+    ) -> consumer_pb2.ReceiveResponse:
+        """The node's answer; one that comes just as the caller goes is kept, to be given back."""
+        call = asyncio.ensure_future(
+            self._channel.call(RECEIVE, request, timeout_ms=timeout_ms, is_retried=False, pace=pace)
+        )
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)  # what has arrived gets through to here
+            call.cancel()
+            await asyncio.wait([call])
+            if not call.cancelled() and call.exception() is None and call.result().receipt:
+                self._unseen.append(call.result().receipt)
+            raise
+
+    def take_unseen(self) -> list[consumer_pb2.ReceiptRange]:
+        """What was leased to us lately and nobody here will see: for who gives it back."""
+        ranges = [consumer_pb2.ReceiptRange(receipt=receipt) for receipt in self._unseen]
+        self._unseen.clear()
+        return ranges
+
+    def _read(self, answer: consumer_pb2.ReceiveResponse) -> ReceivedBatch:
         lease_ms = (answer.invisible_until_ms - answer.receive_ms) * (1 - LEASE_MARGIN_RATIO)
         check = self._find_check(answer)
         delivery = DeliveryBatch(answer.delivery_batch)

@@ -99,8 +99,11 @@ class PublishPump:
             is_single: give one `MessageId`, else `PublishedIds`.
 
         Raises:
+            InvalidTopic: the topic is no text.
             Cancelled: the producer is closed.
         """
+        if type(topic) is not str or not topic.isascii():
+            _check_text(topic)
         self._check_open()
         await self._room.take(draft.batch_bytes)
         self._check_open()
@@ -167,7 +170,7 @@ class PublishPump:
         while True:
             self._wake.clear()
             now_ms = self._clock.monotonic_ms()
-            self._window.expire(now_ms, unsent=f"no connection to {self._channel.server}")
+            self._window.expire(now_ms, unsent=self._channel.unreached)
             self._fill(now_ms)
             broken = self._find_break(now_ms)
             can_send = self._can_send()
@@ -365,6 +368,22 @@ class PublishPump:
         self._room.give_back(piece.draft.batch_bytes)
         if not piece.token.future.done():
             piece.token.future.set_exception(copy.copy(error))
+
+
+def _check_text(topic: object) -> None:
+    """What cannot be put on the wire must be found before it is among other people's messages.
+
+    Whether the name is a good one is for the node to say.
+
+    Raises:
+        InvalidTopic: it is no text, or one with half a character.
+    """
+    if not isinstance(topic, str):
+        raise errors.InvalidTopic(f"a topic's name is a text, not {topic!r}")
+    try:
+        topic.encode()
+    except UnicodeEncodeError:
+        raise errors.InvalidTopic(f"a topic's name is no Unicode text: {topic!r}") from None
 
 
 def _make_producer_id() -> int:

@@ -20,6 +20,7 @@ _DELAY: Final = re.compile(
     re.IGNORECASE,
 )
 """What pytimeparse2 may be asked: it also takes "90" and "1:30", which mean too many things."""
+_LONG: Final = re.compile(r"[\s\d.]+(?:mo|months?|y|yrs?|years?)\b.*", re.IGNORECASE)
 _HELP: Final = "write a delay such as 90s, 1h30m or 3d, or an instant such as 2027-03-01T09:00:00Z"
 
 
@@ -48,7 +49,7 @@ def parse_when(text: str) -> When:
     try:
         instant = datetime.fromisoformat(plain)
     except ValueError:
-        raise InvalidDueTime(f"{text!r} is no due time: {_HELP}") from None
+        raise InvalidDueTime(f"{text!r} is no due time: {_why(plain)}{_HELP}") from None
     if instant.tzinfo is None:
         raise InvalidDueTime(
             f"{text!r} has no time zone: end it with Z for UTC, or with an offset such as +01:00"
@@ -57,6 +58,15 @@ def parse_when(text: str) -> When:
     if due_ms < 0:
         raise InvalidDueTime(f"{text!r} lies before 1970")
     return When(due_ms=due_ms)
+
+
+def _why(text: str) -> str:
+    """What people write who do not know, and why not."""
+    if _LONG.match(text):
+        return "months and years have no fixed length; "
+    if text.startswith("-"):
+        return "a delay is not negative; "
+    return "a unit is missing; " if text.replace(".", "", 1).isdecimal() else ""
 
 
 def parse_duration_ms(text: str) -> int:

@@ -1,1 +1,5 @@
 """One node: the shard, its engine and the gRPC server around it. `python -m node` runs it."""
+
+from hourwheel import grpc_lines
+
+grpc_lines.keep_errors_only()  # here, since all of this room comes after it, gRPC included

@@ -13,13 +13,13 @@ from node import config_text, lifecycle, metrics
 from node.config_file import load
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the process's exit code."""
+def main(arguments: Sequence[str] | None = None, program: str = "python -m node") -> int:
+    """Run one command; the process's exit code. `program` is what help calls it."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         if given[:1] == ["inspect"]:  # it has a parser of its own, and a node needs none of it
             return int(import_module("node.inspect_cli").main(given[1:]))
-        parsed = _parser().parse_args(given)
+        parsed = _parser(program).parse_args(given)
         return int(parsed.run_command(parsed))
     except ConfigError as error:
         sys.stderr.write(f"configuration: {error.message}\n")
@@ -29,18 +29,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return lifecycle.EXIT_OK
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m node", description="Run a Hourwheel node.")
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        program,
+        description="Run a Hourwheel node: with --config, or without anything on 127.0.0.1:7400, "
+        "with its data in ./hourwheel-data. A command does something else.",
+    )
     parser.add_argument("--version", action="version", version=hourwheel.__version__)
     parser.add_argument("--config", type=Path, metavar="FILE", help="the configuration, in TOML")
     parser.add_argument("--ready-file", type=Path, metavar="FILE", help=argparse.SUPPRESS)
     parser.set_defaults(run_command=_run)
-    commands = parser.add_subparsers(metavar="command")
+    commands = parser.add_subparsers(metavar="[command]")
 
     config = commands.add_parser("config", help="show or check the configuration")
     shown = config.add_mutually_exclusive_group(required=True)
-    shown.add_argument("--markdown", action="store_true", help="docs/CONFIGURATION.md")
-    shown.add_argument("--toml", action="store_true", help="docs/hourwheel.toml")
+    shown.add_argument("--markdown", action="store_true", help="all keys, as docs/CONFIGURATION.md")
+    shown.add_argument(
+        "--toml", action="store_true", help="a file with all keys, as docs/hourwheel.toml"
+    )
     shown.add_argument("--check", type=Path, metavar="FILE", help="say what is wrong with a file")
     config.set_defaults(run_command=_config)
 

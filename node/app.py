@@ -32,6 +32,7 @@ from node.node_meta import NodeMeta, open_node_meta
 from node.opening import Opened, open_shard
 from node.process_clock import SlewedClock, StepEvent
 from node.reopening import reopen_shard
+from node.scrubber import FIRST_S, PASS_S_MIN, Scrubber, ScrubSource
 from node.stats import ApiStats
 from node.wiring import engine_config, shard_config
 from storage.directory_lock import DirectoryLock
@@ -47,14 +48,30 @@ _log = logs.get(__name__)
 class Node:
     """One node in the running event loop. `start` once, then `stop` once."""
 
-    def __init__(self, config: NodeConfig, clock: Clock | None = None) -> None:
-        """Nothing is opened yet. `clock`: the machine's by default."""
+    def __init__(
+        self,
+        config: NodeConfig,
+        clock: Clock | None = None,
+        *,
+        damage: errors.DataLoss | None = None,
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            config: its configuration.
+            clock: the machine's by default.
+            damage: of the node that this one takes the place of, see `damage` there.
+        """
         self.config = config
+        self.damage: errors.DataLoss | None = None
+        """Found where a start does not look: with `renewal`, the node that takes this one's place
+        is to be filled anew by another node of the cluster."""
+        self._former_damage = damage
         self.failure = Failure()
         """Resolved when the node cannot go on: its owner must end the process, or let it go."""
         self.renewal = asyncio.Event()
         """Set when the node is to be stopped and another one started in its place: it has fetched
-        a snapshot, which a start installs."""
+        a snapshot, which a start installs, or has found `damage`."""
         self.address = ""
         """Where clients reach it, host:port, from `start` on."""
         self.metrics_address = ""
@@ -182,6 +199,7 @@ class Node:
         else:
             engine.start_replica()
             await clustering.take_part(engine, undo)
+        self._start_scrub(undo, place, engine, clustering)
         engine.stats.recovery_seconds = (self._clock.monotonic_ms() - begun_ms) * _SECONDS
         _log_opened(opened, engine.stats.recovery_seconds)
         return engine
@@ -190,7 +208,7 @@ class Node:
         config = shard_config(self.config)
         if not is_replica:
             return open_shard(place, config)
-        found = reopen_shard(place, replace(config, is_replica=True))
+        found = reopen_shard(place, replace(config, is_replica=True), self._former_damage)
         if found.installed is not None:
             _log.info("a snapshot was installed", **found.installed._asdict())
         if found.damage is not None:
@@ -200,6 +218,43 @@ class Node:
                 **logs.fields_of(found.damage),
             )
         return found.opened
+
+    def _start_scrub(
+        self,
+        undo: AsyncExitStack,
+        place: ShardPlace,
+        engine: Engine,
+        clustering: Clustering | None,
+    ) -> None:
+        bytes_per_s = self.config.log.scrub_bytes_per_s
+        if not bytes_per_s:
+            return
+        repair = None
+        if clustering is not None:
+            repair = clustering.make_repair(self._renew)
+            undo.push_async_callback(repair.close)
+
+        def on_damage(error: errors.CorruptLog) -> None:
+            _log.error("the log is damaged where nobody has read it", **logs.fields_of(error))
+            if repair is not None:
+                repair.on_damage(error)
+
+        shard = engine.shard
+        source = ScrubSource(place.disk, place.identity, shard.log, lambda: shard.high_watermark)
+        scrubber = Scrubber(
+            source,
+            engine.stats,
+            self.failure,
+            bytes_per_s=bytes_per_s,
+            on_damage=on_damage,
+            now_ms=engine.now_ms,
+            first_s=FIRST_S if self._former_damage is None else PASS_S_MIN,
+        )
+        undo.push_async_callback(scrubber.close)
+
+    def _renew(self, damage: errors.DataLoss) -> None:
+        self.damage = damage
+        self.renewal.set()
 
     def _start_metrics(
         self,

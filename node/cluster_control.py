@@ -21,6 +21,7 @@ from node.config import NodeConfig
 from node.config_check import cluster_nodes
 from node.data_plane import Trust
 from node.metric_family import ControlFacts
+from node.node_meta import CONTROL
 from replication.control_client import ControlClient, Hello
 from replication.control_config import EXIT_CANNOT_START, ControlConfig
 from replication.control_launcher import ControlProcess
@@ -115,7 +116,7 @@ class ClusterControl:
         self.client = ControlClient(
             socket_path, on_state=self._tell_state, on_lost=self._take_leave
         )
-        self.ends = ControlEnds(config.node.data_directory / "control" / _ENDS)
+        self.ends = ControlEnds(config.node.data_directory / CONTROL / _ENDS)
         self.is_registered = False
         """Whether the cluster knows of this life of the node."""
         self._is_started = False
@@ -124,7 +125,7 @@ class ClusterControl:
         config, cluster = self._config, self._config.cluster
         nodes = cluster_nodes(cluster.nodes)
         me = config.node.id
-        directory = config.node.data_directory / "control"
+        directory = config.node.data_directory / CONTROL
         directory.mkdir(mode=0o700, exist_ok=True)
         return ControlConfig(
             node_id=me,
@@ -140,6 +141,8 @@ class ClusterControl:
             min_in_sync=cluster.min_in_sync,
             report_timeout_ms=float(cluster.report_timeout_ms),
             allow_faults=cluster.allow_faults,
+            log_format=self._config.telemetry.log_format,
+            log_level=self._config.telemetry.log_level,
         )
 
     async def start(self) -> None:

@@ -100,6 +100,8 @@ class ClusterMember:
         self._hand_over_to = ""
         self._is_performing = False
         self._is_closed = False
+        self.is_damaged = False
+        """Its log is, somewhere: it should not lead."""
 
     def start(self, engine: Engine) -> None:
         """Take part. The engine writes and applies already."""
@@ -221,7 +223,8 @@ class ClusterMember:
     def is_ready(self) -> bool:
         """Whether this node could lead, were it elected."""
         has_log = self._is_sound or self.replica.follower.has_followed
-        return has_log and not self._is_closed and not self._guard.is_exhausted
+        is_well = not self.is_damaged and not self._guard.is_exhausted
+        return has_log and is_well and not self._is_closed
 
     # -- from the control plane -------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from node.disk_guard import DiskGuard
 from node.engine import Engine
 from node.forward import Forwarder
 from node.joining import build_member, open_epoch_seen
+from node.log_repair import LogRepair
 from node.metric_family import ClusterFacts
 from node.opening import Opened
 from node.process_clock import SlewedClock
@@ -127,6 +128,11 @@ class Clustering:
         if self.member is None:
             errors.violated("there is no member yet")
         return self.member
+
+    def make_repair(self, renew: Callable[[errors.DataLoss], None]) -> LogRepair:
+        """What is done about a damaged log; `renew` has the shard copied from the master."""
+        min_in_sync = self._config.cluster.min_in_sync
+        return LogRepair(self._member, self._failure, min_in_sync=min_in_sync, renew=renew)
 
     def make_forwarder(self, stats: ApiStats) -> Forwarder:
         """The way of other clients' calls to the master."""

@@ -85,6 +85,12 @@ class LogSection(Section):
         "Above this much log the oldest is discarded before its time; 0: no limit.",
         ge=0,
     )
+    scrub_bytes_per_s: int = _key(
+        2 * _MIB,
+        "bytes/s",
+        "Old log that nobody reads is read at this pace at most, and verified; 0: never.",
+        ge=0,
+    )
 
 
 class WheelSection(Section):
@@ -165,7 +171,9 @@ class DispatchSection(Section):
 class TopicsSection(Section):
     """Topics that are made by themselves."""
 
-    auto_create: bool = _key(True, "", "Publishing to an unknown topic makes it.")
+    auto_create: bool = _key(
+        True, "", "Publishing to an unknown topic makes it, and so does receiving."
+    )
     queue_count: int = _key(1, "queues", "Queues of a topic made so.", ge=1, le=256)
 
 
@@ -381,4 +389,4 @@ class NodeConfig(Section):
         try:
             return cls.model_validate(dict(values or {}))
         except ValidationError as error:
-            raise config_check.error_of(error) from None
+            raise config_check.error_of(error, NodeConfig) from None

@@ -1,9 +1,10 @@
 """What the configuration's keys must hold together, and how what is wrong is told."""
 
 import re
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from hourwheel import errors
 from storage.unit import UNIT_BYTES
@@ -17,13 +18,34 @@ _PORT_MAX: Final = 65_535
 _HOURS_A_DAY: Final = 24
 
 
-def error_of(error: ValidationError) -> errors.ConfigError:
-    """The first thing that pydantic found, as an error that names key and value."""
-    first = error.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in first["loc"])
-    value = first["input"]
-    why = "there is no such key" if first["type"] == "extra_forbidden" else first["msg"].lower()
-    return errors.ConfigError(f"{key} = {value!r}: {why}", key=key, value=value)
+def error_of(error: ValidationError, config: type[BaseModel]) -> errors.ConfigError:
+    """All that pydantic found, as one error; its params are about the first key.
+
+    Args:
+        error: what is wrong with a configuration.
+        config: of this kind; the keys that it has are proposed for those that it has not.
+    """
+    found = error.errors(include_url=False)
+    keys = [".".join(str(part) for part in one["loc"]) for one in found]
+    texts = [
+        f"{key} = {one['input']!r}: {_why(one['type'], one['msg'], key, config)}"
+        for key, one in zip(keys, found, strict=True)
+    ]
+    return errors.ConfigError("; ".join(texts), key=keys[0], value=found[0]["input"])
+
+
+def _why(kind: str, message: str, key: str, config: type[BaseModel]) -> str:
+    if kind != "extra_forbidden":
+        return message.lower()
+    sections = {name: field.annotation for name, field in config.model_fields.items()}
+    known = [
+        f"{name}.{one}"
+        for name, section in sections.items()
+        if section is not None
+        for one in section.model_fields
+    ]
+    near = get_close_matches(key, [*sections, *known], 1)
+    return "there is no such key" + (f" (is {near[0]} meant?)" if near else "")
 
 
 def split_address(key: str, address: str) -> tuple[str, int]:

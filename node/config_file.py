@@ -57,7 +57,7 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> NodeConf
     try:
         return NodeConfig.of(Layers().model_dump())
     except ValidationError as error:
-        raise config_check.error_of(error) from None
+        raise config_check.error_of(error, NodeConfig) from None
 
 
 def _require_toml(path: Path) -> None:

@@ -11,8 +11,10 @@ from hourwheel.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.types import topic_queue
 from hourwheel.wire.state_pb2 import ConfigChange, GroupConfig
 from node.api.ports import GroupInfo, GroupLagInfo, GroupSettings, SubscriptionInfo, TopicInfo
+from node.filter_reading import read_filter
 from node.lease import Held
 from node.shard import Shard
+from node.subscribing import Subscribed, find_mismatch, stored
 from storage.catalog import (
     dead_letter_topic_name,
     retry_topic_name,
@@ -52,10 +54,15 @@ class Configurator:
         propose: Propose,
         defaults: DefaultsConfig,
         pass_over: Callable[[int, Held], object],
+        on_filter: Callable[[int, int], object],
     ) -> None:
-        """Propose through `propose`. `pass_over`: have the log say what a filter passed over."""
+        """Propose through `propose`.
+
+        `pass_over`: have the log say what a filter passed over; `on_filter` is told of the group
+        and topic of a subscription whose filter has changed.
+        """
         self._shard, self._now_ms, self._propose = shard, now_ms, propose
-        self._defaults, self._pass_over = defaults, pass_over
+        self._defaults, self._pass_over, self._on_filter = defaults, pass_over, on_filter
         self._lock = asyncio.Lock()
         self._proposed: dict[str, Topic] = {}
         self._next_topic_id = 0
@@ -214,7 +221,7 @@ class Configurator:
 
     async def subscribe(
         self, group: str, topic: str, wanted: FilterExpression | None = None
-    ) -> tuple[Subscription, Group, FilterExpression | None]:
+    ) -> Subscribed:
         """The subscription of a group to a topic, made with all that it needs.
 
         Args:
@@ -222,16 +229,13 @@ class Configurator:
             topic: its name.
             wanted: what the caller says that the group wants; None: as the subscription says.
 
-        Returns:
-            Subscription, group, and what only this call wants, of one of the cluster's own topics.
-
         Raises:
             InvalidFilter: before anything else.
             InvalidGroup, InvalidTopic: illegal names.
             UnknownGroup, UnknownTopic: there is none, and none is made.
             SubscriptionMismatch: the group's subscription says something else.
         """
-        asked = None if wanted is None else wanted.canonical()
+        asked = None if wanted is None else await read_filter(wanted)
         catalog = self._catalog
         found_group, found_topic = catalog.find_group(group), catalog.find_topic(topic)
         is_own_call = found_topic is not None and found_topic.internal
@@ -241,16 +245,18 @@ class Configurator:
             known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
         if known is None:
             async with self._lock:
-                known, found_group = await self._subscribe(group, topic, _stored(kept))
-        if kept is not None and _stored(kept) != known.filter:
-            raise _mismatch(group, topic, known.filter, kept)
-        return known, found_group, _stored(asked) if is_own_call else None
+                known, found_group = await self._subscribe(group, topic, stored(kept))
+        if kept is not None:
+            mismatch = find_mismatch(catalog, known.group_id, known.topic_id, kept)
+            if mismatch is not None:
+                raise mismatch
+        return Subscribed(known, found_group, kept, stored(asked) if is_own_call else None)
 
     async def put_subscription(
         self, group: str, topic: str, wanted: FilterExpression
     ) -> SubscriptionInfo:
         """See EnginePort."""
-        kept = _stored(wanted.canonical())
+        kept = stored(await read_filter(wanted))
         async with self._lock:
             found_topic: Topic | None = self._catalog.find_topic(topic)
             if kept is not None and found_topic is not None and found_topic.internal:
@@ -265,6 +271,7 @@ class Configurator:
                 changed = replace(known, filter=kept)
                 if not await self._change(ConfigChange(put_subscription=changed.config())):
                     raise _gone()
+                self._on_filter(known.group_id, known.topic_id)
         return SubscriptionInfo(topic, kept)
 
     async def _subscribe(
@@ -341,36 +348,13 @@ class Configurator:
             held = Held(subscription.group_id, number)
             queue = views.queues.get(number)
             window = views.acks.get(*held)
-            for first, end in window.unresolved(queue.start_position, queue.end_position):
-                unresolved += end - first
-            messages, others = receiver.leases.count_unresolved(held, window)
+            bounds = queue.start_position, queue.end_position
+            passed = receiver.passed_over.count_unresolved(held, window)
+            messages, waiting = receiver.leases.count_unresolved(held, window, bounds, passed)
             leased += messages
-            unresolved -= others + receiver.passed_over.count_unresolved(held, window)
+            unresolved += messages + waiting
         topic = self._catalog.find_topic_by_id(subscription.topic_id)
-        return GroupLagInfo(topic.name if topic else "", unresolved, min(leased, unresolved))
-
-
-def _stored(canonical: FilterExpression | None) -> FilterExpression | None:
-    """A filter in canonical form as a subscription has it: None for everything."""
-    return None if canonical == FilterExpression.everything() else canonical
-
-
-def _mismatch(
-    group: str, topic: str, kept: FilterExpression | None, asked: FilterExpression
-) -> errors.SubscriptionMismatch:
-    kept = kept or FilterExpression.everything()
-    return errors.SubscriptionMismatch(
-        f"group {group!r} wants {_words(kept)} of topic {topic!r}, not {_words(asked)}",
-        group=group,
-        topic=topic,
-        subscription=_words(kept),
-        receive=_words(asked),
-    )
-
-
-def _words(wanted: FilterExpression) -> str:
-    where = ", checked at the client" if wanted.check_at_client else ""
-    return f"{wanted.kind} {wanted.text!r}{where}"
+        return GroupLagInfo(topic.name if topic else "", unresolved, leased)
 
 
 def _gone() -> errors.Unavailable:

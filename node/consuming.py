@@ -1,8 +1,8 @@
 """Receive, acknowledge, give back: leases on one side, RESOLVE records on the other."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 
@@ -10,20 +10,24 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_text import FilterExpression
 from hourwheel.types import topic_of
-from hourwheel.wire.consumer_pb2 import ReceiptOutcome
 from node.api import ports
-from node.api.ports import Selection
 from node.configurator import Propose
+from node.filter_reading import make_ready
 from node.picking import SLICE_WORK, Counts
-from node.receipts import meant_by
-from node.receive import Delivery, Selecting
+from node.receive import Delivery
+from node.resolving import Resolving
+from node.selecting import Selecting
 from node.shard import Shard
 from node.stats import EngineStats
+from node.subscribing import Subscribed, find_mismatch
 from node.unasked import Unasked
 from node.waiters import Interest, Waiter, Waiters
 from storage.ack_state import WINDOW_POSITIONS
-from storage.catalog_items import Group, Subscription
+from storage.catalog_items import Subscription
 from storage.unit import release_ms
+
+_ASKING_WORK: Final = 4_096
+"""Asking for one who selects costs as much as masking so many entries, if there is nothing."""
 
 
 class Consuming:
@@ -45,6 +49,8 @@ class Consuming:
         self._shard, self._now_ms, self._propose = shard, now_ms, propose
         self._rearm, self._stats, self._soon = rearm, stats, soon
         self.unasked = Unasked(shard, now_ms, propose, rearm, stats)
+        resolving = Resolving(shard, now_ms, propose, rearm, stats, self.unasked.reads)
+        self.resolve, self.change_invisible = resolving.resolve, resolving.change_invisible
         self._waiters = Waiters(self._serve, self._postpone)
         self._unfinished: dict[Interest, None] = {}
         """Whose queues were not looked through to the end: one of them goes on in each turn."""
@@ -58,21 +64,25 @@ class Consuming:
 
     async def receive(
         self,
-        subscription: Subscription,
-        group: Group,
+        subscribed: Subscribed,
         *,
         max_messages: int,
         max_bytes: int,
         wait_ms: int,
         invisible_ms: int,
-        selecting: FilterExpression | None = None,
     ) -> ports.Delivery | None:
-        """Lease messages, waiting for the first; `selecting` those that this call wants."""
+        """Lease messages, waiting for the first.
+
+        Raises:
+            SubscriptionMismatch: the filter was changed meanwhile, and the caller named another.
+        """
+        subscription, group, asked, selecting = subscribed
         interest = Interest(group.group_id, subscription.topic_id)
         future: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
-        waiter = Waiter(future, max_messages, max_bytes, invisible_ms)
+        waiter = Waiter(future, max_messages, max_bytes, invisible_ms, asked)
         if selecting is not None:
             waiter.selecting = Selecting(selecting)
+        await self._make_ready(subscription, selecting)
         delivery = self._serve(interest, waiter)
         while delivery is None and waiter.is_unfinished and wait_ms <= 0 and not self._is_closing:
             async with self._turn:
@@ -81,6 +91,31 @@ class Consuming:
         if delivery is None and wait_ms > 0 and not self._is_closing:
             delivery = await self._wait(interest, waiter, wait_ms)
         return None if delivery is None else self._to_port(delivery)
+
+    async def _make_ready(
+        self, subscription: Subscription, selecting: FilterExpression | None
+    ) -> None:
+        """Compile the filter beside the loop, if it is large and was not used lately."""
+        wanted = selecting or subscription.filter
+        topic = self._shard.views.catalog.find_topic_by_id(subscription.topic_id)
+        if wanted is not None and topic is not None:
+            await make_ready(wanted, topic.gene)
+
+    def on_filter(self, group_id: int, topic_id: int) -> None:
+        """The group wants something else of the topic from now on.
+
+        Who named another filter is told at once; the others wait for what is wanted now.
+        """
+        interest = Interest(group_id, topic_id)
+        self._waiters.refuse(interest, lambda waiter: self._find_mismatch(interest, waiter))
+        self._waiters.wake_interest(interest)
+
+    def _find_mismatch(
+        self, interest: Interest, waiter: Waiter
+    ) -> errors.SubscriptionMismatch | None:
+        if waiter.asked is None:
+            return None
+        return find_mismatch(self._shard.views.catalog, *interest, waiter.asked)
 
     async def _wait(self, interest: Interest, waiter: Waiter, wait_ms: int) -> Delivery | None:
         queues = [int(one) for one in self._shard.receiver.queues_of(*interest)]
@@ -92,8 +127,9 @@ class Consuming:
         try:
             return await waiter.future
         except asyncio.CancelledError:
-            if waiter.future.done() and not waiter.future.cancelled():
-                self._give_back(waiter.future.result())
+            future = waiter.future
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._give_back(future.result())
             raise
         finally:
             timer.cancel()
@@ -107,6 +143,10 @@ class Consuming:
             self._rearm()
 
     def _serve(self, interest: Interest, waiter: Waiter) -> Delivery | None:
+        """What a waiter gets now. Raises `SubscriptionMismatch`."""
+        mismatch = self._find_mismatch(interest, waiter)
+        if mismatch is not None:
+            raise mismatch
         now_ms = self._now_ms()
         receiver = self._shard.receiver
         delivery = receiver.receive(
@@ -118,6 +158,8 @@ class Consuming:
             selecting=waiter.selecting,
         )
         waiter.is_unfinished = receiver.is_unfinished
+        if waiter.selecting is not None:
+            receiver.work += _ASKING_WORK
         if receiver.corrupt:
             self.unasked.bury_corrupt()
         self._note_filtering(now_ms)
@@ -144,6 +186,7 @@ class Consuming:
         if self._unfinished:
             self._soon(self._look_further)
         if not self._is_closing:
+            self._shard.receiver.work = 0
             self._waiters.wake_interest(interest)
 
     def _note_filtering(self, now_ms: int) -> None:
@@ -268,74 +311,10 @@ class Consuming:
         appended = self.unasked.end_leases(now_ms)
         return self.unasked.pass_over(now_ms) or appended
 
-    # -- acknowledgements -------------------------------------------------------------------------
-
-    async def resolve(
-        self,
-        group: Group,
-        selections: Sequence[Selection],
-        *,
-        retry_delay_ms: int | None,
-        is_ack: bool,
-    ) -> list[int]:
-        """A ReceiptOutcome for each selection."""
-        outcomes: list[int] = []
-        rows, asked = [], []
-        now_ms = self._now_ms()
-        for one in selections:
-            meant = meant_by(self._shard, group, one, reads=self.unasked.reads)
-            outcomes.append(meant.outcome)
-            if meant.outcome != ReceiptOutcome.RECEIPT_OUTCOME_OK:
-                continue
-            made = meant.ack_rows() if is_ack else meant.nack_rows(group, now_ms, retry_delay_ms)
-            rows.append(made)
-            asked.append((len(outcomes) - 1, len(made), meant))
-        if not rows:
-            return outcomes
-        merged = np.concatenate(rows) if len(rows) > 1 else rows[0]
-        counts: list[int] = await self._propose(
-            lambda now, token: self._shard.resolve(merged, now, token)
-        )
-        at = 0
-        for ordinal, width, meant in asked:
-            done = sum(counts[at : at + width])
-            at += width
-            if done != meant.position_count:
-                outcomes[ordinal] = int(ReceiptOutcome.RECEIPT_OUTCOME_STALE)
-            elif meant.is_whole:
-                self._shard.receiver.leases.end(meant.lease_id)
-            else:
-                self._shard.receiver.leases.note_resolved(meant.lease_id, meant.message_count)
-            if is_ack:
-                self._stats.acknowledged += min(done, meant.message_count)
-        return outcomes
-
-    def change_invisible(
-        self, group: Group, selections: Sequence[Selection], invisible_ms: int
-    ) -> tuple[list[int], int]:
-        """A ReceiptOutcome for each selection, and when the changed leases end."""
-        until_ms = self._now_ms() + invisible_ms
-        outcomes = [self._change_one(group, one, until_ms) for one in selections]
-        self._rearm()
-        return outcomes, until_ms
-
-    def _change_one(self, group: Group, one: Selection, until_ms: int) -> int:
-        meant = meant_by(self._shard, group, one, reads=self.unasked.reads)
-        if meant.outcome != ReceiptOutcome.RECEIPT_OUTCOME_OK:
-            return meant.outcome
-        leases = self._shard.receiver.leases
-        lease = leases.get(meant.lease_id)
-        if lease is None:
-            return int(ReceiptOutcome.RECEIPT_OUTCOME_STALE)
-        if one.receipt.first_position != lease.first:
-            return int(ReceiptOutcome.RECEIPT_OUTCOME_INVALID)
-        for first, end in meant.ranges:
-            leases.change(lease, first, end, until_ms)
-        return int(ReceiptOutcome.RECEIPT_OUTCOME_OK)
-
     def retire(self, error: HourwheelError) -> None:
         """Every long poll fails, for its caller to go elsewhere. Leases are of one reign anyway."""
         self._waiters.close(error)
+        self.unasked.retire()
         self._gate_ms = self._passed_due_ms = None
 
     def close(self) -> None:

@@ -82,7 +82,8 @@ class DiskGuard:
             self._say("")
         else:
             self._say(
-                f"{self.free_bytes} bytes are free and messages are accepted from {wanted} on"
+                f"{self.free_bytes} bytes are free, and messages are accepted from {wanted} on "
+                "(disk.free_bytes_min)"
             )
 
     def _make_reserve(self) -> None:

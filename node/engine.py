@@ -116,7 +116,9 @@ class Engine:
             lambda step: self._loop.call_soon(self._or_fail(step)),
         )
         self.configurator = Configurator(
-            self.shard, now_ms, self.propose, config.defaults, self.consuming.unasked.pass_over
+            *(self.shard, now_ms, self.propose, config.defaults),
+            pass_over=self.consuming.unasked.pass_over,
+            on_filter=self.consuming.on_filter,
         )
         self.intake = Intake(self, config.horizon_ms, guard)
         self._delegate()
@@ -354,16 +356,14 @@ class Engine:
         """See EnginePort."""
         if self._is_closing:
             raise errors.ShuttingDown
-        known, group_config, selecting = await self.configurator.subscribe(group, topic, wanted)
+        subscribed = await self.configurator.subscribe(group, topic, wanted)
         with self._failing_with_damage():
             return await self.consuming.receive(
-                known,
-                group_config,
+                subscribed,
                 max_messages=max_messages,
                 max_bytes=max_bytes,
                 wait_ms=wait_ms,
-                invisible_ms=invisible_ms or group_config.invisible_ms,
-                selecting=selecting,
+                invisible_ms=invisible_ms or subscribed.group.invisible_ms,
             )
 
     async def _resolve(

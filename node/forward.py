@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import grpc
 
 from hourwheel import errors, limits
-from hourwheel.connection import REDIRECT
+from hourwheel.connection import PINGS, REDIRECT
 from hourwheel.failures import failure_of
 from node.api import status
 from node.api.calls import Calls, Context, UnaryHandler
@@ -50,11 +50,7 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 500),
-    # A master that is stopped says nothing, and a poll would wait in vain.
-    ("grpc.keepalive_time_ms", 2_000),
-    ("grpc.keepalive_timeout_ms", 2_000),
-    ("grpc.http2.ping_timeout_ms", 2_000),
-    ("grpc.http2.max_pings_without_data", 0),
+    *PINGS,  # a master that is stopped says nothing, and a poll would wait in vain
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from hourwheel.types import Offset
 from node.checkpoint import MANIFEST, ShardPlace
 from node.embedded import config_for
-from node.node_meta import NODE_META
+from node.node_meta import CONTROL, NODE_META
 from node.opening import WATERMARK, Opened, open_shard
 from node.wiring import shard_config
 from storage import atomic_file
@@ -54,7 +54,7 @@ def opened_copy(
     """
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
-        left_out = shutil.ignore_patterns("reserve", "control", *(_VIEWS if without_views else ()))
+        left_out = shutil.ignore_patterns("reserve", CONTROL, *(_VIEWS if without_views else ()))
         shutil.copytree(directory, copy, ignore=left_out)
         disk = RealDisk(copy)
         cluster_id = atomic_file.read_any(disk, NODE_META).header.identity.cluster_id

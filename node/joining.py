@@ -89,7 +89,9 @@ def build_member(
         opened.shard,
         opened.epochs,
         epoch=lambda: replica.assignment.epoch,
-        may_give=lambda: replica.may_act(mono_ms()),
+        # With or without a lease, serving or not yet: what is committed is the same for ever, and
+        # whoever asks may be the one without whom nothing more is committed, nor a lease granted.
+        may_give=lambda: replica.master is not None,
         stats=replica.stats,
     )
     taking = None

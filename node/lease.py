@@ -11,13 +11,15 @@ So that an acknowledgement of all of them is one range, and what the filter pass
 is resolved with it. `keeps_gaps` leases finish the messages' own positions and nothing else.
 """
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.wire.replication_pb2 import HeldPart, HeldRange, SparseLease
+from storage.ack_state import AckWindow
 
 SPARSE_ID: Final = 1 << 63
 """Bit of the id of a sparse lease: its receipts mean nothing without the lease."""
@@ -58,6 +60,8 @@ class Lease:
     keeps_gaps: bool = False
     origin: tuple[int, int] = (0, 0)
     """(epoch, lease id) that its receipts have, where it was given in an earlier reign."""
+    gap_count: int = 0
+    """Positions of its parts that are not resolved and hold none of its messages."""
     left_count: int = 0
     """About how many messages it holds that are not resolved, for statistics; kept by `Leases`."""
 
@@ -95,6 +99,19 @@ class Lease:
             return len(self.positions)
         low, high = np.searchsorted(self.positions, (first, end))
         return int(high - low)
+
+    def cut(self, part: Part, count_max: int) -> tuple[Part, Part | None]:
+        """A part behind its first `count_max` picked messages: (them, the rest, if any).
+
+        Neighbours are not cut: a range is as cheap as one of them.
+        """
+        if self.positions is None or self.keeps_gaps:
+            return part, None
+        low, high = np.searchsorted(self.positions, (part.first, part.end))
+        if high - low <= count_max:
+            return part, None
+        end = int(self.positions[low + count_max - 1]) + 1
+        return part._replace(end=end), part._replace(first=end)
 
     def with_messages(self, part: Part) -> Part:
         """A part of this lease, which says where its messages stand."""
@@ -152,10 +169,34 @@ class Lease:
         )
 
 
+@dataclass(slots=True)
+class Progress:
+    """How far a queue was delivered to a group in one reign."""
+
+    delivered: AckWindow = field(default_factory=AckWindow)
+    """What was handed out or passed over: everything below its floor, and ranges ahead."""
+    sparse: deque[tuple[int, int]] = field(default_factory=deque)
+    """(end, messages) of each lease of picked messages, ascending, for which the group's floor may
+    still lie below the end."""
+    sparse_count: int = 0
+    """Invariant: the sum of their messages."""
+    leases: dict[int, Lease] = field(default_factory=dict)
+    """By id: those of the group and queue."""
+    held_count: int = 0
+    """Invariant: the sum of their `left_count`."""
+    gap_count: int = 0
+    """Invariant: the sum of their `gap_count`."""
+
+    def add_sparse(self, end: int, count: int) -> None:
+        """So many messages that a filter picked are delivered, with all below `end`."""
+        self.sparse.append((end, count))
+        self.sparse_count += count
+
+
 def runs_of(positions: NDArray[np.int64]) -> list[tuple[int, int]]:
     """[first, end) of each stretch of neighbours in ascending positions."""
-    if not len(positions):
-        return []
+    if len(positions) <= 1:  # as one receipt after the other names them
+        return [(at, at + 1) for at in positions.tolist()]
     cuts = np.flatnonzero(np.diff(positions) != 1) + 1
     firsts = positions[np.concatenate(([0], cuts))]
     lasts = positions[np.concatenate((cuts - 1, [len(positions) - 1]))]

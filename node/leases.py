@@ -10,38 +10,14 @@ messages stands (node/lease.py), and finishing them finishes what was passed ove
 """
 
 import heapq
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.wire.replication_pb2 import DeliveredTo, LeaseTable
-from node.lease import SPARSE_ID, Held, Lease, Part, runs_of
+from node.lease import SPARSE_ID, Held, Lease, Part, Progress, runs_of
 from storage.ack_state import WINDOW_POSITIONS, AckWindow
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far a queue was delivered to a group in one reign."""
-
-    delivered: AckWindow = field(default_factory=AckWindow)
-    """What was handed out or passed over: everything below its floor, and ranges ahead."""
-    sparse: deque[tuple[int, int]] = field(default_factory=deque)
-    """(end, messages) of each lease of picked messages, ascending, for which the group's floor may
-    still lie below the end."""
-    sparse_count: int = 0
-    """Invariant: the sum of their messages."""
-    leases: dict[int, Lease] = field(default_factory=dict)
-    """By id: those of the group and queue."""
-    held_count: int = 0
-    """Invariant: the sum of their `left_count`."""
-
-    def add_sparse(self, end: int, count: int) -> None:
-        """So many messages that a filter picked are delivered, with all below `end`."""
-        self.sparse.append((end, count))
-        self.sparse_count += count
 
 
 class Leases:
@@ -59,6 +35,8 @@ class Leases:
         self._ends: list[tuple[int, int]] = []
         self._progress: dict[Held, Progress] = {}
         self._last_id = 0
+        self.is_cut = False
+        """The last part that `take_ended` returned is the beginning of one; the rest comes next."""
 
     # -- what to deliver next ---------------------------------------------------------------------
 
@@ -193,9 +171,11 @@ class Leases:
     def _add(self, lease: Lease) -> Lease:
         self._by_id[lease.lease_id] = lease
         lease.left_count = sum(lease.count_messages(*part[:2]) for part in lease.parts)
+        lease.gap_count = sum(part.end - part.first for part in lease.parts) - lease.left_count
         progress = self._progress_of(lease.held)
         progress.leases[lease.lease_id] = lease
         progress.held_count += lease.left_count
+        progress.gap_count += lease.gap_count
         heapq.heappush(self._ends, (lease.until_ms, lease.lease_id))
         return lease
 
@@ -234,23 +214,26 @@ class Leases:
         lease.parts = parts
         heapq.heappush(self._ends, (lease.until_ms, lease.lease_id))
 
-    def note_resolved(self, lease_id: int, count: int) -> None:
-        """So many of its messages are resolved, and others are not."""
+    def note_resolved(self, lease_id: int, count: int, position_count: int) -> None:
+        """So many of its messages are resolved, and positions with them; others are not."""
         lease = self._by_id.get(lease_id)
         if lease is not None:
-            self._let_go(lease, count)
+            self._let_go(lease, count, position_count - count)
 
-    def _let_go(self, lease: Lease, count: int) -> None:
-        """So many of its messages are not held any more."""
-        count = min(count, lease.left_count)
+    def _let_go(self, lease: Lease, count: int, gap_count: int) -> None:
+        """So many of its messages are not held any more, and of what stands between them."""
+        count, gap_count = min(count, lease.left_count), min(gap_count, lease.gap_count)
         lease.left_count -= count
-        self._progress_of(lease.held).held_count -= count
+        lease.gap_count -= gap_count
+        progress = self._progress_of(lease.held)
+        progress.held_count -= count
+        progress.gap_count -= gap_count
 
     def end(self, lease_id: int) -> None:
         """All of it is resolved."""
         lease = self._by_id.pop(lease_id, None)
         if lease is not None:
-            self._let_go(lease, lease.left_count)
+            self._let_go(lease, lease.left_count, lease.gap_count)
             del self._progress_of(lease.held).leases[lease_id]
             self._former.pop(lease.origin, None)
 
@@ -264,19 +247,36 @@ class Leases:
             heapq.heappop(self._ends)
         return None
 
-    def take_ended(self, now_ms: int, count_max: int) -> list[tuple[Held, Part]]:
-        """Remove and return parts of leases that are over, the first ones first."""
+    def take_ended(
+        self, now_ms: int, count_max: int, messages_max: int = WINDOW_POSITIONS
+    ) -> list[tuple[Held, Part]]:
+        """Remove and return parts of leases that are over, the first ones first.
+
+        Args:
+            now_ms: what ends up to this instant is over.
+            count_max: about so many parts; those of one lease that end together stay together.
+            messages_max: of so many messages at most, but for the first part of neighbours, which
+                is one row in any case. A part of picked messages is cut, and the rest stays.
+        """
         ended: list[tuple[Held, Part]] = []
-        while len(ended) < count_max:
+        left, self.is_cut = messages_max, False
+        while len(ended) < count_max and left > 0:
             until_ms = self.next_end_ms()
             if until_ms is None or until_ms > now_ms:
                 break
             lease = self._by_id[heapq.heappop(self._ends)[1]]
-            over = [part for part in lease.parts if part.until_ms <= now_ms]
-            ended += [(lease.held, lease.with_messages(part)) for part in over]
-            lease.parts = [part for part in lease.parts if part.until_ms > now_ms]
-            for part in over:
-                self._let_go(lease, lease.count_messages(part.first, part.end))
+            parts, lease.parts = lease.parts, []
+            for part in parts:
+                if part.until_ms > now_ms or left <= 0:
+                    lease.parts.append(part)
+                    continue
+                over, rest = lease.cut(part, left)
+                lease.parts += [] if rest is None else [rest]
+                self.is_cut = rest is not None
+                ended.append((lease.held, lease.with_messages(over)))
+                count = lease.count_messages(over.first, over.end)
+                left -= count
+                self._let_go(lease, count, over.end - over.first - count)
             if lease.parts:
                 heapq.heappush(self._ends, (lease.until_ms, lease.lease_id))
             else:
@@ -307,15 +307,28 @@ class Leases:
         """Leases held."""
         return len(self._by_id)
 
-    def count_unresolved(self, held: Held, window: AckWindow) -> tuple[int, int]:
-        """(messages, passed over) of what is leased of a group's queue and not resolved."""
-        messages = others = 0
-        for lease, part in self._parts(held):
-            for first, end in window.unresolved(part.first, part.end):
-                count = lease.count_messages(first, end)
-                messages += count
-                others += end - first - count
-        return messages, others
+    def count_unresolved(
+        self, held: Held, window: AckWindow, bounds: tuple[int, int], passed_count: int
+    ) -> tuple[int, int]:
+        """(messages leased, positions not delivered), neither resolved; however many leases.
+
+        What is delivered, not resolved, and not passed over is leased: messages, and what stands
+        between those that a filter picked. How many of the latter is only counted as they come and
+        go, so where an acknowledgement came twice in part the messages may be too few until their
+        lease ends.
+
+        Args:
+            held: of which group and queue.
+            window: what of it is resolved.
+            bounds: the queue's first position and its end.
+            passed_count: unresolved positions that were passed over and are in no lease.
+        """
+        progress = self._progress.get(held)
+        if progress is None:
+            return 0, window.count_unresolved(*bounds)
+        waiting = window.count_free(progress.delivered, *bounds)
+        covered = window.count_unresolved(*bounds) - waiting - passed_count
+        return max(0, covered - progress.gap_count), waiting
 
     def count_resolved(self, held: Held, window: AckWindow, start_position: int = 0) -> int:
         """Messages delivered above the group's floor and resolved: so full is its window of them.
@@ -331,12 +344,9 @@ class Leases:
 
     def leased_ranges(self, held: Held) -> list[tuple[int, int]]:
         """What is leased of a group's queue, as [first, end); some of it may be resolved."""
-        return [(part.first, part.end) for _, part in self._parts(held)]
-
-    def _parts(self, held: Held) -> list[tuple[Lease, Part]]:
         progress = self._progress.get(held)
         leases = progress.leases.values() if progress is not None else ()
-        return [(lease, part) for lease in leases for part in lease.parts]
+        return [(part.first, part.end) for lease in leases for part in lease.parts]
 
     # -- handing over -----------------------------------------------------------------------------
 

@@ -107,7 +107,9 @@ async def serve(
         code = await _serve(node, stops, ready_file)
         while code is None and node.renewal.is_set() and not node.failure.found.done():
             _log.info("starting again")
-            node = Node(config)
+            if ready_file is not None and not ready_file.parent.exists():
+                ready_file = None  # who has waited for it is gone, and its folder, too
+            node = Node(config, damage=node.damage)
             code = await _serve(node, stops, ready_file)
     finally:
         for number in _SIGNALS:

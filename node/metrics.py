@@ -225,6 +225,21 @@ FAMILIES: Final = (
         "Stored bytes that failed their checksum; they are never served.",
         lambda it: it.stats.crc_errors,
     ),
+    shard_counter(
+        "hourwheel_scrub_bytes_total",
+        "Old log that was read only to be verified, and is well.",
+        lambda it: it.stats.scrub_bytes,
+    ),
+    shard_counter(
+        "hourwheel_scrub_passes_total",
+        "How often all closed segments of the log were verified.",
+        lambda it: it.stats.scrub_passes,
+    ),
+    shard_gauge(
+        "hourwheel_scrub_damaged_segments",
+        "Segments of the log in which damage was found and which are still there. Must be 0.",
+        lambda it: it.stats.scrub_damaged_segments,
+    ),
     shard_gauge(
         "hourwheel_disk_used_bytes",
         "Bytes of the log, the delay logs and the runs.",

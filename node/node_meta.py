@@ -5,7 +5,8 @@
       80     n  the node's id, UTF-8
 
 A directory with data and without this file is refused, never taken for a new one: starting afresh
-on top of somebody's messages would be to lose them.
+on top of somebody's messages would be to lose them. So is a cluster's for a node that knows no
+other nodes: what it wrote there alone, in epochs of its own, would belong to no common log.
 """
 
 import uuid
@@ -17,6 +18,8 @@ from storage.disk import Disk
 from storage.file_header import FileType, Identity, pack_file_header
 
 NODE_META: Final = "node.meta"
+CONTROL: Final = "control"
+"""Folder of the control process. Only nodes of a cluster have one."""
 _SHARDS: Final = "shard-"
 
 
@@ -36,11 +39,12 @@ def open_node_meta(disk: Disk, node_id: str, cluster_id: bytes | None = None) ->
     Args:
         disk: of the data directory.
         node_id: of this node.
-        cluster_id: of the cluster that it is to be part of; None: any, and a new one for a new
-            directory.
+        cluster_id: of the cluster that it is to be part of; None: of a node alone, any, and a new
+            one for a new directory.
 
     Raises:
-        ForeignDirectory: the directory belongs to another node or cluster.
+        ForeignDirectory: the directory belongs to another node or cluster, or to a node of one
+            while this node is alone.
         IncompatibleFormat: it was written by a version that we do not know.
         CorruptFile: the file is damaged, or is missing beside data.
         DiskFull, FsyncFailed, DiskFailed: see storage.disk.
@@ -50,6 +54,13 @@ def open_node_meta(disk: Disk, node_id: str, cluster_id: bytes | None = None) ->
         if cluster_id not in {None, meta.cluster_id}:
             raise errors.ForeignDirectory(
                 f"the directory belongs to cluster {meta.cluster_id.hex()}",
+                file=NODE_META,
+                cluster_id=meta.cluster_id.hex(),
+            )
+        if cluster_id is None and disk.exists(CONTROL):
+            raise errors.ForeignDirectory(
+                "the directory belongs to a node of a cluster, and cluster.nodes is empty: start "
+                "it with its cluster's configuration",
                 file=NODE_META,
                 cluster_id=meta.cluster_id.hex(),
             )

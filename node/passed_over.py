@@ -114,10 +114,7 @@ class PassedOver:
     def count_unresolved(self, held: Held, window: AckWindow) -> int:
         """Positions of a group's queue that were passed over and are not resolved."""
         return sum(
-            end - first
-            for one in self._all()
-            if one.held == held
-            for first, end in window.unresolved(one.first, one.end)
+            window.count_unresolved(one.first, one.end) for one in self._all() if one.held == held
         )
 
     def drop_group(self, group_id: int) -> None:

@@ -19,6 +19,7 @@ from filters.compile import compile_filter
 from hourwheel import errors, limits
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX
 from hourwheel.wire.broker_pb2 import CancelOutcome
+from node.filter_reading import make_ready
 from node.pending_page import CancelledPage, PendingPage, PendingPart, ids_of
 from node.pending_scan import Matches, PendingScan
 from node.pending_token import PendingQuery, Position, Purpose, TokenMaker
@@ -63,7 +64,7 @@ class Pending:
         self, query: PendingQuery, token: bytes, *, count_max: int, with_bodies: bool
     ) -> PendingPage:
         """See EnginePort."""
-        topic = self._topic(query)
+        topic = await self._ready_topic(query)
         maker = TokenMaker(self._engine.cluster_id, Purpose.LIST, topic.topic_id, query)
         position = maker.unpack(token) if token else Position(KEY_MIN)
         page, size = PendingPage(), 0
@@ -91,7 +92,7 @@ class Pending:
 
     async def cancel_pending(self, query: PendingQuery, token: bytes) -> CancelledPage:
         """See EnginePort."""
-        topic = self._topic(query)
+        topic = await self._ready_topic(query)
         maker = TokenMaker(self._engine.cluster_id, Purpose.CANCEL, topic.topic_id, query)
         beginning = Position(KEY_MIN, self._shard.views.next_sequence)
         position = maker.unpack(token) if token else beginning
@@ -135,16 +136,18 @@ class Pending:
 
     # -- what both do -----------------------------------------------------------------------------
 
-    def _topic(self, query: PendingQuery) -> Topic:
-        """The topic that is asked about.
+    async def _ready_topic(self, query: PendingQuery) -> Topic:
+        """The topic that is asked about; the filter is compiled for it.
 
         Raises:
             UnknownTopic: there is none.
             InvalidTopic: one of the cluster's own: nothing is published to it.
+            InvalidFilter: the filter cannot be understood.
         """
         topic: Topic = self._shard.views.catalog.get_topic(query.topic)
         if topic.internal:
             raise errors.InvalidTopic("this topic is the cluster's own", topic=topic.name)
+        await make_ready(query.filter, topic.gene)
         return topic
 
     @asynccontextmanager

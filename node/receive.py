@@ -1,6 +1,6 @@
 """Choose what a Receive gets: the group's queues of a topic in turn, up to the release gate."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from filters.compile import compile_filter
@@ -12,6 +12,7 @@ from node.lease import Held, Lease
 from node.leases import Leases
 from node.passed_over import PassedOver
 from node.picking import Counts, Picked, Picker, Wanted
+from node.selecting import Marks, Selecting
 from node.views import Views
 from storage.ack_state import WINDOW_POSITIONS
 from storage.unit import Units
@@ -56,15 +57,6 @@ class Ask(NamedTuple):
     now_ms: int
 
 
-@dataclass(slots=True)
-class Selecting:
-    """What one call wants of a topic of the cluster's own, such as dead letters; nobody else's."""
-
-    filter: FilterExpression
-    looked_to: dict[Held, int] = field(default_factory=dict)
-    """Behind what the call has looked at so far."""
-
-
 class Receiver:
     """Hands out messages. Holds the leases, and which queue is next for whom."""
 
@@ -73,6 +65,7 @@ class Receiver:
         self._views, self._bodies = views, bodies
         self.leases = Leases()
         self.passed_over = PassedOver()
+        self._marks = Marks()
         self.counts = Counts()
         """What filters did; the shell adds it up and makes it anew."""
         self._turns: dict[tuple[int, int], int] = {}
@@ -234,7 +227,7 @@ class Receiver:
         end = int(queue.visible_end(ask.now_ms))
         if window.range_count >= WINDOW_POSITIONS // 2:
             end = min(end, window.first_unresolved(queue.start_position) + WINDOW_POSITIONS)
-        at = max(queue.start_position, selecting.looked_to.get(held, 0))
+        at = max(queue.start_position, selecting.begin_at(held, self._marks))
         while picker.work > 0:
             stretch = self.leases.find_stretch(held, window, (at, end))
             if stretch[0] >= stretch[1]:
@@ -242,7 +235,8 @@ class Receiver:
             picked = picker.pick(
                 queue, wanted, stretch, count_max=ask.count_max, bytes_max=ask.bytes_max
             )
-            at = selecting.looked_to[held] = picked.end
+            at = picked.end
+            selecting.note(held, at, self._marks)
             self._note_damage(held, picked)
             if picked.damage is not None:
                 self.leases.skip(held, picked.end, picked.end + 1)

@@ -22,10 +22,17 @@ class Reopened:
     """What was found in them."""
 
 
-def reopen_shard(place: ShardPlace, config: ShardConfig) -> Reopened:
+def reopen_shard(
+    place: ShardPlace, config: ShardConfig, damage: errors.DataLoss | None = None
+) -> Reopened:
     """Install a snapshot that waits; open the shard, or an empty one in place of a damaged one.
 
     For a node that has peers: `config.is_replica`. Takes as long as `open_shard`.
+
+    Args:
+        place: of the shard.
+        config: how to open it.
+        damage: what the node's former life has found where opening would not look; None: nothing.
 
     Raises:
         IncompatibleFormat, ForeignDirectory: see storage.file_header.
@@ -35,8 +42,10 @@ def reopen_shard(place: ShardPlace, config: ShardConfig) -> Reopened:
     errors.invariant(config.is_replica, "only a node with peers can lose what it has")
     disk, directory, identity = place.disk, place.directory, place.identity
     installed = install_snapshot(disk, directory, identity)
-    try:
-        return Reopened(open_shard(place, config), installed, "", None)
-    except errors.DataLoss as damage:
-        aside = set_aside_damaged(disk, directory, identity)
-        return Reopened(open_shard(place, config), None, aside, damage)
+    if damage is None or installed is not None:
+        try:
+            return Reopened(open_shard(place, config), installed, "", None)
+        except errors.DataLoss as found:
+            damage = found
+    aside = set_aside_damaged(disk, directory, identity)
+    return Reopened(open_shard(place, config), None, aside, damage)

@@ -4,7 +4,7 @@
     taking over   promise over, nothing being written -> EPOCH_START -> followers agree ->
                   all inherited is committed and applied -> lease and clock -> master
     master        its lease or its clock gone: it says nothing until they are back
-                  another epoch named, or its disk full: follower
+                  another epoch named, its disk full, its lease gone for long: follower
 
 The shell (node/cluster_member.py) moves the messages, runs the writes and performs the effects.
 Times called `mono_ms` are of the node's monotonic clock.
@@ -49,6 +49,7 @@ from storage.recent_batches import read_piece
 
 _PART_BYTES = 1 << 20
 _UNACKED_BYTES_MAX = 16 << 20
+_FORSAKEN = "no majority has answered: another epoch may have begun"
 
 
 class Replica:
@@ -187,6 +188,10 @@ class Replica:
             if left_ms <= 0:
                 self._begin_reign(mono_ms)
         master = self.master
+        if self.role is Role.MASTER and master is not None and master.is_forsaken(mono_ms):
+            self.retire(_FORSAKEN)
+            self._effects.append(Resign(_FORSAKEN))
+            return
         if master is None:
             return
         change = master.plan_isr(mono_ms)

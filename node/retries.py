@@ -1,5 +1,6 @@
 """Which RESOLVE rows an acknowledgement, a negative one, or a lease that ended stands for."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -35,21 +36,23 @@ def filtered_rows(held: Held, ranges: list[tuple[int, int]]) -> NDArray[Any]:
 
 
 def give_back_rows(
-    views: Views, group: Group, held: Held, part: Part, now_ms: int, delay_ms: int | None = None
+    views: Views, group: Group, held: Held, parts: Sequence[Part], now_ms: int
 ) -> NDArray[Any]:
-    """Rows that give back what is left of a part of a lease; as `retry_rows`.
+    """Rows that give back what is left of parts of leases; as `retry_rows`.
 
-    Of a part with gaps the messages are to be tried again; then the rest, whatever is still
+    Of parts with gaps the messages are to be tried again; then the rest, whatever is still
     unresolved by then, is passed over.
     """
-    if part.messages is None:
-        return retry_rows(views, group, held, unresolved_of(views, held, part), now_ms, delay_ms)
-    runs = runs_of(np.array(part.messages, np.int64))
-    rows = [
-        retry_rows(views, group, held, runs, now_ms, delay_ms),
-        filtered_rows(held, [(part.first, part.end)]),
-    ]
-    return np.concatenate(rows)
+    runs: list[tuple[int, int]] = []
+    rests: list[tuple[int, int]] = []
+    for part in parts:
+        if part.messages is None:
+            runs += unresolved_of(views, held, part)
+        else:
+            runs += runs_of(np.array(part.messages, np.int64))
+            rests.append((part.first, part.end))
+    rows = retry_rows(views, group, held, runs, now_ms, None)
+    return np.concatenate([rows, filtered_rows(held, rests)]) if rests else rows
 
 
 def retry_rows(

@@ -55,7 +55,7 @@ class SnapshotGiver:
             shard: for its log's state.
             epochs: its history.
             epoch: the reign that this node knows of.
-            may_give: whether this node is its master, now.
+            may_give: whether this node reigns in it, serving or not.
             stats: where what is given is counted.
             count_max: so many snapshots at the same time.
             bytes_per_s: pace of each.

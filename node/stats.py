@@ -53,6 +53,13 @@ class EngineStats:
     crc_errors: int = 0
     """Stored bytes that failed their checksum."""
 
+    scrub_bytes: int = 0
+    """Bytes of old log that were read and found well."""
+    scrub_passes: int = 0
+    """How often all of it was."""
+    scrub_damaged_segments: int = 0
+    """Segments in which damage was found, as long as they are there."""
+
     checkpoints: int = 0
     checkpoint_seconds: float = 0.0
     """How long the last checkpoint took."""

@@ -21,7 +21,11 @@ from node.shard import Shard
 from node.stats import EngineStats
 from storage.catalog_items import Group
 
-_LEASES_AT_ONCE: Final = 4_096
+_PARTS_AT_ONCE: Final = 64
+_MESSAGES_AT_ONCE: Final = 512
+"""What one turn of the loop ends of leases, and one record resolves: a few milliseconds each."""
+_ENDING_MAX: Final = 4
+"""Such records on their way: they are applied in one turn."""
 _TRY_AGAIN_MS: Final = 1_000
 
 
@@ -39,6 +43,8 @@ class Unasked:
         """`rearm` is called when something may have to happen earlier than was planned."""
         self._shard, self._now_ms, self._propose = shard, now_ms, propose
         self._rearm, self._stats = rearm, stats
+        self._ending: set[asyncio.Future[Any]] = set()
+        """Records on their way that end leases."""
         self.is_closing = False
         """Nothing is proposed any more."""
         self.on_corrupt: Callable[[errors.DataLoss], None] | None = None
@@ -55,7 +61,7 @@ class Unasked:
                 self.on_corrupt(one.error)
             rows = ack_rows if self._is_buried(one.held) else dead_rows
             part = Part(one.position, one.position + 1, 0)
-            self._resolve(one.held, part, rows(one.held, [(part.first, part.end)]))
+            _ = self._resolve([(one.held, part)], rows(one.held, [(part.first, part.end)]))
 
     def _is_buried(self, held: Held) -> bool:
         """Whether these are a group's own dead letters: to bury one again would never end."""
@@ -65,26 +71,53 @@ class Unasked:
     # -- leases that end --------------------------------------------------------------------------
 
     def end_leases(self, now_ms: int) -> bool:
-        """Give back what leases that are over still held. Returns whether anything was appended."""
-        if self.is_closing:
+        """Give back what leases that are over still held. Returns whether anything was appended.
+
+        So much as one turn of the loop has time for; the timer comes again at once for the rest.
+        """
+        if self.is_closing or len(self._ending) >= _ENDING_MAX:
             return False
-        appended = False
-        for held, part in self._shard.receiver.leases.take_ended(now_ms, _LEASES_AT_ONCE):
-            if unresolved_of(self._shard.views, held, part):
-                self._stats.lease_expirations += 1
-                appended |= self.give_back(held, part, now_ms)
-        return appended
+        leases, views = self._shard.receiver.leases, self._shard.views
+        taken = leases.take_ended(now_ms, _PARTS_AT_ONCE, _MESSAGES_AT_ONCE)
+        ended: dict[Held, list[Part]] = {}
+        for held, part in taken:
+            if unresolved_of(views, held, part):
+                ended.setdefault(held, []).append(part)
+                is_beginning = leases.is_cut and part is taken[-1][1]
+                self._stats.lease_expirations += not is_beginning
+        given = self._give_back_all(ended, now_ms)
+        if given is not None:
+            self._ending.add(given)
+            given.add_done_callback(self._on_ended)
+        return given is not None
+
+    def _on_ended(self, done: "asyncio.Future[Any]") -> None:
+        self._ending.discard(done)
+        self._rearm()
+
+    def retire(self) -> None:
+        """This node is not the master any more: nobody may ever hear of what was proposed."""
+        self._ending.clear()
 
     def give_back(self, held: Held, part: Part, now_ms: int) -> bool:
         """Have what is left of a part of a lease delivered again. Returns whether it was asked."""
-        group = self._shard.views.catalog.find_group_by_id(held.group_id)
-        if group is None or not self.reads(group, held.topic_queue) or self.is_closing:
-            return False
-        rows = give_back_rows(self._shard.views, group, held, part, now_ms)
-        if not len(rows):
-            return False
-        self._resolve(held, part, rows)
-        return True
+        return self._give_back_all({held: [part]}, now_ms) is not None
+
+    def _give_back_all(
+        self, ended: dict[Held, list[Part]], now_ms: int
+    ) -> "asyncio.Future[Any] | None":
+        """The same for many parts, in one record; None where there is nothing to be asked."""
+        catalog = self._shard.views.catalog
+        rows, given = [], []
+        for held, parts in ended.items():
+            group = catalog.find_group_by_id(held.group_id)
+            if group is None or not self.reads(group, held.topic_queue) or self.is_closing:
+                continue
+            found = give_back_rows(self._shard.views, group, held, parts, now_ms)
+            if len(found):
+                rows.append(found)
+                given += [(held, part) for part in parts]
+        return self._resolve(given, np.concatenate(rows)) if given else None
 
     def reads(self, group: Group, topic_queue: int) -> bool:
         """Whether a group is given messages of a queue."""
@@ -94,22 +127,27 @@ class Unasked:
             return True
         return catalog.find_subscription(group.group_id, topic_id) is not None
 
-    def _resolve(self, held: Held, part: Part, rows: NDArray[Any]) -> None:
-        """Propose what resolves a part, and hold it until that is done, or for a while.
+    def _resolve(self, given: list[tuple[Held, Part]], rows: NDArray[Any]) -> "asyncio.Future[Any]":
+        """Propose what resolves some parts, and hold them until that is done, or for a while.
 
         What is under way when a reign ends may never be in the log. The next master is told what
         is held; it would take what nobody holds for finished, and never deliver it again.
         """
         leases = self._shard.receiver.leases
         again_ms = self._now_ms() + _TRY_AGAIN_MS
-        lease = leases.hold(held, part.first, part.end, again_ms, part.messages)
+        held_again = [
+            leases.hold(held, part.first, part.end, again_ms, part.messages) for held, part in given
+        ]
 
         def end(done: "asyncio.Future[Any]") -> None:
             if not done.cancelled() and done.exception() is None:
-                leases.end(lease.lease_id)
+                for lease in held_again:
+                    leases.end(lease.lease_id)
             self._rearm()
 
-        self._append(rows).add_done_callback(end)
+        proposed = self._append(rows)
+        proposed.add_done_callback(end)
+        return proposed
 
     def _append(self, rows: NDArray[Any]) -> "asyncio.Future[Any]":
         """Propose rows. Where that is refused the future says so: no caller asked for them.
@@ -148,5 +186,7 @@ class Unasked:
     def next_wakeup_ms(self) -> int | None:
         """When a lease ends, or something passed over is old enough; or None."""
         receiver = self._shard.receiver
-        times = (receiver.leases.next_end_ms(), receiver.passed_over.next_due_ms())
+        is_full = len(self._ending) >= _ENDING_MAX  # then it goes on when one of them is done
+        next_end_ms = None if is_full else receiver.leases.next_end_ms()
+        times = (next_end_ms, receiver.passed_over.next_due_ms())
         return min((at for at in times if at is not None), default=None)

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hourwheel import errors
 from hourwheel.errors import HourwheelError
-from node.receive import Delivery, Selecting
+from hourwheel.filter_text import FilterExpression
+from node.receive import Delivery
+from node.selecting import Selecting
 
 
 class Interest(NamedTuple):
@@ -25,6 +28,8 @@ class Waiter:
     count_max: int
     bytes_max: int
     invisible_ms: int
+    asked: FilterExpression | None = None
+    """What it says that the group wants, in canonical form; None: as the subscription says."""
     selecting: Selecting | None = None
     """What this call alone wants; None: what the group's subscription says."""
     is_unfinished: bool = False
@@ -41,12 +46,15 @@ class Waiters:
     """
 
     def __init__(self, serve: Serve, postpone: Callable[[Interest], bool]) -> None:
-        """`serve` leases messages for a waiter, if any are visible.
+        """`serve` leases messages for a waiter, if any are visible, or raises SubscriptionMismatch.
 
-        `postpone` is asked before each interest that a release wakes: whether it is woken later.
+        `postpone` is asked before each interest that a release wakes, and between those who select
+        for themselves: whether the rest has its turn later, by `wake_interest`.
         """
         self._serve, self._postpone = serve, postpone
         self._waiting: dict[Interest, deque[Waiter]] = {}
+        self._left: dict[Interest, int] = {}
+        """How many, from the first on, are still to be asked for what woke them last."""
         self._queues: dict[Interest, list[int]] = {}
         self._interests_of: dict[int, set[Interest]] = {}
 
@@ -69,6 +77,7 @@ class Waiters:
     def _forget_if_none(self, interest: Interest) -> None:
         if not self._waiting[interest]:
             del self._waiting[interest]
+            self._left.pop(interest, None)
             for queue in self._queues.pop(interest):
                 interests = self._interests_of[queue]
                 interests.discard(interest)
@@ -90,37 +99,63 @@ class Waiters:
                 if queue in queues:
                     interests |= interested
         for interest in interests:
+            self._left.pop(interest, None)
             if not self._postpone(interest):
-                self._serve_all(interest)
+                self._serve_all(interest, len(self._waiting[interest]))
 
     def is_waiting(self, interest: Interest) -> bool:
         """Whether somebody waits for this."""
         return interest in self._waiting
 
     def wake_interest(self, interest: Interest) -> None:
-        """There may be more for those who wait for this."""
+        """There may be more for those who wait for this, or some of them were not asked yet."""
         if interest in self._waiting:
-            self._serve_all(interest)
+            count = self._left.pop(interest, len(self._waiting[interest]))
+            self._serve_all(interest, count)
 
-    def _serve_all(self, interest: Interest) -> None:
-        waiting = self._waiting[interest]
-        unserved: list[Waiter] = []
-        while waiting:
+    def _serve_all(self, interest: Interest, count: int) -> None:
+        """Serve the first `count` of those who wait for this, or as many as this turn has time for.
+
+        Those that select for themselves are each asked; where the turn ends before all were, they
+        go behind the others.
+        """
+        waiting, asked = self._waiting[interest], list[Waiter]()
+        while count > 0 and waiting:
             waiter = waiting.popleft()
+            count -= 1
             if waiter.future.done():
                 continue
-            delivery = self._serve(interest, waiter)
+            try:
+                delivery = self._serve(interest, waiter)
+            except errors.SubscriptionMismatch as mismatch:
+                waiter.future.set_exception(mismatch)
+                continue
             if delivery is not None:
                 waiter.future.set_result(delivery)
-                continue
-            if waiter.selecting is not None and waiter.is_unfinished:
-                waiting.append(waiter)  # the others have their turn first, in other turns
+            elif waiter.selecting is None:
+                waiting.extendleft((waiter, *reversed(asked)))
+                asked, count = [], 0  # the others want the same
+            elif waiter.is_unfinished:
+                waiting.insert(count, waiter)  # the others have their turn first, in other turns
+                count += 1
                 break
-            unserved.append(waiter)
-            if waiter.selecting is None:
-                break  # the others want the same
-        waiting.extendleft(reversed(unserved))
+            else:
+                asked.append(waiter)
+                if count and self._postpone(interest):
+                    break
+        waiting.extend(asked)
+        if count:
+            self._left[interest] = count
         self._forget_if_none(interest)
+
+    def refuse(
+        self, interest: Interest, find_error: Callable[[Waiter], HourwheelError | None]
+    ) -> None:
+        """Tell those who wait for this, and for whom there is an error, that error."""
+        for waiter in self._waiting.get(interest, ()):
+            error = None if waiter.future.done() else find_error(waiter)
+            if error is not None:
+                waiter.future.set_exception(error)
 
     def close(self, error: HourwheelError | None = None) -> None:
         """Answer everyone with nothing, or with an error."""
@@ -133,6 +168,7 @@ class Waiters:
                 else:
                     waiter.future.set_exception(error)
         self._waiting.clear()
+        self._left.clear()
         self._queues.clear()
         self._interests_of.clear()
 

@@ -6,6 +6,7 @@ the extra `cli`, and is loaded only here.
 
 import sys
 
+from hourwheel import grpc_lines
 from hourwheel.cli.exit_codes import ExitCode
 
 _EXTRA = ("click", "pytimeparse2", "rich", "typer")
@@ -13,6 +14,7 @@ _EXTRA = ("click", "pytimeparse2", "rich", "typer")
 
 def main() -> None:
     """Run one command and exit with its code."""
+    grpc_lines.keep_errors_only()
     try:
         from hourwheel.cli.app import app  # noqa: PLC0415 - to say what is missing, if it is
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
 """`hourwheel topics`, `groups` and `describe`."""
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -192,20 +192,50 @@ def list_groups(
     run(output, command())
 
 
+_AS_CONFIGURED: Final = "as the nodes are configured"
+
+
 @groups.command("put")
 def put_group(
     name: _GroupName,
     attempts_max: Annotated[
-        int, typer.Option("--attempts", min=0, help="Deliveries before it is a dead letter.")
+        int,
+        typer.Option(
+            "--attempts",
+            min=0,
+            help="Deliveries before it is a dead letter.",
+            show_default=_AS_CONFIGURED,
+        ),
     ] = 0,
     invisible_ms: Annotated[
-        int, typer.Option("--invisible", parser=duration_option, metavar="DURATION")
+        int,
+        typer.Option(
+            "--invisible",
+            parser=duration_option,
+            metavar="DURATION",
+            help="How long a message is leased.",
+            show_default=_AS_CONFIGURED,
+        ),
     ] = "0s",  # type: ignore[assignment]  # typer parses defaults, too
     retry_delay_ms: Annotated[
-        int, typer.Option("--retry-delay", parser=duration_option, metavar="DURATION")
+        int,
+        typer.Option(
+            "--retry-delay",
+            parser=duration_option,
+            metavar="DURATION",
+            help="Before the second delivery; it doubles with each one.",
+            show_default=_AS_CONFIGURED,
+        ),
     ] = "0s",  # type: ignore[assignment]
     retry_delay_ms_max: Annotated[
-        int, typer.Option("--retry-delay-max", parser=duration_option, metavar="DURATION")
+        int,
+        typer.Option(
+            "--retry-delay-max",
+            parser=duration_option,
+            metavar="DURATION",
+            help="Where the doubling ends.",
+            show_default=_AS_CONFIGURED,
+        ),
     ] = "0s",  # type: ignore[assignment]
     *,
     server: Server = SERVER_DEFAULT,

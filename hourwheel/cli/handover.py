@@ -14,7 +14,7 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_optio
 
 def node(context: typer.Context) -> None:
     """Run a node (in a checkout or the image)."""
-    _hand_over("node.__main__", context.args)
+    raise typer.Exit(int(_load("node.__main__").main(context.args, "hourwheel node")))
 
 
 def cluster(context: typer.Context) -> None:

@@ -45,7 +45,8 @@ class Output:
             return
         table = Table(title=title, title_justify="left")
         for column in columns:
-            table.add_column(column.replace("_", " "), overflow="fold")
+            words = column.split("_")
+            table.add_column(" ".join(words), overflow="fold", min_width=max(map(len, words)))
         for row in rows:
             table.add_row(*(Text(_cell(value)) for value in row.values()))
         self.console.print(table)

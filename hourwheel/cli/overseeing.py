@@ -16,7 +16,7 @@ from hourwheel.node_probe import NodeProbe
 _MASTER_MS: Final = 1_000.0
 """How long to wait for a master that another node has named."""
 _NODE_COLUMNS: Final = (
-    *("node", "address", "state", "in_sync", "epoch", "log_end", "version", "level", "heard"),
+    *("node", "address", "state", "in_sync", "epoch", "log_end", "version_(level)", "heard"),
 )
 _FOLLOWER_COLUMNS: Final = (
     *("follower", "phase", "acked_to", "lag", "applied_to", "heard", "clock"),
@@ -131,8 +131,7 @@ def _node_row(node: NodeStatus, masters: set[str], in_sync: set[str]) -> dict[st
         "in_sync": "yes" if node.node_id in in_sync else "no",
         "epoch": node.epoch,
         "log_end": node.log_end_offset,
-        "version": node.version or _UNKNOWN,
-        "level": node.feature_level or _UNKNOWN,
+        "version": f"{node.version or _UNKNOWN} ({node.feature_level or _UNKNOWN})",
         "heard": _ago(node.heard_ms_ago if node.is_heard else None),
     }
 

@@ -1,6 +1,6 @@
 """`hourwheel pending list`, `count` and `cancel`: what is scheduled."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
@@ -23,7 +23,6 @@ from hourwheel.pending import PAGE_SIZE, PendingCancelled, PendingMessage
 from hourwheel.when import When
 
 pending = typer.Typer(help="List, count and cancel what is scheduled.", no_args_is_help=True)
-_COLUMNS: Final = ("message_id", "due", "tags", "keys", "properties", "body_bytes")
 _Topic = Annotated[str, typer.Argument(help="The topic.")]
 _From = Annotated[
     When | None,
@@ -57,19 +56,22 @@ def list_pending(
         async with connect(server) as channel:
             admin = AsyncAdmin(channel)
             from_ms, to_ms = await _range(admin, from_, to)
-            rows: list[dict[str, Any]] = []
+            shown = 0
             # One more than asked for tells whether there are more.
             page_size = min(limit + 1, PAGE_SIZE) if limit else PAGE_SIZE
             async for message in admin.list_pending(
                 topic, wanted, from_ms=from_ms, to_ms=to_ms, page_size=page_size
             ):
-                if limit and len(rows) == limit:
+                if limit and shown == limit:
                     output.line(f"the first {limit:,}; --limit 0 for all")
                     break
-                rows.append(_facts(message) if is_json else _row(message))
-                if is_json and not limit:
-                    output.json(rows.pop())  # however many there are
-        output.rows(f"pending in {topic}", rows, _COLUMNS)
+                shown += 1  # one by one, however many there are
+                if is_json:
+                    output.json(_facts(message))
+                else:
+                    output.line(_line(message))
+        if not shown:
+            output.line(f"nothing is pending in {topic}" + (" that matches" if wanted else ""))
 
     run(output, command())
 
@@ -200,14 +202,16 @@ def _facts(message: PendingMessage) -> dict[str, Any]:
     }
 
 
-def _row(message: PendingMessage) -> dict[str, Any]:
-    """A message for people."""
+def _line(message: PendingMessage) -> str:
+    """A message for people: on one line, for an id that is broken over two cannot be copied."""
     meta = message.meta
-    return {
-        "message_id": str(message.message_id),
-        "due": format_instant(message.due_ms),
-        "tags": "(damaged)" if message.is_corrupt else ", ".join(meta.tags),
-        "keys": ", ".join(meta.keys),
-        "properties": ", ".join(f"{name}={value}" for name, value in meta.properties),
-        "body_bytes": message.body_bytes,
-    }
+    parts = [format_instant(message.due_ms), str(message.message_id), f"{message.body_bytes:,} B"]
+    if message.is_corrupt:
+        return "  ".join([*parts, "(damaged)"])
+    named = (
+        ("tags", meta.tags),
+        ("keys", meta.keys),
+        ("properties", map("=".join, meta.properties)),
+    )
+    texts = [(name, ", ".join(values)) for name, values in named]
+    return "  ".join([*parts, *(f"{name}: {text}" for name, text in texts if text)])

@@ -18,6 +18,7 @@ from hourwheel.tag_gene import GENE_NONE, GENE_SPARSE, GENE_SPEC_OF_TOPIC
 from hourwheel.types import SEQUENCE_MAX
 from hourwheel.wire.meta_pb2 import MessageMeta
 from node.config import LimitsSection
+from timewheel.levels import DAY_MS
 
 _GENES: Final = (GENE_NONE, GENE_SPARSE)
 
@@ -85,15 +86,30 @@ def _check_due_times(batch: RecordBatch, now_ms: int, horizon_ms: int) -> None:
         raise errors.InvalidDueTime(
             f"message {index}: the due time is negative", index=index, due_ms=int(due[index])
         )
-    latest = horizon_ms if batch.header.flags & Flag.RELATIVE_DUE else now_ms + horizon_ms
+    start_ms = now_ms if batch.header.flags & Flag.RELATIVE_DUE else 0
+    latest = now_ms + horizon_ms - start_ms
     if int(due.max()) > latest:
         index = int(np.argmax(due > latest))
-        raise errors.BeyondHorizon(
-            f"message {index}: the due time lies beyond the horizon",
+        raise beyond_horizon(
+            f"message {index}: ",
+            due_ms=start_ms + int(due[index]),
+            now_ms=now_ms,
+            horizon_ms=horizon_ms,
             index=index,
-            due_ms=int(due[index]),
-            due_ms_max=latest,
         )
+
+
+def beyond_horizon(
+    which: str, *, due_ms: int, now_ms: int, horizon_ms: int, **params: int
+) -> errors.BeyondHorizon:
+    """The error for a due time that is too far ahead; `which` message begins its text."""
+    return errors.BeyondHorizon(
+        f"{which}the due time lies beyond the horizon, which is {horizon_ms // DAY_MS:,} days "
+        "ahead (wheel.horizon_days)",
+        due_ms=due_ms,
+        due_ms_max=now_ms + horizon_ms,
+        **params,
+    )
 
 
 def _check_messages(batch: RecordBatch, raw: bytes, allowed: LimitsSection) -> None:

@@ -6,12 +6,13 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from hourwheel import errors, limits
-from hourwheel.filter_text import FilterExpression, parse
+from hourwheel.filter_text import FilterExpression
 from hourwheel.filter_wire import filter_from_wire
 from hourwheel.types import DUE_MS_MAX
 from hourwheel.wire import admin_pb2 as wire
 from node.api.names import check_topic
 from node.api.ports import EnginePort
+from node.filter_reading import read_filter
 from node.pending_page import PendingPart
 from node.pending_token import PendingQuery
 
@@ -24,7 +25,7 @@ async def list_pending(
     engine: EnginePort, request: wire.ListPendingRequest
 ) -> wire.ListPendingResponse:
     """A page of pending messages."""
-    query = _query(request)
+    query = await _query(request)
     count = request.page_size or PAGE_SIZE_DEFAULT
     if count > limits.PENDING_PAGE_SIZE_MAX:
         raise errors.InvalidArgument(
@@ -56,7 +57,7 @@ async def cancel_pending(
     """Cancel a page of them."""
     if not request.filter.text:
         raise errors.InvalidFilter('a filter must be given; "*" stands for all', position=0)
-    page = await engine.cancel_pending(_query(request), request.page_token)
+    page = await engine.cancel_pending(await _query(request), request.page_token)
     return wire.CancelPendingResponse(
         cancelled_count=page.cancelled_count,
         already_released_count=page.already_released_count,
@@ -66,12 +67,12 @@ async def cancel_pending(
     )
 
 
-def _query(request: wire.ListPendingRequest | wire.CancelPendingRequest) -> PendingQuery:
+async def _query(request: wire.ListPendingRequest | wire.CancelPendingRequest) -> PendingQuery:
     """What is asked for. Raises InvalidTopic, InvalidFilter, InvalidArgument."""
     wanted = FilterExpression.everything()
     if request.HasField("filter"):
         wanted = filter_from_wire(request.filter)
-        parse(wanted)
+        await read_filter(wanted)
     check_topic(request.topic)
     low, high = request.from_due_ms, request.to_due_ms
     for name, value in (("from_due_ms", low), ("to_due_ms", high)):

@@ -14,6 +14,7 @@ from hourwheel.wire.broker_pb2 import (
     PublishRequest,
     PublishResponse,
 )
+from node.api.batches import beyond_horizon
 from node.api.calls import Context
 from node.api.names import check_topic
 from node.api.ports import EnginePort, IncomingMessages
@@ -76,7 +77,7 @@ class Producer:
                 else:
                     asked = due = now_ms if kind is None else message.due_ms
                 if due > latest or asked < 0:
-                    _refuse_due(kind, asked, due, latest)
+                    _refuse_due(kind, asked, due, now_ms, self._horizon_ms)
                 body = message.body
                 if len(body) > body_bytes_max:
                     _refuse_body(body, body_bytes_max)
@@ -121,12 +122,12 @@ class Producer:
 _NO_META: Final = metas.encode(metas.NO_META)
 
 
-def _refuse_due(kind: str | None, asked: int, due_ms: int, due_ms_max: int) -> NoReturn:
+def _refuse_due(
+    kind: str | None, asked: int, due_ms: int, now_ms: int, horizon_ms: int
+) -> NoReturn:
     if asked < 0:
         raise errors.InvalidDueTime(f"{kind} is negative: {asked}", due_ms=due_ms)
-    raise errors.BeyondHorizon(
-        "the due time lies beyond the horizon", due_ms=due_ms, due_ms_max=due_ms_max
-    )
+    raise beyond_horizon("", due_ms=due_ms, now_ms=now_ms, horizon_ms=horizon_ms)
 
 
 def _refuse_body(body: bytes, bytes_max: int) -> NoReturn:

@@ -33,7 +33,8 @@ _DAY_MS: Final = 86_400_000
 _METADATA_BYTES_MAX: Final = 16 * 1024
 _KEEPALIVE_MS: Final = 60_000
 _KEEPALIVE_TIMEOUT_MS: Final = 20_000
-_PING_INTERVAL_MS_MIN: Final = 1_000
+PING_INTERVAL_MS_MIN: Final = 1_000
+"""Who pings more often while nothing is sent is thrown out."""
 """Our client pings every 2 s while a call is under way: a node that is stopped is found out."""
 _SPARE_CALLS: Final = 256
 """Streams, health and reflection calls beside those that admission counts."""
@@ -84,7 +85,8 @@ class ApiServer:
             port = self._server.add_insecure_port(config.listen)
         except RuntimeError as error:
             raise errors.ConfigError(
-                f"node.listen = {config.listen!r}: cannot listen there",
+                f"node.listen = {config.listen!r}: cannot listen there: another process does, or "
+                "the address is not one of this machine",
                 key="node.listen",
                 value=config.listen,
             ) from error
@@ -180,7 +182,7 @@ def _options(config: NodeConfig) -> list[tuple[str, Any]]:
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", _PING_INTERVAL_MS_MIN),
+        ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
         # Two nodes on one port would share its calls by chance.
         ("grpc.so_reuseport", 0),
     ]

@@ -153,6 +153,15 @@ def test_batch_is_refused_when_a_due_time_is_impossible(
     assert caught.value.params["index"] == "1"
 
 
+@pytest.mark.parametrize("relative", [True, False])
+def test_error_says_how_far_the_horizon_is_when_beyond_it(*, relative: bool) -> None:
+    start_ms = 0 if relative else NOW_MS
+    with pytest.raises(errors.BeyondHorizon, match=r"message 0: .* days ahead \(wheel\.") as caught:
+        check(build_publish([start_ms + HORIZON_MS + 1], [b""], relative_due=relative))
+    assert caught.value.params["due_ms"] == str(NOW_MS + HORIZON_MS + 1)
+    assert caught.value.params["due_ms_max"] == str(NOW_MS + HORIZON_MS)
+
+
 def test_batch_is_refused_when_it_is_too_large() -> None:
     with pytest.raises(errors.BatchTooLarge, match="bytes"):
         check(good(), LimitsSection(batch_bytes=4096).model_copy(update={"batch_bytes": 100}))

@@ -10,6 +10,8 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.admin import AsyncAdmin
+from hourwheel.channel import CONNECT_MS, RECONNECT_MS
+from hourwheel.connection import Connection
 from hourwheel.consumer import AsyncConsumer
 from hourwheel.endpoints import Trouble
 from hourwheel.methods import DELETE_TOPIC, LIST_TOPICS
@@ -84,6 +86,29 @@ async def test_call_when_the_node_of_choice_is_gone(cluster: FakeCluster) -> Non
         await channel.call(LIST_TOPICS, LIST)
         now_ms = channel.clock.monotonic_ms()
         assert channel.endpoints.choose(now_ms, 0.0) == cluster.nodes[1].address
+
+
+async def test_connection_is_waited_for_less_when_the_node_was_gone(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where it is stopped: its kernel takes connections, and nobody greets."""
+    clock = FakeClock()
+    waited: dict[str, list[float | None]] = {node.address: [] for node in cluster.nodes}
+
+    async def wait_until_ready(
+        one: Connection, timeout_ms: float | None, *, is_patient: bool
+    ) -> bool:
+        assert not is_patient
+        waited[one.address].append(timeout_ms)
+        clock.pass_ms(timeout_ms or 0.0)
+        return False
+
+    monkeypatch.setattr(Connection, "wait_until_ready", wait_until_ready)
+    async with channel_to(cluster.servers, clock=clock) as channel:
+        connecting = asyncio.create_task(channel.connect())
+        await until(lambda: all(len(times) > 1 for times in waited.values()))
+        connecting.cancel()
+    assert [times[:2] for times in waited.values()] == [[CONNECT_MS, RECONNECT_MS]] * 3
 
 
 async def test_call_when_the_connection_breaks_under_it(cluster: FakeCluster) -> None:

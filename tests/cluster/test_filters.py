@@ -235,6 +235,25 @@ async def test_a_changed_subscription_holds_from_then_on(tmp_path: Path) -> None
         assert (await admin.put_subscription("g", "orders")).filter == FilterExpression.everything()
 
 
+async def test_a_consumer_that_waits_is_told_when_its_filter_is_changed(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"group": "g", "topic": "orders", "prefetch_messages": 0}
+    async with (
+        EmbeddedNode(tmp_path) as node,
+        AsyncAdmin(node.address) as admin,
+        AsyncConsumer(node.address, **settings, filter="nothing") as named,
+        AsyncConsumer(node.address, **settings) as silent,
+    ):
+        assert await named.receive(1, 0) == []
+        waits = [asyncio.ensure_future(one.receive(1, IN_TIME_MS)) for one in (named, silent)]
+        await becomes(2, partial(asyncio.to_thread, counted, node, "hourwheel_long_polls"))
+        await admin.put_subscription("g", "orders", "paid")
+        with pytest.raises(errors.SubscriptionMismatch, match="paid"):
+            await waits[0]
+        await publish(node.address, count=10)
+        (found,) = await waits[1]
+        assert found.body == b"0"
+
+
 @pytest.mark.parametrize("is_here", [False, True])
 async def test_what_was_given_back_comes_again_and_dead_letters_can_be_filtered(
     tmp_path: Path, *, is_here: bool

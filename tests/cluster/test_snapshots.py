@@ -8,12 +8,13 @@ import pytest
 from hourwheel.errors import NotFollowed
 from node.joining import build_member
 from node.opening import ShardConfig
+from node.replica_effects import Role
 from node.snapshot_install import install_snapshot, set_aside_damaged
 from storage.commit_log import LogConfig
 from storage.file_header import Identity
 from tests.support import member_world
 from tests.support.eventually import until
-from tests.support.member_world import MemberNode, MemberWorld
+from tests.support.member_world import LEASE_MS, MemberNode, MemberWorld
 
 
 @pytest.fixture
@@ -98,6 +99,78 @@ async def test_member_that_is_behind_gets_a_snapshot_when_the_log_goes_meanwhile
         assert install_snapshot(n3.disk, "shard-0", identity) is not None
         await n3.open()
         await world.pass_ms(1_000)  # what it may have promised before it stopped is over
+        await world.agreed()
+
+
+async def lose_n3_and_what_it_needs(world: MemberWorld) -> MemberNode:
+    """n1 serves; n3 is down, its data lost; no other node's log reaches back to the beginning."""
+    n1, n3 = await world.elect("n1"), world["n3"]
+    for _ in range(8):
+        await n1.publish(*range(0, 60_000, 3_000))
+    await world.agreed()
+    await n3.close()
+    world.control.dead.add("n3")
+    set_aside_damaged(n3.disk, "shard-0", Identity(world.cluster_id, 0))
+    for node in (n1, world["n2"]):
+        assert forget_the_beginning(node) > 0
+    await until(lambda: world.control.in_sync == {"n1", "n2"})
+    await n1.publish(0)
+    await world.agreed()
+    return n1
+
+
+async def bring_back_n3(world: MemberWorld, taken: list[str]) -> None:
+    """It starts, is given a snapshot, and starts again with it."""
+    n3 = world["n3"]
+    await n3.open()
+    world.control.dead.discard("n3")
+    await world.pass_ms(1_000)  # what it may have promised before it stopped is over
+    await until(lambda: taken)
+    await n3.close()
+    assert install_snapshot(n3.disk, "shard-0", Identity(world.cluster_id, 0)) is not None
+    await n3.open()
+    await world.pass_ms(1_000)
+
+
+async def test_new_master_begins_its_reign_when_its_only_follower_needs_a_snapshot(
+    tmp_path: Path, taken: list[str]
+) -> None:
+    """Without that follower nothing is committed, and so the new master cannot serve before."""
+    async with MemberWorld(tmp_path) as world:
+        n1 = await lose_n3_and_what_it_needs(world)
+        n2 = await world.elect("n2")
+        await n2.publish(0)
+        await world.agreed()
+        released = n1.shard.views.cursor.released_count
+        await n2.close()
+        world.control.dead.add("n2")
+        world.control.elect("n1")
+        await until(lambda: n1.replica.role is Role.TAKING_OVER)
+
+        await bring_back_n3(world, taken)
+        await world.serving("n1")
+        assert world.control.in_sync == {"n1", "n3"}
+        await n1.publish(0)
+        await world.agreed()
+        assert n1.shard.views.cursor.released_count >= released + 1
+        assert taken == ["n3"]
+
+
+async def test_master_that_has_lost_its_lease_is_named_again_and_gives_a_snapshot(
+    tmp_path: Path, taken: list[str]
+) -> None:
+    """Only the one who needs it could grant the lease."""
+    async with MemberWorld(tmp_path) as world:
+        n1 = await lose_n3_and_what_it_needs(world)
+        await world["n2"].close()
+        world.control.dead.add("n2")
+        world.jump_ms(LEASE_MS + 1_000)
+        await until(lambda: world.control.reports["n1"].has_retired)
+        world.control.elect("n1")
+        await bring_back_n3(world, taken)
+        await world.serving("n1")
+        await n1.publish(0)
+        assert world.control.in_sync == {"n1", "n3"}
         await world.agreed()
 
 

@@ -132,6 +132,9 @@ def test_draft_messages_when_none() -> None:
         (Message(b"", tags=["x"] * 65), errors.MessageTooLarge),
         (Message(b"", tags="x"), errors.InvalidArgument),
         (Message(b"", keys="x"), errors.InvalidArgument),
+        (Message(b"", properties=[("a", "b")]), errors.InvalidArgument),  # type: ignore[arg-type]
+        (b"no message", errors.InvalidArgument),
+        (None, errors.InvalidArgument),
     ],
 )
 def test_draft_messages_when_bad(message: Message, error: type[errors.HourwheelError]) -> None:
@@ -141,6 +144,15 @@ def test_draft_messages_when_bad(message: Message, error: type[errors.HourwheelE
         batch_builder.draft_messages([Message(b"good"), message])
     with pytest.raises(error):
         batch_builder.draft_one(message)
+
+
+def test_draft_messages_when_the_error_says_what_to_write() -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"Message\(b'\.\.\.'.* not a bytes"):
+        batch_builder.draft_messages([b"body"])  # type: ignore[list-item]
+    with pytest.raises(errors.InvalidDueTime, match="-5 ms is negative"):
+        batch_builder.draft_messages([Message(b"", delay_ms=-5)])
+    with pytest.raises(errors.InvalidDueTime, match="out of range"):
+        batch_builder.draft_messages([Message(b"", due_ms=DUE_MS_MAX + 1)])
 
 
 def test_draft_messages_when_bodies_are_other_buffers() -> None:

@@ -5,9 +5,10 @@ import grpc.aio
 import pytest
 
 from hourwheel import errors
-from hourwheel.connection import Connection
+from hourwheel.connection import PING_MS, Connection
 from hourwheel.methods import GET_STATUS, PUBLISH_STREAM
 from hourwheel.wire import admin_pb2
+from node.api.server import PING_INTERVAL_MS_MIN
 from tests.support.fake_node import FakeNode
 
 
@@ -28,9 +29,27 @@ async def test_ready_when_there_is_none(node: FakeNode) -> None:
     connection = Connection(node.address, None)
     assert not await connection.wait_until_ready(None, is_patient=False)
     assert not await connection.wait_until_ready(20.0, is_patient=True)
+    assert "connection refused" in connection.trouble
     waiting = asyncio.create_task(connection.wait_until_ready(None, is_patient=True))
     await node.start()
     assert await waiting
+    assert connection.trouble == ""
+    await connection.close()
+
+
+async def test_trouble_when_there_is_none(node: FakeNode) -> None:
+    connection = Connection(node.address, None)
+    connection.trouble = "long ago"
+    assert await connection.wait_until_ready(None, is_patient=True)
+    assert await connection.find_trouble() == ""
+    await connection.close()
+    assert await connection.find_trouble() == ""
+
+
+async def test_trouble_when_tls_meets_none(node: FakeNode) -> None:
+    connection = Connection(node.address, grpc.ssl_channel_credentials())
+    assert not await connection.wait_until_ready(None, is_patient=False)
+    assert "no TLS is spoken there" in await connection.find_trouble()
     await connection.close()
 
 
@@ -63,3 +82,8 @@ async def test_pings_when_watched(
     assert ("grpc.http2.ping_timeout_ms" in given) == is_watched
     assert await connection.wait_until_ready(None, is_patient=True)
     await connection.close()
+
+
+def test_pings_are_rarer_than_what_a_node_throws_out_for() -> None:
+    """By as much as clocks and timers may be apart."""
+    assert PING_MS >= 1.1 * PING_INTERVAL_MS_MIN

@@ -4,10 +4,8 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.endpoints import (
-    ASK_AGAIN_MS,
     GONE_MS_MAX,
     GONE_MS_MIN,
-    LEARNED_MAX,
     NAMED_GONE_MS,
     NOT_MASTER_MS,
     Endpoints,
@@ -46,13 +44,20 @@ def three(current: str = A) -> Endpoints:
         (" a:1 , b:1,a:1", (A, B)),
         (["a:1", "b:1,c:1"], (A, B, C)),
         (("unix:/run/x.sock",), ("unix:/run/x.sock",)),
+        ("[::1]:1,dns:///a:1", ("[::1]:1", "dns:///a:1")),
     ],
 )
 def test_parse_servers_when_good(servers: Any, addresses: tuple[str, ...]) -> None:
     assert parse_servers(servers) == addresses
 
 
-@pytest.mark.parametrize("servers", ["", " ", ",", "a:1,", "a:1,,b:1", "a:1 b:1", [], ["a:1", ""]])
+@pytest.mark.parametrize(
+    "servers",
+    [
+        *("", " ", ",", "a:1,", "a:1,,b:1", "a:1 b:1", [], ["a:1", ""]),
+        *("a", ":1", "a:", "a:b", "a:0", "a:65536", "http://a:1", "::1", "::1:7400", "[::1]"),
+    ],
+)
 def test_parse_servers_when_bad(servers: Any) -> None:
     with pytest.raises(errors.InvalidArgument):
         parse_servers(servers)
@@ -120,10 +125,12 @@ def test_choose_when_all_are_avoided() -> None:
 def test_choose_when_all_are_avoided_and_one_is_only_slow() -> None:
     endpoints = three()
     endpoints.on_failure(B, NOW, LOST)
-    endpoints.on_failure(C, NOW, not_master())
+    endpoints.on_failure(C, NOW + 1, not_master())
     endpoints.on_answer(A, NOW + 50, 600.0)
     assert endpoints.choose(NOW + 50, 0.0) == A
     assert endpoints.trouble_of(A, NOW + 50) is Trouble.SLOW
+    endpoints.on_failure(A, NOW + 50, LOST)
+    assert endpoints.choose(NOW + 50, 0.0) == C  # B failed longer ago, but does not even answer
 
 
 def test_slow_endpoint_when_no_other_can_name_a_master() -> None:
@@ -228,7 +235,9 @@ def test_gone_when_it_goes_on() -> None:
             now_ms += 1.0
         avoided.append(now_ms - start_ms)
     assert avoided == [500, 1_000, 2_000, 4_000, 5_000, 5_000, 5_000]
+    assert endpoints.is_doubtful(A)
     endpoints.on_answer(A, now_ms, 1.0)
+    assert not endpoints.is_doubtful(A)
     endpoints.on_failure(A, now_ms, LOST)
     assert endpoints.trouble_of(A, now_ms + GONE_MS_MIN) is Trouble.NONE
 
@@ -325,70 +334,3 @@ def test_redirect_when_the_new_master_does_not_know_it_yet() -> None:
     assert endpoints.choose(NOW, 0.0) == C
     assert endpoints.on_failure(C, NOW, not_master(B, 7)) is Move.SEARCH
     assert endpoints.choose(NOW + NOT_MASTER_MS, 0.0) == B
-
-
-# --- lists of nodes -------------------------------------------------------------------------------
-
-
-def test_on_nodes_when_some_are_new_and_some_are_gone() -> None:
-    endpoints = Endpoints([A])
-    endpoints.on_nodes([A, B, C], B, 7)
-    assert endpoints.addresses == (A, B, C)
-    endpoints.on_nodes([B, D], B, 7)
-    assert endpoints.addresses == (A, B, D)  # A is configured, C was only learned
-    endpoints.on_nodes([B, C], C, 6)
-    assert endpoints.addresses == (A, B, D)
-
-
-def test_on_nodes_when_the_current_one_is_forgotten() -> None:
-    endpoints = Endpoints([A])
-    endpoints.on_failure(A, NOW, not_master(D, 7))
-    assert endpoints.choose(NOW, 0.0) == D
-    endpoints.on_nodes([A, B], B, 7)
-    assert endpoints.choose(NOW, 0.0) == B
-
-
-def test_on_nodes_when_the_node_is_alone() -> None:
-    endpoints = Endpoints([A])
-    endpoints.on_nodes([B], B, 7)
-    assert endpoints.addresses == (A,)
-    endpoints.on_nodes([B, "0.0.0.0:7400", ""], B, 7)
-    assert endpoints.addresses == (A,)
-
-
-def test_on_nodes_when_the_current_one_serves_well_although_it_is_no_master() -> None:
-    endpoints = Endpoints([A])
-    assert endpoints.choose(NOW, 0.0) == A  # it may be the master by another name, or forward
-    endpoints.on_nodes([B, C], B, 7)
-    assert endpoints.choose(NOW, 0.0) == A
-    endpoints.on_failure(A, NOW, LOST)
-    assert endpoints.choose(NOW, 0.9) == B  # the master is the first choice
-
-
-def test_on_nodes_when_there_is_a_new_master() -> None:
-    endpoints = three()
-    endpoints.on_nodes([A, B, C], A, 7)
-    endpoints.on_nodes([A, B, C], C, 8)
-    assert endpoints.choose(NOW, 0.0) == C
-
-
-def test_learning_when_there_are_too_many() -> None:
-    endpoints = Endpoints([A])
-    endpoints.on_nodes([f"n{number}:1" for number in range(40)], "n3:1", 7)
-    assert len(endpoints.addresses) == 1 + LEARNED_MAX
-    for number in range(40):
-        named = f"m{number}:1"
-        assert endpoints.on_failure(A, NOW, not_master(named, 8 + number)) is Move.AT_ONCE
-        assert endpoints.choose(NOW, 0.0) == named
-    assert len(endpoints.addresses) == 1 + LEARNED_MAX
-
-
-def test_is_ask_due_when_there_was_trouble() -> None:
-    endpoints = three()
-    assert endpoints.is_ask_due(NOW)
-    assert not endpoints.is_ask_due(NOW + ASK_AGAIN_MS)
-    endpoints.on_failure(A, NOW, LOST)
-    assert not endpoints.is_ask_due(NOW + ASK_AGAIN_MS - 1)
-    assert endpoints.is_ask_due(NOW + ASK_AGAIN_MS)
-    endpoints.on_failure(A, NOW, errors.Overloaded())
-    assert not endpoints.is_ask_due(NOW + 2 * ASK_AGAIN_MS)

@@ -124,3 +124,20 @@ def test_parse_when_refused_it_says_where(text: str, position: int) -> None:
         parse(text)
     assert caught.value.params["position"] == str(position)
     assert f"character {position}" in caught.value.message or "too early" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("a STARTSW\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}TH 'x'", 2),
+        ("a \N{LATIN SMALL LETTER DOTLESS I}S NULL", 2),
+        ("a i\N{LATIN SMALL LETTER LONG S} NULL", 2),
+        ("a END\N{LATIN SMALL LETTER LONG S}WITH 'x'", 2),
+    ],
+)
+def test_parse_when_a_keyword_has_letters_that_only_fold_to_its_own(
+    text: str, position: int
+) -> None:
+    with pytest.raises(errors.InvalidFilter) as caught:
+        parse(text)
+    assert caught.value.params["position"] == str(position)

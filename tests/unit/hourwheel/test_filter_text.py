@@ -5,7 +5,7 @@ import pytest
 
 from hourwheel import errors, limits
 from hourwheel.filter_ast import EVERYTHING, HasTag
-from hourwheel.filter_text import FilterExpression, FilterKind, _read, parse
+from hourwheel.filter_text import FilterExpression, FilterKind, _cache, is_read, parse
 
 
 def test_expression_when_kind_is_a_text() -> None:
@@ -99,9 +99,35 @@ def test_parse_when_lark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
         return real(name, *arguments, **named)
 
     monkeypatch.setattr(builtins, "__import__", without_lark)
-    _read.cache_clear()
+    _cache.clear()
     with pytest.raises(errors.FailedPrecondition, match=r"hourwheel\[filters\]"):
         parse(FilterExpression.tags("a"))
     assert parse(FilterExpression.everything()) == EVERYTHING
     monkeypatch.undo()
     assert parse(FilterExpression.tags("a")) == HasTag("a")
+
+
+def test_trees_are_kept_by_what_they_weigh_however_many_are_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand of the largest filters would take 100 MB."""
+    assert _cache.bytes_max == 8 << 20
+    monkeypatch.setattr(_cache, "bytes_max", 1 << 20)
+    _cache.clear()
+    for ordinal in range(40):
+        tags = "||".join(f"{ordinal}x{number}" for number in range(300))
+        parse(FilterExpression.tags(tags))
+        assert _cache.used_bytes <= 1 << 20
+    assert 10 <= len(_cache) < 40, "it was full, and kept what there was room for"
+    _cache.clear()
+
+
+def test_is_read_when_the_text_or_its_canonical_form_was_read() -> None:
+    _cache.clear()
+    wanted = FilterExpression.tags("b||a")
+    assert not is_read(wanted)
+    assert parse(wanted) is parse(wanted.canonical()), "the canonical form is not read again"
+    assert is_read(wanted)
+    assert is_read(wanted.canonical())
+    assert is_read(FilterExpression.everything())
+    assert not is_read(FilterExpression.sql("b"))

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hourwheel import errors
 from hourwheel.lease_buffer import AckBuffer, LeaseBuffer, Selection, select
 from hourwheel.message import ReceivedBatch
 from tests.support.received import received
@@ -29,7 +30,9 @@ def test_take_when_less_than_an_answer() -> None:
     taken = [[message.index for message in buffer.take(3, 0.0)] for _ in range(4)]
     assert taken == [[0, 1, 2], [3, 4], [0, 1, 2], []]
     assert len(buffer) == 0
-    assert buffer.take(0, 0.0) == []
+    for count in (0, -1):
+        with pytest.raises(errors.InvalidArgument):
+            buffer.take(count, 0.0)
 
 
 def test_find_one_when_several_answers() -> None:

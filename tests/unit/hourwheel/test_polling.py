@@ -1,18 +1,21 @@
 """Consumers with a filter; the fake node hands everything out, whatever the filter."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from hourwheel import errors, polling
+from hourwheel.acker import Acker
 from hourwheel.channel import Channel
+from hourwheel.clock import SystemClock
 from hourwheel.consumer import AsyncConsumer
 from hourwheel.filter_given import Sql, Tags
 from hourwheel.filter_wire import filter_to_wire
 from hourwheel.message import Message
 from hourwheel.producer import AsyncProducer
-from hourwheel.wire import filter_pb2
+from hourwheel.session import Pace
+from hourwheel.wire import consumer_pb2, filter_pb2
 from tests.support.fake_node import FakeNode
 
 HERE = Tags("paid && !test", check_at_client=True)
@@ -237,3 +240,59 @@ async def test_receive_when_the_node_tells_what_cannot_be_checked(
     async with consumer_of(channel) as consumer:
         with pytest.raises(errors.InvalidFilter):
             await consumer.receive()
+    (given_back,) = [one for call in node.calls["Nack"] for one in call.ranges]
+    assert (given_back.receipt != "", given_back.first, given_back.count) == (True, 0, 0)
+
+
+class OneAnswer:
+    """As a channel: its only call is answered when the test says so."""
+
+    def __init__(self) -> None:
+        self.clock = SystemClock()
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def call(self, *_: Any, **__: Any) -> Any:
+        return await self.answer
+
+
+def poll_of(channel: OneAnswer) -> polling.Poll:
+    return polling.Poll(
+        cast(Channel, channel),
+        cast(Acker, None),
+        group="g",
+        topic="orders",
+        wanted=HERE,
+        invisible_ms=0,
+        bytes_max=0,
+    )
+
+
+@pytest.mark.parametrize("receipt", ["r1", ""])
+async def test_answer_that_comes_as_the_caller_goes_can_be_given_back(receipt: str) -> None:
+    channel = OneAnswer()
+    poll = poll_of(channel)
+    task = asyncio.ensure_future(poll.poll(10, 1_000.0, cast(Pace, None)))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    channel.answer.set_result(consumer_pb2.ReceiveResponse(receipt=receipt))
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert [one.receipt for one in poll.take_unseen()] == ([receipt] if receipt else [])
+    assert poll.take_unseen() == []
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_call_ends_with_its_caller_when_there_is_no_answer(*, fails: bool) -> None:
+    channel = OneAnswer()
+    poll = poll_of(channel)
+    task = asyncio.ensure_future(poll.poll(10, 1_000.0, cast(Pace, None)))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    if fails:
+        channel.answer.set_exception(errors.Unavailable("gone"))
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert channel.answer.done()
+    assert poll.take_unseen() == []

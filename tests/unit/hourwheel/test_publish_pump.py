@@ -1,6 +1,7 @@
 """The task's own affairs; what it does for users: test_producer.py."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,16 @@ async def test_add_when_closed(channel: Channel) -> None:
     with pytest.raises(errors.Cancelled):
         _ = await pump.add("t", draft(), is_single=True)
     await pump.flush()
+    await pump.close()
+
+
+@pytest.mark.parametrize("topic", [5, None, b"t", "\ud800"])
+async def test_add_when_the_topic_is_no_text(node: FakeNode, channel: Channel, topic: Any) -> None:
+    pump = pump_of(channel)
+    with pytest.raises(errors.InvalidTopic):
+        _ = await pump.add(topic, draft(), is_single=True)
+    await (await pump.add("t", draft(b"good"), is_single=True))  # it has done no harm to others
+    assert [one.body for one in node.messages] == [b"good"]
     await pump.close()
 
 

@@ -51,6 +51,20 @@ def test_parse_when_when_an_instant(text: str, due_ms: int) -> None:
         parse_duration_ms(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        *((text, "months and years have no fixed length") for text in ("2y", "1 month", "1.5Y")),
+        *((text, "a delay is not negative") for text in ("-5s", "-1")),
+        *((text, "a unit is missing") for text in ("90", "1.5")),
+        ("soon", "no due time: write"),
+    ],
+)
+def test_parse_when_when_it_is_a_common_mistake(text: str, why: str) -> None:
+    with pytest.raises(InvalidDueTime, match=f"{why}.*such as 90s"):
+        parse_when(text)
+
+
 @pytest.mark.parametrize("text", ["2027-03-01T09:00:00", "2027-03-01", "2027-03-01 09:00"])
 def test_parse_when_when_the_zone_is_missing(text: str) -> None:
     with pytest.raises(InvalidDueTime, match=r"no time zone.*Z for UTC"):

@@ -7,12 +7,13 @@ from typing import Any
 import grpc
 import pytest
 
-from hourwheel import errors
+from hourwheel import AsyncProducer, Message, errors
 from hourwheel.wire import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc
 from node.app import Node
 from node.embedded import config_for
 from node.node_meta import NODE_META
 from storage.directory_lock import DirectoryLock
+from tests.support.eventually import until
 
 
 def node_in(folder: Path, **sections: Any) -> Node:
@@ -120,3 +121,35 @@ async def test_node_stops_at_once_when_the_draining_is_cut_short(tmp_path: Path)
         await watch.read()
         await node.cut_short()
         await stopping
+
+
+async def test_node_says_where_old_log_is_damaged_that_nobody_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("node.app.FIRST_S", 0.0)
+    first = node_in(tmp_path, log={"segment_bytes": 1 << 16, "scrub_bytes_per_s": 0})
+    await first.start()
+    async with AsyncProducer(first.address) as producer:
+        for _ in range(3):
+            messages = [Message(bytes(1_000), delay_ms=3_600_000) for _ in range(60)]
+            await producer.publish_many("orders", messages)
+    await first.stop(0)
+    segment = min((tmp_path / "data" / "shard-0" / "log").glob("*.log"))
+    raw = bytearray(segment.read_bytes())
+    raw[20_000] ^= 1
+    segment.write_bytes(raw)
+
+    node = node_in(tmp_path, log={"segment_bytes": 1 << 16})
+    await node.start()
+    logged: list[Any] = []
+
+    def is_said() -> bool:
+        logged[:] = [one.msg for one in caplog.records if one.levelname == "ERROR"]
+        return bool(logged)
+
+    await until(is_said)
+    (said,) = logged
+    assert (said["error_type"], said["file"]) == ("CorruptLog", f"shard-0/log/{segment.name}")
+    assert not node.failure.found.done()
+    assert (await status_of(node)).shards[0].pending_count == 180
+    await node.stop(0)

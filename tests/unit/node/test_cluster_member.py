@@ -280,6 +280,35 @@ async def test_master_does_nothing_without_its_lease_and_goes_on_when_it_is_back
         assert n1.replica.stats.takeovers == 1
 
 
+async def test_callers_are_told_when_the_lease_does_not_come_back(tmp_path: Path) -> None:
+    """They could wait for ever: nothing is committed, and the node hears of no other epoch."""
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(100_000)
+        await n1.receive()
+        await world.agreed()
+        for silent in ("n2", "n3"):
+            await world[silent].cut()
+        await until(lambda: not world.connected())
+        poll = asyncio.ensure_future(n1.receive(wait_ms=60_000))
+        publish = asyncio.ensure_future(n1.publish(100_000))
+        await until(lambda: n1.shard.uncommitted_bytes and len(n1.engine.consuming._waiters))
+        world.jump_ms(LEASE_MS + 900)
+        await let_others_run()
+        assert not poll.done()
+        assert not publish.done()
+        world.jump_ms(100)
+        with pytest.raises(errors.NotMaster):
+            await within(poll)
+        with pytest.raises(errors.Timeout, match="unknown"):
+            await within(publish)
+        await until(lambda: world.control.reports["n1"].has_retired)
+        for silent in ("n2", "n3"):
+            await world[silent].listen()
+        assert (await (await world.elect("n1")).publish(1)).base_sequence == 2
+        await world.agreed()
+
+
 async def test_answer_is_not_given_when_the_lease_ran_out_meanwhile(tmp_path: Path) -> None:
     async with MemberWorld(tmp_path) as world:
         n1 = await world.elect("n1")

@@ -81,3 +81,14 @@ def test_load_refuses_values_of_the_file_as_if_they_were_given_otherwise(tmp_pat
     with pytest.raises(ConfigError) as caught:
         load(written(tmp_path, "[wheel]\nhorizon_days = 1\n"), {})
     assert caught.value.params["key"] == "wheel.horizon_days"
+
+
+def test_load_names_all_that_is_wrong_and_what_may_be_meant(tmp_path: Path) -> None:
+    text = "[node]\nlistn = 'a:1'\n[wheel]\nhorizon_days = 1\n[lgo]\n[disk]\nqqqqqq = 1\n"
+    with pytest.raises(ConfigError) as caught:
+        load(written(tmp_path, text), {})
+    said = caught.value.message
+    assert "node.listn = 'a:1': there is no such key (is node.listen meant?)" in said
+    assert "wheel.horizon_days = 1: input should be greater than or equal to 731" in said
+    assert "lgo = {}: there is no such key (is log meant?)" in said
+    assert "disk.qqqqqq = 1: there is no such key (" not in said

@@ -83,3 +83,14 @@ def test_runs_are_the_longest_stretches_of_neighbours(
     positions: list[int], runs: list[tuple[int, int]]
 ) -> None:
     assert runs_of(np.array(positions, np.int64)) == runs
+
+
+def test_cut_behind_so_many_picked_messages() -> None:
+    lease = sparse()
+    whole = Part(10, 20, 5)
+    assert lease.cut(whole, 3) == (whole, None)
+    assert lease.cut(whole, 2) == (Part(10, 14, 5), Part(14, 20, 5))
+    assert lease.cut(Part(13, 20, 5), 1) == (Part(13, 14, 5), Part(14, 20, 5))
+    assert sparse(keeps_gaps=True).cut(whole, 1) == (whole, None)
+    neighbours = Lease(1, HELD, 10, 20, [whole])
+    assert neighbours.cut(whole, 1) == (whole, None)

@@ -129,6 +129,21 @@ def test_take_ended_leaves_the_rest_when_there_are_many() -> None:
     assert [part.first for _, part in leases.take_ended(1_000, 2)] == [4]
 
 
+def test_take_ended_cuts_a_large_lease_of_picked_messages() -> None:
+    leases, window = Leases(), AckWindow()
+    leases.grant_picked(HELD, (0, 100), np.arange(0, 100, 10), 100)
+    leases.grant(OTHER, 0, 500, 101)
+    taken = [leases.take_ended(101, 9, 4) for _ in range(4)]
+    assert taken == [
+        [(HELD, Part(0, 31, 100, (0, 10, 20, 30)))],
+        [(HELD, Part(31, 71, 100, (40, 50, 60, 70)))],
+        [(HELD, Part(71, 100, 100, (80, 90))), (OTHER, Part(0, 500, 101))],
+        [],
+    ]
+    assert leases.count == 0
+    assert leases.count_unresolved(HELD, window, (0, 100), 0) == (100, 0), "given back soon"
+
+
 def test_old_ends_count_no_more_when_a_lease_was_prolonged_or_ended() -> None:
     leases = Leases()
     prolonged = leases.grant(HELD, 0, 5, 100)
@@ -263,13 +278,13 @@ def test_count_of_what_is_resolved_follows_the_ends_of_leases() -> None:
     first = leases.grant_picked(HELD, (0, 10), positions(1, 3, 5, 9), 1_000)
     second = leases.grant_picked(HELD, (10, 20), positions(11, 13, 15), 2_000)
     assert leases.count_resolved(HELD, window) == 0
-    leases.note_resolved(first.lease_id, 3)
-    leases.note_resolved(99, 3)
+    leases.note_resolved(first.lease_id, 3, 6)
+    leases.note_resolved(99, 3, 3)
     assert leases.count_resolved(HELD, window) == 3
     leases.change(second, 10, 12, 500)
     assert leases.take_ended(500, 9) == [(HELD, Part(10, 12, 500, (11,)))]
     assert leases.count_resolved(HELD, window) == 4
-    leases.note_resolved(second.lease_id, 9)
+    leases.note_resolved(second.lease_id, 9, 99)
     leases.end(second.lease_id)
     leases.end(second.lease_id)
     assert leases.count_resolved(HELD, window) == 6
@@ -300,18 +315,36 @@ def test_selected_messages_leave_all_others_to_be_delivered() -> None:
 
 
 def test_what_is_unresolved_is_told_apart_from_what_was_passed_over() -> None:
-    leases, window = Leases(), AckWindow()
+    leases, window, bounds = Leases(), AckWindow(), (0, 20)
+    assert leases.count_unresolved(HELD, window, bounds, 0) == (0, 20)
     sparse = leases.grant_picked(HELD, (0, 10), positions(2, 3, 9), 1_000)
     leases.grant(HELD, 10, 12, 1_000)
-    assert leases.count_unresolved(HELD, window) == (5, 7)
+    assert leases.count_unresolved(HELD, window, bounds, 0) == (5, 8)
     window.resolve(0, 3)
-    leases.note_resolved(sparse.lease_id, 1)
-    assert leases.count_unresolved(HELD, window) == (4, 5)
-    assert leases.count_unresolved(OTHER, window) == (0, 0)
+    leases.note_resolved(sparse.lease_id, 1, 3)
+    assert leases.count_unresolved(HELD, window, bounds, 0) == (4, 8)
+    leases.skip_to(HELD, 15)
+    assert leases.count_unresolved(HELD, window, bounds, 3) == (4, 5), "three are passed over"
+    assert leases.count_unresolved(OTHER, window, bounds, 0) == (0, 17)
     assert leases.count_resolved(HELD, window) == 0
-    leases.end(leases.grant_picked(HELD, (12, 20), positions(13, 15, 17, 19), 1).lease_id)
-    assert leases.count_resolved(HELD, window) == 7 - 4
+    window.resolve(3, 6)
+    leases.note_resolved(sparse.lease_id, 1, 1)  # not 3..9 as a whole: it came twice in part
+    assert leases.count_unresolved(HELD, window, bounds, 3)[0] <= 3
+    leases.end(sparse.lease_id)
+    window.resolve(9, 1)
+    assert leases.count_unresolved(HELD, window, bounds, 3) == (2, 5)
     assert leases.count_resolved(OTHER, AckWindow(0, [(3, 9)])) == 6
+
+
+def test_count_unresolved_does_not_look_at_each_lease() -> None:
+    leases, window = Leases(), AckWindow()
+    for first in range(0, 4_000, 2):
+        leases.grant_selected(HELD, positions(first), 1_000)
+        if first % 4:
+            window.resolve(first, 1)
+    for lease in leases._by_id.values():
+        lease.parts = []  # nobody looks
+    assert leases.count_unresolved(HELD, window, (0, 4_000), 0) == (1_000, 2_000)
 
 
 def test_messages_of_a_part_are_held_again() -> None:

@@ -14,6 +14,8 @@ from hourwheel import errors
 from node import lifecycle
 from node.api.ports import Failure
 from node.embedded import config_for
+from tests.support.engine_world import within
+from tests.support.eventually import until
 
 
 class FakeNode:
@@ -22,7 +24,8 @@ class FakeNode:
     address = "127.0.0.1:1"
     metrics_address = "127.0.0.1:2"
 
-    def __init__(self, config: object = None) -> None:
+    def __init__(self, config: object = None, *, damage: errors.DataLoss | None = None) -> None:
+        self.damage, self.former_damage = None, damage
         self.failure, self.renewal = Failure(), asyncio.Event()
         self.may_start, self.may_stop = asyncio.Event(), asyncio.Event()
         self.did: list[str] = []
@@ -133,6 +136,39 @@ async def test_exit_code_is_70_when_the_node_cannot_go_on(
     (line,) = [record.msg for record in caplog.records if record.levelname == "CRITICAL"]
     assert isinstance(line, dict)
     assert (line["error_type"], line["file"]) == ("FsyncFailed", "a.log")
+
+
+@pytest.mark.parametrize("keeps_folder", [True, False])
+async def test_next_node_in_the_same_process_is_told_of_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, keeps_folder: bool
+) -> None:
+    """Also where who has waited for the first one is gone."""
+    damage, nodes = errors.CorruptLog("a bit"), []
+    ready = tmp_path / "waiting" / "ready.json"
+    ready.parent.mkdir()
+
+    def make(config: object, **former: Any) -> FakeNode:
+        node: Any = FakeNode(config, **former)
+        node.may_start.set()
+        nodes.append(node)
+        return node
+
+    monkeypatch.setattr(lifecycle, "Node", make)
+    serving = asyncio.create_task(
+        lifecycle.serve(config_for(tmp_path), ready, end_process=lambda _: None)
+    )
+    await until(ready.exists)
+    ready.unlink()
+    if not keeps_folder:
+        ready.parent.rmdir()
+    nodes[0].damage = damage
+    nodes[0].renewal.set()
+    nodes[0].may_stop.set()
+    await until(lambda: len(nodes) == 2 and "start" in nodes[1].did)
+    await until(lambda: ready.exists() == keeps_folder)
+    nodes[1].failure.report(errors.FsyncFailed("the end of the test"))
+    assert await within(serving) == 70
+    assert [one.former_damage for one in nodes] == [None, damage]
 
 
 def test_event_loop_is_asyncios_when_uvloop_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from node.node_meta import NODE_META, open_node_meta
+from node.node_meta import CONTROL, NODE_META, open_node_meta
 from storage import atomic_file
 from storage.disk import RealDisk
 from storage.file_header import FileType, Identity, pack_file_header
@@ -35,6 +35,15 @@ def test_directory_is_foreign_when_it_is_another_nodes(tmp_path: Path) -> None:
     open_node_meta(disk, "node-1")
     with pytest.raises(errors.ForeignDirectory, match=r"'node-1'.*'node-2'"):
         open_node_meta(disk, "node-2")
+
+
+def test_directory_of_a_clusters_node_is_refused_when_the_node_is_alone(tmp_path: Path) -> None:
+    disk, cluster_id = RealDisk(tmp_path), bytes(range(16))
+    open_node_meta(disk, "node-1", cluster_id)
+    disk.make_dir(CONTROL)
+    with pytest.raises(errors.ForeignDirectory, match=r"cluster\.nodes is empty"):
+        open_node_meta(disk, "node-1")
+    assert not open_node_meta(disk, "node-1", cluster_id).is_new
 
 
 def test_directory_is_refused_when_the_version_is_unknown(tmp_path: Path) -> None:

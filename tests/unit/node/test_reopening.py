@@ -42,6 +42,22 @@ def test_shard_is_opened_when_all_is_well() -> None:
     assert (found.installed, found.set_aside, found.damage) == (None, "", None)
 
 
+def test_shard_is_put_aside_when_its_former_life_found_damage(master: ShardWorld) -> None:
+    """Where opening would not look; but not what was fetched in its place meanwhile."""
+    disk, damage = SimulatedDisk(), errors.CorruptLog("a bit, long ago")
+    receive(hold(master), disk)
+    found = reopen_shard(place_on(disk), REPLICA, damage)
+    assert found.installed is not None
+    assert (found.set_aside, found.damage) == ("", None)
+    end = found.opened.shard.log.end_offset
+    disk.kill()
+
+    found = reopen_shard(place_on(disk), REPLICA, damage)
+    assert (found.set_aside, found.damage) == ("shard-0.damaged-1", damage)
+    assert found.opened.shard.log.end_offset == 0
+    assert (found.opened.lost_end, found.opened.is_sound) == (end, False)
+
+
 def test_shard_is_damaged_then_filled_by_a_snapshot(master: ShardWorld) -> None:
     disk = SimulatedDisk()
     receive(hold(master), disk)

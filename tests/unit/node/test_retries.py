@@ -129,7 +129,7 @@ def test_unresolved_of_a_part_leaves_out_what_is_resolved() -> None:
 def test_part_with_gaps_gives_its_messages_back_and_passes_over_the_rest() -> None:
     views = views_with([1] * 12)
     part = Part(2, 10, 99, messages=(4, 5, 8))
-    rows = give_back_rows(views, WORKERS, HELD, part, NOW_MS)
+    rows = give_back_rows(views, WORKERS, HELD, [part], NOW_MS)
     *retries, rest = rows.tolist()
     assert [row[2:5] for row in retries] == [(4, 2, Outcome.RETRY), (8, 1, Outcome.RETRY)]
     assert rest[2:5] == (2, 8, Outcome.FILTERED), "whatever is left by then"
@@ -138,8 +138,20 @@ def test_part_with_gaps_gives_its_messages_back_and_passes_over_the_rest() -> No
 def test_part_without_gaps_gives_back_what_is_unresolved() -> None:
     views = views_with([1] * 12)
     views.acks.get(*HELD).resolve(3, 2)
-    rows = give_back_rows(views, WORKERS, HELD, Part(2, 10, 99), NOW_MS, 7)
-    assert plain(rows) == [(2, 3, NOW_MS + 7), (5, 10, NOW_MS + 7)]
+    rows = give_back_rows(views, WORKERS, HELD, [Part(2, 10, 99)], NOW_MS)
+    assert plain(rows) == [(2, 3, NOW_MS + 1_000), (5, 10, NOW_MS + 1_000)]
+
+
+def test_many_parts_are_given_back_before_what_stands_between_is_passed_over() -> None:
+    views = views_with([1] * 20)
+    parts = [Part(2, 6, 9, messages=(3, 5)), Part(6, 8, 9), Part(8, 12, 9, messages=(9,))]
+    rows = give_back_rows(views, WORKERS, HELD, parts, NOW_MS)
+    retries = [row[2:4] for row in rows.tolist() if row[4] == Outcome.RETRY]
+    assert retries == [(3, 1), (5, 1), (6, 2), (9, 1)]
+    assert [row[2:5] for row in rows[len(retries) :].tolist()] == [
+        (2, 4, Outcome.FILTERED),
+        (8, 4, Outcome.FILTERED),
+    ]
 
 
 def test_filtered_rows_pass_over_ranges() -> None:

@@ -226,6 +226,56 @@ async def test_lease_is_held_again_when_there_was_no_room_for_its_end(
         assert (await world.leased()).units["sequence"].tolist() == [0, 2], "and not the others"
 
 
+async def test_many_leases_end_in_slices_with_few_records_on_their_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One turn of the loop must not give back thousands; and a record is applied as a whole."""
+    monkeypatch.setattr("node.unasked._PARTS_AT_ONCE", 3)
+    monkeypatch.setattr("node.unasked._MESSAGES_AT_ONCE", 4)
+    async with EngineWorld(tmp_path) as world:
+        await world.publish_tagged(*["a", "x"] * 30)
+        await world.leased(wanted="a", count=10)
+        for _ in range(20):
+            await world.leased(count=1)
+        shard, unasked = world.engine.shard, world.engine.consuming.unasked
+        resolve, rows, most = shard.resolve, [], 0
+
+        def counted(given: Any, now_ms: int, token: Any) -> None:
+            nonlocal most
+            rows.append(int((given["outcome"] == Outcome.RETRY).sum()))
+            most = max(most, 1 + len(unasked._ending))
+            resolve(given, now_ms, token)
+
+        monkeypatch.setattr(shard, "resolve", counted)
+        world.advance(30_000)
+        await until(lambda: shard.receiver.leases.count == 0)
+        assert sum(rows) == 30
+        assert world.engine.stats.lease_expirations == 21, "the large one counts once"
+        assert max(rows) <= 4
+        assert most == 4
+        assert world.engine.status().pending_count == 30
+        world.advance(1_000)
+        await until(lambda: world.engine.status().pending_count == 0)
+        again = await world.leased(count=100)
+        assert sorted(again.units["sequence"].tolist()) == list(range(0, 60, 2))
+
+
+async def test_leases_end_in_the_next_reign_though_nobody_heard_of_the_last_records(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish_tagged("a")
+        await world.leased(invisible_ms=1_000)
+        unasked = world.engine.consuming.unasked
+        unasked._ending = {asyncio.get_running_loop().create_future() for _ in range(9)}
+        world.advance(1_000)
+        await let_others_run()
+        assert world.engine.stats.lease_expirations == 0
+        world.engine.consuming.retire(errors.NotMaster("another one reigns"))
+        world.engine.rearm()
+        await until(lambda: world.engine.stats.lease_expirations == 1)
+
+
 async def test_nothing_is_given_back_of_what_is_resolved(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         await world.publish_tagged("a")

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from hourwheel import errors
 from hourwheel.filter_text import FilterExpression
 from node.lease import Held, Lease
-from node.receive import Delivery, Selecting
+from node.receive import Delivery
+from node.selecting import Selecting
 from node.waiters import Interest, Waiter, Waiters
 from storage.unit import NO_UNITS
 from tests.support.engine_world import EngineWorld, within
@@ -159,6 +161,47 @@ async def test_those_who_select_for_themselves_do_not_hold_up_one_another() -> N
     assert len(shop.waiters) == 4
 
 
+async def test_of_many_who_select_some_have_their_turn_later() -> None:
+    """Thousands may select on one topic of dead letters: each is asked, but not in one turn."""
+    shop = Shop()
+    waiters = [shop.wait(ORDERS, [256]) for _ in range(6)]
+    for waiter in waiters:
+        waiter.selecting = Selecting(FilterExpression.tags("a"))
+    answers = iter([False, False, True, True, True])
+    shop.waiters = Waiters(shop.serve, lambda _: next(answers, True))
+    for waiter in waiters:
+        shop.waiters.add(ORDERS, [256], waiter)
+    shop.waiters.wake({256})
+    assert [waiter for _, waiter in shop.asked] == waiters[:2]
+    shop.waiters.wake_interest(ORDERS)
+    assert [waiter for _, waiter in shop.asked] == waiters[:3]
+    for _ in range(3):
+        shop.waiters.wake_interest(ORDERS)
+    assert [waiter for _, waiter in shop.asked] == waiters, "all were asked, each once"
+    shop.asked.clear()
+    answers = iter([False] * 9)
+    shop.waiters.wake({256})
+    assert [waiter for _, waiter in shop.asked] == waiters, "they wait on in their order"
+
+
+async def test_those_who_select_are_all_asked_again_when_something_new_comes() -> None:
+    shop = Shop()
+    waiters = [shop.wait(ORDERS, [256]) for _ in range(3)]
+    for waiter in waiters:
+        waiter.selecting = Selecting(FilterExpression.tags("a"))
+    answers = iter([False, True, True, False, False, False])
+    shop.waiters = Waiters(shop.serve, lambda _: next(answers))
+    for waiter in waiters:
+        shop.waiters.add(ORDERS, [256], waiter)
+    shop.waiters.wake({256})
+    assert [waiter for _, waiter in shop.asked] == waiters[:1]
+    shop.waiters.wake({256})  # postponed as a whole: begun anew by the next turn
+    shop.waiters.wake_interest(ORDERS)
+    asked = [waiter for _, waiter in shop.asked[1:]]
+    assert len(asked) == 3
+    assert all(waiter in asked for waiter in waiters)
+
+
 async def test_one_who_selects_has_one_slice_a_turn_and_then_the_others() -> None:
     """Each slice takes a while: all of them in one turn would hold up the loop."""
     shop = Shop()
@@ -219,3 +262,38 @@ async def test_groups_with_filters_are_served_in_several_turns(
             assert delivery is not None
             assert delivery.units["sequence"].tolist() == [0]
         assert read[0] < count == world.engine.stats.filter_read, "not all of them at once"
+
+
+async def test_those_that_are_refused_are_told_and_the_others_wait_on() -> None:
+    shop = Shop()
+    stays, goes, gone = (shop.wait(ORDERS, [256]) for _ in range(3))
+    elsewhere = shop.wait(BILLS, [256])
+    gone.future.cancel()
+    mismatch = errors.SubscriptionMismatch("it wants something else")
+    shop.waiters.refuse(ORDERS, lambda waiter: None if waiter is stays else mismatch)
+    assert goes.future.exception() is mismatch
+    assert [one.future.done() for one in (stays, elsewhere)] == [False, False]
+    shop.waiters.refuse(OTHERS, lambda _: mismatch)
+    shop.stock[ORDERS] = 1
+    shop.waiters.wake({256})
+    assert [waiter for _, waiter in shop.asked if waiter is not elsewhere] == [stays]
+
+
+async def test_one_that_is_refused_when_served_keeps_nobody_waiting() -> None:
+    shop = Shop()
+    first, second = shop.wait(ORDERS, [256]), shop.wait(ORDERS, [256])
+    serve = shop.serve
+    mismatch = errors.SubscriptionMismatch("it wants something else")
+
+    def picky(interest: Interest, waiter: Waiter) -> Delivery | None:
+        if waiter is first:
+            raise mismatch
+        return serve(interest, waiter)
+
+    shop.waiters = Waiters(picky, shop.postpone)
+    for waiter in (first, second):
+        shop.waiters.add(ORDERS, [256], waiter)
+    shop.stock[ORDERS] = 1
+    shop.waiters.wake({256})
+    assert first.future.exception() is mismatch
+    assert second.future.result() is not None

@@ -187,3 +187,15 @@ def test_cut_back_when_loaded_again_has_everything_once() -> None:
     taken = near.take(Key(1_000, 0))
     assert pairs_of(taken) == [(10, 0), (500, 1), (900, 2)]
     assert is_sorted(taken)
+
+
+def test_first_when_units_came_one_by_one_looks_at_few_arrays() -> None:
+    near = Near()
+    near.extend(keyed([]), Key(LAST_MS, SEQUENCE_MAX))
+    for sequence in range(1_000):
+        near.insert(keyed([(5, sequence)]))
+        assert near.first_due_ms_after(KEY_MIN) == 5
+        assert len(near.arrays()) <= 33
+    assert near.first_due_ms_after(Key(5, 998)) == 5
+    assert near.first_due_ms_after(Key(5, 999)) is None
+    assert near.count == 1_000

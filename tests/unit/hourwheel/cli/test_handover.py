@@ -24,7 +24,8 @@ def test_hand_over_when_the_server_is_there(
 ) -> None:
     seen: list[list[str]] = []
 
-    def main(arguments: list[str]) -> int:
+    def main(arguments: list[str], program: str = "") -> int:
+        assert program == ("hourwheel node" if command == "node" else "")
         seen.append(arguments)
         return 78
 

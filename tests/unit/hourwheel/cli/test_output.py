@@ -54,6 +54,16 @@ def test_format_bytes_when_any(raw: bytes, text: str) -> None:
     assert format_bytes(raw) == text
 
 
+def test_rows_when_the_screen_is_narrow_keep_words_of_headings(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    row = {"a_number": 1, "address": "x" * 60, "version": 2}
+    Output(is_json=False).rows("things", [row], row)
+    assert "address" in (shown := capsys.readouterr().out)
+    assert "version" in shown
+
+
 def test_rows_when_values_look_like_markup(capsys: pytest.CaptureFixture[str]) -> None:
     Output(is_json=False).rows(
         "things", [{"name": "[red]x[/red]", "a_count": 1_234}], ("name", "n")

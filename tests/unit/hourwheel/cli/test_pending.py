@@ -44,6 +44,11 @@ def test_list_when_for_people(cli: Cli) -> None:
     assert "n=2" in shown
     assert "n=3" not in shown
     assert "the first" not in cli("pending", "list", "orders", "--limit", "5").stdout
+    ids = [row["message_id"] for row in listed(cli)]
+    lines = cli("pending", "list", "orders").stdout.splitlines()
+    assert [message_id in line for message_id, line in zip(ids, lines, strict=True)] == [True] * 5
+    nothing = cli("pending", "list", "orders", "--filter", "no-such-tag").stdout
+    assert nothing == "nothing is pending in orders that matches\n"
 
 
 def test_list_when_filtered_and_in_a_range(cli: Cli) -> None:

@@ -104,6 +104,7 @@ async def test_connection_is_waited_for_less_when_the_node_was_gone(
         return False
 
     monkeypatch.setattr(Connection, "wait_until_ready", wait_until_ready)
+    monkeypatch.setattr(Connection, "is_ready", property(lambda _: False))
     async with channel_to(cluster.servers, clock=clock) as channel:
         connecting = asyncio.create_task(channel.connect())
         await until(lambda: all(len(times) > 1 for times in waited.values()))

@@ -101,14 +101,14 @@ async def test_due_messages_are_delivered_when_the_disk_is_full(
         found = digests_of(directory)
     assert found.restored == found.rebuilt
     assert late.sequence == status.shards[0].published_count - 1
-    assert status.shards[0].pending_count == accepted
+    assert status.shards[0].pending_count in accepted
     events = [one["event"] for one in events_of(log)]
     assert events.index("messages are refused: the disk is full") < events.index(
         "messages are accepted"
     )
 
 
-async def _fill(address: str) -> int:
+async def _fill(address: str) -> range:
     """A thousand messages that fall due soon, then more for next year, until one is refused."""
     async with Channel(address, backoff=Backoff(ms_max=50.0)) as channel:
         soon = AsyncProducer(channel)
@@ -119,15 +119,17 @@ async def _fill(address: str) -> int:
             return await _publish_until_refused(later)
 
 
-async def _publish_until_refused(producer: AsyncProducer) -> int:
-    """How many messages were accepted."""
+async def _publish_until_refused(producer: AsyncProducer) -> range:
+    """How many messages may have been accepted."""
     accepted = 0
     try:
         while True:
             columns = Columns(bodies=[bytes(100_000)] * 5, delay_ms=[365 * 86_400_000] * 5)
             accepted += len(await producer.publish_batch("orders", columns))
     except errors.DiskFull:
-        return accepted
+        return range(accepted, accepted + 1)
+    except errors.Timeout:  # refused all the time, and then just being tried again
+        return range(accepted, accepted + 6, 5)
 
 
 async def _take_all(address: str, expected: set[int]) -> None:

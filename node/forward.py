@@ -284,10 +284,18 @@ async def _copy(calls: Calls, call: Any, context: Context) -> None:
 
 async def _send(calls: Calls, call: Any, context: Context) -> None:
     """What the client sends; a shutdown ends it, and what was sent is still answered."""
-    with suppress(errors.ShuttingDown), calls.admission.until_drain():
-        while isinstance(raw := await context.read(), bytes):
-            await call.write(raw)
+    with suppress(errors.ShuttingDown):
+        while isinstance(raw := await _read(calls, context), bytes):
+            await call.write(raw)  # not to be given up: that would end the whole call
     await call.done_writing()
+
+
+async def _read(calls: Calls, context: Context) -> object:
+    """The client's next message; anything else where there is none, or the node stops."""
+    raw: object = None
+    with calls.admission.until_drain():
+        raw = await context.read()
+    return raw
 
 
 class _Moved(status.PassedOn):

@@ -34,8 +34,8 @@ _METADATA_BYTES_MAX: Final = 16 * 1024
 _KEEPALIVE_MS: Final = 60_000
 _KEEPALIVE_TIMEOUT_MS: Final = 20_000
 PING_INTERVAL_MS_MIN: Final = 1_000
-"""Who pings more often while nothing is sent is thrown out."""
-"""Our client pings every 2 s while a call is under way: a node that is stopped is found out."""
+"""Who pings more often while nothing is sent is thrown out. Our client pings while a call is under
+way: a node that is stopped is found out (`hourwheel.connection.PING_MS`)."""
 _SPARE_CALLS: Final = 256
 """Streams, health and reflection calls beside those that admission counts."""
 

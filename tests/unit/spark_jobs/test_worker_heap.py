@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,7 +17,8 @@ class Ring:
 
 
 @pytest.fixture(autouse=True)
-def thawed() -> object:
+def thawed() -> Iterator[None]:
+    gc.unfreeze()
     yield
     gc.unfreeze()
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from chaos.machine import PowerDisk, Tmpfs
 from chaos.network import Link, Network
-from chaos.node_process import NodeProcess
+from chaos.node_process import NodeProcess, members_of
 
 Nodes = Sequence[NodeProcess]
 _WAKING_S: Final = 1.0
@@ -158,7 +158,7 @@ async def low_disks(nodes: Nodes, leave_mib: int) -> AsyncIterator[None]:
 @asynccontextmanager
 async def power_failure(nodes: Nodes, disk: PowerDisk) -> AsyncIterator[None]:
     """All nodes' disk forgets what was not durable, in one moment, and all processes end."""
-    disk.cut_power()
+    disk.cut_power(pid for node in nodes for pid in members_of(node.mark))
     await asyncio.gather(*(node.kill() for node in nodes if node.is_running))
     await asyncio.gather(*(node.buried() for node in nodes))
     disk.take_out()

@@ -8,12 +8,14 @@ import fcntl
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from threading import Event
 from typing import Final
+
+from chaos.standstill import stop_at_once
 
 _SHUTDOWN: Final = 0x8004587D
 """ioctl of ext4 and XFS: from now on nothing reaches the disk any more, not even its journal."""
@@ -64,8 +66,16 @@ class PowerDisk:
         """Mount it: what the cut left of it is repaired from its journal."""
         _run("mount", "-o", "loop", self._image, self.path)
 
-    def cut_power(self) -> None:
-        """What is not durable by now will be gone. Writes fail until `power_on`."""
+    def cut_power(self, pids: Iterable[int] = ()) -> None:
+        """What is not durable by now will be gone. Writes fail until `power_on`.
+
+        Args:
+            pids: processes that use it. They are stopped before: a machine without power says
+                nothing to anybody. Else, where the cut comes between a write and its fdatasync,
+                ext4 reports success (it forgets that it could not mark the blocks as written), and
+                what is acknowledged upon that is gone. They are for the caller to kill.
+        """
+        stop_at_once(pids)
         fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.ioctl(fd, _SHUTDOWN, _WITHOUT_FLUSH)

@@ -295,7 +295,7 @@ async def _read(calls: Calls, context: Context) -> object:
     raw: object = None
     with calls.admission.until_drain():
         raw = await context.read()
-    return raw
+    return raw  # noqa: RET504 - what is awaited above may be given up
 
 
 class _Moved(status.PassedOn):

@@ -115,9 +115,10 @@ $(PROTO_BIN)/.stamp: requirements/proto.txt
 		-r requirements/proto.txt
 	@touch $@
 
-proto: $(PROTO_BIN)/.stamp  ## generate hourwheel/wire from proto/
-	@$(PROTO_BIN)/python -m grpc_tools.protoc -Ihourwheel/wire=proto \
-		--python_out=. --pyi_out=. --grpc_python_out=. proto/*.proto
+proto: $(PROTO_BIN)/.stamp  ## generate hourwheel/v1 and hourwheel/internal/v1 from proto/
+	@$(PROTO_BIN)/python -m grpc_tools.protoc -Iproto \
+		--python_out=. --pyi_out=. --grpc_python_out=. \
+		proto/hourwheel/v1/*.proto proto/hourwheel/internal/v1/*.proto
 	@$(PYTHON) -m tests.tidy.proto_sources
 
 proto-accept: $(VENV)/dev.stamp  ## accept additions to the API; refuses what would break clients
@@ -125,9 +126,9 @@ proto-accept: $(VENV)/dev.stamp  ## accept additions to the API; refuses what wo
 
 proto-lint:  ## lint proto/ with buf, where npm is installed
 	@command -v npm >/dev/null || { echo "npm is not installed: buf is not run"; exit 1; }
-	@mkdir -p build/buf/src/hourwheel/wire
+	@rm -rf build/buf/src && mkdir -p build/buf/src
 	@npm install --silent --no-save --prefix build/buf @bufbuild/buf@$(BUF_VERSION)
-	@cp proto/*.proto build/buf/src/hourwheel/wire/
+	@cp -r proto/hourwheel build/buf/src/
 	@cp buf.yaml build/buf/src/
 	@cd build/buf/src && ../node_modules/.bin/buf lint
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol
 from hourwheel.filter_evaluate import evaluate
 from hourwheel.filter_text import FilterExpression, parse
 from hourwheel.filter_wire import filter_from_wire
+from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription
 from hourwheel.meta import decode
 from hourwheel.record_batch import Flag, Kind, Outcome, RecordBatch
-from hourwheel.wire.broker_pb2 import CancelOutcome
-from hourwheel.wire.state_pb2 import ConfigChange, GroupConfig, Subscription
+from hourwheel.v1.broker_pb2 import CancelOutcome
 
 
 class Log(Protocol):

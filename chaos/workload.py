@@ -44,7 +44,7 @@ from hourwheel import (
 from hourwheel.clock import SystemClock
 from hourwheel.methods import Method
 from hourwheel.session import is_undecided
-from hourwheel.wire import broker_pb2
+from hourwheel.v1 import broker_pb2
 
 TOPICS: Final = {"alpha": 1, "beta": 3}
 """Name -> number of queues."""

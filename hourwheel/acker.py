@@ -16,7 +16,7 @@ from hourwheel.lease_buffer import AckBuffer, Finishable, Selection, select
 from hourwheel.limits import RECEIPT_COUNT_MAX
 from hourwheel.methods import ACK
 from hourwheel.outcomes import ReceiptOutcome
-from hourwheel.wire import consumer_pb2
+from hourwheel.v1 import consumer_pb2
 
 SOON_MESSAGES_MAX: Final = 4_096
 """So many messages wait for no timer."""

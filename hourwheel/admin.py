@@ -36,7 +36,7 @@ from hourwheel.methods import (
 from hourwheel.outcomes import CancelOutcome, MessageState
 from hourwheel.pending import PendingCancelled, PendingCount, PendingMessage
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneSpec
-from hourwheel.wire import admin_pb2
+from hourwheel.v1 import admin_pb2
 
 _EVERYTHING: Final = FilterExpression.everything()
 

@@ -13,7 +13,7 @@ from hourwheel.message_id import ID_BYTES, ID_DTYPE, MessageId
 from hourwheel.methods import CANCEL
 from hourwheel.outcomes import CancelOutcome
 from hourwheel.published import PublishedIds
-from hourwheel.wire import broker_pb2
+from hourwheel.v1 import broker_pb2
 
 Ids: TypeAlias = Sequence[MessageId | str] | Sequence[MessageId] | Sequence[str] | PublishedIds
 _OUTCOMES: Final = {int(outcome): outcome for outcome in CancelOutcome}

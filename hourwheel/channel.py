@@ -22,7 +22,7 @@ from hourwheel.methods import GET_STATUS, Method, Request, Response
 from hourwheel.session import Backoff, CallSession, Pace, final_error
 from hourwheel.stream import Stream, StreamBroken
 from hourwheel.unreached import describe
-from hourwheel.wire import admin_pb2
+from hourwheel.v1 import admin_pb2
 
 __all__ = ["Channel", "Servers", "Stream", "StreamBroken", "failure_of", "make_error"]
 

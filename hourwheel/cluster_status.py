@@ -1,10 +1,10 @@
-"""What a cluster says of itself: values with the names and meanings of proto/admin.proto."""
+"""What a cluster says of itself: values named as in admin.proto."""
 
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
-from hourwheel.wire import admin_pb2, status_pb2
+from hourwheel.v1 import admin_pb2, status_pb2
 
 
 class Role(StrEnum):
@@ -36,7 +36,7 @@ class Mastership(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """One node. Field by field: NodeStatus in proto/admin.proto."""
+    """One node. Field by field: NodeStatus in proto/hourwheel/v1/admin.proto."""
 
     node_id: str
     address: str
@@ -56,7 +56,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class FollowerStatus:
-    """One follower, as the master sees it. Field by field: FollowerStatus in proto/admin.proto."""
+    """One follower, as the master sees it. Field by field: FollowerStatus in admin.proto."""
 
     node_id: str
     phase: Phase
@@ -72,7 +72,7 @@ class FollowerStatus:
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """One shard. Field by field: ShardStatus in proto/admin.proto."""
+    """One shard. Field by field: ShardStatus in proto/hourwheel/v1/admin.proto."""
 
     shard: int
     epoch: int
@@ -107,7 +107,7 @@ class ShardStatus:
 
 @dataclass(frozen=True, slots=True)
 class ControlStatus:
-    """The control plane. Field by field: ControlStatus in proto/admin.proto."""
+    """The control plane. Field by field: ControlStatus in proto/hourwheel/v1/admin.proto."""
 
     leader_node_id: str
     term: int

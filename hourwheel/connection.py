@@ -10,7 +10,7 @@ import grpc.aio
 from hourwheel import errors, limits
 from hourwheel.methods import GET_STATUS, Method
 from hourwheel.unreached import explain
-from hourwheel.wire import admin_pb2
+from hourwheel.v1 import admin_pb2
 
 MultiCallable: TypeAlias = Any
 """What grpc.aio makes of a method; its own types are not public."""

@@ -23,7 +23,7 @@ from hourwheel.message import ReceivedBatch, ReceivedMessage
 from hourwheel.methods import CHANGE_INVISIBLE, NACK
 from hourwheel.polling import LEASE_MARGIN_RATIO, Poll
 from hourwheel.session import Pace
-from hourwheel.wire import consumer_pb2
+from hourwheel.v1 import consumer_pb2
 
 PREFETCH_MESSAGES: Final = 1_000
 POLLS: Final = 2

@@ -1,11 +1,11 @@
-"""Filters and gene specs as protobuf messages (proto/filter.proto), there and back."""
+"""Filters and gene specs as protobuf messages (proto/hourwheel/v1/filter.proto), there and back."""
 
 from typing import Final
 
 from hourwheel import errors
 from hourwheel.filter_text import FilterExpression, FilterKind
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec
-from hourwheel.wire import filter_pb2
+from hourwheel.v1 import filter_pb2
 
 Tags: Final = FilterExpression.tags
 """`Tags("paid && !test")`: a filter by tags."""

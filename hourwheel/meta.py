@@ -1,6 +1,6 @@
 """A message's metadata: tags, keys, properties; checked against the limits, encoded, decoded.
 
-What lies before each body in a batch is the protobuf message `MessageMeta` of proto/meta.proto (a
+What lies before each body in a batch is the protobuf message `MessageMeta` of meta.proto (a
 message without any metadata has none: zero bytes). It is written here by hand, piece by piece,
 because a protobuf object costs 2-4 us a message and the pieces that repeat (tags, property names)
 can be cached; tests hold the bytes equal to protobuf's own. Equal metadata gives equal bytes.
@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from hourwheel import errors, limits
 from hourwheel.tag_gene import key_hash, sparse_gene
-from hourwheel.wire import meta_pb2
+from hourwheel.v1 import meta_pb2
 
 CLIENT_MESSAGE_ID_BYTES_MAX: Final = 255
 CONTENT_TYPE_BYTES_MAX: Final = 255

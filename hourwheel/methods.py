@@ -6,7 +6,7 @@ Why not the generated stubs: they carry no types.
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, Self, TypeVar
 
-from hourwheel.wire import admin_pb2, broker_pb2, consumer_pb2
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
 
 
 class WireMessage(Protocol):

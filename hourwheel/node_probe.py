@@ -7,7 +7,7 @@ from hourwheel.cluster_status import ClusterStatus, cluster_status
 from hourwheel.connection import Connection
 from hourwheel.failures import failure_of
 from hourwheel.methods import GET_STATUS
-from hourwheel.wire import admin_pb2
+from hourwheel.v1 import admin_pb2
 
 
 class NodeProbe:

@@ -11,7 +11,7 @@ from hourwheel.filter_wire import filter_to_wire
 from hourwheel.message_id import MessageId
 from hourwheel.meta import NO_META, MessageMeta, decode
 from hourwheel.methods import CANCEL_PENDING, LIST_PENDING
-from hourwheel.wire import admin_pb2, filter_pb2
+from hourwheel.v1 import admin_pb2, filter_pb2
 
 PAGE_SIZE: Final = 500
 

@@ -20,7 +20,7 @@ from hourwheel.limits import RECEIVE_WAIT_MS_MAX
 from hourwheel.message import ReceivedBatch, runs_of
 from hourwheel.methods import RECEIVE
 from hourwheel.session import Pace
-from hourwheel.wire import consumer_pb2
+from hourwheel.v1 import consumer_pb2
 
 LEASE_MARGIN_RATIO: Final = 0.1
 """Part of a lease that is not used: it began before its answer came, and acks take time."""

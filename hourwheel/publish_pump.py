@@ -28,7 +28,7 @@ from hourwheel.published import PublishedIds
 from hourwheel.session import Failure
 from hourwheel.stream import Stream, StreamBroken
 from hourwheel.topic_genes import TopicGenes
-from hourwheel.wire import broker_pb2
+from hourwheel.v1 import broker_pb2
 
 _CODE_NAMES: Final = {code.value[0]: code.name for code in grpc.StatusCode}
 _Stream: TypeAlias = Stream[broker_pb2.PublishStreamRequest, broker_pb2.PublishStreamResponse]

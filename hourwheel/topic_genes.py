@@ -9,7 +9,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.filter_wire import gene_from_wire
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneSpec
-from hourwheel.wire import filter_pb2
+from hourwheel.v1 import filter_pb2
 
 TOPICS_MAX: Final = 4_096
 """So many topics with a specification of their own are remembered; the oldest are forgotten."""

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import invariant
+from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState
 from hourwheel.record_batch import Kind, Outcome, RecordBatch
 from hourwheel.types import Key, topic_of
-from hourwheel.wire.broker_pb2 import CancelOutcome
-from hourwheel.wire.state_pb2 import ConfigChange, EpochState
+from hourwheel.v1.broker_pb2 import CancelOutcome
 from node.judge import PublishVerdicts, genes_of, judge
 from node.views import Views, check_feature_level
 from storage.catalog_items import Subscription

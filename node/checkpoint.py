@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hourwheel import errors
+from hourwheel.internal.v1.state_pb2 import Checkpoint, DelayLogState, RunState
 from hourwheel.types import Key
-from hourwheel.wire.state_pb2 import Checkpoint, DelayLogState, RunState
 from node.views import Counters, Views, check_feature_level
 from storage import atomic_file
 from storage.ack_state import AckStates

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import hourwheel
 from hourwheel import errors
-from hourwheel.wire import control_pb2 as wire
-from hourwheel.wire.control_link_pb2 import ShardReport
+from hourwheel.internal.v1 import control_pb2 as wire
+from hourwheel.internal.v1.control_link_pb2 import ShardReport
 from node import logs, views
 from node.config import NodeConfig
 from node.config_check import cluster_nodes

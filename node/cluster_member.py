@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hourwheel import errors
-from hourwheel.wire.replication_pb2 import ReplicateResponse
+from hourwheel.internal.v1.replication_pb2 import ReplicateResponse
 from node import logs
 from node.api.ports import Failure
 from node.cluster_time import ClusterTime

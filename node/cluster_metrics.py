@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from hourwheel.wire.status_pb2 import (
+from hourwheel.v1.status_pb2 import (
     SHARD_ROLE_FOLLOWER,
     SHARD_ROLE_MASTER,
     SHARD_ROLE_TAKING_OVER,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Final, Protocol
 
-from hourwheel.wire import status_pb2
-from hourwheel.wire.control_link_pb2 import NodeReport
+from hourwheel.internal.v1.control_link_pb2 import NodeReport
+from hourwheel.v1 import status_pb2
 from node.api.cluster_port import (
     ClusterStatusData,
     ControlStatusData,

@@ -16,7 +16,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.clock import Clock
-from hourwheel.wire.control_pb2 import SeenEpoch
+from hourwheel.internal.v1.control_pb2 import SeenEpoch
 from node import logs
 from node.api.ports import Failure
 from node.checkpoint import ShardPlace

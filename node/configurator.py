@@ -7,9 +7,9 @@ from typing import Any
 
 from hourwheel import errors
 from hourwheel.filter_text import FilterExpression
+from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.types import topic_queue
-from hourwheel.wire.state_pb2 import ConfigChange, GroupConfig
 from node.api.ports import GroupInfo, GroupLagInfo, GroupSettings, SubscriptionInfo, TopicInfo
 from node.filter_reading import read_filter
 from node.lease import Held

@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from hourwheel.wire import control_pb2 as wire
-from hourwheel.wire.control_link_pb2 import ShardReport
+from hourwheel.internal.v1 import control_pb2 as wire
+from hourwheel.internal.v1.control_link_pb2 import ShardReport
 
 
 class ControlPort(Protocol):

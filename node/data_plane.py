@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 import grpc
 
 from hourwheel import errors, limits
-from hourwheel.wire import replication_pb2
-from hourwheel.wire.replication_pb2 import (
+from hourwheel.internal.v1 import replication_pb2
+from hourwheel.internal.v1.replication_pb2 import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     ReplicateRequest,

@@ -11,7 +11,12 @@ from typing import Any, Final
 import grpc
 
 from hourwheel.errors import NotFollowed
-from hourwheel.wire.replication_pb2 import LeaseTable, ReplicateRequest, ReplicateResponse, SyncBeat
+from hourwheel.internal.v1.replication_pb2 import (
+    LeaseTable,
+    ReplicateRequest,
+    ReplicateResponse,
+    SyncBeat,
+)
 from node import logs
 from node.api.ports import Failure
 from node.replica import Replica

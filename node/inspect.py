@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hourwheel.wire.state_pb2 import Checkpoint
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from node.checkpoint import MANIFEST
 from node.inspect_batches import batches, find_message, find_segment
 from node.inspect_files import SHARD_START, ShardFiles, cluster_id_of, steadily

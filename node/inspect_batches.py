@@ -6,8 +6,8 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
+from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart
 from hourwheel.record_batch import Header, Kind, RecordBatch
-from hourwheel.wire.state_pb2 import ConfigChange, EpochStart
 from node.inspect_files import ShardFiles
 from node.inspect_log import (
     HeaderWalk,

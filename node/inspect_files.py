@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hourwheel import errors
-from hourwheel.wire.state_pb2 import Checkpoint
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from node.checkpoint import MANIFEST
 from node.inspect_report import READ_ERRORS, Damage, Report
 from node.node_meta import NODE_META

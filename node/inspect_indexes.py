@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from hourwheel.wire.state_pb2 import Checkpoint
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from node.inspect_files import ShardFiles
 from node.inspect_report import Report, Row, instant
 from storage import atomic_file

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
-from hourwheel.wire.state_pb2 import Checkpoint
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from node.checkpoint import run_state
 from node.disk_guard import RESERVE
 from node.inspect_batches import batches

@@ -19,8 +19,8 @@ import numpy as np
 
 from hourwheel import errors, record_batch
 from hourwheel.crc32c import crc32c
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from hourwheel.record_batch import HEADER_BYTES, Header, Kind, RecordBatch, unpack_header
-from hourwheel.wire.state_pb2 import Checkpoint
 from node.inspect_files import ShardFiles
 from node.inspect_log import (
     EPOCHS,

@@ -7,8 +7,8 @@ import numpy as np
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
+from hourwheel.internal.v1.state_pb2 import Checkpoint, QueueState
 from hourwheel.types import topic_of
-from hourwheel.wire.state_pb2 import Checkpoint, QueueState
 from node.inspect_files import ShardFiles
 from node.inspect_indexes import (
     TOMBSTONES,

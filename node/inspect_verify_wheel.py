@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
+from hourwheel.internal.v1.state_pb2 import Checkpoint, RunState
 from hourwheel.types import Key
-from hourwheel.wire.state_pb2 import Checkpoint, RunState
 from node.inspect_files import ShardFiles
 from node.inspect_indexes import Cancelled
 from node.inspect_report import READ_ERRORS, Report

@@ -9,8 +9,8 @@ import numpy as np
 from google.protobuf.message import Message
 
 from hourwheel import errors
+from hourwheel.internal.v1.state_pb2 import Checkpoint, QueueState
 from hourwheel.types import queue_of, topic_of
-from hourwheel.wire.state_pb2 import Checkpoint, QueueState
 from node.inspect_files import SHARD_START, ShardFiles
 from node.inspect_report import READ_ERRORS, Report, Row, instant
 from node.inspect_wheel import unit_row
@@ -89,7 +89,7 @@ def show_manifest(files: ShardFiles, path: str, report: Report) -> None:
 
 
 def _row(message: Message) -> Row:
-    """The fields of a message of proto/state.proto; of lists of messages only how many."""
+    """The fields of a message of state.proto; of lists of messages only how many."""
     row: Row = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)

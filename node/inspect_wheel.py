@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from hourwheel.wire.state_pb2 import Checkpoint
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from node.inspect_files import ShardFiles, header_of
 from node.inspect_report import READ_ERRORS, Report, Row, instant
 from storage.disk import parent_of

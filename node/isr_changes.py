@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hourwheel.errors import HourwheelError
-from hourwheel.wire import control_pb2 as wire
+from hourwheel.internal.v1 import control_pb2 as wire
 from node import logs
 from node.control_port import ControlPort
 from node.replica import Replica

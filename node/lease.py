@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.wire.replication_pb2 import HeldPart, HeldRange, SparseLease
+from hourwheel.internal.v1.replication_pb2 import HeldPart, HeldRange, SparseLease
 from storage.ack_state import AckWindow
 
 SPARSE_ID: Final = 1 << 63

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.wire.replication_pb2 import DeliveredTo, LeaseTable
+from hourwheel.internal.v1.replication_pb2 import DeliveredTo, LeaseTable
 from node.lease import SPARSE_ID, Held, Lease, Part, Progress, runs_of
 from storage.ack_state import WINDOW_POSITIONS, AckWindow
 

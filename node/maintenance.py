@@ -10,8 +10,8 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from hourwheel import errors
+from hourwheel.internal.v1.state_pb2 import Checkpoint, DelayLogState
 from hourwheel.types import Key
-from hourwheel.wire.state_pb2 import Checkpoint, DelayLogState
 from node.checkpoint import (
     MANIFEST,
     CheckpointJob,

@@ -10,8 +10,8 @@ and the next master looks again.
 from dataclasses import dataclass
 from typing import Final
 
-from hourwheel.wire.replication_pb2 import LeaseTable
-from hourwheel.wire.replication_pb2 import PassedOver as PassedOverWire
+from hourwheel.internal.v1.replication_pb2 import LeaseTable
+from hourwheel.internal.v1.replication_pb2 import PassedOver as PassedOverWire
 from node.lease import Held
 from storage.ack_state import AckWindow
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from filters.compile import compile_filter
 from hourwheel import errors, limits
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX
-from hourwheel.wire.broker_pb2 import CancelOutcome
+from hourwheel.v1.broker_pb2 import CancelOutcome
 from node.filter_reading import make_ready
 from node.pending_page import CancelledPage, PendingPage, PendingPart, ids_of
 from node.pending_scan import Matches, PendingScan

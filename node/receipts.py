@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.wire.consumer_pb2 import ReceiptOutcome
+from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.api.ports import Selection
 from node.lease import SPARSE_ID, Held
 from node.retries import ack_rows, filtered_rows, retry_rows

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from filters.compile import compile_filter
 from hourwheel import errors
 from hourwheel.filter_text import FilterExpression
+from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from hourwheel.types import TopicQueue, topic_of, topic_queue
-from hourwheel.wire.replication_pb2 import LeaseTable
 from node.lease import Held, Lease
 from node.leases import Leases
 from node.passed_over import PassedOver

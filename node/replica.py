@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from hourwheel import errors
 from hourwheel.errors import NotFollowed
-from hourwheel.wire.replication_pb2 import (
+from hourwheel.internal.v1.replication_pb2 import (
     BeginFrom,
     FollowerAck,
     FollowerHello,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from hourwheel.wire.replication_pb2 import LeaseTable, SyncBeat
+from hourwheel.internal.v1.replication_pb2 import LeaseTable, SyncBeat
 from node.shard import Answer
 from replication.isr import IsrChange
 

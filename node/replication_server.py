@@ -8,8 +8,8 @@ import grpc
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError, NotFollowed
-from hourwheel.wire import replication_pb2
-from hourwheel.wire.replication_pb2 import (
+from hourwheel.internal.v1 import replication_pb2
+from hourwheel.internal.v1.replication_pb2 import (
     FollowerHello,
     Refused,
     ReplicateRequest,

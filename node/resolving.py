@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.wire.consumer_pb2 import ReceiptOutcome
+from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.api.ports import Selection
 from node.configurator import Propose
 from node.receipts import Meant, meant_by

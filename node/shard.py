@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import invariant
+from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart
 from hourwheel.record_batch import (
     CANCEL_ROW,
     EXPIRE_ROW,
@@ -32,7 +33,6 @@ from hourwheel.record_batch import (
     unpack_header,
 )
 from hourwheel.types import Key
-from hourwheel.wire.state_pb2 import ConfigChange, EpochStart
 from node.apply import Applier, Verdict
 from node.dispatcher import DispatchConfig, Dispatcher
 from node.receive import Receiver

@@ -1,6 +1,6 @@
 """How a node's replica stands, for the control plane. Pure."""
 
-from hourwheel.wire.control_link_pb2 import ShardReport
+from hourwheel.internal.v1.control_link_pb2 import ShardReport
 from node.disk_guard import DiskGuard
 from node.replica import Replica
 

@@ -14,8 +14,12 @@ from typing import Any, Final
 import grpc
 
 from hourwheel import errors
-from hourwheel.wire import replication_pb2
-from hourwheel.wire.replication_pb2 import FetchSnapshotRequest, FetchSnapshotResponse, SnapshotEnd
+from hourwheel.internal.v1 import replication_pb2
+from hourwheel.internal.v1.replication_pb2 import (
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    SnapshotEnd,
+)
 from node import logs
 from node.api import status
 from node.checkpoint import ShardPlace

@@ -9,8 +9,8 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from hourwheel.wire.replication_pb2 import SnapshotBytes, SnapshotEnd, SnapshotHead
-from hourwheel.wire.state_pb2 import Checkpoint
+from hourwheel.internal.v1.replication_pb2 import SnapshotBytes, SnapshotEnd, SnapshotHead
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from node.checkpoint import MANIFEST, ShardPlace
 from node.snapshot_files import (
     EPOCH_COUNT_MAX,

@@ -19,8 +19,13 @@ from typing import Final, NamedTuple
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from hourwheel.wire.replication_pb2 import EpochMark, SnapshotBytes, SnapshotFile, SnapshotHead
-from hourwheel.wire.state_pb2 import Checkpoint, QueueState
+from hourwheel.internal.v1.replication_pb2 import (
+    EpochMark,
+    SnapshotBytes,
+    SnapshotFile,
+    SnapshotHead,
+)
+from hourwheel.internal.v1.state_pb2 import Checkpoint, QueueState
 from node.checkpoint import MANIFEST, ShardPlace
 from node.snapshot_files import OUTGOING, QUEUE_CHUNK_END, remove_tree
 from storage import atomic_file, sequence_index, tombstones

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import grpc
 
 from hourwheel import errors
-from hourwheel.wire.replication_pb2 import FetchSnapshotRequest, FetchSnapshotResponse
+from hourwheel.internal.v1.replication_pb2 import FetchSnapshotRequest, FetchSnapshotResponse
 from node import logs
 from node.checkpoint import ShardPlace
 from node.reign_stats import ReignStats

@@ -7,7 +7,7 @@ import numpy as np
 from hourwheel.errors import DiskFull
 from hourwheel.message_id import MessageId
 from hourwheel.types import SEQUENCE_MAX, Key
-from hourwheel.wire.admin_pb2 import MessageState
+from hourwheel.v1.admin_pb2 import MessageState
 from node.api.ports import MessageInfo, ShardStatusData
 from node.disk_guard import DiskGuard
 from node.maintenance import Maintenance

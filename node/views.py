@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import invariant
+from hourwheel.internal.v1.state_pb2 import EpochState
 from hourwheel.types import Key
-from hourwheel.wire.state_pb2 import EpochState
 from storage.ack_state import AckStates
 from storage.catalog import Catalog
 from storage.consume_queues import ConsumeQueues

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from hourwheel import errors
 from hourwheel.clock import Clock
-from hourwheel.wire import control_link_pb2 as pb
+from hourwheel.internal.v1 import control_link_pb2 as pb
 from replication.frames import pack_frame, read_frame
 
 LINK_VERSION: Final = 1

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
-from hourwheel.wire import control_link_pb2 as link
-from hourwheel.wire import control_pb2 as pb
+from hourwheel.internal.v1 import control_link_pb2 as link
+from hourwheel.internal.v1 import control_pb2 as pb
 from replication.broker_link import LINK_VERSION, TO_BROKER_BYTES_MAX
 from replication.control_state import CODEC_VERSION, ControlState, state_of
 from replication.frames import pack_frame, read_frame

@@ -14,8 +14,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import Epoch, ShardId
-from hourwheel.wire import control_pb2 as pb
 from replication.control_state import (
     REMEMBERED_COUNT_MAX,
     ControlState,

@@ -16,8 +16,8 @@ from typing import Any
 
 from hourwheel import errors
 from hourwheel.clock import Clock
-from hourwheel.wire import control_link_pb2 as link
-from hourwheel.wire import control_pb2 as pb
+from hourwheel.internal.v1 import control_link_pb2 as link
+from hourwheel.internal.v1 import control_pb2 as pb
 from replication.broker_link import BrokerLink
 from replication.control_config import ControlConfig
 from replication.control_state import CODEC_VERSION, ControlState, state_data

@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Final
 
 from hourwheel import errors
+from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import Epoch, ShardId
-from hourwheel.wire import control_pb2 as pb
 
 CODEC_VERSION: Final = 1
 """The rules that this code knows. A command that was written for others changes nothing. When

@@ -28,8 +28,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from hourwheel.internal.v1 import control_link_pb2 as link
 from hourwheel.types import Epoch, ShardId
-from hourwheel.wire import control_link_pb2 as link
 from replication.control_state import ControlState, Member, ShardInfo
 
 LOG_STEP_BYTES: Final = 4 << 20

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hourwheel.errors import IncompatibleFormat, NotFollowed
-from hourwheel.wire.replication_pb2 import (
+from hourwheel.internal.v1.replication_pb2 import (
     BeginFrom,
     EpochMark,
     FollowerAck,

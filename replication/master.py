@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from hourwheel.errors import invariant
-from hourwheel.wire.replication_pb2 import (
+from hourwheel.internal.v1.replication_pb2 import (
     BeginFrom,
     EpochMark,
     FollowerAck,

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from hourwheel import errors
-from hourwheel.wire.state_pb2 import Checkpoint, ConfigChange
+from hourwheel.internal.v1.state_pb2 import Checkpoint, ConfigChange
 from spark_jobs.audit_scan import Blob
 from spark_jobs.findings import Finding
 from spark_jobs.replica import ERROR

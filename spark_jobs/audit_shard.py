@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.wire.state_pb2 import Checkpoint
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from spark_jobs import audit_replicas
 from spark_jobs.audit_catalog import Timeline, build_timeline
 from spark_jobs.audit_dispatch import KEY_MIN, DispatchTable, begin_at, build_table

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from hourwheel.internal.v1.state_pb2 import EpochStart
 from hourwheel.record_batch import FEATURE_LEVEL_ROW, HEADER_BYTES
-from hourwheel.wire.state_pb2 import EpochStart
 from spark_jobs.audit_replicas import NodeLog
 from spark_jobs.audit_scan import Blob, Edge, LogFacts, edge_findings, join_facts
 from spark_jobs.block_table import TORN_TAIL, UNKNOWN_KIND, UNKNOWN_VERSION, UNREADABLE, Damage

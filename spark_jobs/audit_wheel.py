@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from hourwheel.wire.state_pb2 import Checkpoint
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from spark_jobs.audit_sums import HOUR_MS, HourSums, hash_units
 from spark_jobs.paths import open_disk
 from spark_jobs.replica import Replica, ShardCopy

@@ -19,7 +19,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from hourwheel import errors
-from hourwheel.wire.state_pb2 import Checkpoint
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from spark_jobs.paths import child, last_name, list_or_none, normalise, open_disk
 from spark_jobs.replica import (
     ERROR,

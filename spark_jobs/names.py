@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
+from hourwheel.internal.v1.state_pb2 import ConfigChange
 from hourwheel.record_batch import Kind
-from hourwheel.wire.state_pb2 import ConfigChange
 from spark_jobs.ranges import plan_ranges
 from spark_jobs.replica import Inventory, Replica, ShardCopy
 from spark_jobs.segment_reader import HEADERS, read_blocks

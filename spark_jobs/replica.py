@@ -11,7 +11,7 @@ Plain values, small and picklable: Spark sends them to where partitions are read
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from hourwheel.wire.state_pb2 import Checkpoint
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from spark_jobs.paths import open_disk
 from storage.disk import Disk, join
 from storage.epoch_file import EpochEntry

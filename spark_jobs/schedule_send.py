@@ -24,7 +24,7 @@ from hourwheel.methods import PUBLISH_STREAM
 from hourwheel.publish_window import Published
 from hourwheel.session import Failure
 from hourwheel.stream import Stream, StreamBroken
-from hourwheel.wire import broker_pb2
+from hourwheel.v1 import broker_pb2
 from spark_jobs.schedule_window import (
     PROBE_NUMBER,
     Outcome,

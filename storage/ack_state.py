@@ -23,8 +23,8 @@ from typing import Final
 import numpy as np
 
 from hourwheel import errors
+from hourwheel.internal.v1 import state_pb2
 from hourwheel.types import topic_of
-from hourwheel.wire import state_pb2
 from storage.digest import Hasher, feed_numbers
 
 WINDOW_POSITIONS: Final = 65_536

@@ -27,9 +27,9 @@ from dataclasses import replace
 from typing import Final
 
 from hourwheel import errors
+from hourwheel.internal.v1 import state_pb2
 from hourwheel.limits import NAME_BYTES_MAX
 from hourwheel.types import QUEUE_COUNT_MAX, TOPIC_ID_MAX, GroupId, TopicId
-from hourwheel.wire import state_pb2
 from storage.catalog_items import Group, Subscription, Topic
 from storage.digest import Hasher, feed_numbers
 

@@ -13,9 +13,9 @@ from hourwheel.filter_wire import (
     gene_from_wire,
     gene_to_wire,
 )
+from hourwheel.internal.v1 import state_pb2
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.types import GroupId, TopicId
-from hourwheel.wire import state_pb2
 from storage.digest import Hasher, feed_numbers, feed_text
 
 

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
+from hourwheel.internal.v1 import state_pb2
 from hourwheel.types import Position
-from hourwheel.wire import state_pb2
 from storage.chunk_ledger import ChunkLedger, Settled
 from storage.digest import Hasher, feed_numbers
 from storage.disk import Disk, join

@@ -11,8 +11,8 @@ from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
 from hourwheel import errors
+from hourwheel.internal.v1 import state_pb2
 from hourwheel.types import topic_of
-from hourwheel.wire import state_pb2
 from storage.consume_queue import CHUNK_ENTRIES, ConsumeQueue
 from storage.digest import Hasher, feed_numbers
 from storage.disk import Disk, join

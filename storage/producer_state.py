@@ -34,8 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
+from hourwheel.internal.v1 import state_pb2
 from hourwheel.limits import PRODUCER_BATCHES_REMEMBERED
-from hourwheel.wire import state_pb2
 from storage.digest import Hasher, feed_numbers
 
 _BATCH: Final = Struct("<QQqII")

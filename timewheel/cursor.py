@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.errors import invariant
+from hourwheel.internal.v1.state_pb2 import CursorState
 from hourwheel.types import KEY_MIN, Key
-from hourwheel.wire.state_pb2 import CursorState
 from storage.unit import Units
 from timewheel.levels import tick_of
 

@@ -8,7 +8,7 @@ from hourwheel.filter_wire import (
     gene_to_wire,
 )
 from hourwheel.types import QUEUE_COUNT_MAX
-from hourwheel.wire import admin_pb2 as wire
+from hourwheel.v1 import admin_pb2 as wire
 from node.api import pending
 from node.api.calls import Context
 from node.api.cluster_port import ClusterPort

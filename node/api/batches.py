@@ -16,7 +16,7 @@ from hourwheel.crc32c import crc32c_each, split
 from hourwheel.record_batch import Flag, Kind, RecordBatch
 from hourwheel.tag_gene import GENE_NONE, GENE_SPARSE, GENE_SPEC_OF_TOPIC
 from hourwheel.types import SEQUENCE_MAX
-from hourwheel.wire.meta_pb2 import MessageMeta
+from hourwheel.v1.meta_pb2 import MessageMeta
 from node.config import LimitsSection
 from timewheel.levels import DAY_MS
 

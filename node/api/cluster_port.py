@@ -1,14 +1,14 @@
 """What the API needs to know of the cluster, and the one thing that it asks of it.
 
 `ClusterPort` is what node/cluster_view.py is; `LoneCluster` here, for a node that has no others.
-The values have the names and meanings of proto/admin.proto.
+The values have the names and meanings of proto/hourwheel/v1/admin.proto.
 """
 
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from hourwheel import errors
-from hourwheel.wire.status_pb2 import SHARD_ROLE_MASTER, SHARD_ROLE_UNSPECIFIED
+from hourwheel.v1.status_pb2 import SHARD_ROLE_MASTER, SHARD_ROLE_UNSPECIFIED
 
 
 @dataclass(frozen=True, slots=True)

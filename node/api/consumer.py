@@ -13,7 +13,7 @@ from hourwheel.filter_wire import filter_from_wire, filter_to_wire
 from hourwheel.message_id import MessageId
 from hourwheel.receipt import Receipt, format_each
 from hourwheel.types import topic_of
-from hourwheel.wire.consumer_pb2 import (
+from hourwheel.v1.consumer_pb2 import (
     RECEIVE_FORMAT_BATCH,
     RECEIVE_FORMAT_MESSAGES,
     RECEIVE_FORMAT_UNSPECIFIED,

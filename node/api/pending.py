@@ -9,7 +9,7 @@ from hourwheel import errors, limits
 from hourwheel.filter_text import FilterExpression
 from hourwheel.filter_wire import filter_from_wire
 from hourwheel.types import DUE_MS_MAX
-from hourwheel.wire import admin_pb2 as wire
+from hourwheel.v1 import admin_pb2 as wire
 from node.api.names import check_topic
 from node.api.ports import EnginePort
 from node.filter_reading import read_filter

@@ -7,7 +7,7 @@ from hourwheel import errors, limits, message_id
 from hourwheel import meta as metas
 from hourwheel.tag_gene import DEFAULT_SPEC, gene_of
 from hourwheel.types import SEQUENCE_MAX
-from hourwheel.wire.broker_pb2 import (
+from hourwheel.v1.broker_pb2 import (
     CancelRequest,
     CancelResponse,
     OutgoingMessage,

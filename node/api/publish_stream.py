@@ -10,7 +10,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.filter_wire import gene_to_wire
-from hourwheel.wire.broker_pb2 import PublishedBatch, PublishStreamRequest, PublishStreamResponse
+from hourwheel.v1.broker_pb2 import PublishedBatch, PublishStreamRequest, PublishStreamResponse
 from node.api import status
 from node.api.batches import check_batch
 from node.api.calls import Calls, Context

@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha import reflection
 import hourwheel
 from hourwheel import errors, limits
 from hourwheel.clock import Clock
-from hourwheel.wire import admin_pb2, broker_pb2, consumer_pb2
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
 from node.api import health
 from node.api.admin import Admin
 from node.api.admission import Admission

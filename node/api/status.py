@@ -15,7 +15,7 @@ from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
 from hourwheel import errors
-from hourwheel.wire.broker_pb2 import ErrorDetail
+from hourwheel.v1.broker_pb2 import ErrorDetail
 
 DOMAIN: Final = "hourwheel"
 _MESSAGE_CHARS_MAX: Final = 1_024

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import hourwheel
-from hourwheel.wire import admin_pb2 as wire
-from hourwheel.wire import status_pb2
+from hourwheel.v1 import admin_pb2 as wire
+from hourwheel.v1 import status_pb2
 from node.api.cluster_port import ClusterStatusData, MastershipData
 from node.api.ports import ShardStatusData
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hourwheel import errors
-from hourwheel.wire import raft_pb2 as pb
+from hourwheel.internal.v1 import raft_pb2 as pb
 from replication.raft.journal_file import COMMAND_BYTES_MAX, Entry
 
 Message = dict[str, Any]

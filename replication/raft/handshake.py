@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from hourwheel import errors
-from hourwheel.wire import raft_pb2 as pb
+from hourwheel.internal.v1 import raft_pb2 as pb
 
 PROTOCOL_VERSION: Final = 1
 NONCE_BYTES: Final = 32

@@ -20,7 +20,7 @@ from typing import Final, Self, overload
 from pysyncobj.journal import Journal
 
 from hourwheel import errors
-from hourwheel.wire import raft_pb2 as pb
+from hourwheel.internal.v1 import raft_pb2 as pb
 from replication.raft.journal_file import Entry, JournalFile
 from replication.raft.snapshot import Snapshot, SnapshotFile
 from storage import atomic_file

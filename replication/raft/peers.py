@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from hourwheel import errors
-from hourwheel.wire import control_link_pb2, raft_pb2
+from hourwheel.internal.v1 import control_link_pb2, raft_pb2
 from replication.frames import pack_frame, read_frame
 from replication.raft.codec import FRAME_BYTES_MAX, Message, decode, parse, refuse
 from replication.raft.handshake import (

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from hourwheel.wire import raft_pb2 as pb
+from hourwheel.internal.v1 import raft_pb2 as pb
 from replication.raft.journal_file import Entry
 from storage import atomic_file
 from storage.disk import Disk, join

@@ -7,8 +7,8 @@ import pytest
 
 import hourwheel
 from hourwheel.filter_text import FilterExpression
-from hourwheel.wire import admin_pb2 as wire
-from hourwheel.wire import filter_pb2
+from hourwheel.v1 import admin_pb2 as wire
+from hourwheel.v1 import filter_pb2
 from node.api.ports import GroupInfo, ShardStatusData, SubscriptionInfo, TopicInfo
 from tests.support.api_world import STARTED_MS, ApiWorld, refused
 from tests.support.fake_engine import CLUSTER_ID, NOW_MS

@@ -16,7 +16,7 @@ from hourwheel.record_batch import (
     build_publish,
     build_rows,
 )
-from hourwheel.wire.meta_pb2 import MessageMeta
+from hourwheel.v1.meta_pb2 import MessageMeta
 from node.api.batches import check_batch
 from node.config import LimitsSection
 from tests.support.fake_engine import NOW_MS

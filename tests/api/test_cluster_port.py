@@ -3,7 +3,7 @@
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire.status_pb2 import SHARD_ROLE_MASTER
+from hourwheel.v1.status_pb2 import SHARD_ROLE_MASTER
 from node.api.cluster_port import LoneCluster, check_shard
 
 

@@ -11,7 +11,7 @@ from hourwheel import errors
 from hourwheel.delivery_batch import DeliveryBatch
 from hourwheel.filter_text import FilterExpression as Wanted
 from hourwheel.receipt import Receipt, parse
-from hourwheel.wire.consumer_pb2 import (
+from hourwheel.v1.consumer_pb2 import (
     RECEIPT_OUTCOME_INVALID,
     RECEIPT_OUTCOME_OK,
     RECEIPT_OUTCOME_STALE,
@@ -23,8 +23,8 @@ from hourwheel.wire.consumer_pb2 import (
     ReceiveRequest,
     ReceiveResponse,
 )
-from hourwheel.wire.filter_pb2 import FILTER_KIND_SQL, FilterExpression
-from hourwheel.wire.meta_pb2 import MessageMeta
+from hourwheel.v1.filter_pb2 import FILTER_KIND_SQL, FilterExpression
+from hourwheel.v1.meta_pb2 import MessageMeta
 from node.api.admission import Admission
 from node.api.consumer import Consumer
 from node.config import LimitsSection

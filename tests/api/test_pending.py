@@ -8,7 +8,7 @@ from hourwheel.filter_given import Sql, Tags
 from hourwheel.filter_text import FilterExpression
 from hourwheel.message_id import ID_DTYPE, MessageId
 from hourwheel.types import DUE_MS_MAX
-from hourwheel.wire import admin_pb2, filter_pb2
+from hourwheel.v1 import admin_pb2, filter_pb2
 from node.pending_page import CancelledPage, PendingPage, PendingPart
 from node.pending_scan import Blob
 from node.pending_token import PendingQuery

@@ -8,8 +8,8 @@ import pytest
 from hourwheel import errors, limits
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec, gene_of, key_hash, sparse_gene
 from hourwheel.types import SEQUENCE_MAX
-from hourwheel.wire import meta_pb2
-from hourwheel.wire.broker_pb2 import (
+from hourwheel.v1 import meta_pb2
+from hourwheel.v1.broker_pb2 import (
     CANCEL_OUTCOME_ALREADY_RELEASED,
     CANCEL_OUTCOME_CANCELLED,
     CANCEL_OUTCOME_UNKNOWN,

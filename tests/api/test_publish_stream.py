@@ -11,7 +11,7 @@ from hourwheel import errors
 from hourwheel.filter_wire import gene_from_wire
 from hourwheel.record_batch import build_publish
 from hourwheel.tag_gene import GeneKind, GeneSpec
-from hourwheel.wire.broker_pb2 import PublishStreamRequest
+from hourwheel.v1.broker_pb2 import PublishStreamRequest
 from tests.support.api_world import ApiWorld, refusal_of
 from tests.support.eventually import until
 from tests.support.fake_engine import EPOCH, NOW_MS

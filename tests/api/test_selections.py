@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hourwheel import errors
 from hourwheel.receipt import Receipt
-from hourwheel.wire.consumer_pb2 import (
+from hourwheel.v1.consumer_pb2 import (
     RECEIPT_OUTCOME_INVALID,
     RECEIPT_OUTCOME_OK,
     RECEIPT_OUTCOME_STALE,

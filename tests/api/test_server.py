@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from hourwheel import errors
-from hourwheel.wire import broker_pb2, broker_pb2_grpc
+from hourwheel.v1 import broker_pb2, broker_pb2_grpc
 from node.api import server
 from node.api.admin import Admin
 from node.api.consumer import Consumer

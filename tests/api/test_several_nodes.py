@@ -15,7 +15,7 @@ from hourwheel.connection import Connection
 from hourwheel.consumer import AsyncConsumer
 from hourwheel.endpoints import Trouble
 from hourwheel.methods import DELETE_TOPIC, LIST_TOPICS
-from hourwheel.wire import admin_pb2
+from hourwheel.v1 import admin_pb2
 from tests.support.eventually import until
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_cluster import FakeCluster, channel_to

@@ -1,8 +1,8 @@
 """The answer to GetStatus, from what engine and cluster say."""
 
 from hourwheel.cluster_status import Phase, Role, cluster_status
-from hourwheel.wire import admin_pb2 as wire
-from hourwheel.wire import status_pb2
+from hourwheel.v1 import admin_pb2 as wire
+from hourwheel.v1 import status_pb2
 from node.api.cluster_port import (
     ClusterStatusData,
     ControlStatusData,

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import record_batch
+from hourwheel.internal.v1 import state_pb2 as wire
 from hourwheel.record_batch import (
     CANCEL_ROW,
     DISPATCH_ROW,
@@ -34,7 +35,6 @@ from hourwheel.record_batch import (
     Stamp,
 )
 from hourwheel.types import SEQUENCE_MAX, topic_queue
-from hourwheel.wire import state_pb2 as wire
 from node.node_meta import NODE_META
 from storage import atomic_file
 from storage.disk import RealDisk

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import grpc
 
-from hourwheel.wire import broker_pb2
+from hourwheel.v1 import broker_pb2
 
 SERVICE: Final = "hourwheel.v1.ProducerService"
 

@@ -8,7 +8,7 @@ from hourwheel import batch_builder
 from hourwheel.consumer import AsyncConsumer
 from hourwheel.filter_wire import Sql
 from hourwheel.message import Message
-from hourwheel.wire import broker_pb2
+from hourwheel.v1 import broker_pb2
 from tests.bench import load, subject
 from tests.bench.results import Report, at_least
 from tests.bench.sizes import Size

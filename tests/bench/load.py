@@ -15,7 +15,7 @@ from hourwheel.message import Message
 from hourwheel.methods import PUBLISH_STREAM
 from hourwheel.producer import AsyncProducer
 from hourwheel.published import PublishedIds
-from hourwheel.wire import broker_pb2
+from hourwheel.v1 import broker_pb2
 
 TOPIC: Final = "bench"
 BATCH: Final = 1_000

@@ -13,7 +13,7 @@ from hourwheel.admin import AsyncAdmin
 from hourwheel.filter_given import Sql
 from hourwheel.message import Message
 from hourwheel.producer import AsyncProducer
-from hourwheel.wire import broker_pb2
+from hourwheel.v1 import broker_pb2
 from tests.bench import load, subject
 from tests.bench.results import Report
 from tests.bench.sizes import Size

@@ -13,7 +13,7 @@ import grpc
 
 from hourwheel.message import Message
 from hourwheel.producer import AsyncProducer
-from hourwheel.wire import broker_pb2
+from hourwheel.v1 import broker_pb2
 from tests.bench import load, machine, subject
 from tests.bench.echo_server import SERVICE
 from tests.bench.results import Report, at_least

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire import control_pb2 as pb
-from hourwheel.wire import raft_pb2
+from hourwheel.internal.v1 import control_pb2 as pb
+from hourwheel.internal.v1 import raft_pb2
 from replication.control_config import ControlConfig
 from replication.control_launcher import ControlProcess
 from replication.raft.handshake import NONCE_BYTES, Handshake, Identity

@@ -23,10 +23,10 @@ from chaos.stored import LogFiles
 from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
 from hourwheel.failures import failure_of
 from hourwheel.record_batch import Kind
-from hourwheel.wire import admin_pb2, broker_pb2, consumer_pb2
-from hourwheel.wire.admin_pb2_grpc import AdminServiceStub
-from hourwheel.wire.broker_pb2_grpc import ProducerServiceStub
-from hourwheel.wire.consumer_pb2_grpc import ConsumerServiceStub
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
+from hourwheel.v1.admin_pb2_grpc import AdminServiceStub
+from hourwheel.v1.broker_pb2_grpc import ProducerServiceStub
+from hourwheel.v1.consumer_pb2_grpc import ConsumerServiceStub
 from tests.support.eventually import until
 from tests.support.reaper import say
 

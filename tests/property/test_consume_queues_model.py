@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 from hypothesis import given
 
-from hourwheel.wire.state_pb2 import QueueState
+from hourwheel.internal.v1.state_pb2 import QueueState
 from storage.consume_queues import ConsumeQueues
 from storage.file_header import Identity
 from storage.unit import NO_UNITS, Units

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hourwheel.wire import control_pb2 as pb
+from hourwheel.internal.v1 import control_pb2 as pb
 from replication.control_commands import apply_command
 from replication.control_state import ControlState, decode_state, encode_state
 from tests.support.control_commands import CLUSTER_ID, NODE_IDS, boot, register

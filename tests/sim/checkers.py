@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from chaos.log_model import LogModel
 from hourwheel.record_batch import RecordBatch
-from hourwheel.wire.broker_pb2 import CancelOutcome
+from hourwheel.v1.broker_pb2 import CancelOutcome
 from node.judge import Published
 from node.opening import Opened
 from node.receive import Delivery

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from hourwheel.filter_text import FilterExpression
-from hourwheel.wire.replication_pb2 import FollowerHello
+from hourwheel.internal.v1.replication_pb2 import FollowerHello
 from node.dispatcher import DispatchConfig
 from node.maintenance import RetentionConfig
 from node.opening import Opened, ShardConfig

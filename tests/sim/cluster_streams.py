@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hourwheel import errors
 from hourwheel.errors import NotFollowed
-from hourwheel.wire.replication_pb2 import (
+from hourwheel.internal.v1.replication_pb2 import (
     BeginFrom,
     FollowerAck,
     FollowerHello,

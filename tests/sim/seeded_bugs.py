@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from hourwheel.wire.replication_pb2 import BeginFrom, FollowerHello, MasterHello
+from hourwheel.internal.v1.replication_pb2 import BeginFrom, FollowerHello, MasterHello
 from node.replica import Replica
 from node.replica_effects import Role
 from replication.cluster_clock import ClusterClock

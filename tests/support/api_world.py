@@ -15,7 +15,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 from hourwheel.clock import SystemClock
-from hourwheel.wire import admin_pb2_grpc, broker_pb2, broker_pb2_grpc, consumer_pb2_grpc
+from hourwheel.v1 import admin_pb2_grpc, broker_pb2, broker_pb2_grpc, consumer_pb2_grpc
 from node.api.ports import Failure
 from node.api.server import ApiServer, ServerParts
 from node.config import NodeConfig

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from hourwheel.record_batch import Kind, RecordBatch, Stamp, stamp, unpack_header
 from hourwheel.types import Epoch, Offset
-from hourwheel.wire.state_pb2 import Checkpoint
 from node.checkpoint import MANIFEST
 from storage import atomic_file
 from storage.disk import RealDisk

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hourwheel import errors
-from hourwheel.wire import control_link_pb2 as link
-from hourwheel.wire import control_pb2 as pb
+from hourwheel.internal.v1 import control_link_pb2 as link
+from hourwheel.internal.v1 import control_pb2 as pb
 from replication.control_client import ControlClient, Hello
 from replication.control_config import ControlConfig
 from replication.control_launcher import ControlProcess

@@ -3,7 +3,7 @@
 from itertools import count
 from typing import Any, Final
 
-from hourwheel.wire import control_pb2 as pb
+from hourwheel.internal.v1 import control_pb2 as pb
 from replication.control_commands import apply_command
 from replication.control_state import CODEC_VERSION, ControlState
 

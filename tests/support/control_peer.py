@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from hourwheel.wire import control_link_pb2 as link
-from hourwheel.wire import control_pb2 as pb
+from hourwheel.internal.v1 import control_link_pb2 as link
+from hourwheel.internal.v1 import control_pb2 as pb
 from replication.control_state import ControlState, state_data
 from replication.frames import pack_frame, read_frame
 

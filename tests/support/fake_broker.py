@@ -11,7 +11,7 @@ from hourwheel import errors, message_id
 from hourwheel.crc32c import crc32c
 from hourwheel.filter_wire import gene_from_wire
 from hourwheel.record_batch import Flag, RecordBatch
-from hourwheel.wire import admin_pb2, broker_pb2, filter_pb2
+from hourwheel.v1 import admin_pb2, broker_pb2, filter_pb2
 
 STORE_MS = 1_700_000_000_000
 """The fake's clock: it stands still."""

@@ -22,13 +22,13 @@ from hourwheel.message_id import MessageId
 from hourwheel.record_batch import RecordBatch
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.types import topic_queue
-from hourwheel.wire.admin_pb2 import MESSAGE_STATE_PENDING, MESSAGE_STATE_UNKNOWN
-from hourwheel.wire.broker_pb2 import (
+from hourwheel.v1.admin_pb2 import MESSAGE_STATE_PENDING, MESSAGE_STATE_UNKNOWN
+from hourwheel.v1.broker_pb2 import (
     CANCEL_OUTCOME_ALREADY_RELEASED,
     CANCEL_OUTCOME_CANCELLED,
     CANCEL_OUTCOME_UNKNOWN,
 )
-from hourwheel.wire.consumer_pb2 import (
+from hourwheel.v1.consumer_pb2 import (
     RECEIPT_OUTCOME_INVALID,
     RECEIPT_OUTCOME_OK,
     RECEIPT_OUTCOME_STALE,

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from hourwheel import limits
-from hourwheel.wire import admin_pb2_grpc, broker_pb2_grpc, consumer_pb2_grpc
+from hourwheel.v1 import admin_pb2_grpc, broker_pb2_grpc, consumer_pb2_grpc
 from tests.support.fake_broker import EPOCH, SHARD, STORE_MS, FakeBroker
 from tests.support.fake_services import AdminService, ConsumerService, ProducerService
 

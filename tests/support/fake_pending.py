@@ -5,7 +5,7 @@ from hourwheel.filter_evaluate import matches
 from hourwheel.filter_text import FilterExpression, parse
 from hourwheel.filter_wire import filter_from_wire
 from hourwheel.meta import decode
-from hourwheel.wire import admin_pb2
+from hourwheel.v1 import admin_pb2
 from tests.support.fake_broker import STORE_MS, FakeBroker, Stored
 
 LOOKED_AT = 3

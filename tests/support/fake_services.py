@@ -10,7 +10,7 @@ from grpc_status import rpc_status
 
 from hourwheel import delivery_batch, errors, message_id
 from hourwheel.receipt import Receipt
-from hourwheel.wire import (
+from hourwheel.v1 import (
     admin_pb2,
     admin_pb2_grpc,
     broker_pb2,
@@ -18,7 +18,7 @@ from hourwheel.wire import (
     consumer_pb2,
     consumer_pb2_grpc,
 )
-from hourwheel.wire import status_pb2 as cluster_pb2
+from hourwheel.v1 import status_pb2 as cluster_pb2
 from tests.support.fake_broker import SHARD, STORE_MS, FakeBroker
 from tests.support.fake_pending import cancel_page, list_page
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from hourwheel.internal.v1 import control_pb2 as wire
+from hourwheel.internal.v1.control_link_pb2 import ShardReport
 from hourwheel.record_batch import RecordBatch, build_publish
 from hourwheel.types import Epoch, ShardId
-from hourwheel.wire import control_pb2 as wire
-from hourwheel.wire.control_link_pb2 import ShardReport
 from node.api.ports import Delivery, Failure, PublishedBatchResult
 from node.checkpoint import ShardPlace
 from node.cluster_time import ClusterTime

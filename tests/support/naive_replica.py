@@ -10,8 +10,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from hourwheel import errors
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from hourwheel.record_batch import RecordBatch, header_crc, unpack_header
-from hourwheel.wire.state_pb2 import Checkpoint
 from tests.support.log_copies import Expected
 
 _FILE_HEADER: Final = 64

@@ -11,11 +11,11 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_text import FilterExpression
 from hourwheel.filter_wire import filter_to_wire
+from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
 from hourwheel.message_id import ID_DTYPE
 from hourwheel.meta import MessageMeta, encode
 from hourwheel.record_batch import RecordBatch, build_publish
 from hourwheel.tag_gene import DEFAULT_SPEC, gene_of
-from hourwheel.wire.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
 from node.api.ports import IncomingMessages
 from node.judge import Published
 from node.lease import Held, Part

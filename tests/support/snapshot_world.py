@@ -3,7 +3,7 @@
 from dataclasses import replace
 from random import Random
 
-from hourwheel.wire.replication_pb2 import SnapshotEnd, SnapshotHead
+from hourwheel.internal.v1.replication_pb2 import SnapshotEnd, SnapshotHead
 from node.checkpoint import ShardPlace
 from node.dispatcher import DispatchConfig
 from node.maintenance import RetentionConfig

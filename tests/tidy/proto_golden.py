@@ -24,8 +24,9 @@ _FIELD: Final = descriptor_pb2.FieldDescriptorProto
 def files() -> list[Any]:
     """The compiled proto files, as FileDescriptorProto."""
     compiled = []
-    for path in sorted((ROOT / "proto").glob("*.proto")):
-        module = importlib.import_module(f"hourwheel.wire.{path.stem}_pb2")
+    for path in sorted((ROOT / "proto").glob("hourwheel/**/*.proto")):
+        folder = ".".join(path.parent.relative_to(ROOT / "proto").parts)
+        module = importlib.import_module(f"{folder}.{path.stem}_pb2")
         file = descriptor_pb2.FileDescriptorProto()
         module.DESCRIPTOR.CopyToProto(file)
         compiled.append(file)

@@ -16,7 +16,9 @@ _FIELD: Final = re.compile(
     rf"{_NAME} = \d+(?: \[[^\]]*\])?;$"
 )
 _VALUE: Final = re.compile(rf"{_NAME} = \d+;$")
-_OTHER: Final = re.compile(r'(?:syntax = "proto3"|package [\w.]+|import "[\w/.]+"|reserved .*);$')
+_OTHER: Final = re.compile(
+    r'(?:syntax = "proto3"|package [\w.]+|import "[\w/.]+"|option \w+ = .+|reserved .*);$'
+)
 
 
 @dataclass(frozen=True)

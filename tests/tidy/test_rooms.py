@@ -74,7 +74,7 @@ def test_the_wheel_is_the_client_and_nothing_else() -> None:
     find = tree.pyproject()["tool"]["setuptools"]["packages"]["find"]
     packages = setuptools.find_packages(str(tree.ROOT), include=find["include"])
     assert {package.split(".")[0] for package in packages} == {"hourwheel"}
-    assert "hourwheel.wire" in packages
+    assert {"hourwheel.v1", "hourwheel.internal.v1"} <= set(packages)
 
 
 def declared(*extras: str) -> set[str]:

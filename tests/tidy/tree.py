@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-WIRE: Final = "hourwheel/wire/"
-"""Where generated code lies; it follows its generator's style and not ours."""
+WIRE: Final = ("hourwheel/v1/", "hourwheel/internal/")
+"""Where generated code lies, all of it or none; it follows its generator's style and not ours."""
 
 
 @cache

@@ -6,7 +6,7 @@ from hourwheel import errors
 from hourwheel.channel import Channel
 from hourwheel.methods import DELETE_TOPIC, LIST_TOPICS
 from hourwheel.session import Backoff
-from hourwheel.wire import admin_pb2
+from hourwheel.v1 import admin_pb2
 from tests.support.fake_node import FakeNode
 
 LIST = admin_pb2.ListTopicsRequest()

@@ -14,7 +14,7 @@ from hourwheel.cluster_status import (
     ShardStatus,
     cluster_status,
 )
-from hourwheel.wire import admin_pb2, status_pb2
+from hourwheel.v1 import admin_pb2, status_pb2
 
 
 @pytest.mark.parametrize(

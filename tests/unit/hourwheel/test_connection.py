@@ -7,7 +7,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.connection import PING_MS, Connection
 from hourwheel.methods import GET_STATUS, PUBLISH_STREAM
-from hourwheel.wire import admin_pb2
+from hourwheel.v1 import admin_pb2
 from node.api.server import PING_INTERVAL_MS_MIN
 from tests.support.fake_node import FakeNode
 

@@ -12,7 +12,7 @@ from hourwheel.filter_wire import (
     gene_to_wire,
 )
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec
-from hourwheel.wire import filter_pb2
+from hourwheel.v1 import filter_pb2
 
 
 @pytest.mark.parametrize("wanted", [Tags("a || b"), Sql("a = 5", check_at_client=True)])

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hourwheel import errors, limits
 from hourwheel.meta import NO_META, MessageMeta, decode, encode, from_wire
 from hourwheel.tag_gene import key_hash, sparse_gene
-from hourwheel.wire import meta_pb2
+from hourwheel.v1 import meta_pb2
 
 PRINTABLE = st.text(
     st.characters(codec="utf-8", exclude_characters=[*map(chr, range(32)), "\x7f"]),

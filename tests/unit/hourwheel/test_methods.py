@@ -3,7 +3,7 @@ from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
 
 from hourwheel import methods
 from hourwheel.methods import Method
-from hourwheel.wire import admin_pb2, broker_pb2, consumer_pb2
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
 
 FILES: tuple[FileDescriptor, ...] = (
     broker_pb2.DESCRIPTOR,

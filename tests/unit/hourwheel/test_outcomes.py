@@ -4,7 +4,7 @@ import pytest
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
 from hourwheel.outcomes import CancelOutcome, MessageState, ReceiptOutcome
-from hourwheel.wire import admin_pb2, broker_pb2, consumer_pb2
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hourwheel.filter_wire import filter_to_wire
 from hourwheel.message import Message
 from hourwheel.producer import AsyncProducer
 from hourwheel.session import Pace
-from hourwheel.wire import consumer_pb2, filter_pb2
+from hourwheel.v1 import consumer_pb2, filter_pb2
 from tests.support.fake_node import FakeNode
 
 HERE = Tags("paid && !test", check_at_client=True)

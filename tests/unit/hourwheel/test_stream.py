@@ -5,7 +5,7 @@ from hourwheel.channel import Channel
 from hourwheel.endpoints import Move
 from hourwheel.methods import PUBLISH_STREAM
 from hourwheel.stream import Stream, StreamBroken
-from hourwheel.wire import broker_pb2
+from hourwheel.v1 import broker_pb2
 from tests.support.fake_node import FakeNode
 
 

@@ -2,7 +2,7 @@ from hourwheel import topic_genes
 from hourwheel.filter_wire import gene_to_wire
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec
 from hourwheel.topic_genes import TopicGenes
-from hourwheel.wire import filter_pb2
+from hourwheel.v1 import filter_pb2
 
 BLOOM = GeneSpec(GeneKind.BLOOM, 2, ("region",))
 

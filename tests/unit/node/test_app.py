@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from hourwheel import AsyncProducer, Message, errors
-from hourwheel.wire import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc
+from hourwheel.v1 import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc
 from node.app import Node
 from node.embedded import config_for
 from node.node_meta import NODE_META

@@ -8,6 +8,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.filter_text import FilterExpression
+from hourwheel.internal.v1.state_pb2 import ConfigChange
 from hourwheel.record_batch import (
     FEATURE_LEVEL_ROW,
     Kind,
@@ -17,8 +18,7 @@ from hourwheel.record_batch import (
     build_rows,
     stamp,
 )
-from hourwheel.wire.broker_pb2 import CancelOutcome
-from hourwheel.wire.state_pb2 import ConfigChange
+from hourwheel.v1.broker_pb2 import CancelOutcome
 from node.lease import Held
 from node.opening import ShardConfig
 from node.retries import ack_rows, filtered_rows

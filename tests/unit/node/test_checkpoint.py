@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire.state_pb2 import Checkpoint, ConfigChange, TopicConfig
+from hourwheel.internal.v1.state_pb2 import Checkpoint, ConfigChange, TopicConfig
 from node.checkpoint import (
     MANIFEST,
     check_delay_logs,

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc
+from hourwheel.v1 import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc
 from node.child import ChildNode
 
 SMALL: dict[str, Any] = {

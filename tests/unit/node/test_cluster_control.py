@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire import control_pb2 as wire
+from hourwheel.internal.v1 import control_pb2 as wire
 from node import cluster_control
 from node.cluster_control import ClusterControl, ControlEnds, find_cluster_id
 from node.config import NodeConfig

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hourwheel.wire.status_pb2 import SHARD_ROLE_FOLLOWER, SHARD_ROLE_MASTER
+from hourwheel.v1.status_pb2 import SHARD_ROLE_FOLLOWER, SHARD_ROLE_MASTER
 from node import cluster_metrics
 from node.api.cluster_port import (
     ClusterStatusData,

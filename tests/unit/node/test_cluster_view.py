@@ -4,10 +4,10 @@ from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
+from hourwheel.internal.v1.control_link_pb2 import NodeReport, ShardReport
+from hourwheel.internal.v1.replication_pb2 import FollowerAck, FollowerHello, SyncBeat
 from hourwheel.types import Epoch, Key, ShardId
-from hourwheel.wire import status_pb2
-from hourwheel.wire.control_link_pb2 import NodeReport, ShardReport
-from hourwheel.wire.replication_pb2 import FollowerAck, FollowerHello, SyncBeat
+from hourwheel.v1 import status_pb2
 from node.cluster_view import Acting, ClusterView
 from node.config_check import cluster_nodes
 from node.replica_effects import Assignment, Role, Who

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message, errors
-from hourwheel.wire import control_pb2 as wire
+from hourwheel.internal.v1 import control_pb2 as wire
 from node import clustering
 from node.api.ports import Failure
 from node.clustering import Clustering

@@ -11,7 +11,7 @@ import pytest
 
 from hourwheel.receipt import Receipt
 from hourwheel.types import topic_of
-from hourwheel.wire.consumer_pb2 import ReceiptOutcome
+from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.api.ports import GroupSettings, Selection
 from tests.support.engine_world import LEAD_MS, EngineWorld, let_others_run, within
 from tests.support.eventually import until

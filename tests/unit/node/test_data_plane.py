@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from hourwheel import errors
-from hourwheel.wire.replication_pb2 import FollowerHello, ReplicateRequest, ReplicateResponse
+from hourwheel.internal.v1.replication_pb2 import FollowerHello, ReplicateRequest, ReplicateResponse
 from node.config import ClusterSection
 from node.data_plane import (
     SERVICE,

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire import broker_pb2, broker_pb2_grpc, consumer_pb2, consumer_pb2_grpc
+from hourwheel.v1 import broker_pb2, broker_pb2_grpc, consumer_pb2, consumer_pb2_grpc
 from node.embedded import EmbeddedNode, config_for
 
 SMALL = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}}

@@ -8,9 +8,9 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.message_id import ID_DTYPE, MessageId
-from hourwheel.wire.admin_pb2 import MessageState
-from hourwheel.wire.broker_pb2 import CancelOutcome
-from hourwheel.wire.consumer_pb2 import ReceiptOutcome
+from hourwheel.v1.admin_pb2 import MessageState
+from hourwheel.v1.broker_pb2 import CancelOutcome
+from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.eventually import until
 

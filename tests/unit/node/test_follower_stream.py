@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire.replication_pb2 import ReplicateRequest
+from hourwheel.internal.v1.replication_pb2 import ReplicateRequest
 from tests.support.engine_world import within
 from tests.support.eventually import until
 from tests.support.member_world import MemberWorld

@@ -12,7 +12,7 @@ from google.rpc import status_pb2
 
 from hourwheel import errors
 from hourwheel.record_batch import build_publish
-from hourwheel.wire import admin_pb2, broker_pb2, consumer_pb2
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
 from node.api.server import ApiServer
 from node.forward import FORWARDED, Forwarder
 from tests.support.api_world import ApiWorld, refusal_of, refused

@@ -5,7 +5,7 @@ from unittest import mock
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire.state_pb2 import Checkpoint
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from node.inspect_files import ShardFiles, cluster_id_of, header_of, steadily
 from node.inspect_report import Report
 from storage.file_header import FileType

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from hourwheel.record_batch import RecordBatch, Stamp, build_publish, stamp, unpack_header
-from hourwheel.wire.state_pb2 import Checkpoint
 from node.inspect_report import Report
 from node.inspect_verify_log import LogFacts, verify_log, verify_segment
 from storage import atomic_file

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hourwheel.wire.state_pb2 import Checkpoint
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from node.inspect_files import ShardFiles
 from node.inspect_report import Report
 from node.inspect_verify_log import LogFacts

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hourwheel.crc32c import crc32c
-from hourwheel.wire.state_pb2 import Checkpoint, RunState
+from hourwheel.internal.v1.state_pb2 import Checkpoint, RunState
 from node.checkpoint import run_state
 from node.inspect_report import Report
 from node.inspect_verify_wheel import Blobs, Chain, _pieces, verify_run, verify_wheel

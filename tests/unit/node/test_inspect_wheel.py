@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hourwheel.wire.state_pb2 import Checkpoint, RunState
+from hourwheel.internal.v1.state_pb2 import Checkpoint, RunState
 from node.inspect_report import Report
 from node.inspect_wheel import (
     Slot,

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from hourwheel import errors
+from hourwheel.internal.v1.state_pb2 import TopicConfig
 from hourwheel.record_batch import RecordBatch, Stamp, build_publish, stamp
 from hourwheel.tag_gene import DEFAULT_SPEC, GENE_SPEC_OF_TOPIC, GENE_UNKNOWN, GeneKind, GeneSpec
-from hourwheel.wire.state_pb2 import TopicConfig
 from node.judge import Mask, Published, PublishVerdicts, genes_of, judge
 from node.views import Views
 from storage.catalog import Catalog

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hourwheel.wire.replication_pb2 import LeaseTable
+from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from node.lease import SPARSE_ID, Held, Part
 from node.leases import Leases
 from storage.ack_state import WINDOW_POSITIONS, AckWindow

@@ -1,6 +1,6 @@
 """What is remembered of what filters passed over, and when the log is to say so."""
 
-from hourwheel.wire.replication_pb2 import LeaseTable
+from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from node.lease import Held
 from node.passed_over import AGE_MS_MAX, POSITIONS_ENOUGH, PassedOver, Stretch
 from storage.ack_state import AckWindow

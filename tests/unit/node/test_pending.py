@@ -14,7 +14,7 @@ from hourwheel.filter_text import FilterExpression
 from hourwheel.message_id import ID_DTYPE, MessageId
 from hourwheel.record_batch import RecordBatch, build_publish
 from hourwheel.tag_gene import DEFAULT_SPEC, gene_of
-from hourwheel.wire.admin_pb2 import MessageState
+from hourwheel.v1.admin_pb2 import MessageState
 from node import pending
 from node.pending_page import CancelledPage, PendingPage
 from node.pending_scan import NO_MATCHES, PendingScan

@@ -8,9 +8,9 @@ import pytest
 from filters.compile import compile_filter
 from hourwheel import errors
 from hourwheel.filter_text import FilterExpression
+from hourwheel.internal.v1.state_pb2 import QueueState
 from hourwheel.meta import MessageMeta, encode
 from hourwheel.tag_gene import DEFAULT_SPEC, GENE_UNKNOWN
-from hourwheel.wire.state_pb2 import QueueState
 from node.picking import READ_WORK, STRETCH_WORK, Counts, Picked, Picker, Wanted
 from storage.consume_queue import ConsumeQueue
 from storage.file_header import Identity

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hourwheel.wire.consumer_pb2 import ReceiptOutcome
-from hourwheel.wire.replication_pb2 import LeaseTable
+from hourwheel.internal.v1.replication_pb2 import LeaseTable
+from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.api.ports import Delivery
 from node.lease import SPARSE_ID, Held
 from storage.ack_state import AckWindow

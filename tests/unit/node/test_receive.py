@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire.consumer_pb2 import ReceiptOutcome
-from hourwheel.wire.state_pb2 import ConfigChange, TopicConfig
+from hourwheel.internal.v1.state_pb2 import ConfigChange, TopicConfig
+from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.api.ports import GroupSettings
 from node.lease import Held
 from node.opening import ShardConfig

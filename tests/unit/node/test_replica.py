@@ -7,8 +7,8 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.errors import NotFollowed
-from hourwheel.wire.replication_pb2 import FollowerHello, Refused
-from hourwheel.wire.state_pb2 import ConfigChange, TopicConfig
+from hourwheel.internal.v1.replication_pb2 import FollowerHello, Refused
+from hourwheel.internal.v1.state_pb2 import ConfigChange, TopicConfig
 from node.replica_effects import AskIsr, CloseStreams, Resign, Retire, Role
 from tests.support.replica_world import (
     START_MS,

@@ -11,7 +11,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.failures import failure_of
-from hourwheel.wire.replication_pb2 import (
+from hourwheel.internal.v1.replication_pb2 import (
     BeginFrom,
     LogPart,
     MasterHello,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hourwheel.record_batch import Outcome
-from hourwheel.wire.consumer_pb2 import ReceiptOutcome
+from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from tests.support.engine_world import EngineWorld, within
 
 OK = int(ReceiptOutcome.RECEIPT_OUTCOME_OK)

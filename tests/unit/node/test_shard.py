@@ -5,7 +5,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.message_id import ID_DTYPE
-from hourwheel.wire.broker_pb2 import CancelOutcome
+from hourwheel.v1.broker_pb2 import CancelOutcome
 from node.opening import ShardConfig
 from node.views import FEATURE_LEVEL
 from tests.sim.disk import SimulatedDisk

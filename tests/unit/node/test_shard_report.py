@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hourwheel.wire.control_link_pb2 import ShardReport
+from hourwheel.internal.v1.control_link_pb2 import ShardReport
 from node.shard_report import report_of
 from tests.support.member_world import MemberNode, MemberWorld
 

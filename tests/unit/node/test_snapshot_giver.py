@@ -11,7 +11,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.failures import failure_of
-from hourwheel.wire.replication_pb2 import FetchSnapshotRequest, FetchSnapshotResponse
+from hourwheel.internal.v1.replication_pb2 import FetchSnapshotRequest, FetchSnapshotResponse
 from node.data_plane import SERVICE, DataServer, Dialer, Trust
 from node.snapshot_giver import SnapshotGiver
 from node.snapshot_install import install_snapshot

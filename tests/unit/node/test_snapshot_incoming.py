@@ -8,7 +8,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from hourwheel.wire.replication_pb2 import (
+from hourwheel.internal.v1.replication_pb2 import (
     SnapshotBytes,
     SnapshotEnd,
     SnapshotFile,

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire.replication_pb2 import SnapshotHead
+from hourwheel.internal.v1.replication_pb2 import SnapshotHead
 from node.checkpoint import MANIFEST
 from node.snapshot_install import install_snapshot
 from node.snapshot_stage import Stage

@@ -9,7 +9,11 @@ import grpc
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire.replication_pb2 import FetchSnapshotRequest, FetchSnapshotResponse, SnapshotEnd
+from hourwheel.internal.v1.replication_pb2 import (
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    SnapshotEnd,
+)
 from node.snapshot_files import Marker, find_marker, incoming
 from node.snapshot_stage import Stage
 from node.snapshot_taker import SnapshotTaking, take_snapshot

@@ -4,7 +4,7 @@ import pytest
 
 from hourwheel.errors import DiskFull
 from hourwheel.message_id import MessageId
-from hourwheel.wire.admin_pb2 import MessageState
+from hourwheel.v1.admin_pb2 import MessageState
 from node.api.ports import ShardStatusData
 from node.disk_guard import DiskGuard
 from node.opening import ShardConfig

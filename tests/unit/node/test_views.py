@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hourwheel import errors
+from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState, TopicConfig
 from hourwheel.types import Key
-from hourwheel.wire.state_pb2 import ConfigChange, EpochState, TopicConfig
 from node import views as module
 from node.opening import ShardConfig
 from node.views import Views

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire import control_link_pb2 as link
+from hourwheel.internal.v1 import control_link_pb2 as link
 from replication.broker_link import LINK_VERSION, TO_CONTROL_BYTES_MAX, BrokerLink
 from replication.frames import pack_frame, read_frame
 from tests.support.eventually import until

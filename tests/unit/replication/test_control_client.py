@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire import control_link_pb2 as link
-from hourwheel.wire import control_pb2 as pb
+from hourwheel.internal.v1 import control_link_pb2 as link
+from hourwheel.internal.v1 import control_pb2 as pb
 from replication.control_client import ControlClient, Hello, Leader
 from replication.control_state import ControlState
 from tests.support.control_commands import StateWorld

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from hourwheel.wire import control_pb2 as pb
+from hourwheel.internal.v1 import control_pb2 as pb
 from replication import control_commands
 from replication.control_commands import COMMAND_BYTES_MAX, EPOCH_MAX, apply_command
 from replication.control_state import REMEMBERED_COUNT_MAX, ControlState

@@ -10,8 +10,8 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.clock import SystemClock
-from hourwheel.wire import control_link_pb2 as link
-from hourwheel.wire import control_pb2 as pb
+from hourwheel.internal.v1 import control_link_pb2 as link
+from hourwheel.internal.v1 import control_pb2 as pb
 from replication.control_client import ControlClient, Hello
 from replication.control_node import ControlNode
 from tests.sim.disk import SimulatedDisk

@@ -1,7 +1,7 @@
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire import control_pb2 as pb
+from hourwheel.internal.v1 import control_pb2 as pb
 from replication.control_state import (
     ControlState,
     Member,

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from hourwheel.wire import control_link_pb2 as link
+from hourwheel.internal.v1 import control_link_pb2 as link
 from replication.control_state import ControlState, Member
 from replication.election import (
     LOG_STEP_BYTES,

@@ -6,7 +6,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.errors import NotFollowed
-from hourwheel.wire.replication_pb2 import (
+from hourwheel.internal.v1.replication_pb2 import (
     BeginFrom,
     FollowerHello,
     LogPart,

@@ -2,8 +2,8 @@
 
 import pytest
 
+from hourwheel.internal.v1.replication_pb2 import EpochMark, FollowerAck, FollowerHello
 from hourwheel.types import Epoch, Offset
-from hourwheel.wire.replication_pb2 import EpochMark, FollowerAck, FollowerHello
 from replication.isr import InSyncReplicas, IsrChange
 from replication.master import Master, Reign, ReplicationConfig
 from replication.progress import Phase

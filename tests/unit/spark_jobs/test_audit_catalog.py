@@ -1,6 +1,6 @@
 """What existed where in the log."""
 
-from hourwheel.wire.state_pb2 import (
+from hourwheel.internal.v1.state_pb2 import (
     Checkpoint,
     ConfigChange,
     GroupConfig,

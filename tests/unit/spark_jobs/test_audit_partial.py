@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hourwheel.wire.state_pb2 import Checkpoint
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from spark_jobs.audit_partial import SetSum, by_key, judge_sums
 from spark_jobs.audit_runner import LocalRunner
 from spark_jobs.delivery_audit import audit_with

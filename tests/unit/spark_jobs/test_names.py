@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hourwheel.wire import state_pb2 as wire
+from hourwheel.internal.v1 import state_pb2 as wire
 from spark_jobs.discovery import discover
 from spark_jobs.names import Names, read_names
 from tests.support.audited import copied

@@ -2,7 +2,7 @@
 
 import pickle
 
-from hourwheel.wire.state_pb2 import Checkpoint
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from spark_jobs.replica import Inventory, Problem, Replica, SegmentFile, ShardCopy
 
 SEGMENTS = (

@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire.state_pb2 import AckState
+from hourwheel.internal.v1.state_pb2 import AckState
 from storage.ack_state import WINDOW_POSITIONS, AckStates, AckWindow
 
 

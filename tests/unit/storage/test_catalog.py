@@ -4,9 +4,9 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.filter_text import FilterExpression
+from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
 from hourwheel.types import TOPIC_ID_MAX
-from hourwheel.wire.filter_pb2 import GENE_KIND_BLOOM, GeneSpec
-from hourwheel.wire.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
+from hourwheel.v1.filter_pb2 import GENE_KIND_BLOOM, GeneSpec
 from storage.catalog import (
     Catalog,
     dead_letter_topic_name,

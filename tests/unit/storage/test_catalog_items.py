@@ -6,11 +6,11 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.filter_text import FilterExpression
+from hourwheel.internal.v1.state_pb2 import Subscription as SubscriptionConfig
+from hourwheel.internal.v1.state_pb2 import TopicConfig
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec
 from hourwheel.types import GroupId, TopicId
-from hourwheel.wire import filter_pb2
-from hourwheel.wire.state_pb2 import Subscription as SubscriptionConfig
-from hourwheel.wire.state_pb2 import TopicConfig
+from hourwheel.v1 import filter_pb2
 from storage.catalog_items import Group, Subscription, Topic
 
 TOPIC = Topic(TopicId(7), "orders", 4)

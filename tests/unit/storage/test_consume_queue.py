@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire.state_pb2 import QueueState
+from hourwheel.internal.v1.state_pb2 import QueueState
 from storage.consume_queue import ConsumeQueue
 from storage.file_header import Identity
 from storage.mapped_chunks import MappingBudget, file_name

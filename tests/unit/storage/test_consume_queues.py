@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from hourwheel import errors
+from hourwheel.internal.v1.state_pb2 import QueueState
 from hourwheel.types import topic_queue
-from hourwheel.wire.state_pb2 import QueueState
 from storage.consume_queues import ConsumeQueues
 from storage.disk import RealDisk
 from storage.file_header import Identity

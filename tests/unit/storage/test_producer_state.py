@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire.state_pb2 import ProducerBatch, ProducerState
+from hourwheel.internal.v1.state_pb2 import ProducerBatch, ProducerState
 from storage.producer_state import NEW, Duplicate, ProducerStates, Verdict, Verdicts
 
 

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel import errors
+from hourwheel.internal.v1.state_pb2 import CursorState
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
-from hourwheel.wire.state_pb2 import CursorState
 from tests.support.runs import KeyPair, keyed
 from timewheel.cursor import Cursor, mix
 

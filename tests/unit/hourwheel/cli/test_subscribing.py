@@ -7,7 +7,7 @@ from hourwheel.admin import Subscription
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.subscribing import subscription_row
 from hourwheel.filter_given import Sql
-from hourwheel.wire import filter_pb2
+from hourwheel.v1 import filter_pb2
 from tests.support.fake_node_thread import FakeNodeThread
 from tests.unit.hourwheel.cli.conftest import Cli
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire import control_link_pb2, raft_pb2
+from hourwheel.internal.v1 import control_link_pb2, raft_pb2
 from replication.raft.codec import FRAME_BYTES_MAX, decode, encode, parse
 from replication.raft.journal_file import COMMAND_BYTES_MAX, Entry
 

@@ -1,7 +1,7 @@
 import pytest
 
 from hourwheel import errors
-from hourwheel.wire import raft_pb2
+from hourwheel.internal.v1 import raft_pb2
 from replication.raft.handshake import Handshake, Identity, Seal, Session
 
 CLUSTER = b"c" * 16

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import trustme
 
-from hourwheel.wire import control_link_pb2 as link
-from hourwheel.wire import raft_pb2
+from hourwheel.internal.v1 import control_link_pb2 as link
+from hourwheel.internal.v1 import raft_pb2
 from replication.frames import pack_frame
 from replication.raft.codec import FRAME_BYTES_MAX, encode
 from replication.raft.handshake import Handshake, Identity, Seal

@@ -1,0 +1,1 @@
+"""What nodes write and say among themselves: generated protobuf code; no API."""

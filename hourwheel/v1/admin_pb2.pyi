@@ -1,0 +1,326 @@
+from hourwheel.v1 import filter_pb2 as _filter_pb2
+from hourwheel.v1 import meta_pb2 as _meta_pb2
+from hourwheel.v1 import status_pb2 as _status_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class MessageState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MESSAGE_STATE_UNSPECIFIED: _ClassVar[MessageState]
+    MESSAGE_STATE_PENDING: _ClassVar[MessageState]
+    MESSAGE_STATE_RELEASED: _ClassVar[MessageState]
+    MESSAGE_STATE_CANCELLED: _ClassVar[MessageState]
+    MESSAGE_STATE_UNKNOWN: _ClassVar[MessageState]
+MESSAGE_STATE_UNSPECIFIED: MessageState
+MESSAGE_STATE_PENDING: MessageState
+MESSAGE_STATE_RELEASED: MessageState
+MESSAGE_STATE_CANCELLED: MessageState
+MESSAGE_STATE_UNKNOWN: MessageState
+
+class TopicSettings(_message.Message):
+    __slots__ = ("queue_count", "gene")
+    QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    GENE_FIELD_NUMBER: _ClassVar[int]
+    queue_count: int
+    gene: _filter_pb2.GeneSpec
+    def __init__(self, queue_count: _Optional[int] = ..., gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ...) -> None: ...
+
+class Topic(_message.Message):
+    __slots__ = ("name", "settings", "released_count")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    settings: TopicSettings
+    released_count: int
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ..., released_count: _Optional[int] = ...) -> None: ...
+
+class CreateTopicRequest(_message.Message):
+    __slots__ = ("name", "settings")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    settings: TopicSettings
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ...) -> None: ...
+
+class CreateTopicResponse(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: Topic
+    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
+
+class DeleteTopicRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteTopicResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetTopicRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetTopicResponse(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: Topic
+    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
+
+class ListTopicsRequest(_message.Message):
+    __slots__ = ("include_internal",)
+    INCLUDE_INTERNAL_FIELD_NUMBER: _ClassVar[int]
+    include_internal: bool
+    def __init__(self, include_internal: bool = ...) -> None: ...
+
+class ListTopicsResponse(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[Topic]
+    def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ...) -> None: ...
+
+class GroupSettings(_message.Message):
+    __slots__ = ("attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max")
+    ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_DELAY_MS_MAX_FIELD_NUMBER: _ClassVar[int]
+    attempts_max: int
+    invisible_ms: int
+    retry_delay_ms: int
+    retry_delay_ms_max: int
+    def __init__(self, attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ...) -> None: ...
+
+class Group(_message.Message):
+    __slots__ = ("name", "settings", "lags", "subscriptions")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    LAGS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    settings: GroupSettings
+    lags: _containers.RepeatedCompositeFieldContainer[GroupLag]
+    subscriptions: _containers.RepeatedCompositeFieldContainer[GroupSubscription]
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., lags: _Optional[_Iterable[_Union[GroupLag, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[GroupSubscription, _Mapping]]] = ...) -> None: ...
+
+class GroupSubscription(_message.Message):
+    __slots__ = ("topic", "filter")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    filter: _filter_pb2.FilterExpression
+    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ...) -> None: ...
+
+class GroupLag(_message.Message):
+    __slots__ = ("topic", "unresolved_count", "leased_count")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    UNRESOLVED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    unresolved_count: int
+    leased_count: int
+    def __init__(self, topic: _Optional[str] = ..., unresolved_count: _Optional[int] = ..., leased_count: _Optional[int] = ...) -> None: ...
+
+class PutGroupRequest(_message.Message):
+    __slots__ = ("name", "settings")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    settings: GroupSettings
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[GroupSettings, _Mapping]] = ...) -> None: ...
+
+class PutGroupResponse(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: Group
+    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ...) -> None: ...
+
+class PutSubscriptionRequest(_message.Message):
+    __slots__ = ("group", "topic", "filter")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    filter: _filter_pb2.FilterExpression
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ...) -> None: ...
+
+class PutSubscriptionResponse(_message.Message):
+    __slots__ = ("subscription",)
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    subscription: GroupSubscription
+    def __init__(self, subscription: _Optional[_Union[GroupSubscription, _Mapping]] = ...) -> None: ...
+
+class ListPendingRequest(_message.Message):
+    __slots__ = ("topic", "filter", "from_due_ms", "to_due_ms", "page_size", "page_token", "with_bodies", "count_only")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    FROM_DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    WITH_BODIES_FIELD_NUMBER: _ClassVar[int]
+    COUNT_ONLY_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    filter: _filter_pb2.FilterExpression
+    from_due_ms: int
+    to_due_ms: int
+    page_size: int
+    page_token: bytes
+    with_bodies: bool
+    count_only: bool
+    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., from_due_ms: _Optional[int] = ..., to_due_ms: _Optional[int] = ..., page_size: _Optional[int] = ..., page_token: _Optional[bytes] = ..., with_bodies: bool = ..., count_only: bool = ...) -> None: ...
+
+class ListPendingResponse(_message.Message):
+    __slots__ = ("messages", "next_page_token", "scanned_count", "matched_count", "corrupt_count")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    MATCHED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[PendingMessage]
+    next_page_token: bytes
+    scanned_count: int
+    matched_count: int
+    corrupt_count: int
+    def __init__(self, messages: _Optional[_Iterable[_Union[PendingMessage, _Mapping]]] = ..., next_page_token: _Optional[bytes] = ..., scanned_count: _Optional[int] = ..., matched_count: _Optional[int] = ..., corrupt_count: _Optional[int] = ...) -> None: ...
+
+class PendingMessage(_message.Message):
+    __slots__ = ("message_id", "due_ms", "store_ms", "meta", "body_bytes", "body", "is_corrupt")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    STORE_MS_FIELD_NUMBER: _ClassVar[int]
+    META_FIELD_NUMBER: _ClassVar[int]
+    BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    IS_CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    due_ms: int
+    store_ms: int
+    meta: _meta_pb2.MessageMeta
+    body_bytes: int
+    body: bytes
+    is_corrupt: bool
+    def __init__(self, message_id: _Optional[str] = ..., due_ms: _Optional[int] = ..., store_ms: _Optional[int] = ..., meta: _Optional[_Union[_meta_pb2.MessageMeta, _Mapping]] = ..., body_bytes: _Optional[int] = ..., body: _Optional[bytes] = ..., is_corrupt: bool = ...) -> None: ...
+
+class CancelPendingRequest(_message.Message):
+    __slots__ = ("topic", "filter", "from_due_ms", "to_due_ms", "page_token")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    FROM_DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    filter: _filter_pb2.FilterExpression
+    from_due_ms: int
+    to_due_ms: int
+    page_token: bytes
+    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., from_due_ms: _Optional[int] = ..., to_due_ms: _Optional[int] = ..., page_token: _Optional[bytes] = ...) -> None: ...
+
+class CancelPendingResponse(_message.Message):
+    __slots__ = ("cancelled_count", "already_released_count", "scanned_count", "next_page_token", "corrupt_count")
+    CANCELLED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_RELEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    cancelled_count: int
+    already_released_count: int
+    scanned_count: int
+    next_page_token: bytes
+    corrupt_count: int
+    def __init__(self, cancelled_count: _Optional[int] = ..., already_released_count: _Optional[int] = ..., scanned_count: _Optional[int] = ..., next_page_token: _Optional[bytes] = ..., corrupt_count: _Optional[int] = ...) -> None: ...
+
+class DeleteGroupRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteGroupResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetGroupRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetGroupResponse(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: Group
+    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ...) -> None: ...
+
+class ListGroupsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListGroupsResponse(_message.Message):
+    __slots__ = ("groups",)
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[Group]
+    def __init__(self, groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ...) -> None: ...
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatusResponse(_message.Message):
+    __slots__ = ("cluster_id", "version", "nodes", "shards", "answered_by", "control")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    version: str
+    nodes: _containers.RepeatedCompositeFieldContainer[_status_pb2.NodeStatus]
+    shards: _containers.RepeatedCompositeFieldContainer[_status_pb2.ShardStatus]
+    answered_by: str
+    control: _status_pb2.ControlStatus
+    def __init__(self, cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[_status_pb2.NodeStatus, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[_status_pb2.ShardStatus, _Mapping]]] = ..., answered_by: _Optional[str] = ..., control: _Optional[_Union[_status_pb2.ControlStatus, _Mapping]] = ...) -> None: ...
+
+class TransferMasterRequest(_message.Message):
+    __slots__ = ("shard", "to_node_id")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    TO_NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    to_node_id: str
+    def __init__(self, shard: _Optional[int] = ..., to_node_id: _Optional[str] = ...) -> None: ...
+
+class TransferMasterResponse(_message.Message):
+    __slots__ = ("master", "epoch")
+    MASTER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    master: str
+    epoch: int
+    def __init__(self, master: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class DescribeMessageRequest(_message.Message):
+    __slots__ = ("message_id",)
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    def __init__(self, message_id: _Optional[str] = ...) -> None: ...
+
+class DescribeMessageResponse(_message.Message):
+    __slots__ = ("message_id", "state", "due_ms")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    state: MessageState
+    due_ms: int
+    def __init__(self, message_id: _Optional[str] = ..., state: _Optional[_Union[MessageState, str]] = ..., due_ms: _Optional[int] = ...) -> None: ...

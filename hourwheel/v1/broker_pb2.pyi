@@ -1,0 +1,132 @@
+from hourwheel.v1 import filter_pb2 as _filter_pb2
+from hourwheel.v1 import meta_pb2 as _meta_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class CancelOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CANCEL_OUTCOME_UNSPECIFIED: _ClassVar[CancelOutcome]
+    CANCEL_OUTCOME_CANCELLED: _ClassVar[CancelOutcome]
+    CANCEL_OUTCOME_ALREADY_RELEASED: _ClassVar[CancelOutcome]
+    CANCEL_OUTCOME_UNKNOWN: _ClassVar[CancelOutcome]
+CANCEL_OUTCOME_UNSPECIFIED: CancelOutcome
+CANCEL_OUTCOME_CANCELLED: CancelOutcome
+CANCEL_OUTCOME_ALREADY_RELEASED: CancelOutcome
+CANCEL_OUTCOME_UNKNOWN: CancelOutcome
+
+class OutgoingMessage(_message.Message):
+    __slots__ = ("body", "due_ms", "delay_ms", "meta")
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    META_FIELD_NUMBER: _ClassVar[int]
+    body: bytes
+    due_ms: int
+    delay_ms: int
+    meta: _meta_pb2.MessageMeta
+    def __init__(self, body: _Optional[bytes] = ..., due_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., meta: _Optional[_Union[_meta_pb2.MessageMeta, _Mapping]] = ...) -> None: ...
+
+class ProducerPosition(_message.Message):
+    __slots__ = ("producer_id", "first_sequence")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    first_sequence: int
+    def __init__(self, producer_id: _Optional[int] = ..., first_sequence: _Optional[int] = ...) -> None: ...
+
+class PublishRequest(_message.Message):
+    __slots__ = ("topic", "messages", "producer")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    messages: _containers.RepeatedCompositeFieldContainer[OutgoingMessage]
+    producer: ProducerPosition
+    def __init__(self, topic: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[OutgoingMessage, _Mapping]]] = ..., producer: _Optional[_Union[ProducerPosition, _Mapping]] = ...) -> None: ...
+
+class PublishResponse(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[PublishedMessage]
+    def __init__(self, messages: _Optional[_Iterable[_Union[PublishedMessage, _Mapping]]] = ...) -> None: ...
+
+class PublishedMessage(_message.Message):
+    __slots__ = ("message_id", "due_ms")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    due_ms: int
+    def __init__(self, message_id: _Optional[str] = ..., due_ms: _Optional[int] = ...) -> None: ...
+
+class PublishStreamRequest(_message.Message):
+    __slots__ = ("topic", "record_batch")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    RECORD_BATCH_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    record_batch: bytes
+    def __init__(self, topic: _Optional[str] = ..., record_batch: _Optional[bytes] = ...) -> None: ...
+
+class PublishStreamResponse(_message.Message):
+    __slots__ = ("published", "error")
+    PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    published: PublishedBatch
+    error: ErrorDetail
+    def __init__(self, published: _Optional[_Union[PublishedBatch, _Mapping]] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ...) -> None: ...
+
+class PublishedBatch(_message.Message):
+    __slots__ = ("shard", "epoch", "base_sequence", "count", "store_ms", "duplicate", "expected_gene")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BASE_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    STORE_MS_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_GENE_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    epoch: int
+    base_sequence: int
+    count: int
+    store_ms: int
+    duplicate: bool
+    expected_gene: _filter_pb2.GeneSpec
+    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., base_sequence: _Optional[int] = ..., count: _Optional[int] = ..., store_ms: _Optional[int] = ..., duplicate: bool = ..., expected_gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ...) -> None: ...
+
+class ErrorDetail(_message.Message):
+    __slots__ = ("code", "reason", "message", "params")
+    class ParamsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    reason: str
+    message: str
+    params: _containers.ScalarMap[str, str]
+    def __init__(self, code: _Optional[int] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., params: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class CancelRequest(_message.Message):
+    __slots__ = ("message_ids", "packed_message_ids")
+    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    PACKED_MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    message_ids: _containers.RepeatedScalarFieldContainer[str]
+    packed_message_ids: bytes
+    def __init__(self, message_ids: _Optional[_Iterable[str]] = ..., packed_message_ids: _Optional[bytes] = ...) -> None: ...
+
+class CancelResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedScalarFieldContainer[CancelOutcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[CancelOutcome, str]]] = ...) -> None: ...

@@ -232,7 +232,7 @@ FAMILIES: Final = (
     ),
     shard_counter(
         "hourwheel_scrub_passes_total",
-        "How often all closed segments of the log were verified.",
+        "How often all of the log was verified.",
         lambda it: it.stats.scrub_passes,
     ),
     shard_gauge(

@@ -91,7 +91,7 @@ class Scrubber:
                 await self._sleep(max(0.0, begun_s + PASS_S_MIN - self._loop.time()))
 
     async def _pass(self) -> None:
-        """All closed segments once: from somewhere on, and then those before it."""
+        """All segments once: from somewhere on, and then those before it."""
         log = self._source.log
         begin = find_begin(log.segments(), self._now_ms())
         here = {one.path for one in log.segments()}

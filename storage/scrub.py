@@ -4,7 +4,8 @@ A message is verified when it is read, and the end of the log at each start. Wha
 rot for years: it is found when a follower needs it, or the message is due, and then the other
 copies may have rotted as well.
 
-Only closed segments below what is committed: nothing there is ever written again, nor cut.
+Only what is committed, in the segment that is written to as well: nothing there is ever written
+again, nor cut.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.record_batch import RecordBatch
+from hourwheel.types import Offset
 from storage.disk import Disk, File
 from storage.file_header import FILE_HEADER_BYTES, FileType, Identity, check_file_header
 from storage.scan import BatchWalk, corrupt_log
@@ -23,15 +25,17 @@ _UNREADABLE: Final = "the disk cannot read it"
 def find_next(
     segments: Sequence[SegmentInfo], committed_offset: int, at: int
 ) -> SegmentInfo | None:
-    """The first segment from `at` on that can be verified; None: there is none.
+    """The first segment from `at` on that can be verified, as far as it can; None: there is none.
 
     Args:
-        segments: of the log, oldest first; the last is the one that is written to.
-        committed_offset: what lies below is the same for ever.
+        segments: of the log, oldest first.
+        committed_offset: end of a batch; what lies below is the same for ever.
         at: an offset.
     """
-    closed = (one for one in segments[:-1] if one.end_offset <= committed_offset)
-    return next((one for one in closed if one.start_offset >= at), None)
+    found = next((one for one in segments if one.start_offset >= at), None)
+    if found is None or found.start_offset >= committed_offset:
+        return None
+    return found._replace(end_offset=Offset(min(found.end_offset, committed_offset)))
 
 
 def find_begin(segments: Sequence[SegmentInfo], number: int) -> int:
@@ -44,7 +48,7 @@ def find_begin(segments: Sequence[SegmentInfo], number: int) -> int:
 
 
 class SegmentCheck:
-    """Verifies one closed segment. One thread at a time.
+    """Verifies one segment, up to the end offset it is given. One thread at a time.
 
     The file is opened for it alone: what the log's readers have open is theirs to close.
     """

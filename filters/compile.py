@@ -15,6 +15,7 @@ from hourwheel.filter_ast import (
     NumberIn,
     NumberOrder,
     NumbersOrder,
+    TagIn,
     TextIn,
     TextMatch,
     TextPlace,
@@ -138,7 +139,7 @@ def _count(node: Node) -> _Counts:
         return _Counts(*map(sum, zip(*map(_count, operands), strict=True)))
     is_search = isinstance(node, TextMatch) and node.place is TextPlace.CONTAINS
     is_number = isinstance(node, NumberIn | NumberOrder | NumbersOrder)
-    values = len(node.values) - 1 if isinstance(node, NumberIn | TextIn) else 0
+    values = len(node.values) - 1 if isinstance(node, NumberIn | TextIn | TagIn) else 0
     return _Counts(1, int(is_search), int(is_number), values)
 
 
@@ -147,6 +148,8 @@ def _program_bytes(node: Node) -> int:
     match node:
         case HasTag():
             return _TAG_BYTES
+        case TagIn(tags):
+            return _TERM_BYTES + _TAG_BYTES * len(tags)
         case TextIn(_, texts):
             return _TEXTS_BYTES + _VALUE_BYTES * len(texts)
         case NumberIn(_, numbers):

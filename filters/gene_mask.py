@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filters.bit_tables import TABLE_SETS, WORD, BitTables, bytes_of
-from hourwheel.filter_ast import And, Constant, HasTag, Node, Not, Or, TextIn
+from hourwheel.filter_ast import And, Constant, HasTag, Node, Not, Or, TagIn, TextIn, wanted_tags
 from hourwheel.tag_gene import (
     GENE_UNKNOWN,
     GeneKind,
@@ -136,8 +136,8 @@ def _test(node: Node, spec: GeneSpec, *, is_wanted: bool) -> Test:
             parts = [_test(each, spec, is_wanted=is_wanted) for each in operands]
             is_and = isinstance(node, And) is is_wanted  # De Morgan
             return _all(parts) if is_and else _any(parts)
-        case HasTag(tag) if is_wanted:
-            return _item(spec, item_bits(spec, tag))
+        case HasTag() | TagIn() if is_wanted:
+            return _any(_item(spec, item_bits(spec, tag)) for tag in wanted_tags(node))
         case TextIn(name, values) if is_wanted and name in spec.properties:
             return _any(_item(spec, property_bits(spec, name, value)) for value in values)
         case _:

@@ -62,6 +62,8 @@ class MetaColumns:
         lengths: I64,
         tags: Sequence[str],
         names: Sequence[str],
+        *,
+        asks_for_any_tag: bool = False,
     ) -> None:
         """Walk.
 
@@ -71,6 +73,7 @@ class MetaColumns:
             lengths: int64[n] bytes of each.
             tags: which tags to look for, each once.
             names: which properties to look for, each once.
+            asks_for_any_tag: whether `has_any_tag` is asked for; else it is not filled.
         """
         count = len(starts)
         self.packed: Final = packed
@@ -78,6 +81,8 @@ class MetaColumns:
         self._starts = np.zeros((len(names), count), np.int64)
         self._lengths = np.full((len(names), count), -1, np.int64)
         self.tags: Final = dict(zip(tags, self._has_tag, strict=True))
+        self.has_any_tag: Final = np.zeros(count, np.bool_)
+        """bool[n]: who has a tag at all."""
         self.values: Final = {
             name: Values(self._starts[ordinal], self._lengths[ordinal])
             for ordinal, name in enumerate(names)
@@ -87,6 +92,8 @@ class MetaColumns:
         self._tag_index = TextIndex([tag.encode() for tag in tags])
         self._name_index = TextIndex([name.encode() for name in names])
         self._seers: list[tuple[int, Callable[[I64, I64, I64], None]]] = []
+        if asks_for_any_tag:
+            self._seers.append((_TAG, self._see_any_tag))
         if self.tags:
             self._seers.append((_TAG, self._see_tags))
         if self.values:
@@ -124,6 +131,9 @@ class MetaColumns:
             if not goes_on.all():
                 rows, at, ends = rows[goes_on], at[goes_on], ends[goes_on]
         self.is_odd[rows] = True
+
+    def _see_any_tag(self, rows: I64, _first: I64, _end: I64) -> None:
+        self.has_any_tag[rows] = True
 
     def _see_tags(self, rows: I64, first: I64, end: I64) -> None:
         for hits, tag in self._tag_index.hits(self.packed, first, end - first):

@@ -23,15 +23,18 @@ from hourwheel.filter_ast import (
     IsNull,
     Node,
     Not,
+    NoTags,
     NumberIn,
     NumberOrder,
     NumbersOrder,
     Or,
     Order,
     SameText,
+    TagIn,
     TextIn,
     TextMatch,
     TextPlace,
+    asks_for_any_tag,
     property_names,
     wanted_tags,
 )
@@ -63,6 +66,7 @@ class _Columns:
 
     def __init__(self, columns: MetaColumns) -> None:
         self.tags = columns.tags
+        self.has_any_tag = columns.has_any_tag
         self.values = columns.values
         self.packed = columns.packed
         self.count = len(columns.is_odd)
@@ -86,6 +90,7 @@ class VectorProgram:
         self._tree = tree
         self._tags = sorted(wanted_tags(tree))
         self._names = sorted(property_names(tree))
+        self._asks_for_any_tag = asks_for_any_tag(tree)
         self._step = _compile(tree)
 
     def run(self, metas: Buffer, starts: I64, lengths: I64) -> Mask:
@@ -98,7 +103,14 @@ class VectorProgram:
 
     def _run_piece(self, metas: Buffer, starts: I64, lengths: I64) -> Mask:
         packed = PackedBytes(metas, starts, lengths)
-        columns = MetaColumns(packed, packed.starts, lengths, self._tags, self._names)
+        columns = MetaColumns(
+            packed,
+            packed.starts,
+            lengths,
+            self._tags,
+            self._names,
+            asks_for_any_tag=self._asks_for_any_tag,
+        )
         result = self._step(_Columns(columns)).is_in
         for row in np.flatnonzero(columns.is_odd).tolist():
             first = int(packed.starts[row])
@@ -121,8 +133,8 @@ def _compile(node: Node) -> _Step:  # noqa: PLR0911 - one for each kind
             return _joined([_compile(each) for each in operands], is_and=isinstance(node, And))
         case Not(operand):
             return _negated(_compile(operand))
-        case HasTag(tag):
-            return lambda columns: _two_valued(columns.tags[tag])
+        case HasTag() | TagIn() | NoTags():
+            return _compile_tags(node)
         case IsNull(name):
             return lambda columns: _two_valued(~columns.values[name].is_there)
         case TextIn() | TextMatch() | BooleanIs():
@@ -169,6 +181,18 @@ def _two_valued(is_in: Mask) -> Verdict:
 
 def _where_known(is_in: Mask, is_known: Mask) -> Verdict:
     return Verdict(is_in & is_known, is_known & ~is_in)
+
+
+def _compile_tags(node: HasTag | TagIn | NoTags) -> _Step:
+    match node:
+        case HasTag(tag):
+            return lambda columns: _two_valued(columns.tags[tag])
+        case TagIn(tags):
+            return lambda columns: _where_known(
+                np.logical_or.reduce([columns.tags[tag] for tag in tags]), columns.has_any_tag
+            )
+        case NoTags():
+            return lambda columns: _two_valued(~columns.has_any_tag)
 
 
 def _compile_text(node: TextIn | TextMatch | BooleanIs) -> _Step:

@@ -54,6 +54,21 @@ class HasTag:
 
 
 @dataclass(frozen=True, slots=True)
+class TagIn:
+    """SQL's `TAGS IN`: the message carries one of the tags; unknown where it carries none at all.
+
+    `values` are sorted.
+    """
+
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoTags:
+    """SQL's `TAGS IS NULL`: the message carries no tag. Never unknown."""
+
+
+@dataclass(frozen=True, slots=True)
 class IsNull:
     """The message does not have the property. Never unknown."""
 
@@ -143,6 +158,8 @@ class Or:
 Leaf: TypeAlias = (
     Constant
     | HasTag
+    | TagIn
+    | NoTags
     | IsNull
     | TextIn
     | NumberIn
@@ -193,6 +210,11 @@ def any_of(operands: Iterable[Node]) -> Node:
     if len(kept) > 1:
         return Or(_sorted(kept))
     return kept[0] if kept else NOTHING
+
+
+def tag_in(values: Iterable[str]) -> Node:
+    """`TAGS` are one of `values`, or several of them."""
+    return TagIn(tuple(sorted(set(values))))
 
 
 def text_in(name: str, values: Iterable[str]) -> Node:
@@ -267,6 +289,8 @@ BARE_TAG: Final = re.compile(r"""[^\s|&!()*'"\x00-\x1f\x7f]+""")
 CONTROL: Final = frozenset(map(chr, (*range(32), 127)))
 """Characters that neither tags nor names of properties may have."""
 BARE_NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$.\-]*")
+TAGS: Final = "TAGS"
+"""What SQL calls the tags, without quotation marks and in capitals; in them it is a property."""
 KEYWORDS: Final = frozenset(
     (
         *("AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE"),
@@ -309,7 +333,9 @@ def _held(node: Node, words: _Words, looser: type | UnionType) -> str:
 def _negation_text(node: Node) -> str:
     """NOT of a leaf in the way that SQL has for it; empty where it has none."""
     match node:
-        case IsNull() | TextMatch() | TextIn() | NumberIn() | SameText() | BooleanIs():
+        case TagIn() | NoTags() | IsNull() | TextMatch() | TextIn() | NumberIn():
+            return _leaf_text(node, "NOT ")
+        case SameText() | BooleanIs():
             return _leaf_text(node, "NOT ")
         case _:
             return ""
@@ -320,12 +346,16 @@ def _leaf_text(node: Node, negation: str) -> str:  # noqa: PLR0911 - one for eac
     match node:
         case HasTag(tag):
             return tag if BARE_TAG.fullmatch(tag) else quoted(tag, "'")
+        case NoTags():
+            return f"{TAGS} IS {negation}NULL"
+        case TagIn(values):
+            return _in_text(TAGS, negation, [quoted(value, "'") for value in values])
         case IsNull(name):
             return f"{_name(name)} IS {negation}NULL"
         case TextIn(name, values):
-            texts = [quoted(value, "'") for value in values]
+            return _in_text(_name(name), negation, [quoted(value, "'") for value in values])
         case NumberIn(name, numbers):
-            texts = [repr(value) for value in numbers]
+            return _in_text(_name(name), negation, [repr(value) for value in numbers])
         case NumberOrder(name, order, number):
             return f"{_name(name)} {order} {number!r}"
         case BooleanIs(name, value):
@@ -338,13 +368,16 @@ def _leaf_text(node: Node, negation: str) -> str:  # noqa: PLR0911 - one for eac
             return f"{_name(left)} {order} {_name(right)}"
         case _:
             return ""
+
+
+def _in_text(name: str, negation: str, texts: list[str]) -> str:
     if len(texts) == 1:
-        return f"{_name(name)} {equal} {texts[0]}"
-    return f"{_name(name)} {negation}IN ({', '.join(texts)})"
+        return f"{name} {'<>' if negation else '='} {texts[0]}"
+    return f"{name} {negation}IN ({', '.join(texts)})"
 
 
 def _name(name: str) -> str:
-    is_bare = BARE_NAME.fullmatch(name) and name.upper() not in KEYWORDS
+    is_bare = BARE_NAME.fullmatch(name) and name.upper() not in KEYWORDS and name != TAGS
     return name if is_bare else quoted(name, '"')
 
 
@@ -362,7 +395,7 @@ def property_names(node: Node) -> frozenset[str]:
             return property_names(operand)
         case SameText(left, right) | NumbersOrder(left, _, right):
             return frozenset((left, right))
-        case Constant() | HasTag():
+        case Constant() | HasTag() | TagIn() | NoTags():
             return frozenset()
         case _:
             return frozenset((node.name,))
@@ -377,8 +410,17 @@ def wanted_tags(node: Node) -> frozenset[str]:
             return wanted_tags(operand)
         case HasTag(tag):
             return frozenset((tag,))
+        case TagIn(values):
+            return frozenset(values)
         case _:
             return frozenset()
+
+
+def asks_for_any_tag(node: Node) -> bool:
+    """Whether the tree asks if a message carries a tag at all."""
+    if isinstance(node, TagIn | NoTags):
+        return True
+    return any(map(asks_for_any_tag, operands_of(node)))
 
 
 def operands_of(node: Node) -> Sequence[Node]:

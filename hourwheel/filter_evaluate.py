@@ -15,12 +15,14 @@ from hourwheel.filter_ast import (
     IsNull,
     Node,
     Not,
+    NoTags,
     NumberIn,
     NumberOrder,
     NumbersOrder,
     Or,
     Order,
     SameText,
+    TagIn,
     TextIn,
     TextMatch,
     TextPlace,
@@ -55,6 +57,10 @@ def evaluate(  # noqa: PLR0911 - one for each kind
             return value
         case HasTag(tag):
             return tag in tags
+        case TagIn(values):
+            return any(tag in values for tag in tags) if tags else None
+        case NoTags():
+            return not tags
         case And(operands):
             return _all(operands, tags, properties)
         case Or(operands):

@@ -16,7 +16,7 @@ from lark.lark import PostLex
 from lark.lexer import Lexer
 
 from hourwheel import errors, limits
-from hourwheel.filter_ast import Node, all_of, any_of, negated
+from hourwheel.filter_ast import CONTROL, Node, all_of, any_of, negated
 
 _BAD: Final = "BAD_"
 """Name of the group for a character that begins no terminal."""
@@ -154,6 +154,21 @@ def invalid(message: str, token: Token) -> errors.InvalidFilter:
     """The error, at the token."""
     at = token.start_pos or 0
     return errors.InvalidFilter(f"{message} at character {at}", position=at)
+
+
+def checked_tag(tag: str, token: Token) -> str:
+    """The tag, if a message can have it at all; `token` is where it is written.
+
+    Raises:
+        InvalidFilter: it cannot.
+    """
+    if not tag:
+        raise invalid("the filter has an empty tag", token)
+    if len(tag.encode()) > limits.NAME_BYTES_MAX:
+        raise invalid(f"the filter has a tag of over {limits.NAME_BYTES_MAX} bytes", token)
+    if not CONTROL.isdisjoint(tag):
+        raise invalid("the filter has a tag with a control character", token)
+    return tag
 
 
 def _ended(text: str) -> errors.InvalidFilter:

@@ -3,7 +3,17 @@
 from sys import getsizeof
 from typing import Final
 
-from hourwheel.filter_ast import Constant, HasTag, Node, NumberIn, TextIn, TextMatch, operands_of
+from hourwheel.filter_ast import (
+    Constant,
+    HasTag,
+    Node,
+    NumberIn,
+    TagIn,
+    TextIn,
+    TextMatch,
+    operands_of,
+    wanted_tags,
+)
 
 _NODE_BYTES: Final = 180
 """A node, its place in its parent and the garbage collector's part of both."""
@@ -15,8 +25,8 @@ def tree_bytes(node: Node) -> int:
     """Bytes of a tree, its texts included; from a little above to twice of what they are."""
     size = _NODE_BYTES + sum(map(tree_bytes, operands_of(node)))
     match node:
-        case HasTag(tag):
-            return size + getsizeof(tag)
+        case HasTag() | TagIn():
+            return size + sum(_VALUE_BYTES + getsizeof(tag) for tag in wanted_tags(node))
         case TextIn(name, values):
             return (
                 size

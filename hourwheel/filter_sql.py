@@ -1,9 +1,12 @@
-"""SQL-92 conditions on properties, as RocketMQ has them, with three-valued logic.
+"""SQL-92 conditions on properties and tags, as RocketMQ has them, with three-valued logic.
 
 Comparisons = <> != < <= > >=, [NOT] BETWEEN, [NOT] IN, IS [NOT] NULL, AND, OR, NOT, [NOT] CONTAINS,
 STARTSWITH and ENDSWITH; numbers, 'texts' ('' stands for ' in one), TRUE, FALSE. Keywords in any
 case of letters. A property alone is `= TRUE`. The constant says how a property's value is read; two
 properties are compared as texts by = and <>, and as numbers by the others.
+
+`TAGS` stands for the message's tags and is NULL where it has none; of several tags one must be what
+it is compared with. `"TAGS"` is a property.
 """
 
 from functools import cache
@@ -11,16 +14,18 @@ from typing import Final, NamedTuple, TypeAlias
 
 from lark import Lark, Token
 
-from hourwheel import limits
+from hourwheel import errors, limits
 from hourwheel.filter_ast import (
     BARE_NAME,
     CONTROL,
     EVERYTHING,
     FLIPPED,
     NOTHING,
+    TAGS,
     BooleanIs,
     IsNull,
     Node,
+    NoTags,
     Order,
     TextMatch,
     TextPlace,
@@ -30,9 +35,10 @@ from hourwheel.filter_ast import (
     number_order,
     numbers_order,
     same_text,
+    tag_in,
     text_in,
 )
-from hourwheel.filter_grammar import LogicRules, invalid, make_parser, run
+from hourwheel.filter_grammar import LogicRules, checked_tag, invalid, make_parser, run
 from hourwheel.filter_values import Number, read_number
 
 _END: Final = r"(?![A-Za-z0-9_$.\-])"
@@ -74,6 +80,7 @@ _GRAMMAR: Final = rf"""
     %ignore /[ \t\r\n]+/
 """
 _TERMS: Final = frozenset(("NAME", "QUOTED_NAME", "NOT", "BETWEEN", "TRUE", "FALSE"))
+_EQUALITIES: Final = frozenset(("=", "<>", "!="))
 
 
 class _Name(NamedTuple):
@@ -86,16 +93,24 @@ class _Constant(NamedTuple):
     token: Token
 
 
-_Operand: TypeAlias = _Name | _Constant
-_Part: TypeAlias = Node | _Name | _Constant | Token
+class _Tags(NamedTuple):
+    """`TAGS`."""
+
+    token: Token
+
+
+_Operand: TypeAlias = _Name | _Tags | _Constant
+_Part: TypeAlias = Node | _Name | _Tags | _Constant | Token
 
 
 class _Builder(LogicRules):
     """What each rule of the grammar stands for."""
 
-    def name(self, parts: list[Token]) -> _Name:
-        """A property."""
+    def name(self, parts: list[Token]) -> _Name | _Tags:
+        """A property, or the tags."""
         token = parts[0]
+        if str(token) == TAGS:  # of a quoted name the marks belong to the token
+            return _Tags(token)
         name = token[1:-1].replace('""', '"') if token.type == "QUOTED_NAME" else str(token)
         if not name:
             raise invalid("the filter has an empty name", token)
@@ -127,12 +142,14 @@ class _Builder(LogicRules):
         """TRUE or FALSE as a condition."""
         return EVERYTHING if parts[0].type == "TRUE" else NOTHING
 
-    def alone(self, parts: list[_Name]) -> Node:
+    def alone(self, parts: list[_Part]) -> Node:
         """A property as a condition."""
-        return BooleanIs(parts[0].name, value=True)
+        return BooleanIs(_name(parts[0]).name, value=True)
 
     def is_null(self, parts: list[_Part]) -> Node:
         """IS [NOT] NULL."""
+        if isinstance(parts[0], _Tags):
+            return _perhaps_negated(NoTags(), parts)
         return _perhaps_negated(IsNull(_name(parts[0]).name), parts)
 
     def place(self, parts: list[_Part]) -> Node:
@@ -157,6 +174,8 @@ class _Builder(LogicRules):
     def in_list(self, parts: list[_Part]) -> Node:
         """[NOT] IN: all texts, or all numbers."""
         constants = [part for part in parts if isinstance(part, _Constant)]
+        if isinstance(parts[0], _Tags):
+            return _perhaps_negated(tag_in(map(_tag, constants)), parts)
         texts = [each.value for each in constants if isinstance(each.value, str)]
         name = _name(parts[0]).name
         if len(texts) == len(constants):
@@ -169,6 +188,8 @@ class _Builder(LogicRules):
     def comparison(self, parts: list[_Part]) -> Node:
         """= <> != < <= > >=."""
         left, right, operator = _operand(parts[0]), _operand(parts[2]), _token(parts[1])
+        if isinstance(left, _Tags) or isinstance(right, _Tags):
+            return _compared_tags(left, operator, right)
         if isinstance(left, _Constant):
             if isinstance(right, _Constant):
                 raise invalid("the filter compares two constants", left.token)
@@ -176,9 +197,37 @@ class _Builder(LogicRules):
         return _compared(left, str(operator), right, operator)
 
 
+def _compared_tags(left: _Operand, operator: Token, right: _Operand) -> Node:
+    """`TAGS = 'a'`, or the operands the other way round."""
+    tags, other = (left, right) if isinstance(left, _Tags) else (right, left)
+    if not (isinstance(tags, _Tags) and isinstance(other, _Constant)):
+        raise _no_such_question(tags.token)
+    if operator not in _EQUALITIES:
+        raise _no_such_question(tags.token)
+    node = tag_in((_tag(other),))
+    return node if operator == "=" else negated(node)
+
+
+def _tag(constant: _Constant) -> str:
+    """The tag that a text names, if a message can have it at all."""
+    tag, token = constant.value, constant.token
+    if not isinstance(tag, str):
+        raise invalid("the filter compares TAGS with something that is no text", token)
+    return checked_tag(tag, token)
+
+
+def _no_such_question(token: Token) -> errors.InvalidFilter:
+    return invalid(
+        "the filter asks of TAGS what is not clear where a message has several (write TAGS = 'a', "
+        "TAGS IN ('a', 'b') or TAGS IS NULL, or their opposites; a property of that name is "
+        'written "TAGS")',
+        token,
+    )
+
+
 def _compared(left: _Name, operator: str, right: _Operand, at: Token) -> Node:
     """`left operator right`; `at` is the operator as it is written."""
-    is_equality = operator in {"=", "<>", "!="}
+    is_equality = operator in _EQUALITIES
     node: Node
     match right:
         case _Name(name, _):
@@ -215,10 +264,12 @@ def _number(part: _Part) -> Number:
 
 def _turned(operator: str) -> str:
     """The operator when its operands change places."""
-    return operator if operator in {"=", "<>", "!="} else str(FLIPPED[Order(operator)])
+    return operator if operator in _EQUALITIES else str(FLIPPED[Order(operator)])
 
 
 def _name(part: _Part) -> _Name:
+    if isinstance(part, _Tags):
+        raise _no_such_question(part.token)
     assert isinstance(part, _Name)
     return part
 
@@ -229,7 +280,7 @@ def _constant(part: _Part) -> _Constant:
 
 
 def _operand(part: _Part) -> _Operand:
-    assert isinstance(part, _Name | _Constant)
+    assert isinstance(part, _Name | _Tags | _Constant)
     return part
 
 

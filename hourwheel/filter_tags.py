@@ -8,15 +8,13 @@ from typing import Final
 
 from lark import Lark, Token
 
-from hourwheel import limits
 from hourwheel.filter_ast import (
     BARE_TAG,
-    CONTROL,
     EVERYTHING,
     HasTag,
     Node,
 )
-from hourwheel.filter_grammar import LogicRules, invalid, make_parser, run
+from hourwheel.filter_grammar import LogicRules, checked_tag, make_parser, run
 
 _GRAMMAR: Final = rf"""
     start: any
@@ -49,22 +47,11 @@ class _Builder(LogicRules):
 
     def bare(self, parts: list[Token]) -> Node:
         """A tag as it is."""
-        return _tag(str(parts[0]), parts[0])
+        return HasTag(checked_tag(str(parts[0]), parts[0]))
 
     def quoted(self, parts: list[Token]) -> Node:
         """A tag in quotation marks."""
-        return _tag(parts[0][1:-1].replace("''", "'"), parts[0])
-
-
-def _tag(tag: str, token: Token) -> Node:
-    """The condition, if a message can have that tag at all."""
-    if not tag:
-        raise invalid("the filter has an empty tag", token)
-    if len(tag.encode()) > limits.NAME_BYTES_MAX:
-        raise invalid(f"the filter has a tag of over {limits.NAME_BYTES_MAX} bytes", token)
-    if not CONTROL.isdisjoint(tag):
-        raise invalid("the filter has a tag with a control character", token)
-    return HasTag(tag)
+        return HasTag(checked_tag(parts[0][1:-1].replace("''", "'"), parts[0]))
 
 
 @cache

@@ -3,7 +3,8 @@
 each run         header, footer, tables, directories and blocks by their CRCs; key order; what
                  directories count is what lies in the slots; the manifest says the same
 chains           each previous run of an hour to come stands for an older one that exists
-delay logs       length as in the manifest; each message's CRC, by the units that point to it
+delay logs       length as in the manifest
+bodies           where each unit points to, log or delay log, lies its message, by its CRC
 all together     the pending messages are as many as the manifest says
 """
 
@@ -20,10 +21,11 @@ from hourwheel.internal.v1.state_pb2 import Checkpoint, RunState
 from hourwheel.types import Key
 from node.inspect_files import ShardFiles
 from node.inspect_indexes import Cancelled
+from node.inspect_log import segment_file, segment_starts
 from node.inspect_report import READ_ERRORS, Report
 from node.inspect_wheel import WHEEL, open_run
 from storage.disk import File
-from storage.file_header import FileType
+from storage.file_header import FILE_HEADER_BYTES, FileType
 from storage.unit import Units, count_to, is_sorted, join
 from timewheel.levels import BUCKET_MS, SLOT_MS, SLOTS
 from timewheel.run import Run
@@ -33,18 +35,21 @@ _CHUNK_UNITS: Final = 64 * BLOCK_UNITS
 _PIECE_BYTES_MAX: Final = 4 << 20
 _GAP_BYTES_MAX: Final = 16_384
 _NOTHING: Final = Key(-(1 << 62), 0)
+_FAR: Final = 1 << 62
+"""Behind the end of every file."""
 
 
 class Blobs:
-    """Verifies the bytes in delay logs that units point to; keeps their files open."""
+    """Verifies the bytes that units point to, in delay logs and in the log; keeps files open."""
 
     def __init__(self, files: ShardFiles, log_start: int) -> None:
         """`log_start`: where the commit log begins."""
         self._shard, self._log_start = files, log_start
-        self._files: dict[int, File] = {}
+        self._segments: NDArray[np.uint64] | None = None
+        self._files: dict[str, File] = {}
 
     def verify(self, units: Units, of: str, report: Report) -> None:
-        """Check each unit's bytes; those in the commit log are under its own CRCs.
+        """Check each unit's bytes: at its place, and nowhere else, lies its message.
 
         Args:
             units: any.
@@ -57,31 +62,68 @@ class Blobs:
             at = int(units["position"][lost].min())
             report.damaged(of, None, f"needs offset {at} of a log that begins at {self._log_start}")
         for number in np.unique(units["dlog_id"][~in_log]).tolist():
-            chosen = units[units["dlog_id"] == number]
             path = delay_log_path(self._shard.path(WHEEL), number)
-            try:
-                self._verify(chosen[np.argsort(chosen["position"], kind="stable")], number, report)
-            except READ_ERRORS as error:
-                report.caught(error, path)
+            chosen = units[units["dlog_id"] == number]
+            self._verify(chosen, of, (path, FileType.DELAY_LOG, 0), report)
+        self._verify_in_log(units[in_log & ~lost], of, report)
 
-    def _verify(self, units: Units, number: int, report: Report) -> None:
-        """Units of one delay log, by position."""
-        path = delay_log_path(self._shard.path(WHEEL), number)
-        file = self._files.get(number)
-        if file is None:
-            file, _ = self._shard.open_checked(path, FileType.DELAY_LOG)
-            self._files[number] = file
-        starts = units["position"].astype(np.int64)
+    def _verify_in_log(self, units: Units, of: str, report: Report) -> None:
+        if not len(units):
+            return
+        if self._segments is None:
+            self._segments = np.array(segment_starts(self._shard), np.uint64)
+        owners = np.searchsorted(self._segments, units["position"], "right") - 1
+        if int(owners.min()) < 0:
+            report.damaged(of, None, "needs bytes of the log, and no segment has them")
+        for owner in np.unique(owners[owners >= 0]).tolist():
+            start = int(self._segments[owner])
+            path = segment_file(self._shard, start)
+            shift = FILE_HEADER_BYTES - start
+            place = (path, FileType.LOG_SEGMENT, shift)
+            self._verify(units[owners == owner], of, place, report)
+
+    def _verify(
+        self, units: Units, of: str, place: tuple[str, FileType, int], report: Report
+    ) -> None:
+        """Units that point into one file: (path, type, from their positions to its bytes)."""
+        path, file_type, shift = place
+        try:
+            file = self._files.get(path)
+            if file is None:
+                file, _ = self._shard.open_checked(path, file_type)
+                self._files[path] = file
+            ordered = units[np.argsort(units["position"], kind="stable")]
+            self._compare(ordered, of, (path, shift), report)
+        except READ_ERRORS as error:
+            report.caught(error, path)
+
+    def _compare(self, units: Units, of: str, place: tuple[str, int], report: Report) -> None:
+        """Units that point into an open file, by position."""
+        path, shift = place
+        file = self._files[path]
+        size = file.size()
+        starts = np.minimum(units["position"], np.uint64(_FAR)).astype(np.int64) + shift
         lengths = units["body_len"].astype(np.int64) + units["meta_len"]
         crcs, sequences = units["crc"].tolist(), units["sequence"].tolist()
+        is_inside = (starts >= FILE_HEADER_BYTES) & (starts + lengths <= size)
+        for index in np.flatnonzero(~is_inside).tolist():
+            report.damaged(
+                path,
+                None,
+                f"message {sequences[index]} of {of} should be at byte {int(starts[index])}, and"
+                f" the file has {size}",
+            )
+        inside = np.flatnonzero(is_inside)
+        starts, lengths = starts[inside], lengths[inside]
         for low, high in _pieces(starts, starts + lengths):
             first = int(starts[low])
             raw = memoryview(file.pread(int((starts + lengths)[low:high].max()) - first, first))
             for index in range(low, high):
-                at = int(starts[index]) - first
+                at, whose = int(starts[index]) - first, int(inside[index])
                 blob = raw[at : at + int(lengths[index])]
-                if len(blob) != lengths[index] or crc32c(blob) != crcs[index]:
-                    report.damaged(path, first + at, f"message {sequences[index]} fails its CRC32C")
+                if len(blob) != lengths[index] or crc32c(blob) != crcs[whose]:
+                    why = f"message {sequences[whose]} of {of} fails its CRC32C"
+                    report.damaged(path, first + at, why)
 
     def close(self) -> None:
         """Close the files."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from hourwheel.internal.v1.state_pb2 import Checkpoint
@@ -15,6 +16,8 @@ from node.inspect_verify_views import (
     verify_sequences,
     verify_tombstones,
 )
+from storage.queue_chunk import ENTRIES_AT, NO_ENTRIES, pack_seal, seal_position
+from storage.unit import UNIT
 from tests.support.inspected import SHARD, Image, files_of, flipped, made_image, paths
 
 Check = Callable[[ShardFiles, Checkpoint, Report], None]
@@ -113,6 +116,35 @@ def test_entries_that_need_a_log_that_is_gone_are_damage() -> None:
     assert manifest is not None
     verify_queues(files, manifest, report, log_start=7_856)
     assert "of a log that begins at 7856" in report.damage[0].why
+
+
+@pytest.mark.parametrize("shift", [8, -8, 1 << 40, 1 << 63])
+def test_entry_that_points_to_other_bytes_than_its_message_is_damage(shift: int) -> None:
+    image, path, sequence = shifted_entry(shift)
+    (damage,) = run(queues, image).damage
+    assert f"message {sequence} of {path}" in damage.why
+    assert damage.file.endswith(".log")
+
+
+def shifted_entry(shift: int) -> tuple[Image, str, int]:
+    """(the image in which one entry has another place, its chunk, its sequence)."""
+    image = made_image()
+    manifest = files_of(image).manifest()
+    assert manifest is not None
+    for queue in manifest.queues:
+        for number, path in enumerate(paths(image, f"queues/{queue.topic_queue:08x}", ".cq")):
+            raw = bytearray(image[path])
+            size = (len(raw) - ENTRIES_AT) // UNIT.itemsize
+            count = min(size, queue.end_position - number * size)
+            units = np.frombuffer(raw, UNIT, count, ENTRIES_AT).copy()
+            for at in np.flatnonzero(units["dlog_id"] == 0)[-1:].tolist():
+                units["position"][at] = (int(units["position"][at]) + shift) % (1 << 64)
+                raw[ENTRIES_AT : ENTRIES_AT + units.nbytes] = units.tobytes()
+                seal = pack_seal(NO_ENTRIES.extended(units), queue.topic_queue)
+                for slot in (0, 1):
+                    raw[seal_position(slot) : seal_position(slot) + len(seal)] = seal
+                return {**image, path: bytes(raw)}, path, int(units["sequence"][at])
+    raise AssertionError("no such entry")
 
 
 def test_chunk_is_verified_alone() -> None:

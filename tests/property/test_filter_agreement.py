@@ -58,11 +58,18 @@ def is_meta(raw: bytes) -> bool:
 
 @given(sql_cases, blocks)
 @example(SqlCase("a = 5", "c0n = ?", (5,)), [MessageMeta(properties=(("a", "5.0"),))])
+@example(
+    SqlCase(
+        "TAGS IS NOT NULL AND TAGS IN ('a', 'b')",
+        "EXISTS (SELECT 1 FROM json_each(tags) WHERE value IN ('a', 'b'))",
+    ),
+    [MessageMeta(tags=("b", "c")), MessageMeta(tags=("c",)), MessageMeta(tags=("a",))],
+)
 def test_sql_agrees_with_sqlite(case: SqlCase, block: list[MessageMeta]) -> None:
-    rows = [dict(meta.properties) for meta in block]
-    expected = filter_cases.model_verdicts(case, rows)
+    expected = filter_cases.model_verdicts(case, block)
     tree = parse(FilterExpression.sql(case.text))
-    assert [evaluate(tree, (), row) for row in rows] == expected
+    rows = [(meta.tags, dict(meta.properties)) for meta in block]
+    assert [evaluate(tree, *row) for row in rows] == expected
     compiled = compile_filter(FilterExpression.sql(case.text), GeneSpec())
     encoded = [encode(meta).raw for meta in block]
     assert exact(compiled, encoded) == [each is True for each in expected]

@@ -14,6 +14,7 @@ from typing import Final, Self, TypeVar
 
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_text import FilterExpression
+from hourwheel.filter_wire import as_filter
 from hourwheel.meta import MessageMeta, encode
 from hourwheel.receipt import Receipt
 from hourwheel.record_batch import RecordBatch, build_publish
@@ -137,9 +138,9 @@ class EngineWorld:
         count: int = 32,
         wait_ms: int = 0,
         invisible_ms: int = 0,
-        wanted: str | None = None,
+        wanted: str | FilterExpression | None = None,
     ) -> Delivery | None:
-        """Lease messages. `wanted`: a filter by tags."""
+        """Lease messages. `wanted`: a filter; a text is one by tags."""
         return await within(
             self.engine.receive(
                 group,
@@ -148,7 +149,7 @@ class EngineWorld:
                 max_bytes=1 << 20,
                 wait_ms=wait_ms,
                 invisible_ms=invisible_ms,
-                wanted=None if wanted is None else FilterExpression.tags(wanted),
+                wanted=as_filter(wanted),
             )
         )
 
@@ -158,7 +159,7 @@ class EngineWorld:
         topic: str = "orders",
         count: int = 32,
         invisible_ms: int = 0,
-        wanted: str | None = None,
+        wanted: str | FilterExpression | None = None,
     ) -> Delivery:
         """Messages that are there, or come as soon as the engine's threads are done."""
         found = await self.receive(

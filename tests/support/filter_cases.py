@@ -1,7 +1,8 @@
 """Random filters and messages, each filter also as a condition of SQLite: the model of our SQL."""
 
+import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Final
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from hourwheel.filter_ast import quoted
 from hourwheel.meta import MessageMeta
 
-NAMES: Final = ("a", "b", "region", "x.y-$")
+NAMES: Final = ("a", "b", "region", "x.y-$", "TAGS")
 TAGS: Final = ("t", "paid", "a tag of more than eight bytes", "é", "(", "a'b")
 NUMBERS: Final = (
     *("0", "-0", "5", "+5", "-5", "5.0", "5.", ".5", "-1.25", "12.50", "1e3", "1E-3", "2e308"),
@@ -90,10 +91,11 @@ def model_number(text: str) -> int | float | None:
 
 
 def _column(name: str) -> str:
-    return f"c{NAMES.index(name)}"
+    """SQLite's name of a property, as a filter writes that."""
+    return f"c{NAMES.index(name.strip(chr(34)))}"
 
 
-_names: Final = st.sampled_from(NAMES)
+_names: Final = st.sampled_from([name if name != "TAGS" else '"TAGS"' for name in NAMES])
 _equality: Final = st.sampled_from(("=", "<>", "!="))
 _operators: Final = st.sampled_from(("=", "<>", "!=", "<", "<=", ">", ">="))
 _not: Final = st.sampled_from(("", "NOT "))
@@ -103,6 +105,13 @@ _places: Final = {
     "ENDSWITH": "CASE WHEN {0} IS NULL THEN NULL ELSE"
     " length({0}) >= length(?1) AND substr({0}, length({0}) - length(?1) + 1) = ?1 END",
 }
+
+
+def _has_one_of(count: int) -> str:
+    """Whether one of a message's tags is one of so many: unknown where it has none."""
+    wanted = ", ".join("?" * count)
+    found = f"EXISTS (SELECT 1 FROM json_each(tags) WHERE value IN ({wanted}))"
+    return f"(CASE WHEN tags IS NOT NULL THEN {found} END)"
 
 
 @st.composite
@@ -154,6 +163,22 @@ def _leaves(draw: st.DrawFn) -> SqlCase:  # noqa: PLR0911 - one for each kind
             return SqlCase(name, f"{_column(name)}b")
 
 
+@st.composite
+def _tag_leaves(draw: st.DrawFn) -> SqlCase:
+    negation = draw(_not)
+    tags = draw(st.lists(st.sampled_from(TAGS), max_size=3))
+    if not tags:
+        return SqlCase(f"TAGS IS {negation}NULL", f"tags IS {negation}NULL")
+    listed = [quoted(each, "'") for each in tags]
+    model = _has_one_of(len(tags))
+    if len(tags) == 1 and draw(st.booleans()):
+        equality = draw(_equality)
+        written = draw(st.sampled_from(("TAGS {0} {1}", "{1} {0} TAGS")))
+        negation = "" if equality == "=" else "NOT "
+        return SqlCase(written.format(equality, *listed), negation + model, tuple(tags))
+    return SqlCase(f"TAGS {negation}IN ({', '.join(listed)})", negation + model, tuple(tags))
+
+
 def _joined(parts: Sequence[SqlCase], word: str) -> SqlCase:
     return SqlCase(
         f" {word} ".join(f"({part.text})" for part in parts),
@@ -163,7 +188,7 @@ def _joined(parts: Sequence[SqlCase], word: str) -> SqlCase:
 
 
 sql_cases: Final[st.SearchStrategy[SqlCase]] = st.recursive(
-    _leaves(),
+    _leaves() | _leaves() | _tag_leaves(),
     lambda inner: (
         inner.map(
             lambda each: SqlCase(f"NOT ({each.text})", f"NOT ({each.model})", each.parameters)
@@ -189,14 +214,15 @@ tag_texts: Final[st.SearchStrategy[str]] = st.recursive(
 )
 
 
-def model_verdicts(case: SqlCase, rows: Sequence[Mapping[str, str]]) -> list[bool | None]:
-    """What SQLite says of each row of properties: true, false or unknown."""
+def model_verdicts(case: SqlCase, block: Sequence[MessageMeta]) -> list[bool | None]:
+    """What SQLite says of each message: true, false or unknown."""
     truths = {"true": True, "false": False}
     with sqlite3.connect(":memory:") as database:
         columns = ", ".join(f"{_column(n)} TEXT, {_column(n)}n, {_column(n)}b" for n in NAMES)
-        database.execute(f"CREATE TABLE message (id INTEGER PRIMARY KEY, {columns})")
-        for number, row in enumerate(rows):
-            cells: list[object] = [number]
+        database.execute(f"CREATE TABLE message (id INTEGER PRIMARY KEY, tags, {columns})")
+        for number, meta in enumerate(block):
+            cells: list[object] = [number, json.dumps(meta.tags) if meta.tags else None]
+            row = dict(meta.properties)
             for name in NAMES:
                 text = row.get(name)
                 if text is None:

@@ -10,10 +10,14 @@ from hourwheel import limits
 from hourwheel.meta import MessageMeta, encode
 
 
-def walked(raws: list[bytes], tags: list[str], names: list[str]) -> MetaColumns:
+def walked(
+    raws: list[bytes], tags: list[str], names: list[str], *, asks_for_any_tag: bool = False
+) -> MetaColumns:
     lengths = np.array([len(raw) for raw in raws], np.int64)
     packed = PackedBytes(b"".join(raws), np.cumsum(lengths) - lengths, lengths)
-    return MetaColumns(packed, packed.starts, lengths, tags, names)
+    return MetaColumns(
+        packed, packed.starts, lengths, tags, names, asks_for_any_tag=asks_for_any_tag
+    )
 
 
 def values(columns: MetaColumns, name: str) -> list[bytes | None]:
@@ -22,6 +26,14 @@ def values(columns: MetaColumns, name: str) -> list[bytes | None]:
         columns.packed.raw[start : start + length] if length >= 0 else None
         for start, length in zip(found.starts.tolist(), found.lengths.tolist(), strict=True)
     ]
+
+
+def test_walk_when_any_tag_is_asked_for() -> None:
+    metas = [MessageMeta(("a",)), MessageMeta(), MessageMeta(keys=("a",)), MessageMeta(("b", "c"))]
+    raws = [encode(meta).raw for meta in metas]
+    columns = walked(raws, [], [], asks_for_any_tag=True)
+    assert columns.has_any_tag.tolist() == [True, False, False, True]
+    assert not columns.is_odd.any()
 
 
 def test_walk_when_messages_differ() -> None:

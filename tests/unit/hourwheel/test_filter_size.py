@@ -13,6 +13,7 @@ TREES = {
     "numbers": "SQL " + " or ".join(f"a{number} < {number}.5" for number in range(250)),
     "places": "SQL " + " or ".join(f"a contains 'x{number}'" for number in range(200)),
     "list": "SQL a in (" + ",".join(f"'{number}'" for number in range(256)) + ")",
+    "tag list": "SQL TAGS in (" + ",".join(f"'{number}'" for number in range(256)) + ")",
     "number list": "SQL a in (" + ",".join(f"{number}.5" for number in range(256)) + ")",
     "properties": "SQL " + " or ".join(f"a{number} < b{number}" for number in range(250)),
     "wide": "SQL " + " or ".join(f"a = '\N{EURO SIGN}{number}'" for number in range(250)),

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from hourwheel import errors
+from hourwheel import Sql, errors
 from hourwheel.internal.v1.state_pb2 import ConfigChange, TopicConfig
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.api.ports import GroupSettings
@@ -257,6 +257,15 @@ def test_a_flipped_bit_is_found_and_its_place_named() -> None:
 
 
 # -- filters ---------------------------------------------------------------------------------------
+
+
+async def test_tags_in_sql_are_the_messages_tags(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish_tagged("a", "x", "b c", "", "x a")
+        wanted = Sql("TAGS IS NOT NULL AND TAGS IN ('a', 'b')")
+        found = await world.leased(wanted=wanted)
+        assert found.units["sequence"].tolist() == [0, 2, 4]
+        assert world.engine.stats.filter_masked == 2, "genes tell it"
 
 
 async def test_long_poll_is_answered_though_what_it_wants_is_many_slices_away(

@@ -11,8 +11,8 @@ BUF_VERSION ?= 1.75.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test check lint types contracts format bench soak chaos chaos-long pages \
-	lock proto proto-accept proto-lint spark-zip clean
+.PHONY: help venv demo test check lint types contracts format bench soak chaos chaos-long \
+	dist pages lock proto proto-accept proto-lint spark-zip clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -87,6 +87,12 @@ chaos: $(VENV)/dev.stamp  ## a real cluster under load and faults, checked (< 3 
 
 chaos-long: $(VENV)/dev.stamp  ## every scenario, 20 rounds of a new seed each, and audited
 	@$(BIN)/python -m chaos --rounds 20 --audit
+
+dist: $(VENV)/dev.stamp  ## build the wheel (client and server) and the source package, in dist/
+	@rm -rf dist build/lib build/bdist.*
+	@$(BIN)/python -c 'from setuptools import build_meta as b; b.build_sdist("dist")' >build/dist.log
+	@$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist dist/*.tar.gz
+	@ls dist
 
 spark-zip: $(VENV)/dev.stamp  ## what spark-submit needs of this tree, in build/spark
 	@$(BIN)/python -m spark_jobs.packing build/spark

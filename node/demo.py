@@ -44,7 +44,6 @@ from node.demo_trace import Orders, Trace, build_trace, generate_orders, read_or
 from node.local_cluster import NODES_MAX
 
 ORDERS_VARIABLE: Final = "HOURWHEEL_DEMO_ORDERS"
-_ORDERS_PATH: Final = Path(__file__).resolve().parents[2] / "shared" / "data" / "orders.csv"
 _ORDERS_GENERATED: Final = 4_071
 _NODES: Final = 3
 _SECONDS: Final = 32.0
@@ -119,8 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         "--orders",
         type=Path,
         metavar="FILE",
-        help=f"orders as CSV (or ${ORDERS_VARIABLE}); else ../shared/data/orders.csv beside the"
-        " checkout; where there is none, generated ones",
+        help=f"real orders as CSV (or ${ORDERS_VARIABLE}); else they are generated",
     )
     parser.add_argument("--count", type=int, metavar="N", help="play only the first N orders")
     parser.add_argument("--seed", type=int, default=_SEED, help="of generated orders")
@@ -150,7 +148,7 @@ def find_orders(path: Path | None, count: int | None, seed: int) -> tuple[Orders
     """(the orders to play, where they are from in words).
 
     Args:
-        path: as asked for; None: as the environment says, or beside the checkout, or generated.
+        path: as asked for; None: as the environment says, or generated.
         count: the first so many; None: all.
         seed: of generated orders.
 
@@ -161,8 +159,6 @@ def find_orders(path: Path | None, count: int | None, seed: int) -> tuple[Orders
         raise errors.InvalidArgument("--count is at least 1")
     if path is None and os.environ.get(ORDERS_VARIABLE):
         path = Path(os.environ[ORDERS_VARIABLE])
-    if path is None and _ORDERS_PATH.is_file():
-        path = _ORDERS_PATH
     if path is None:
         wanted = _ORDERS_GENERATED if count is None else count
         return generate_orders(wanted, seed), f"generated (seed {seed})"

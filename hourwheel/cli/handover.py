@@ -1,54 +1,63 @@
-"""Commands of the server and of the jobs on Spark, which a client does not have."""
+"""Commands of the server and of the jobs on Spark.
+
+Their code lies in the rooms: beside this package in a checkout, in a folder of it in a wheel (see
+setup.py). What they need beyond the client comes with the extras `server` and `spark`.
+"""
 
 import sys
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 import typer
 
 from hourwheel.cli.exit_codes import ExitCode
+
+ROOMS: Final = Path(__file__).resolve().parents[1] / "_rooms"
+"""Where a wheel has the rooms. They come first: others may have a package called `node`, too."""
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Settings of a command that hands all its arguments on, --help included."""
 
 
 def node(context: typer.Context) -> None:
-    """Run a node (in a checkout or the image)."""
+    """Run a node."""
     raise typer.Exit(int(_load("node.__main__").main(context.args, "hourwheel node")))
 
 
 def cluster(context: typer.Context) -> None:
-    """Run a local cluster, for trying things out (in a checkout or the image)."""
+    """Run a local cluster, for trying things out."""
     _hand_over("node.cluster_cli", context.args)
 
 
 def inspect(context: typer.Context) -> None:
-    """Look into a data directory, read-only (in a checkout or the image)."""
+    """Look into a data directory, read-only."""
     _hand_over("node.__main__", ["inspect", *context.args])
 
 
 def audit(context: typer.Context) -> None:
-    """Prove from the logs that every message was delivered (in a checkout or the image)."""
+    """Prove from the logs that every message was delivered."""
     _hand_over("spark_jobs.run", ["audit", *context.args])
 
 
 def export(context: typer.Context) -> None:
-    """Bring a lake of Parquet files up to date with the logs (in a checkout or the image)."""
+    """Bring a lake of Parquet files up to date with the logs."""
     _hand_over("spark_jobs.run", ["export", *context.args])
 
 
 def forecast(context: typer.Context) -> None:
-    """Count what falls due when, from the logs (in a checkout or the image)."""
+    """Count what falls due when, from the logs."""
     _hand_over("spark_jobs.run", ["forecast", *context.args])
 
 
 def schedule(context: typer.Context) -> None:
-    """Schedule the rows of files, each of them once (in a checkout or the image)."""
+    """Schedule the rows of files, each of them once."""
     _hand_over("spark_jobs.run", ["schedule", *context.args])
 
 
 def demo(context: typer.Context) -> None:
-    """Replay thousands of messages on three nodes, and kill one (in a checkout or the image)."""
+    """Replay thousands of messages on three nodes, and kill one."""
     _hand_over("node.demo", context.args)
 
 
@@ -57,17 +66,20 @@ def _hand_over(name: str, arguments: list[str]) -> None:
 
 
 def _load(name: str) -> ModuleType:
-    """The server's module.
+    """A module of a room.
 
     Raises:
-        Exit: only the client is installed.
+        Exit: what it needs is not installed.
     """
+    room = name.split(".", maxsplit=1)[0]
+    if ROOMS.is_dir() and str(ROOMS) not in sys.path:
+        sys.path.insert(0, str(ROOMS))
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        if error.name not in {"node", "spark_jobs", name}:
+        missing = (error.name or "").split(".")[0]
+        if missing in {"hourwheel", "filters", "replication", "storage", "timewheel"}:
             raise
-        sys.stderr.write(
-            "This command needs the server's code: run it in a checkout or the image.\n"
-        )
+        extra = "spark" if room == "spark_jobs" else "server"
+        sys.stderr.write(f"This command needs {missing}: pip install 'hourwheel[{extra}]'\n")
         raise typer.Exit(ExitCode.UNAVAILABLE) from None

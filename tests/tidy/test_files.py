@@ -12,6 +12,7 @@ FILE_BYTES_MAX: Final = 512 * 1024
 
 PLACES: Final = (
     *("*.md", "LICENSE", "NOTICE", "Makefile", "pyproject.toml", "buf.yaml", ".gitignore"),
+    *("setup.py", "MANIFEST.in"),
     ".dockerignore",
     *(".ci/run", "requirements/*.txt", "requirements/*.in"),
     *("docs/*.md", "docs/*.toml", "docs/decisions/[0-9][0-9][0-9][0-9]-*.md"),

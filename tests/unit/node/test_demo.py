@@ -34,9 +34,8 @@ CSV = (
 
 
 @pytest.fixture(autouse=True)
-def _no_orders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _no_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ORDERS_VARIABLE, raising=False)
-    monkeypatch.setattr(demo, "_ORDERS_PATH", tmp_path / "none.csv")
 
 
 @pytest.fixture
@@ -57,9 +56,6 @@ def test_orders_are_those_of_the_file_that_is_asked_for(
 ) -> None:
     assert find_orders(orders_file, None, 7)[0].ids == ["a", "b"]
     assert find_orders(orders_file, 1, 7)[0].ids == ["a"]
-    monkeypatch.setattr(demo, "_ORDERS_PATH", orders_file)
-    assert find_orders(None, None, 7)[1] == f"from {orders_file}"
-    monkeypatch.setattr(demo, "_ORDERS_PATH", Path("none"))
     monkeypatch.setenv(ORDERS_VARIABLE, str(orders_file))
     assert find_orders(None, None, 7)[1] == f"from {orders_file}"
 

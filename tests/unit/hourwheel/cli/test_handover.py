@@ -1,4 +1,6 @@
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -36,34 +38,47 @@ def test_hand_over_when_the_server_is_there(
     assert seen == [handed_over]
 
 
-@pytest.mark.parametrize("command", ["node", "demo", "inspect", "audit"])
+def lacking(name: str) -> Callable[[str], ModuleType]:
+    """`import_module` where something is not installed."""
+
+    def load(_: str) -> ModuleType:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("command", "module", "extra"),
+    [
+        ("node", "structlog", "server"),
+        ("demo", "pysyncobj.encoders", "server"),
+        ("inspect", "node", "server"),
+        ("audit", "pyspark", "spark"),
+    ],
+)
 def test_hand_over_when_only_the_client_is_installed(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str, module: str, extra: str
 ) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] in {"node", "spark_jobs"}]:
-        monkeypatch.delitem(sys.modules, name)
-    real = __import__("importlib").import_module
-
-    def without_server(name: str) -> ModuleType:
-        if name.startswith(("node.", "spark_jobs.")):
-            raise ModuleNotFoundError(
-                f"No module named {name!r}", name=name.split(".", maxsplit=1)[0]
-            )
-        module: ModuleType = real(name)
-        return module
-
-    monkeypatch.setattr("hourwheel.cli.handover.import_module", without_server)
+    monkeypatch.setattr("hourwheel.cli.handover.import_module", lacking(module))
     done = cli(command)
     assert done.exit_code == ExitCode.UNAVAILABLE
-    assert "needs the server's code: run it in a checkout or the image" in done.stderr
+    package = module.split(".", maxsplit=1)[0]
+    assert f"needs {package}: pip install 'hourwheel[{extra}]'" in done.stderr
 
 
-def test_hand_over_when_the_server_lacks_something_of_its_own(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(name: str) -> ModuleType:
-        raise ModuleNotFoundError("No module named 'structlog'", name="structlog")
-
-    monkeypatch.setattr("hourwheel.cli.handover.import_module", broken)
-    with pytest.raises(ModuleNotFoundError, match="structlog"):
+def test_hand_over_when_a_module_of_ours_is_gone(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hourwheel.cli.handover.import_module", lacking("storage.gone"))
+    with pytest.raises(ModuleNotFoundError, match=r"storage\.gone"):
         cli("node")
+
+
+def test_rooms_of_a_wheel_come_before_packages_of_the_same_name(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr("hourwheel.cli.handover.ROOMS", tmp_path)
+    monkeypatch.setattr("hourwheel.cli.handover.import_module", lacking("structlog"))
+    cli("node")
+    cli("demo")
+    assert sys.path[0] == str(tmp_path)
+    assert sys.path.count(str(tmp_path)) == 1

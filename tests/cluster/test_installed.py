@@ -1,0 +1,69 @@
+"""What users install: a wheel, in an environment of its own, used in an empty folder."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from tests.tidy import tree
+
+COMMANDS: Final = ("node", "cluster", "demo", "inspect")
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command that knows nothing of the tree."""
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "HOURWHEEL_"))}
+    words = [str(part) for part in command]
+    done = subprocess.run(words, cwd=cwd, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def install(folder: Path) -> Path:
+    """An environment that has the wheel with the extra `server`: the folder of its commands."""
+    source = folder / "source"
+    for path in tree.files():
+        target = source / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tree.ROOT / path, target)
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    run(*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, source, cwd=folder)
+    (wheel,) = folder.glob("*.whl")
+    shutil.rmtree(source)
+    run(sys.executable, "-m", "venv", folder / "env", cwd=folder)
+    own = (folder / "env" / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "-q")
+    locked = tree.ROOT / "requirements" / "node.txt"
+    run(*own, "install", "--require-hashes", "-r", locked, cwd=folder)
+    run(*own, "install", "--no-index", f"{wheel}[server]", cwd=folder)  # all it needs is there
+    return folder / "env" / "bin"
+
+
+def files_of(commands: Path) -> list[str]:
+    """What the wheel has brought, below site-packages."""
+    (packages,) = (commands.parent / "lib").glob("python3*/site-packages")
+    (told,) = packages.glob("hourwheel-*.dist-info/RECORD")
+    files = [line.split(",")[0] for line in told.read_text().splitlines()]
+    return [file for file in files if not file.startswith("../")]
+
+
+def test_wheel_is_one_package_whose_demo_runs_in_an_empty_folder(tmp_path: Path) -> None:
+    env, empty = tmp_path / "installed", tmp_path / "empty"
+    env.mkdir()
+    empty.mkdir()
+    commands = install(env)
+    files = files_of(commands)
+    assert "hourwheel/_rooms/node/app.py" in files
+    packages = {file.split("/")[0] for file in files}
+    assert {one for one in packages if not one.endswith(".dist-info")} == {"hourwheel"}
+
+    hourwheel, data = commands / "hourwheel", empty / "kept"
+    for command in COMMANDS:
+        assert run(hourwheel, command, "--help", cwd=empty).stdout
+    played = ("--plain", "--json", "--seconds", "4", "--count", "200", "--keep", data)
+    summary = json.loads(run(hourwheel, "demo", *played, cwd=empty).stdout)
+    assert (summary["missing"], summary["duplicated"], summary["early"]) == (0, 0, 0)
+    assert summary["scheduled"] > 200
+    assert run(hourwheel, "inspect", data / "node-1", "--verify", cwd=empty).stdout

@@ -25,7 +25,7 @@ from spark_jobs.audit_queues import chunk_findings, queue_findings
 from spark_jobs.audit_releases import ReleasePart, Slice, first_positions, merge_chunks
 from spark_jobs.audit_result import GroupAudit
 from spark_jobs.audit_retries import Retries
-from spark_jobs.audit_shard import ShardState
+from spark_jobs.audit_shard import ShardState, checkpoint_limit
 from spark_jobs.audit_steps import (
     Joined,
     JoinPlan,
@@ -37,7 +37,7 @@ from spark_jobs.audit_steps import (
     read_pieces,
 )
 from spark_jobs.block_table import Damage
-from spark_jobs.findings import Finding, Made
+from spark_jobs.findings import Finding
 from spark_jobs.queue_reader import QueueRange, plan_queues
 from spark_jobs.replica import ERROR, Replica, ShardCopy
 from storage.consume_queue import CHUNK_ENTRIES
@@ -86,10 +86,10 @@ class Joining:
             self._follow()
             self._compare_dynamic()
             self._compare_ends()
-            self._state.note("groups", Made.FULL)
+            self._state.note("groups")
         else:
             reason = "the log does not begin at 0: what was resolved before it is not known"
-            self._state.note("groups", Made.LIMITED, reason)
+            self._state.note("groups", "log-trimmed", reason)
             self._compare_sums()
         self._tell()
         self._state.timed("groups", began)
@@ -308,22 +308,18 @@ class Joining:
         state.add(*queue_findings(self.diffs, applied, state.line, state.shard, self._look_up))
         for replica, copy in state.copies:
             bad = sum(1 for node, _ in damaged if node == replica.node)
-            state.note("queues", *self._made(copy, bad), node=replica.node)
+            state.note("queues", *self._limit(copy, bad), node=replica.node)
 
-    def _made(self, copy: ShardCopy, bad_chunks: int) -> tuple[Made, str]:
+    def _limit(self, copy: ShardCopy, bad_chunks: int) -> tuple[str, str]:
+        """(limit, reason) of what was compared of a node's queues."""
         state = self._state
         if bad_chunks:
-            return Made.NOT_MADE, f"{bad_chunks} chunks cannot be read"
+            return "file-unread", f"{bad_chunks} chunks cannot be read"
         if not copy.applied_offset:
-            return Made.LIMITED, "no checkpoint: its queues are not on disk yet"
+            return "checkpoint-missing", "no checkpoint says what its queues must hold"
         if not state.is_whole:
-            return Made.LIMITED, "the log does not begin at 0: only sums are compared"
-        if copy.applied_offset > state.end_offset:
-            return Made.LIMITED, "the audited log ends below its checkpoint"
-        if copy.applied_offset < state.end_offset:
-            behind = state.end_offset - copy.applied_offset
-            return Made.LIMITED, f"its checkpoint is {behind} bytes behind the end of the log"
-        return Made.FULL, ""
+            return "log-trimmed", "the log does not begin at 0: only sums are compared"
+        return checkpoint_limit(state, copy)
 
     def _look_up(self, sequences: Sequence[int]) -> dict[int, Known]:
         state = self._state

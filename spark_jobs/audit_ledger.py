@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from hourwheel.record_batch import Flag
 from hourwheel.tag_gene import GENE_SPEC_OF_TOPIC, GENE_UNKNOWN
 from spark_jobs.audit_dispatch import DispatchTable
+from spark_jobs.audit_lateness import LATE_MS_MAX, OVERDUE, LateSums, late_rows
 from spark_jobs.audit_requests import Voids
 from spark_jobs.audit_result import BIN_COUNT, lateness_bins
 from spark_jobs.audit_sums import HourSums, Sparse, hash_units, sparse_counts
@@ -75,6 +76,10 @@ class LedgerPlan:
     """uint64[b]: releases by records in [edge i - 1, edge i) go to bucket i."""
     wheel_at: tuple[int, ...] = ()
     """Applied offsets of the checkpoints whose wheels are compared."""
+    late_ms_max: int = LATE_MS_MAX
+    """What was released later after its due time is told of."""
+    last_store_ms: int = -1
+    """Of the audited log's last record: what is pending then may be late, too; -1: not known."""
 
 
 @dataclass
@@ -92,8 +97,7 @@ class LedgerPart:
     """(bucket, topic_queue) -> releases."""
     wheels: dict[int, HourSums] = field(default_factory=dict)
     """Applied offset -> sums of what was pending then, by due hour."""
-    overdue: int = 0
-    """Pending, and due before the last DISPATCH's key: impossible but for a broken chain."""
+    late: LateSums = field(default_factory=LateSums)
 
     def merge(self, other: "LedgerPart") -> None:
         """Take in what another one has."""
@@ -104,7 +108,7 @@ class LedgerPart:
         self.queued.update(other.queued)
         for offset, sums in other.wheels.items():
             self.wheels[offset] = self.wheels[offset].plus(sums) if offset in self.wheels else sums
-        self.overdue += other.overdue
+        self.late = self.late.plus(other.late)
 
 
 @dataclass(frozen=True)
@@ -242,6 +246,9 @@ def tally(found: Messages, plan: LedgerPlan) -> tuple[LedgerPart, dict[int, Arra
         late = np.maximum(stamped - due[by_dispatch], 0)
         hours = due[by_dispatch] // HOUR_MS
         part.lateness = _lateness(topic.astype(np.int64), hours, lateness_bins(late))
+        if int(late.max()) > plan.late_ms_max:
+            chosen = np.flatnonzero(state == RELEASED)
+            part.late = _late(found, plan, chosen, found.dispatch[chosen], stamped)
     columns = (
         second,
         when[is_out] // SECOND_MS,
@@ -250,9 +257,22 @@ def tally(found: Messages, plan: LedgerPlan) -> tuple[LedgerPart, dict[int, Arra
     )
     part.seconds = sparse_counts(*columns)
     part.pending_hours = sparse_counts(due[state_of == PENDING] // HOUR_MS)
+    waiting = np.flatnonzero(state == PENDING)
+    if len(waiting):
+        none = np.full(len(waiting), OVERDUE, np.int64)
+        end_ms = np.full(len(waiting), plan.last_store_ms, np.int64)
+        part.late = part.late.plus(_late(found, plan, waiting, none, end_ms))
     for at in plan.wheel_at:
         part.wheels[at] = _in_wheel(found, at)
     return part, _releases(found, plan, part)
+
+
+def _late(
+    found: Messages, plan: LedgerPlan, chosen: I64, dispatch: I64, visible_ms: I64
+) -> LateSums:
+    """Of some messages, those that were late; the other arrays are as long as `chosen`."""
+    columns = (found.sequence[chosen], found.due_ms[chosen], found.topic_queue[chosen])
+    return LateSums.of(late_rows(*columns, dispatch, visible_ms, plan.late_ms_max))
 
 
 def _lateness(topic: I64, hour: I64, bins: I64) -> Sparse:

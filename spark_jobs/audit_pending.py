@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from spark_jobs.audit_ledger import CANCELLED, NEVER, LedgerPlan, judge
 from spark_jobs.audit_retries import Retries, Scheduled
 from spark_jobs.audit_runner import Shared
-from spark_jobs.audit_shard import ShardState
+from spark_jobs.audit_shard import ShardState, checkpoint_limit
 from spark_jobs.audit_sums import HOUR_MS, HourSums, times_ms
 from spark_jobs.audit_wheel import (
     UNIT_KEY,
@@ -24,9 +24,9 @@ from spark_jobs.audit_wheel import (
     sum_wheel,
     unit_keys,
 )
-from spark_jobs.findings import Finding, Made
+from spark_jobs.findings import Finding
 from spark_jobs.ranges import SegmentRange
-from spark_jobs.replica import ERROR, WARNING, ShardCopy
+from spark_jobs.replica import ERROR, ShardCopy
 from spark_jobs.segment_reader import HEADERS, read_blocks
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 _UNITS_TOLD_MAX: Final = 1_000_000
 """Units of differing hours that are looked at one by one."""
-OVERDUE_MS: Final = 60_000
-"""So long after its due time a message may be pending when the log ends, and nobody wonders."""
 
 
 def compare_wheels(state: ShardState, retries: Retries) -> dict[str, int]:
@@ -52,11 +50,10 @@ def compare_wheels(state: ShardState, retries: Retries) -> dict[str, int]:
     for replica, copy in state.copies:
         manifest = copy.manifest
         if manifest is None or not copy.applied_offset:
-            reason = "no checkpoint: its delay index is not on disk yet"
-            state.note("wheel", Made.LIMITED, reason, replica.node)
+            reason = "no checkpoint says which of its runs count, and what they must hold"
+            state.note("wheel", "checkpoint-missing", reason, replica.node)
         elif copy.applied_offset > state.end_offset:
-            reason = "the audited log ends below its checkpoint"
-            state.note("wheel", Made.LIMITED, reason, replica.node)
+            state.note("wheel", *checkpoint_limit(state, copy), node=replica.node)
         else:
             chosen.append((replica.node, copy))
             first = 0 if state.is_whole else state.first_sequence
@@ -71,8 +68,7 @@ def compare_wheels(state: ShardState, retries: Retries) -> dict[str, int]:
         for file, why in lost:
             state.add(Finding(ERROR, "body-lost", state.shard, node, file, detail=why))
         mine = [task for task in tasks if task.node == node]
-        _compare_wheel(state, node, copy.applied_offset, found[node], mine, retries)
-    _note_overdue(state)
+        _compare_wheel(state, node, copy, found[node], mine, retries)
     state.timed("wheel", began)
     return {node: part.units for node, part in found.items()}
 
@@ -80,11 +76,12 @@ def compare_wheels(state: ShardState, retries: Retries) -> dict[str, int]:
 def _compare_wheel(
     state: ShardState,
     node: str,
-    applied: int,
+    copy: ShardCopy,
     part: WheelPart,
     tasks: list[WheelRange],
     retries: Retries,
 ) -> None:
+    applied = copy.applied_offset
     for file, sequence, why in part.lost:
         state.add(
             Finding(ERROR, "body-lost", state.shard, node, file, sequence=sequence, detail=why)
@@ -93,13 +90,13 @@ def _compare_wheel(
         for file, why in dict(part.faults).items():
             state.add(Finding(ERROR, "wheel-damaged", state.shard, node, file, detail=why))
         reason = f"{len(dict(part.faults))} files cannot be read"
-        state.note("wheel", Made.NOT_MADE, reason, node)
+        state.note("wheel", "file-unread", reason, node)
         return
     if state.is_whole:
-        state.note("wheel", Made.FULL, node=node)
+        state.note("wheel", *checkpoint_limit(state, copy), node=node)
     else:
         reason = "only first attempts of messages that the log has"
-        state.note("wheel", Made.LIMITED, reason, node)
+        state.note("wheel", "log-trimmed", reason, node)
     wanted = state.ledger.wheels.get(applied, HourSums())
     waiting = [one for one in retries.scheduled if one.created < applied <= one.end]
     wanted = wanted.plus(_sums_of(waiting))
@@ -195,21 +192,6 @@ def pending_keys(
             rows[name] = getattr(messages, name)[chosen]
         found.append(unit_keys(rows))
     return np.concatenate(found)
-
-
-def _note_overdue(state: ShardState) -> None:
-    seconds, last = state.ledger.seconds, state.facts.last
-    if last is None or seconds.counts.shape[1] < 4 or not len(seconds.keys):  # noqa: PLR2004
-        return
-    late = (seconds.keys + 1) * 1_000 < last.store_ms - OVERDUE_MS
-    count = int(seconds.counts[late, 3].sum())
-    if count:
-        first = int(seconds.keys[late & (seconds.counts[:, 3] > 0)][0]) * 1_000
-        detail = f"{count} messages are pending that were due more than {OVERDUE_MS // 1_000} s"
-        detail += " before the log ends"
-        state.add(
-            Finding(WARNING, "dispatch-overdue", state.shard, "", due_ms=first, detail=detail)
-        )
 
 
 def check_checkpoints(state: ShardState, joining: "Joining") -> None:

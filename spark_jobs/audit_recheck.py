@@ -23,7 +23,7 @@ from spark_jobs.audit_wheel import (
 )
 from spark_jobs.block_table import Damage
 from spark_jobs.discovery import read_replica
-from spark_jobs.findings import CheckOutcome, Finding, Made
+from spark_jobs.findings import CheckOutcome, Finding
 from spark_jobs.queue_reader import QueueRange, plan_queues, read_queue
 from spark_jobs.replica import ERROR, WARNING, Replica, ShardCopy
 
@@ -108,8 +108,8 @@ def _take_back(state: ShardState, node: str, found: Sequence[Finding], bad: set[
             continue
         reason = f"{count} files were replaced by the node while they were read"
         state.checks = [
-            CheckOutcome(area, state.shard, node, Made.LIMITED, reason)
-            if (one.area, one.node, one.made) == (area, node, Made.NOT_MADE)
+            CheckOutcome(area, state.shard, node, "file-replaced", reason)
+            if (one.area, one.node, one.limit) == (area, node, "file-unread")
             else one
             for one in state.checks
         ]
@@ -139,7 +139,7 @@ def _recheck_segments(state: ShardState) -> None:
         count += state.findings.drop(WARNING, but=_CERTAIN)
         reason = f"{len(lost)} files of the log were removed by retention while it was read: audit"
         reason += f" again, or a copy; {count} findings that may come of it are left out"
-        state.note("structure", Made.NOT_MADE, reason)
+        state.note("structure", "log-removed", reason)
 
 
 def _looks_gone(one: Finding, node: str) -> bool:

@@ -1,7 +1,7 @@
 """What a delivery audit gives: the verdict, the findings and the facts that a report shows.
 
     result = audit(spark, ["/var/lib/hourwheel"])
-    result.verdict        CLEAN, FINDINGS or COULD_NOT_AUDIT; `int(verdict.exit_code)` for a process
+    result.verdict        CLEAN, LATE, FAULTY or INCOMPLETE; `verdict.exit_code` for a process
     result.findings       rows for people and for Parquet (`findings_table`)
     result.shards         per shard: replicas, ledger, groups, pending, lateness
     result.summary()      all of it that fits on a page, ready for `json.dumps`
@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from spark_jobs.audit_lateness import LATE_MS_MAX
 from spark_jobs.findings import (
     FINDING_COLUMNS,
+    LATE_CHECKS,
     SEVERITIES,
     CheckOutcome,
     Finding,
-    Made,
     columns_of,
 )
+from spark_jobs.replica import ERROR
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,19 +59,21 @@ def bin_upper_ms(bins: I64) -> I64:
 
 
 class Verdict(Enum):
-    """What the audit says in one word."""
+    """What the audit says in one word; the worst: faulty, incomplete, late, clean."""
 
     CLEAN = "clean"
-    """Nothing wrong, and no check that had to be left out for a fault."""
-    FINDINGS = "findings"
+    """Everything was checked, nothing is wrong, and everything was on time."""
+    FAULTY = "faulty"
     """At least one error was found."""
-    COULD_NOT_AUDIT = "could-not-audit"
-    """No error was found, but some check could not be made: see `AuditResult.checks`."""
+    INCOMPLETE = "incomplete"
+    """No error was found, and something was left out: see `AuditResult.left_out`."""
+    LATE = "late"
+    """Everything was checked, nothing is wrong, and something was not on time."""
 
     @property
     def exit_code(self) -> int:
-        """0, 1 or 2."""
-        return {Verdict.CLEAN: 0, Verdict.FINDINGS: 1}.get(self, 2)
+        """Of a command."""
+        return {Verdict.CLEAN: 0, Verdict.FAULTY: 1, Verdict.INCOMPLETE: 2, Verdict.LATE: 3}[self]
 
 
 @dataclass(frozen=True)
@@ -271,6 +275,8 @@ class ShardAudit:
     pending: PendingByHour
     epochs: tuple[tuple[int, int, int, str], ...]
     """(epoch, start offset, store_ms, node id of the master), oldest first."""
+    late: int = 0
+    """Messages, retries as well, that were not on time, or wait and are not."""
 
 
 @dataclass(frozen=True)
@@ -292,15 +298,28 @@ class AuditResult:
     """How long the audit took."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Anything else worth a line in the summary: versions, options, phases' seconds."""
+    late_ms_max: int = LATE_MS_MAX
+    """What was released later after its due time was not on time."""
+    accepted: tuple[str, ...] = ()
+    """Limits (`findings.LIMITS`) that whoever asked takes for granted."""
 
     @property
     def verdict(self) -> Verdict:
-        """Errors first; else whether everything could be checked."""
-        if any(severity == "error" for (severity, _, _) in self.finding_counts):
-            return Verdict.FINDINGS
-        if not self.shards or any(one.made is Made.NOT_MADE for one in self.checks):
-            return Verdict.COULD_NOT_AUDIT
+        """Errors first; else whether everything was checked; else whether it was on time."""
+        if any(severity == ERROR for (severity, _, _) in self.finding_counts):
+            return Verdict.FAULTY
+        if not self.shards or self.left_out:
+            return Verdict.INCOMPLETE
+        if any(check in LATE_CHECKS for (_, check, _) in self.finding_counts):
+            return Verdict.LATE
         return Verdict.CLEAN
+
+    @property
+    def left_out(self) -> list[CheckOutcome]:
+        """What was not checked, though it should have been."""
+        return [
+            one for one in self.checks if one.made.leaves_out and one.limit not in self.accepted
+        ]
 
     def findings_table(self) -> "pa.Table":
         """The findings as an Arrow table, for Parquet; the columns of `FINDING_COLUMNS`."""
@@ -324,7 +343,10 @@ class AuditResult:
             "seconds": round(self.seconds, 3),
             "findings": counts,
             "findings_by_check": dict(sorted(by_check.items())),
-            "checks": [{**one._asdict(), "made": one.made.value} for one in self.checks],
+            "left_out": [one.as_dict() for one in self.left_out],
+            "accepted": list(self.accepted),
+            "late_ms_max": self.late_ms_max,
+            "checks": [one.as_dict() for one in self.checks],
             "shards": [_shard_summary(one) for one in self.shards],
             **self.facts,
         }
@@ -343,6 +365,7 @@ def _shard_summary(shard: ShardAudit) -> dict[str, Any]:
         "last_store_ms": shard.last_store_ms,
         "totals": shard.totals._asdict(),
         "lateness_ms": late,
+        "late": shard.late,
         "replicas": [one._asdict() for one in shard.replicas],
         "groups": [one._asdict() for one in shard.groups],
         "epochs": [list(one) for one in shard.epochs],

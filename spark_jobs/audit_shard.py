@@ -18,6 +18,7 @@ from hourwheel.internal.v1.state_pb2 import Checkpoint
 from spark_jobs import audit_replicas
 from spark_jobs.audit_catalog import Timeline, build_timeline
 from spark_jobs.audit_dispatch import KEY_MIN, DispatchTable, begin_at, build_table
+from spark_jobs.audit_lateness import LATE_MS_MAX
 from spark_jobs.audit_ledger import LedgerPart, LedgerPlan
 from spark_jobs.audit_origin import void_firsts
 from spark_jobs.audit_records import DISPATCH
@@ -32,10 +33,11 @@ from spark_jobs.audit_structure import (
     epoch_findings,
     first_unknown,
     joined_facts,
+    node_of,
     start_findings,
 )
 from spark_jobs.block_table import Damage
-from spark_jobs.findings import CheckOutcome, Finding, FindingSet, Made
+from spark_jobs.findings import CheckOutcome, Finding, FindingSet
 from spark_jobs.ranges import SegmentRange, plan_ranges
 from spark_jobs.replica import ERROR, Inventory, Replica, ShardCopy
 from spark_jobs.segment_reader import read_blocks
@@ -57,6 +59,11 @@ class AuditOptions:
     lead_ms_max: int = 1_000
     """A DISPATCH may reach so far ahead of its store_ms: the nodes' `dispatch.lead_ms_max`; by
     default the largest that can be configured."""
+    late_ms_max: int = LATE_MS_MAX
+    """What is released later after its due time is not on time."""
+    checkpoint_lag_bytes_max: int = 6 * 64 * 1024 * 1024
+    """A checkpoint that is further behind the log leaves too much unchecked. By default what a node
+    with the default `memtable_span_bytes` lets it fall behind before publishing has to wait."""
     expected_nodes: tuple[str, ...] = ()
     """Ids of nodes that must be there."""
     chunk_entries: int = 0
@@ -118,9 +125,9 @@ class ShardState:
         """Note findings."""
         self.findings.add(found)
 
-    def note(self, area: str, made: Made, reason: str = "", node: str = "") -> None:
-        """Note how far a check could be made."""
-        self.checks.append(CheckOutcome(area, self.shard, node, made, reason))
+    def note(self, area: str, limit: str = "", reason: str = "", node: str = "") -> None:
+        """Note how far a check could be made; `limit`: of `findings.LIMITS`, empty for in full."""
+        self.checks.append(CheckOutcome(area, self.shard, node, limit, reason))
 
     def timed(self, step: str, began: float) -> None:
         """Note how long a step took."""
@@ -183,23 +190,45 @@ def _compare(state: ShardState, base: str) -> None:
     state.end_offset = min(end, state.common_end)
     if end < state.common_end and not audit_replicas.is_hole(logs, end):
         reason = f"{state.common_end} is known to be committed, and no log that is here goes so far"
-        state.note("structure", Made.LIMITED, f"{reason}: it ends at {end}")
+        state.note("structure", "log-unfinished", f"{reason}: it ends at {end}")
     elif end < state.common_end:
         nodes = ", ".join(log.node for log in logs)
         detail = f"no valid batch begins here on any of {nodes}, and the log goes on up to"
         detail += f" {state.common_end}: the audit ends here"
         state.add(Finding(ERROR, "log-hole", shard, "", offset=end, detail=detail))
         reason = f"the log has a hole at offset {end}, and is audited up to it"
-        state.note("structure", Made.NOT_MADE, reason)
+        state.note("structure", "log-broken", reason)
     else:
-        state.note("structure", Made.FULL)
-    if len(logs) == 1:
-        state.note("replicas", Made.LIMITED, "there is only one replica to look at")
-    elif result.unread:
-        reason = f"{result.unread} more MiB differ and were not looked at batch by batch"
-        state.note("replicas", Made.LIMITED, reason)
+        state.note("structure")
+    _note_replicas(state, result.unread)
+
+
+def _note_replicas(state: ShardState, unread: int) -> None:
+    """How far replicas could be held against one another."""
+    there = [log for log in state.logs if log.copy.segments]
+    if len(there) == 1 and there[0].copy.high_watermark is not None:
+        reason = f"only the replica of {there[0].node} was given"
+        state.note("replicas", "replica-single", reason)
+    elif unread:
+        reason = f"{unread} more MiB differ and were not looked at batch by batch"
+        state.note("replicas", "replica-unread", reason)
     else:
-        state.note("replicas", Made.FULL)
+        state.note("replicas")
+    known = {log.node for log in there}
+    for replica in state.inventory.replicas:
+        if replica.node not in known:
+            reason = f"{replica.uri} has nothing of the log of shard {state.shard}"
+            state.note("replicas", "replica-empty", reason, replica.node)
+
+
+def _note_masters(state: ShardState) -> None:
+    """Name the masters whose directories nobody has given."""
+    known = {replica.node.partition("@")[0] for replica in state.inventory.replicas}
+    masters = {node_of(start): start.epoch for start in state.facts.epoch_starts}
+    for node, epoch in sorted(masters.items()):
+        if node and node not in known:
+            reason = f"it was master of epoch {epoch}, and is not among the nodes given"
+            state.note("replicas", "replica-absent", reason, node)
 
 
 def _read_batches(
@@ -271,9 +300,28 @@ def _collect_facts(state: ShardState, parts: Sequence[ScanPart], damages: Sequen
             if one.from_offset < unknown.offset
         ]
         facts = cut_facts(facts, unknown.offset)
-        state.note("ledger", Made.NOT_MADE, f"only up to offset {unknown.offset}: {unknown.why}")
+        reason = f"only up to offset {unknown.offset}: {unknown.why}"
+        state.note("ledger", "record-unknown", reason)
     state.facts = facts
+    _note_masters(state)
     state.add(*epoch_findings(facts, state.logs, state.start_offset, state.shard))
+
+
+def checkpoint_limit(state: ShardState, copy: ShardCopy) -> tuple[str, str]:
+    """(limit, reason): how far views that stand at a checkpoint can be held against the log."""
+    applied, end = copy.applied_offset, state.end_offset
+    if applied > end:
+        return (
+            "checkpoint-ahead",
+            f"the audited log ends at {end}, and its checkpoint is of {applied}",
+        )
+    if applied == end:
+        return "", ""
+    reason = (
+        f"up to its checkpoint at offset {applied}, {end - applied:,} bytes behind the log's end"
+    )
+    is_far = end - applied > state.options.checkpoint_lag_bytes_max
+    return "checkpoint-far-behind" if is_far else "checkpoint-behind", reason
 
 
 # --- ledger -------------------------------------------------------------------------------------
@@ -310,7 +358,7 @@ def make_ledger(state: ShardState) -> None:
     )
     if not state.voids.is_certain:
         reason = "some producers' requests come in an order that does not tell which are void"
-        state.note("ledger", Made.NOT_MADE, reason)
+        state.note("ledger", "request-order", reason)
     state.plan = _plan(state)
     count = len(state.plan.bucket_edges) + 1
     state.shared_plan = state.runner.share(state.plan)
@@ -335,10 +383,10 @@ def _note_ledger(state: ShardState) -> None:
     if any(one.area == "ledger" for one in state.checks):
         return
     if state.is_whole:
-        state.note("ledger", Made.FULL)
+        state.note("ledger")
     else:
         reason = f"the log begins at offset {state.start_offset}: messages before it are not in it"
-        state.note("ledger", Made.LIMITED, reason)
+        state.note("ledger", "log-trimmed", reason)
 
 
 def _plan(state: ShardState) -> LedgerPlan:
@@ -364,7 +412,15 @@ def _plan(state: ShardState) -> LedgerPlan:
         state.line.genes(),
         _edges(state, applied),
         tuple(applied),
+        state.options.late_ms_max,
+        _last_store_ms(state),
     )
+
+
+def _last_store_ms(state: ShardState) -> int:
+    """When the audited log's last record was stored; -1 where the log goes on behind it."""
+    last = state.facts.last
+    return last.store_ms if last is not None and last.end_offset <= state.end_offset else -1
 
 
 def _edges(state: ShardState, applied: list[int]) -> Array:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from hourwheel.clock import SystemClock
+from spark_jobs.audit_gaps import late_retries, lateness_findings
 from spark_jobs.audit_join import Joining
+from spark_jobs.audit_lateness import LateSums
 from spark_jobs.audit_ledger import (
     AT_ONCE,
     CANCELLED,
@@ -41,7 +43,7 @@ from spark_jobs.audit_shard import AuditOptions, Progress, ShardState, make_ledg
 from spark_jobs.audit_structure import node_of
 from spark_jobs.audit_sums import times_ms
 from spark_jobs.discovery import discover
-from spark_jobs.findings import CheckOutcome, FindingSet, Made, of_problem
+from spark_jobs.findings import CheckOutcome, FindingSet, of_problem
 from spark_jobs.paths import normalise
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ def audit_with(
     for number in inventory.shards:
         if not any(copy.segments for _, copy in inventory.copies(number)):
             reason = "no replica has a segment of its log"
-            checks.append(CheckOutcome("structure", number, "", Made.NOT_MADE, reason))
+            checks.append(CheckOutcome("structure", number, "", "log-absent", reason))
             continue
         state = ShardState(number, inventory, runner, options, told, now_ms=now_ms)
         shards.append(audit_shard(state))
@@ -112,6 +114,7 @@ def audit_with(
         tuple(map(normalise, uris)),
         (now_ms() - began) / 1_000,
         {"step_seconds": seconds},
+        late_ms_max=options.late_ms_max,
     )
 
 
@@ -131,8 +134,33 @@ def audit_shard(state: ShardState) -> ShardAudit:
             state.spread.close()
     wheel_units = compare_wheels(state, joining.retries)
     check_checkpoints(state, joining)
+    _tell_late(state, joining)
     recheck(state)
     return _result(state, joining, wheel_units)
+
+
+def _tell_late(state: ShardState, joining: Joining) -> None:
+    """Name what was not on time, retries as well."""
+    late, assumed = state.ledger.late, state.plan
+    assert assumed is not None
+    rows = late_retries(
+        joining.retries.scheduled,
+        state.dispatch,
+        state.line,
+        assumed.last_store_ms,
+        assumed.late_ms_max,
+    )
+    state.ledger.late = late.plus(LateSums.of(rows))
+    state.findings.merge(
+        lateness_findings(
+            state.ledger.late,
+            state.dispatch,
+            state.facts,
+            state.line,
+            state.shard,
+            assumed.late_ms_max,
+        )
+    )
 
 
 def _result(state: ShardState, joining: Joining, wheel_units: dict[str, int]) -> ShardAudit:
@@ -153,6 +181,7 @@ def _result(state: ShardState, joining: Joining, wheel_units: dict[str, int]) ->
         _ledger(state),
         PendingByHour(*pending_hours(state, joining.retries)),
         tuple((one.epoch, one.offset, one.store_ms, node_of(one)) for one in facts.epoch_starts),
+        state.ledger.late.count,
     )
 
 

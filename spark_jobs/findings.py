@@ -3,7 +3,7 @@
 The names in `CHECKS` and in `spark_jobs.replica.PROBLEMS` are an interface: scripts filter by them.
 A finding is `ERROR` where something was promised and is not kept, `WARNING` where something is odd
 and proves no loss, `INFO` where something is to be expected now and then (a follower that is
-behind, a torn tail above what was committed). Only errors make the verdict of an audit `FINDINGS`.
+behind, a torn tail above what was committed). Errors make the verdict of an audit `FAULTY`.
 """
 
 from collections import Counter
@@ -86,7 +86,9 @@ CHECKS: Final[dict[str, str]] = {
     "dispatch-chain": "a DISPATCH does not follow on the one before it",
     "dispatch-early": "a DISPATCH reaches further ahead of its store_ms than any lead allows",
     "dispatch-check": "what the log releases is not what a DISPATCH says was released",
+    "dispatch-late": "a gap in which nobody dispatched, and messages fell due",
     "dispatch-overdue": "messages were due long before the log ends, and no DISPATCH came",
+    "message-late": "a message was released long after its due time",
     "queue-missing": "a released message has no entry in its queue: a dropped dispatch",
     "queue-doubled": "a message has more entries in a queue than releases: a doubled dispatch",
     "queue-early": "an entry of a message that was not released yet",
@@ -118,15 +120,86 @@ SEVERITIES: Final = (ERROR, WARNING, INFO)
 assert not PROBLEMS.keys() & CHECKS.keys()
 
 
+LATE_CHECKS: Final = frozenset({"dispatch-late", "dispatch-overdue", "message-late"})
+"""What says that something was not on time; with it no audit is clean."""
+
+
 class Made(Enum):
     """Whether a check could be made."""
 
     FULL = "full"
     """Over everything that there is."""
+    BOUNDED = "bounded"
+    """Over everything that can be known from what was given: what is claimed ends there. The
+    verdict says so, and may be clean."""
     LIMITED = "limited"
-    """Over a part, for a reason that is no fault: a trimmed log, views behind the log."""
+    """Over a part: something was left out."""
     NOT_MADE = "not-made"
     """Not, or only over a part, because something that should be there is damaged or missing."""
+
+    @property
+    def leaves_out(self) -> bool:
+        """Something was not checked, and nobody may call it clean."""
+        return self in {Made.LIMITED, Made.NOT_MADE}
+
+
+class Limit(NamedTuple):
+    """A reason for which a check is not made in full."""
+
+    made: Made
+    says: str
+
+
+LIMITS: Final[dict[str, Limit]] = {
+    "replica-single": Limit(
+        Made.BOUNDED, "one replica was given, and nothing says that others agree with it"
+    ),
+    "replica-absent": Limit(
+        Made.BOUNDED,
+        "a node that was master is not among those given: nothing is said of its files",
+    ),
+    "checkpoint-behind": Limit(
+        Made.BOUNDED,
+        "what the log has behind a node's last checkpoint is not in its durable views yet: a start"
+        " makes it again from the log",
+    ),
+    "checkpoint-far-behind": Limit(
+        Made.LIMITED, "the same, and the checkpoint is further behind than nodes let it fall"
+    ),
+    "checkpoint-missing": Limit(
+        Made.NOT_MADE, "no checkpoint says what a node's queues and its delay index must hold"
+    ),
+    "checkpoint-ahead": Limit(
+        Made.LIMITED, "the audited log ends below a checkpoint: views are compared up to there"
+    ),
+    "replica-empty": Limit(Made.LIMITED, "a node was given that has nothing of the shard's log"),
+    "replica-unread": Limit(
+        Made.LIMITED, "logs differ in more places than are looked at batch by batch"
+    ),
+    "log-trimmed": Limit(
+        Made.LIMITED,
+        "retention has removed the beginning of the log: queues are compared by sums, and groups,"
+        " retries and the sums of DISPATCH records and checkpoints are not",
+    ),
+    "log-unfinished": Limit(Made.LIMITED, "more is committed than any log has that was given"),
+    "log-broken": Limit(Made.NOT_MADE, "no replica has a part of the log"),
+    "log-absent": Limit(Made.NOT_MADE, "no replica has a segment of the shard's log"),
+    "log-removed": Limit(
+        Made.NOT_MADE, "retention removed files of the log while they were read: audit again"
+    ),
+    "record-unknown": Limit(
+        Made.NOT_MADE, "a record of a later version: nothing behind it is judged"
+    ),
+    "request-order": Limit(
+        Made.NOT_MADE, "it cannot be told which requests of some producers were refused"
+    ),
+    "file-unread": Limit(Made.NOT_MADE, "files cannot be read that a check needs"),
+    "file-replaced": Limit(
+        Made.LIMITED, "a running node replaced files while they were read: audit again, or a copy"
+    ),
+}
+"""Stable name -> what it means. Where one that leaves something out stands, the verdict is not
+clean; `--accept NAME` says that it may be."""
 
 
 class CheckOutcome(NamedTuple):
@@ -137,9 +210,19 @@ class CheckOutcome(NamedTuple):
     shard: int
     node: str
     """Empty: of the log that the replicas have in common."""
-    made: Made
+    limit: str = ""
+    """Of `LIMITS`: why not in full; empty: in full."""
     reason: str = ""
-    """Why not in full; empty for `FULL`."""
+    """The same in a plain sentence, with its numbers."""
+
+    @property
+    def made(self) -> Made:
+        """How far."""
+        return LIMITS[self.limit].made if self.limit else Made.FULL
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**self._asdict(), "made": self.made.value}
 
 
 def of_problem(problem: Problem) -> Finding:
@@ -182,6 +265,11 @@ class FindingSet:
             self.counts[key] += count - sum(
                 1 for one in other.kept if (one.severity, one.check, one.shard) == key
             )
+
+    def count_more(self, severity: str, check: str, shard: int, count: int) -> None:
+        """Count findings that nobody keeps."""
+        if count > 0:
+            self.counts[severity, check, shard] += count
 
     def remove(self, found: Iterable[Finding]) -> None:
         """Take back some of those that are kept."""

@@ -12,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from spark_jobs import plots
-from spark_jobs.audit_result import EXACT_MS, AuditResult, ShardAudit, Verdict, bin_upper_ms
+from spark_jobs.audit_result import EXACT_MS, AuditResult, ShardAudit, bin_upper_ms
+from spark_jobs.audit_words import WORDS, sentences
 from spark_jobs.findings import ALL_CHECKS, Finding, Made
 from spark_jobs.plots import Caption, Series, instant_text, join_steps, table
 from spark_jobs.replica import INFO
@@ -23,19 +24,6 @@ _EDGES: Final = (
     *(0, 1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1_000, 1_500),
     *(2_000, 3_000, 5_000, 7_000, EXACT_MS),
 )
-_WORDS: Final = {
-    Verdict.CLEAN: "Clean",
-    Verdict.FINDINGS: "Findings",
-    Verdict.COULD_NOT_AUDIT: "Could not audit",
-}
-_MEANS: Final = {
-    Verdict.CLEAN: "Every message that was accepted is released once and on time, cancelled, or"
-    " pending; and the replicas agree.",
-    Verdict.FINDINGS: "Something that was promised is not kept. What and where stands below.",
-    Verdict.COULD_NOT_AUDIT: "No fault was found, but not everything could be checked. Why stands"
-    " below.",
-}
-
 _STYLE: Final = """
 :root { color-scheme: light dark; --bg: #fff; --ink: #1b1f24; --dim: #57606a; --line: #8c959f;
   --soft: #d8dee4; --panel: #f6f8fa; --a: #0072b2; --b: #b34700; --c: #00664b; --d: #8a4f7d;
@@ -50,8 +38,8 @@ h1 { font-size: 1.6rem; margin: 0 0 .2rem; } h2 { font-size: 1.2rem; margin: 2.2
 h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; } p { margin: .3rem 0; } .dim { color: var(--dim); }
 .verdict { border-left: .4rem solid var(--mark); background: var(--panel); padding: .8rem 1rem;
   margin: 1rem 0; } .verdict strong { font-size: 1.3rem; color: var(--mark); }
-.clean { --mark: var(--good); } .findings { --mark: var(--bad); }
-.could-not-audit { --mark: var(--warn); }
+.clean { --mark: var(--good); } .faulty { --mark: var(--bad); }
+.incomplete, .late { --mark: var(--warn); }
 .tiles { display: grid; gap: .6rem; grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr)); }
 .tiles div { background: var(--panel); padding: .5rem .7rem; } .tiles b { display: block;
   font-size: 1.15rem; font-variant-numeric: tabular-nums; }
@@ -85,7 +73,7 @@ def render(result: AuditResult, *, made_ms: int, folder: str = "") -> str:
         *(_shard(shard) for shard in result.shards),
         _inputs(result),
     ]
-    title = f"Hourwheel audit: {_WORDS[result.verdict]}"
+    title = f"Hourwheel audit: {WORDS[result.verdict]}"
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -98,14 +86,15 @@ def render(result: AuditResult, *, made_ms: int, folder: str = "") -> str:
 
 
 def _head(result: AuditResult, made_ms: int) -> str:
-    word = _WORDS[result.verdict]
+    word = WORDS[result.verdict]
     messages = sum(shard.totals.published - shard.totals.void for shard in result.shards)
     cluster = result.cluster or "unknown"
+    said = "".join(f"<p>{escape(one)}</p>" for one in sentences(result))
     return (
         f"<h1>Delivery audit</h1><p class='dim'>Cluster {escape(cluster)}. Made"
         f" {instant_text(made_ms)} UTC in {result.seconds:,.1f} s. All times are UTC.</p>"
         f'<div class="verdict {result.verdict.value}"><strong>{word}</strong>'
-        f"<p>{_MEANS[result.verdict]} {messages:,} messages, {len(result.shards)}"
+        f"{said}<p>{messages:,} messages, {len(result.shards)}"
         f" {'shard' if len(result.shards) == 1 else 'shards'}.</p></div>"
     )
 
@@ -162,10 +151,13 @@ def _rank(severity: str) -> int:
 
 
 def _checks(result: AuditResult) -> str:
-    rows = [(one.area, one.shard, one.node, one.made.value, one.reason) for one in result.checks]
+    rows = [
+        (one.area, one.shard, one.node, one.made.value, one.limit, one.reason)
+        for one in result.checks
+    ]
     full = sum(one.made is Made.FULL for one in result.checks)
     return f"<h2>What was checked</h2><p>{full} of {len(rows)} in full.</p>" + table(
-        ("area", "shard", "node", "how far", "why not in full"), rows
+        ("area", "shard", "node", "how far", "limit", "why not in full"), rows
     )
 
 

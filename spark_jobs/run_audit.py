@@ -1,4 +1,7 @@
-"""`hourwheel audit`: prove from the logs that every message was delivered, once and on time."""
+"""`hourwheel audit`: prove from the logs that every message was delivered, once and on time.
+
+Exit codes: 0 clean, 1 faulty, 2 incomplete (or no audit at all), 3 nothing wrong but late.
+"""
 
 import argparse
 import sys
@@ -12,8 +15,10 @@ from rich.text import Text
 from hourwheel import errors
 from hourwheel.clock import SystemClock
 from spark_jobs import report
+from spark_jobs.audit_lateness import LATE_MS_MAX
 from spark_jobs.audit_result import AuditResult, Verdict
-from spark_jobs.findings import ALL_CHECKS, CheckOutcome, Made
+from spark_jobs.audit_words import sentences
+from spark_jobs.findings import ALL_CHECKS, LIMITS
 from spark_jobs.plots import instant_text
 from spark_jobs.progress import Progress
 from spark_jobs.replica import ERROR, INFO
@@ -22,14 +27,16 @@ from spark_jobs.run import number, open_session, write_line
 DESCRIPTION: Final = (
     "Read the logs, queues and delay indexes of all given replicas, and prove that every accepted"
     " message was released once and on time, cancelled, or is pending; or name what is not so."
-    " Changes nothing, and may be used while nodes run."
+    " Changes nothing, and may be used while nodes run. Exit codes: 0 clean; 1 faulty; 2"
+    " incomplete, or no audit at all; 3 late: nothing is wrong, and not everything was on time."
 )
 OUT: Final = "hourwheel-audit"
 _SHOWN: Final = 20
 _STYLES: Final = {
     Verdict.CLEAN: "bold green",
-    Verdict.FINDINGS: "bold red",
-    Verdict.COULD_NOT_AUDIT: "bold yellow",
+    Verdict.FAULTY: "bold red",
+    Verdict.INCOMPLETE: "bold yellow",
+    Verdict.LATE: "bold yellow",
 }
 
 
@@ -68,7 +75,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="MS",
         help="the nodes' dispatch.lead_ms_max; default: the largest there is",
     )
-    parser.add_argument("--list-checks", action=_ListChecks, help="list all checks, and end")
+    parser.add_argument(
+        "--late-ms",
+        type=number,
+        default=LATE_MS_MAX,
+        metavar="MS",
+        help="what is released later after its due time was not on time (%(default)s)",
+    )
+    parser.add_argument(
+        "--accept",
+        action="append",
+        default=[],
+        metavar="LIMIT",
+        help="take for granted that something cannot be checked, as log-trimmed; may be given"
+        " several times",
+    )
+    parser.add_argument(
+        "--checkpoint-lag-bytes",
+        type=number,
+        default=None,
+        metavar="BYTES",
+        help="a checkpoint that is further behind the log leaves too much unchecked; default: six"
+        " times 64 MiB",
+    )
+    parser.add_argument(
+        "--list-checks", action=_ListChecks, help="list all checks and limits, and end"
+    )
 
 
 class _ListChecks(argparse.Action):
@@ -80,6 +112,9 @@ class _ListChecks(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         for name, says in sorted(ALL_CHECKS.items()):
             sys.stdout.write(f"{name:<22} {says}\n")
+        sys.stdout.write("\nLimits (--accept):\n")
+        for name, limit in sorted(LIMITS.items()):
+            sys.stdout.write(f"{name:<22} {limit.made.value}: {limit.says}\n")
         parser.exit()
 
 
@@ -87,22 +122,28 @@ def run(parsed: argparse.Namespace) -> int:
     """Audit, write the report, show the verdict.
 
     Raises:
-        ConfigError: a name that is no check's.
+        ConfigError: a name that is no check's or no limit's.
         HourwheelError: see `delivery_audit.audit`.
     """
     unknown = sorted(set(parsed.ignore) - set(ALL_CHECKS))
     if unknown:
         raise errors.ConfigError(f"no such check: {', '.join(unknown)}; see --list-checks")
+    unknown = sorted(set(parsed.accept) - set(LIMITS))
+    if unknown:
+        raise errors.ConfigError(f"no such limit: {', '.join(unknown)}; see --list-checks")
     with open_session(parsed, "audit") as spark:
         from spark_jobs.audit_shard import AuditOptions  # noqa: PLC0415 - after Java was found
         from spark_jobs.delivery_audit import audit  # noqa: PLC0415
 
-        options = AuditOptions(expected_nodes=tuple(parsed.expect))
+        options = AuditOptions(expected_nodes=tuple(parsed.expect), late_ms_max=parsed.late_ms)
         if parsed.lead_ms is not None:
             options = replace(options, lead_ms_max=parsed.lead_ms)
+        if parsed.checkpoint_lag_bytes is not None:
+            options = replace(options, checkpoint_lag_bytes_max=parsed.checkpoint_lag_bytes)
         with Progress(spark.sparkContext, "auditing", is_quiet=parsed.quiet or parsed.json) as told:
             result = audit(spark, parsed.paths, options, progress=told)
-    result = leave_out(result, parsed.ignore)
+    accepted = tuple(sorted(set(parsed.accept)))
+    result = replace(leave_out(result, parsed.ignore), accepted=accepted)
     try:
         written = report.write(result, parsed.out, made_ms=int(SystemClock().wall_ms()))
     except (OSError, errors.ConfigError):
@@ -141,8 +182,10 @@ def show(result: AuditResult, written: dict[str, str]) -> None:
     verdict = result.verdict
     replicas = sum(len(shard.replicas) for shard in result.shards)
     messages = sum(shard.totals.published - shard.totals.void for shard in result.shards)
-    console.print(Text(verdict.value.replace("-", " ").upper(), style=_STYLES[verdict]), end="")
+    console.print(Text(verdict.value.upper(), style=_STYLES[verdict]), end="")
     console.print(f"  {messages:,} messages, replicas: {replicas}, {result.seconds:.1f} s")
+    for sentence in sentences(result):
+        console.print(Text(f"  {sentence}"))
     for shard in result.shards:
         totals = shard.totals
         console.print(
@@ -159,17 +202,10 @@ def show(result: AuditResult, written: dict[str, str]) -> None:
         names = ", ".join(one.node for one in shard.replicas)
         if shard.last_store_ms >= 0:
             console.print(f"  replicas: {names}; log up to {instant_text(shard.last_store_ms)} UTC")
-    _show_checks([one for one in result.checks if one.made is not Made.FULL], console)
     _show_findings(result, console)
     for name in (report.REPORT, report.SUMMARY, report.FINDINGS):
         if name in written:
             console.print(f"  {written[name]}")
-
-
-def _show_checks(partly: list[CheckOutcome], console: Console) -> None:
-    for one in partly[:_SHOWN]:
-        where = f"shard {one.shard} {one.node}".strip()
-        console.print(Text(f"  {one.area} of {where}: {one.made.value}: {one.reason}", style="dim"))
 
 
 def _show_findings(result: AuditResult, console: Console) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -12,18 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_jobs.audit_result import AuditResult
 from spark_jobs.audit_shard import AuditOptions
 from tests.support.audit_faults import copies, named
 from tests.support.audit_runs import run_audit
 from tests.support.log_copies import Cluster, Expected
 from tests.support.log_maker import make_log, replicate
-from tests.support.naive_audit import naive_audit
+from tests.support.naive_audit import LATE_MS, naive_audit
 from tests.support.tampering import FAULTS
 from tests.support.wild_tampering import WILD
 
 Fault = Callable[[Cluster, random.Random], object]
 ALL: dict[str, Fault] = {**FAULTS, **WILD}
-OPTIONS = AuditOptions(partition_bytes=1 << 13, bucket_messages=24)
+OPTIONS = AuditOptions(partition_bytes=1 << 13, bucket_messages=24, late_ms_max=LATE_MS)
 LOGS = 6
 
 
@@ -80,6 +82,13 @@ def _comparable(one: Expected) -> Expected:
     return one._replace(node="", file="") if one.check in ANYONES else one
 
 
+def late_ones(result: AuditResult) -> Counter[int]:
+    """Sequences that were late, as often as they were."""
+    named = [one.sequence for one in result.findings if one.check == "message-late"]
+    assert result.finding_counts.get(("warning", "message-late", 0), 0) == len(named)
+    return Counter(named)
+
+
 @given(
     number=st.integers(0, LOGS - 1),
     count=st.integers(1, 3),
@@ -98,11 +107,13 @@ def test_audit_equals_the_naive_one(
             # Some faults find nothing that they could change, or what is no longer there.
             with suppress(IndexError, ValueError):
                 ALL[name](cluster, random.Random(seed))
-        wanted, is_whole = naive_audit(nodes)
+        wanted, is_whole, late = naive_audit(nodes)
         result = run_audit(*nodes, options=OPTIONS)
         assert comparable(named(result)) == comparable(wanted)
-        assert result.verdict.exit_code == (1 if wanted else 0 if is_whole else 2)
+        verdict = 1 if wanted else 2 if not is_whole else 3 if late else 0
+        assert result.verdict.exit_code == verdict
         if not wanted:
+            assert late_ones(result) == late
             (shard,) = result.shards
             assert shard.totals.released == len(cluster.model.released)
             assert shard.totals.pending == sum(1 for one in cluster.model.pending if one[2] == 1)

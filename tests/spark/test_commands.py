@@ -45,17 +45,21 @@ def test_an_audit_of_three_nodes_is_clean_and_of_a_damaged_one_is_not(
     shutil.copytree(made.directory, tmp_path / "nodes" / "node-1")
     nodes = replicate(tmp_path / "nodes" / "node-1", 3)
     out = tmp_path / "out"
-    code = run.main(["audit", str(tmp_path / "nodes"), "--out", str(out), "--json"])
+    given = ["audit", str(tmp_path / "nodes"), "--out", str(out)]
+    code = run.main([*given, "--json"])
     summary = told(capsys)
-    assert (code, summary["verdict"]) == (0, "clean")
+    assert (code, summary["verdict"]) == (3, "late"), "the clock of its maker jumps by 20 s"
+    code = run.main([*given, "--json", "--late-ms=60000"])
+    summary = told(capsys)
+    assert (code, summary["verdict"], summary["left_out"]) == (0, "clean", [])
     assert (out / "report.html").stat().st_size > 10_000
     segment = min((nodes[1] / "shard-0" / "log").glob("*.log"))
     raw = bytearray(segment.read_bytes())
     raw[len(raw) // 2] ^= 1
     segment.write_bytes(raw)
-    code = run.main(["audit", str(tmp_path / "nodes"), "--out", str(out), "--quiet"])
+    code = run.main([*given, "--quiet"])
     assert code == 1
-    assert "FINDINGS" in capsys.readouterr().out
+    assert "FAULTY" in capsys.readouterr().out
 
 
 def test_without_logs_the_audit_cannot_be_made(

@@ -13,7 +13,7 @@ from spark_jobs.audit_result import (
     Totals,
     lateness_bins,
 )
-from spark_jobs.findings import CheckOutcome, Finding, Made
+from spark_jobs.findings import CheckOutcome, Finding
 from spark_jobs.replica import ERROR, INFO
 
 START_MS = 1_803_000_000_000
@@ -43,7 +43,7 @@ def bad_result(seed: int = 7) -> AuditResult:
         Finding(ERROR, "log-corrupt", 0, "node-3", file="shard-0/log/0.log", offset=65_536),
         Finding(INFO, "replica-short", 0, "node-3", detail="it ends 4,096 bytes below the mark"),
     )
-    checks = (CheckOutcome("wheel", 0, "node-3", Made.NOT_MADE, "its checkpoint is damaged"),)
+    checks = (CheckOutcome("wheel", 0, "node-3", "file-unread", "its checkpoint is damaged"),)
     return _result(seed, found, checks)
 
 
@@ -55,13 +55,14 @@ def _result(seed: int, found: tuple[Finding, ...], checks: tuple[CheckOutcome, .
         findings=found,
         finding_counts=counts,
         checks=(
-            CheckOutcome("ledger", 0, "", Made.FULL),
-            CheckOutcome("queues", 0, "node-1", Made.LIMITED, "its queues are behind the log"),
+            CheckOutcome("ledger", 0, ""),
+            CheckOutcome("queues", 0, "node-1", "checkpoint-behind", "its queues are behind it"),
             *checks,
         ),
         inputs=("/srv/node-1", "/srv/node-2", "/srv/node-3"),
         seconds=12.34,
         facts={"options": {"verify": "full"}, "hourwheel": "0.1.0"},
+        late_ms_max=120_000,
     )
 
 

@@ -8,7 +8,8 @@ from spark_jobs.audit_shard import AuditOptions
 from spark_jobs.delivery_audit import audit_with
 from spark_jobs.findings import Finding
 
-SMALL = AuditOptions(partition_bytes=1 << 14, bucket_messages=64)
+SMALL = AuditOptions(partition_bytes=1 << 14, bucket_messages=64, late_ms_max=60_000)
+"""The clock of the logs that tests make jumps by 20 s."""
 QUEUE = 1 << 8
 """`orders` has one queue."""
 

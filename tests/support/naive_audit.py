@@ -1,6 +1,6 @@
 """A second audit, as plain as can be: dicts and lists, one message at a time, one process.
 
-    errors, is_whole = naive_audit([tmp_path / "node-1", tmp_path / "node-2"])
+    errors, is_whole, late = naive_audit([tmp_path / "node-1", tmp_path / "node-2"])
 
 It says what `spark_jobs.delivery_audit` must say of small logs, and shares nothing with it. What
 records mean is `chaos.log_model`'s word, which is taken further here: a log that no node could have
@@ -21,12 +21,13 @@ from tests.support.naive_replica import Found, NaiveReplica, Unit
 _MASK: Final = (1 << 64) - 1
 _LEAD_MS: Final = 1_000
 _EARLY_MS: Final = 1_000
+LATE_MS: Final = 1_000
 _STARTS: Final = {Kind.EPOCH_START, Kind.FEATURE_LEVEL}
 """Their store_ms may be another clock's."""
 
 
-def naive_audit(directories: Sequence[Path]) -> tuple[list[Expected], bool]:
-    """(all errors, sorted; whether everything could be checked)."""
+def naive_audit(directories: Sequence[Path]) -> tuple[list[Expected], bool, Counter[int]]:
+    """(all errors, sorted; whether everything could be checked; sequences of what was late)."""
     return _Audit([NaiveReplica(one) for one in sorted(directories)]).run()
 
 
@@ -70,6 +71,8 @@ class Model(LogModel):
     """The key that the last DISPATCH reached, were it true or not."""
     last: tuple[int, int, int] = (0, 0, 0)
     """(epoch, store_ms, kind) of the record before."""
+    late: Counter[int] = field(default_factory=Counter)
+    """Sequence -> how often it was released late."""
     off: tuple[int, int] = (0, 0)
     """By how much the last DISPATCH's check was wrong."""
 
@@ -87,6 +90,10 @@ class Model(LogModel):
         _, count, mix = self.sums[-1]
         for number, entries in self.queues.items():
             new = entries[ends.get(number, 0) :]
+            if header.kind == Kind.DISPATCH:
+                self.late.update(
+                    one.sequence for one in new if header.store_ms - one.due_ms > LATE_MS
+                )
             self.by.setdefault(number, []).extend([header.offset] * len(new))
             count += len(new)
             mix += sum(mixed(one.sequence) for one in new)
@@ -213,7 +220,7 @@ class _Audit:
             key=lambda one: (-one.gaps, max(one.watermark, one.applied), -one.start, -one.problems),
         )
 
-    def run(self) -> tuple[list[Expected], bool]:
+    def run(self) -> tuple[list[Expected], bool, Counter[int]]:
         self._compare()
         self._follow()
         for one in self.replicas:
@@ -221,7 +228,15 @@ class _Audit:
             if one.applied <= self.end:
                 self._check_wheel(one, self.moments[one.applied])
             self._check_queues(one)
-        return sorted([*self.errors, *self.model.errors]), self.is_whole
+        return sorted([*self.errors, *self.model.errors]), self.is_whole, self._late()
+
+    def _late(self) -> Counter[int]:
+        """What was released late, and what waits and is."""
+        end_ms = self.model.last[1]
+        waiting = (
+            one.sequence for one in self.model.waiting.values() if end_ms - one.due_ms > LATE_MS
+        )
+        return self.model.late + Counter(waiting)
 
     # -- log --------------------------------------------------------------------------------------
 

@@ -21,13 +21,15 @@ FOUND = {
 def summary(*errors: dict[str, Any], count: int | None = None, made: str = "full") -> bytes:
     number = len(errors) if count is None else count
     checks = [{"area": "wheel", "node": "n1", "made": made, "reason": "a run is damaged"}]
-    content = {"errors": errors, "findings": {"error": number}, "checks": checks}
+    left_out = checks if made == "not-made" else []
+    content = {"errors": errors, "findings": {"error": number}, "left_out": left_out}
     return json.dumps(content).encode()
 
 
 def test_violations_when_nothing_is_wrong_are_none() -> None:
     assert judge(0, summary(), b"") == []
-    assert judge(0, summary(made="limited"), b"") == []
+    assert judge(0, summary(made="bounded"), b"") == []
+    assert judge(3, summary(), b"") == [], "late is no violation"
 
 
 def test_violation_when_an_error_is_found_says_where() -> None:

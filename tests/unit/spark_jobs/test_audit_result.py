@@ -15,7 +15,7 @@ from spark_jobs.audit_result import (
     lateness_bins,
     percentiles_of,
 )
-from spark_jobs.findings import CheckOutcome, Made
+from spark_jobs.findings import LATE_CHECKS, LIMITS, CheckOutcome
 from tests.support.audit_results import bad_result, clean_result
 
 
@@ -53,16 +53,42 @@ def test_verdict_is_clean_only_when_all_could_be_checked() -> None:
     clean = clean_result()
     assert clean.verdict is Verdict.CLEAN
     assert clean.verdict.exit_code == 0
-    missing = CheckOutcome("wheel", 0, "n", Made.NOT_MADE, "why")
+    behind = CheckOutcome("wheel", 0, "n", "checkpoint-behind", "why")
+    assert replace(clean, checks=(behind,)).verdict is Verdict.CLEAN, "a bound, and nothing more"
+    missing = CheckOutcome("wheel", 0, "n", "file-unread", "why")
     unsure = replace(clean, checks=(*clean.checks, missing))
-    assert (unsure.verdict, unsure.verdict.exit_code) == (Verdict.COULD_NOT_AUDIT, 2)
-    assert (bad_result().verdict, bad_result().verdict.exit_code) == (Verdict.FINDINGS, 1)
-    assert replace(clean, shards=()).verdict is Verdict.COULD_NOT_AUDIT
+    assert (unsure.verdict, unsure.verdict.exit_code) == (Verdict.INCOMPLETE, 2)
+    assert (bad_result().verdict, bad_result().verdict.exit_code) == (Verdict.FAULTY, 1)
+    assert replace(clean, shards=()).verdict is Verdict.INCOMPLETE
+
+
+@pytest.mark.parametrize("limit", sorted(LIMITS))
+def test_what_was_left_out_is_never_clean(limit: str) -> None:
+    one = CheckOutcome("queues", 0, "node-1", limit, "why")
+    result = replace(clean_result(), checks=(one,))
+    is_left_out = LIMITS[limit].made.leaves_out
+    assert (result.verdict, result.verdict.exit_code) == (
+        (Verdict.INCOMPLETE, 2) if is_left_out else (Verdict.CLEAN, 0)
+    )
+    assert [each["limit"] for each in result.summary()["left_out"]] == [limit] * is_left_out
+    accepted = replace(result, accepted=(limit,))
+    assert accepted.verdict is Verdict.CLEAN
+    assert accepted.summary()["left_out"] == []
+
+
+@pytest.mark.parametrize("check", sorted(LATE_CHECKS))
+def test_what_was_late_is_never_clean(check: str) -> None:
+    late = replace(clean_result(), finding_counts={("warning", check, 0): 1})
+    assert (late.verdict, late.verdict.exit_code) == (Verdict.LATE, 3)
+    missing = CheckOutcome("wheel", 0, "n", "file-unread", "why")
+    assert replace(late, checks=(missing,)).verdict is Verdict.INCOMPLETE
+    counts = {**late.finding_counts, ("error", "log-corrupt", 0): 1}
+    assert replace(late, finding_counts=counts).verdict is Verdict.FAULTY
 
 
 def test_summary_is_plain_json() -> None:
     summary = json.loads(json.dumps(bad_result().summary()))
-    assert summary["verdict"] == "findings"
+    assert summary["verdict"] == "faulty"
     assert summary["findings"]["error"] == 2
     assert summary["shards"][0]["totals"]["published"] == 1_000_000
 

@@ -1,12 +1,13 @@
 """The first steps of a shard's audit: what is scanned, chosen, cut and planned."""
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from spark_jobs.audit_shard import AuditOptions
-from spark_jobs.findings import Made as MadeCheck
+from spark_jobs.audit_shard import AuditOptions, ShardState, checkpoint_limit
 from tests.support.audit_states import errors_in, state_of
 from tests.support.audited import copied
 from tests.support.log_maker import Made, log_end, replicate, segments, set_high_watermark
@@ -53,6 +54,40 @@ def test_buckets_are_of_about_one_size(made: Made, size: int) -> None:
     assert max(sizes.values()) <= 2 * size + 2 * largest
 
 
-def test_check_is_limited_when_there_is_one_replica(made: Made) -> None:
+def limits_of(state: ShardState, area: str) -> list[tuple[str, str]]:
+    return [(one.limit, one.node) for one in state.checks if one.area == area]
+
+
+def test_replicas_have_nothing_to_be_compared_with_when_a_node_is_alone(made: Made) -> None:
+    assert limits_of(state_of(made.directory), "replicas") == [("", "")]
+
+
+def test_replicas_when_only_one_of_a_cluster_was_given_are_not_compared(
+    made: Made, tmp_path: Path
+) -> None:
+    nodes = replicate(copied(made.directory, tmp_path))
+    assert limits_of(state_of(nodes[1]), "replicas") == [
+        ("replica-single", ""),
+        ("replica-absent", "node-1"),  # it was master
+    ]
+    assert limits_of(state_of(*nodes), "replicas") == [("", "")]
+
+
+def test_node_that_has_nothing_of_the_shard_is_named(made: Made, tmp_path: Path) -> None:
+    nodes = replicate(copied(made.directory, tmp_path))
+    shutil.rmtree(nodes[2] / "shard-0")
+    assert limits_of(state_of(*nodes), "replicas") == [("", ""), ("replica-empty", "node-3")]
+
+
+def test_checkpoint_that_is_far_behind_leaves_something_out(made: Made) -> None:
     state = state_of(made.directory)
-    assert [one.made for one in state.checks if one.area == "replicas"] == [MadeCheck.LIMITED]
+    ((_, copy),) = state.copies
+    assert checkpoint_limit(state, copy) == ("", "")
+    state.end_offset += 100
+    limit, reason = checkpoint_limit(state, copy)
+    assert limit == "checkpoint-behind"
+    assert "100 bytes behind the log's end" in reason
+    state.options = replace(state.options, checkpoint_lag_bytes_max=99)
+    assert checkpoint_limit(state, copy)[0] == "checkpoint-far-behind"
+    state.end_offset -= 101
+    assert checkpoint_limit(state, copy)[0] == "checkpoint-ahead"

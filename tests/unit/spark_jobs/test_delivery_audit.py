@@ -32,7 +32,11 @@ from tests.support.log_maker import make_log, replicate, segments, set_high_wate
 
 @pytest.mark.parametrize(
     "options",
-    [SMALL, AuditOptions(), AuditOptions(partition_bytes=1 << 12, bucket_messages=7)],
+    [
+        SMALL,
+        AuditOptions(late_ms_max=60_000),
+        AuditOptions(partition_bytes=1 << 12, bucket_messages=7, late_ms_max=60_000),
+    ],
     ids=["small", "usual", "tiny"],
 )
 def test_audit_is_clean_when_nothing_is_wrong(made: MadeLog, options: AuditOptions) -> None:
@@ -71,16 +75,21 @@ def test_audit_is_clean_when_three_replicas_agree(made: MadeLog, tmp_path: Path)
     assert len({one.queue_entries for one in result.shards[0].replicas}) == 1
 
 
-def test_audit_is_clean_when_a_log_ends_abruptly(made: MadeLog, tmp_path: Path) -> None:
+def test_audit_is_incomplete_when_a_log_ends_abruptly_without_a_checkpoint(
+    made: MadeLog, tmp_path: Path
+) -> None:
     node = copied(made.directory, tmp_path)
     rewrite_log(node, lambda batches: batches[: len(batches) * 2 // 3])
     (path,) = segments(node)
     path.write_bytes(path.read_bytes() + b"HWRB torn")
     result = run_audit(node)
     assert errors_of(result) == []
-    assert result.verdict is Verdict.CLEAN
+    assert result.verdict is Verdict.INCOMPLETE
     assert any(one.check == "log-torn-tail" for one in result.findings)
-    assert any(one.made is Made.LIMITED and one.area == "queues" for one in result.checks)
+    assert {(one.area, one.limit) for one in result.left_out} == {
+        ("queues", "checkpoint-missing"),
+        ("wheel", "checkpoint-missing"),
+    }
 
 
 def test_audit_is_clean_when_a_follower_is_behind(made: MadeLog, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from spark_jobs import report_html
 from spark_jobs.audit_result import AuditResult, Lateness, Ledger, PendingByHour
-from spark_jobs.findings import CheckOutcome, Finding, Made
+from spark_jobs.findings import CheckOutcome, Finding
 from tests.support.audit_results import START_MS, bad_result, clean_result
 
 VOID = {"meta", "line", "rect", "polyline", "polygon"}
@@ -53,7 +53,7 @@ def test_a_clean_page_says_so_and_needs_nothing_from_elsewhere() -> None:
 
 def test_findings_come_with_their_places() -> None:
     text = page(bad_result())
-    assert "<strong>Findings</strong>" in text
+    assert "<strong>Faulty</strong>" in text
     assert "shard-0/queues/00000100/000000000000.cq" in text
     assert "offset 65536" in text
     assert "a released message has no entry in its queue" in text
@@ -64,10 +64,11 @@ def test_findings_come_with_their_places() -> None:
 
 def test_what_could_not_be_audited_is_told() -> None:
     result = replace(
-        clean_result(), checks=(CheckOutcome("wheel", 0, "node-1", Made.NOT_MADE, "gone"),)
+        clean_result(), checks=(CheckOutcome("wheel", 0, "node-1", "file-unread", "gone"),)
     )
     text = page(result)
-    assert "<strong>Could not audit</strong>" in text
+    assert "<strong>Incomplete</strong>" in text
+    assert "Not checked: wheel of shard 0 of node-1: gone (file-unread)." in text
     assert "0 of 1 in full" in text
 
 
@@ -106,4 +107,4 @@ def test_a_log_without_messages_has_a_page() -> None:
     assert "Nothing is pending" in text
     assert text.count("<svg ") == 0
     assert "Cluster unknown" in text
-    assert "Could not audit" in page(replace(clean_result(), shards=()))
+    assert "Incomplete" in page(replace(clean_result(), shards=()))

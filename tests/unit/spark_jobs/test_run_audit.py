@@ -9,6 +9,7 @@ import pytest
 
 from spark_jobs import delivery_audit, run, run_audit
 from spark_jobs.audit_result import AuditResult, Verdict
+from spark_jobs.findings import CheckOutcome
 from tests.support.audit_results import bad_result, clean_result
 
 
@@ -51,7 +52,7 @@ def test_findings_end_with_1_and_are_shown(
     code, _ = audited(monkeypatch, bad_result(), "/srv", "--out", str(tmp_path))
     told = capsys.readouterr().out
     assert code == 1
-    assert told.startswith("FINDINGS")
+    assert told.startswith("FAULTY")
     assert "queue-missing" in told
     assert "its checkpoint is damaged" in told
     assert "1 x replica-short" in told
@@ -62,22 +63,43 @@ def test_for_scripts_it_is_one_object(
 ) -> None:
     code, _ = audited(monkeypatch, bad_result(), "/srv", "--json", "--out", str(tmp_path))
     told = json.loads(capsys.readouterr().out)
-    assert (code, told["verdict"], told["exit_code"]) == (1, "findings", 1)
+    assert (code, told["verdict"], told["exit_code"]) == (1, "faulty", 1)
     assert told["files"]["report.html"] == str(tmp_path / "report.html")
 
 
 def test_ignored_checks_are_left_out_and_counted() -> None:
     result = run_audit.leave_out(bad_result(), ["queue-missing", "log-corrupt"])
-    assert result.verdict is Verdict.COULD_NOT_AUDIT
+    assert result.verdict is Verdict.INCOMPLETE
     assert result.facts["ignored"] == {"log-corrupt": 1, "queue-missing": 1}
     assert {one.check for one in result.findings} == {"replica-short"}
+
+
+def test_limits_can_be_accepted_by_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    trimmed = CheckOutcome("groups", 0, "", "log-trimmed", "it begins at 4,096")
+    result = replace(clean_result(), checks=(trimmed,))
+    code, _ = audited(monkeypatch, result, "/srv", "--out", str(tmp_path))
+    told = capsys.readouterr().out
+    assert code == 2
+    assert told.startswith("INCOMPLETE")
+    assert "Not checked: groups of shard 0: it begins at 4,096 (log-trimmed)." in told
+    given = ("/srv", "--out", str(tmp_path), "--accept", "log-trimmed")
+    code, _ = audited(monkeypatch, result, *given)
+    told = capsys.readouterr().out
+    assert code == 0
+    assert "Not checked, and accepted: groups of shard 0" in told
+    assert run.main(["audit", "/srv", "--accept", "anything"]) == 2
+    assert "no such limit: anything" in capsys.readouterr().err
 
 
 def test_all_checks_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         run.main(["audit", "--list-checks"])
     assert ended.value.code == 0
-    assert "queue-missing" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "queue-missing" in told
+    assert "log-trimmed            limited: retention has removed" in told
 
 
 def test_verdict_when_the_report_cannot_be_written_is_shown_all_the_same(
@@ -87,7 +109,7 @@ def test_verdict_when_the_report_cannot_be_written_is_shown_all_the_same(
     code, _ = audited(monkeypatch, bad_result(), "/srv", "--out", str(tmp_path / "out"))
     told = capsys.readouterr()
     assert code == 2
-    assert told.out.startswith("FINDINGS")
+    assert told.out.startswith("FAULTY")
     assert "queue-missing" in told.out
     assert "out" in told.err
 

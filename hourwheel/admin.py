@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import grpc
 
@@ -18,6 +18,7 @@ from hourwheel.filter_wire import (
     gene_from_wire,
     gene_to_wire,
 )
+from hourwheel.limits import LIST_PAGE_SIZE_MAX
 from hourwheel.message_id import MessageId
 from hourwheel.methods import (
     CREATE_TOPIC,
@@ -32,6 +33,7 @@ from hourwheel.methods import (
     PUT_GROUP,
     PUT_SUBSCRIPTION,
     TRANSFER_MASTER,
+    Method,
 )
 from hourwheel.outcomes import CancelOutcome, MessageState
 from hourwheel.pending import PendingCancelled, PendingCount, PendingMessage
@@ -89,7 +91,7 @@ class GroupInfo:
     lags: tuple[GroupLag, ...] = ()
     """For each topic that the group has received from; empty in lists."""
     subscriptions: tuple[Subscription, ...] = ()
-    """For each topic that it has received from or was subscribed to."""
+    """For each topic that it has received from or was subscribed to; in lists the first 100."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,18 @@ class AsyncAdmin:
     async def topics(self, *, include_internal: bool = False) -> list[TopicInfo]:
         """All topics, by name; with `include_internal` those for retries and dead letters, too."""
         request = admin_pb2.ListTopicsRequest(include_internal=include_internal)
-        return [_topic(topic) for topic in (await self._channel.call(LIST_TOPICS, request)).topics]
+        pages = self._pages(LIST_TOPICS, request)
+        return [_topic(topic) async for page in pages for topic in page.topics]
+
+    async def _pages(self, method: Method[Any, Any], request: Any) -> AsyncIterator[Any]:
+        """The answers to a request for a list, page by page."""
+        request.page_size = LIST_PAGE_SIZE_MAX
+        while True:
+            answer = await self._channel.call(method, request)
+            yield answer
+            if not answer.next_page_token:
+                return
+            request.page_token = answer.next_page_token
 
     # --- groups ---------------------------------------------------------------------------------
 
@@ -238,13 +251,15 @@ class AsyncAdmin:
 
     async def get_group(self, name: str) -> GroupInfo:
         """One group, with its lags. Raises `UnknownGroup`."""
-        answer = await self._channel.call(GET_GROUP, admin_pb2.GetGroupRequest(name=name))
-        return _group(answer.group)
+        group = admin_pb2.Group()
+        async for page in self._pages(GET_GROUP, admin_pb2.GetGroupRequest(name=name)):
+            group.MergeFrom(page.group)
+        return _group(group)
 
     async def groups(self) -> list[GroupInfo]:
-        """All groups, by name, without lags."""
-        answer = await self._channel.call(LIST_GROUPS, admin_pb2.ListGroupsRequest())
-        return [_group(group) for group in answer.groups]
+        """All groups, by name, without lags, and with at most 100 subscriptions each."""
+        pages = self._pages(LIST_GROUPS, admin_pb2.ListGroupsRequest())
+        return [_group(group) async for page in pages for group in page.groups]
 
     # --- cluster and messages -------------------------------------------------------------------
 

@@ -16,6 +16,7 @@
     |   +-- OutOfOrderSequence, UnknownProducer   (idempotence: the answer would be a guess)
     |   +-- StaleReceipt           the lease is over
     |   +-- SubscriptionMismatch   consumers of a group want different messages of a topic
+    |   +-- LimitReached           as many topics, groups or subscriptions as are allowed
     +-- ResourceExhausted
     |   +-- Overloaded             too much in flight: try again later
     |   +-- DiskFull               no room to accept; what is durable is still delivered
@@ -202,6 +203,12 @@ class SubscriptionMismatch(FailedPrecondition):
     """Consumers of one group want different messages of a topic."""
 
     reason = "SUBSCRIPTION_MISMATCH"
+
+
+class LimitReached(FailedPrecondition):
+    """There are as many topics, groups or subscriptions as are allowed; delete some first."""
+
+    reason = "LIMIT_REACHED"
 
 
 class ResourceExhausted(HourwheelError):

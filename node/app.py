@@ -15,8 +15,6 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Final
 
-from prometheus_client.core import Metric
-
 from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
 from node import collector, logs
@@ -25,6 +23,7 @@ from node.api.server import ApiServer, ServerParts
 from node.checkpoint import ShardPlace
 from node.clustering import Clustering
 from node.config import NodeConfig
+from node.consumer_lag import ConsumerLag
 from node.disk_guard import DiskGuard
 from node.engine import Engine
 from node.metrics_http import MetricsServer, in_loop
@@ -270,9 +269,13 @@ class Node:
 
         of_cluster = None if clustering is None else clustering.read_facts
 
-        def read() -> list[Metric]:
-            scrape = collector.read_node(engine, self._stats, clock, started_ms, of_cluster)
-            return collector.families(scrape)
+        lag = ConsumerLag(engine.lags, self.config.telemetry.lag_series)
+        undo.push_async_callback(lag.close)
+
+        async def read() -> collector.Taken:
+            found = await lag.read()
+            scrape = collector.read_node(engine, self._stats, clock, started_ms, found, of_cluster)
+            return collector.take(scrape)
 
         loop = asyncio.get_running_loop()
         server = MetricsServer(listen, collector.registry(in_loop(loop, read)))

@@ -242,7 +242,7 @@ class Applier:
                 again = _Again()
             end = min(first + count, queue.end_position)
             first = max(first, queue.start_position)
-            window = self.views.acks.get(group_id, topic_queue)
+            window = self.views.acks.to_change(group_id, topic_queue)
             if end <= first:
                 continue
             floor = window.first_unresolved(queue.start_position)
@@ -333,8 +333,11 @@ class Applier:
                 self._raise_floors(queue.topic_queue, position)
 
     def _raise_floors(self, topic_queue: int, position: int) -> None:
-        for (_, number), window in self.views.acks.items():
-            if number == topic_queue and window.floor < position:
+        acks = self.views.acks
+        for group_id in acks.groups_of(topic_queue):
+            window = acks.get(group_id, topic_queue)
+            if not window.is_untouched and window.floor < position:
+                window = acks.to_change(group_id, topic_queue)
                 window.resolve(window.floor, position - window.floor)
 
     def _expire(self, batch: RecordBatch) -> None:

@@ -185,16 +185,13 @@ def run_state(run: Run) -> RunState:
 
 
 def small_state(views: Views) -> Checkpoint:
-    """The manifest as of now, without runs, delay logs, acknowledgements and producers."""
+    """The manifest as of now, without runs, delay logs, and what there may be very much of."""
     return Checkpoint(
         applied_offset=views.applied_offset,
         next_sequence=views.next_sequence,
         feature_level=views.feature_level,
         store_ms=views.store_ms,
         cursor=views.cursor.state(),
-        topics=views.catalog.topic_states(),
-        groups=views.catalog.group_states(),
-        subscriptions=views.catalog.subscription_states(),
         next_topic_id=views.catalog.next_topic_id,
         next_group_id=views.catalog.next_group_id,
         queues=views.queues.state(),
@@ -236,6 +233,7 @@ class CheckpointJob:
         self.manifest.next_run_id = next_run_id + 2
         self.manifest.hour_level_end_day = hour_level_end_day
         self.manifest.delay_logs.extend(delay_logs)
+        self._catalog = views.catalog.capture()
         self._acks = views.acks.capture()
         self._producers = views.producers.capture()
         self._old_runs = [run_state(run) for run in views.wheel.runs.all()]
@@ -265,6 +263,10 @@ class CheckpointJob:
         written = self._flush.run()
         for sync in self._syncs:
             sync()
+        topics, groups, subscriptions = self._catalog()
+        self.manifest.topics.extend(topics)
+        self.manifest.groups.extend(groups)
+        self.manifest.subscriptions.extend(subscriptions)
         self.manifest.acks.extend(self._acks())
         self.manifest.producers.extend(self._producers())
         self._name(written)

@@ -3,7 +3,7 @@
 import platform
 from collections.abc import Callable, Iterable
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.core import (
@@ -17,14 +17,15 @@ from prometheus_client.utils import floatToGoString
 
 import hourwheel
 from node.api.ports import EnginePort
+from node.consumer_lag import LagReading
 from node.histogram import Histogram
 from node.metric_family import ClusterFacts, Family, NodeFacts, Scrape
 from node.metrics import FAMILIES
 from node.process_clock import SlewedClock
 from node.stats import ApiStats
 
-_LAG_GROUPS_MAX: Final = 500
-"""Lag is told of so many groups, the first by name: more would make a scrape too dear."""
+_SETTLED: Final = tuple(family for family in FAMILIES if family.is_settled)
+_LIVE: Final = tuple(family for family in FAMILIES if not family.is_settled)
 
 
 def read_node(
@@ -32,13 +33,14 @@ def read_node(
     api: ApiStats,
     clock: SlewedClock,
     started_ms: int,
+    lag: LagReading,
     cluster: Callable[[], ClusterFacts] | None = None,
 ) -> Scrape:
     """Everything that is told, as of now; on the loop's thread.
 
-    `cluster` tells what is of several nodes; None for a node alone.
+    `lag`: see node/consumer_lag.py. `cluster` tells what is of several nodes; None for a node
+    alone.
     """
-    groups = [engine.group(group.name) for group in engine.groups()[:_LAG_GROUPS_MAX]]
     facts = NodeFacts(
         hourwheel.__version__,
         platform.python_version(),
@@ -47,12 +49,25 @@ def read_node(
         clock.step_pending,
     )
     of_cluster = None if cluster is None else cluster()
-    return Scrape(engine.stats, engine.status(), groups, api, facts, engine.now_ms(), of_cluster)
+    return Scrape(engine.stats, engine.status(), lag, api, facts, engine.now_ms(), of_cluster)
 
 
-def families(scrape: Scrape) -> list[Metric]:
-    """The whole table, filled in."""
-    return [_fill(family, scrape) for family in FAMILIES]
+class Taken(NamedTuple):
+    """A scrape as it leaves the loop's thread."""
+
+    scrape: Scrape
+    live: list[Metric]
+    """What changes from one moment to the next, as of one moment."""
+
+
+def take(scrape: Scrape) -> Taken:
+    """Fill in what changes; on the loop's thread, and the same whatever topics there are."""
+    return Taken(scrape, [_fill(family, scrape) for family in _LIVE])
+
+
+def families(taken: Taken) -> list[Metric]:
+    """The whole table, filled in; on any thread."""
+    return [*taken.live, *(_fill(family, taken.scrape) for family in _SETTLED)]
 
 
 def _fill(family: Family, scrape: Scrape) -> Metric:
@@ -79,9 +94,9 @@ def _buckets(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
 
 
 class NodeCollector(Collector):
-    """What the registry asks; `read` answers with families, on whatever thread it must."""
+    """What the registry asks; `read` answers from whatever thread it must."""
 
-    def __init__(self, read: Callable[[], list[Metric]]) -> None:
+    def __init__(self, read: Callable[[], Taken]) -> None:
         """`read`: see the class."""
         self._read = read
 
@@ -91,10 +106,10 @@ class NodeCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """The whole table."""
-        return self._read()
+        return families(self._read())
 
 
-def registry(read: Callable[[], list[Metric]]) -> CollectorRegistry:
+def registry(read: Callable[[], Taken]) -> CollectorRegistry:
     """A registry of this node's own, with the process's and the garbage collector's metrics."""
     found = CollectorRegistry()
     found.register(NodeCollector(read))

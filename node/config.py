@@ -255,8 +255,11 @@ class LimitsSection(Section):
     connection_idle_ms: int = _key(
         600_000, "ms", "A connection without a call for this long is closed.", ge=1_000, le=_DAY_MS
     )
-    topics: int = _key(10_000, "topics", "Topics, internal ones included.", ge=1, le=1 << 20)
+    topics: int = _key(10_000, "topics", "Topics, the cluster's own not counted.", ge=1, le=1 << 20)
     groups: int = _key(10_000, "groups", "Consumer groups.", ge=1, le=1 << 20)
+    subscriptions: int = _key(
+        20_000, "subscriptions", "Of groups to topics, all together.", ge=1, le=1 << 20
+    )
     producer_idle_ms: int = _key(
         _DAY_MS,
         "ms",
@@ -356,6 +359,13 @@ class TelemetrySection(Section):
     )
     log_format: Literal["auto", "json", "console"] = _key(
         "auto", "", "auto: for people on a terminal, else JSON, one object a line."
+    )
+    lag_series: int = _key(
+        500,
+        "series",
+        "Lag is told of so many groups and topics, those most behind; of the others together.",
+        ge=1,
+        le=5_000,
     )
 
 

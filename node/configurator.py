@@ -1,4 +1,4 @@
-"""Topics, groups and subscriptions: proposes what is missing, answers from what is applied."""
+"""Topics, groups and subscriptions: proposes what is missing. What there is: node/listing.py."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from hourwheel import errors
 from hourwheel.filter_text import FilterExpression
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneSpec
-from hourwheel.types import topic_queue
-from node.api.ports import GroupInfo, GroupLagInfo, GroupSettings, SubscriptionInfo, TopicInfo
+from node.api.ports import GroupInfo, GroupSettings, SubscriptionInfo, TopicInfo
 from node.filter_reading import read_filter
 from node.lease import Held
+from node.listing import Listing
 from node.shard import Shard
 from node.subscribing import Subscribed, find_mismatch, stored
 from storage.catalog import (
@@ -35,6 +35,7 @@ class DefaultsConfig:
     topics_max: int = 10_000
     groups_auto_create: bool = True
     groups_max: int = 10_000
+    subscriptions_max: int = 20_000
     attempts_max: int = 16
     invisible_ms: int = 30_000
     retry_delay_ms: int = 1_000
@@ -63,6 +64,7 @@ class Configurator:
         """
         self._shard, self._now_ms, self._propose = shard, now_ms, propose
         self._defaults, self._pass_over, self._on_filter = defaults, pass_over, on_filter
+        self.listing = Listing(shard)
         self._lock = asyncio.Lock()
         self._proposed: dict[str, Topic] = {}
         self._next_topic_id = 0
@@ -111,10 +113,9 @@ class Configurator:
         internal: bool = False,
         gene: GeneSpec = DEFAULT_SPEC,
     ) -> tuple[Topic, "asyncio.Future[bool]"]:
-        if len(self._catalog.topics()) + len(self._proposed) >= self._defaults.topics_max:
-            raise errors.ResourceExhausted(
-                "no more topics may be made", topics_max=self._defaults.topics_max
-            )
+        if not internal:
+            proposed = sum(not one.internal for one in self._proposed.values())
+            check_room("topics", self._catalog.topic_count + proposed, self._defaults.topics_max)
         number = max(self._catalog.next_topic_id, self._next_topic_id)
         topic = Topic(number, name, queue_count, internal, gene)
         future = self._change(ConfigChange(put_topic=topic.config()))
@@ -152,7 +153,7 @@ class Configurator:
                 raise errors.AlreadyExists(
                     f"topic {name!r} has genes {found.gene.text}", topic=name, gene=found.gene.text
                 )
-            return self._topic_info(found)
+            return self.listing.topic_info(found)
 
     async def delete_topic(self, name: str) -> None:
         """See EnginePort."""
@@ -162,40 +163,19 @@ class Configurator:
                 raise errors.InvalidTopic("this topic is the cluster's own", topic=name)
             await self._change(ConfigChange(delete_topic_id=topic.topic_id))
 
-    def topic(self, name: str) -> TopicInfo:
-        """See EnginePort."""
-        return self._topic_info(self._catalog.get_topic(name))
-
-    def topics(self, *, include_internal: bool) -> list[TopicInfo]:
-        """See EnginePort."""
-        chosen = [
-            topic for topic in self._catalog.topics() if include_internal or not topic.internal
-        ]
-        return [self._topic_info(topic) for topic in sorted(chosen, key=lambda one: one.name)]
-
-    def _topic_info(self, topic: Topic) -> TopicInfo:
-        queues = self._shard.views.queues
-        released = sum(
-            queues.get(topic_queue(topic.topic_id, queue)).end_position
-            for queue in range(topic.queue_count)
-        )
-        return TopicInfo(topic.name, topic.queue_count, topic.internal, released, topic.gene)
-
     # -- groups -----------------------------------------------------------------------------------
 
     async def put_group(self, name: str, settings: GroupSettings) -> GroupInfo:
         """See EnginePort."""
         async with self._lock:
-            return self._group_info(await self._put_group(name, settings), with_lags=False)
+            return self.listing.put_group_info(await self._put_group(name, settings))
 
     async def _put_group(self, name: str, settings: GroupSettings) -> Group:
         validate_group_name(name)
         catalog, defaults = self._catalog, self._defaults
         old: Group | None = catalog.find_group(name)
-        if old is None and len(catalog.groups()) >= defaults.groups_max:
-            raise errors.ResourceExhausted(
-                "no more groups may be made", groups_max=defaults.groups_max
-            )
+        if old is None:
+            check_room("groups", catalog.group_count, defaults.groups_max)
         letters = catalog.find_topic(dead_letter_topic_name(name))
         if letters is None:
             made = self._make_topic(dead_letter_topic_name(name), 1, internal=True)
@@ -294,6 +274,9 @@ class Configurator:
         found_topic = catalog.get_topic(topic)
         known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
         if known is None:
+            check_room(
+                "subscriptions", catalog.subscription_count, self._defaults.subscriptions_max
+            )
             retry_topic = catalog.get_topic(retries)
             made = Subscription(
                 found_group.group_id, found_topic.topic_id, retry_topic.topic_id, wanted
@@ -312,49 +295,17 @@ class Configurator:
             self._shard.receiver.leases.drop_group(group.group_id)
             self._shard.receiver.passed_over.drop_group(group.group_id)
 
-    def group(self, name: str) -> GroupInfo:
-        """See EnginePort."""
-        return self._group_info(self._catalog.get_group(name), with_lags=True)
 
-    def groups(self) -> list[GroupInfo]:
-        """See EnginePort."""
-        found = [self._group_info(group, with_lags=False) for group in self._catalog.groups()]
-        return sorted(found, key=lambda one: one.name)
-
-    def _group_info(self, group: Group, *, with_lags: bool) -> GroupInfo:
-        subscriptions = self._subscriptions_of(group)
-        lags = tuple(self._lag(one) for one in subscriptions) if with_lags else ()
-        names = [self._catalog.find_topic_by_id(one.topic_id).name for one in subscriptions]
-        return GroupInfo(
-            group.name,
-            group.attempts_max,
-            group.invisible_ms,
-            group.retry_delay_ms,
-            group.retry_delay_ms_max,
-            lags,
-            tuple(
-                SubscriptionInfo(name, one.filter)
-                for name, one in zip(names, subscriptions, strict=True)
-            ),
+def check_room(what: str, count: int, count_max: int) -> None:
+    """Raises LimitReached where so many are enough."""
+    if count >= count_max:
+        raise errors.LimitReached(
+            f"there are {count} {what}, and the key limits.{what} allows {count_max}:"
+            " delete some that nobody uses, or have the key raised",
+            limit=f"limits.{what}",
+            count=count,
+            count_max=count_max,
         )
-
-    def _subscriptions_of(self, group: Group) -> list[Subscription]:
-        return [one for one in self._catalog.subscriptions() if one.group_id == group.group_id]
-
-    def _lag(self, subscription: Subscription) -> GroupLagInfo:
-        views, receiver = self._shard.views, self._shard.receiver
-        unresolved = leased = 0
-        for number in receiver.queues_of(subscription.group_id, subscription.topic_id):
-            held = Held(subscription.group_id, number)
-            queue = views.queues.get(number)
-            window = views.acks.get(*held)
-            bounds = queue.start_position, queue.end_position
-            passed = receiver.passed_over.count_unresolved(held, window)
-            messages, waiting = receiver.leases.count_unresolved(held, window, bounds, passed)
-            leased += messages
-            unresolved += messages + waiting
-        topic = self._catalog.find_topic_by_id(subscription.topic_id)
-        return GroupLagInfo(topic.name if topic else "", unresolved, leased)
 
 
 def _gone() -> errors.Unavailable:

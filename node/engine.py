@@ -135,12 +135,13 @@ class Engine:
         self.cancel = as_master(intake.cancel)
         self.create_topic = as_master(configurator.create_topic)
         self.delete_topic = as_master(configurator.delete_topic)
-        self.topic, self.topics = configurator.topic, configurator.topics
-        self.gene_spec, self.group = configurator.gene_spec, configurator.group
+        listing = configurator.listing
+        self.topic, self.topics = listing.topic, listing.topics
+        self.gene_spec = configurator.gene_spec
+        self.group, self.groups, self.lags = listing.group, listing.groups, listing.lags
         self.put_group = as_master(configurator.put_group)
         self.put_subscription = as_master(configurator.put_subscription)
         self.delete_group = as_master(configurator.delete_group)
-        self.groups = configurator.groups
         pending = Pending(self)
         self.list_pending = as_master(pending.list_pending)
         self.cancel_pending = as_master(pending.cancel_pending)

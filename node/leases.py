@@ -34,6 +34,8 @@ class Leases:
         """(epoch, lease id) that receipts have -> a sparse lease of an earlier reign."""
         self._ends: list[tuple[int, int]] = []
         self._progress: dict[Held, Progress] = {}
+        self._of_group: dict[int, set[Held]] = {}
+        """Group -> its keys of `_progress`."""
         self._last_id = 0
         self.is_cut = False
         """The last part that `take_ended` returned is the beginning of one; the rest comes next."""
@@ -102,7 +104,11 @@ class Leases:
         return 0 if progress is None else progress.delivered.floor + progress.delivered.span
 
     def _progress_of(self, held: Held) -> Progress:
-        return self._progress.setdefault(held, Progress())
+        progress = self._progress.get(held)
+        if progress is None:
+            progress = self._progress[held] = Progress()
+            self._of_group.setdefault(held.group_id, set()).add(held)
+        return progress
 
     # -- giving -----------------------------------------------------------------------------------
 
@@ -296,10 +302,9 @@ class Leases:
 
     def drop_group(self, group_id: int) -> None:
         """Forget a group's leases."""
-        gone = [one for one, lease in self._by_id.items() if lease.held.group_id == group_id]
-        for lease_id in gone:
-            self.end(lease_id)
-        for held in [held for held in self._progress if held.group_id == group_id]:
+        for held in self._of_group.pop(group_id, ()):
+            for lease_id in list(self._progress[held].leases):
+                self.end(lease_id)
             del self._progress[held]
 
     @property

@@ -141,8 +141,11 @@ class Maintenance:
         self._clean_up_ms = 0
         self.checkpoint_ms = 0
         """Cluster clock at the last checkpoint of this process, 0 before the first."""
+        self._measured = 0, 0
+        """(Bytes of the shard's files on disk, the log's end then.)"""
         for remove in self._removals_of_unnamed():
             remove()
+        self.measure_disk()
 
     def _removals_of_unnamed(self) -> list[Work]:
         """Of files that a job left which crashed or failed, or put others in their place."""
@@ -284,9 +287,17 @@ class Maintenance:
             self._place.disk.remove(path)
             self._place.disk.sync_dir(self._place.directory)
 
+    def measure_disk(self) -> None:
+        """Look at each file's size: in another thread, for there may be ten thousands of them."""
+        end_offset = self._log.end_offset
+        used_bytes = self._place.disk.used_bytes(self._place.directory)
+        self._measured = used_bytes, end_offset
+
+    @property
     def disk_bytes(self) -> int:
-        """Bytes of the shard's files on disk: looks at each file's size."""
-        return self._place.disk.used_bytes(self._place.directory)
+        """Bytes of the shard's files on disk: as measured last, and what the log has got since."""
+        used_bytes, end_offset = self._measured
+        return used_bytes + max(0, self._log.end_offset - end_offset)
 
     # -- ending a job -----------------------------------------------------------------------------
 
@@ -294,7 +305,8 @@ class Maintenance:
         """`job` has run; what it wrote is in the manifest on disk.
 
         Returns:
-            Removals of files that nobody needs any more, for the jobs' thread, before its next job.
+            Removals of files that nobody needs any more and a look at what is left, for the jobs'
+            thread, before its next job.
         """
         self._current = None
         works: list[Work] = []
@@ -309,7 +321,7 @@ class Maintenance:
         elif isinstance(job, _Rewrite):
             self.manifest = job.manifest
             self._install(job)
-        return works + self._sweep(now_ms)
+        return [*works, *self._sweep(now_ms), self.measure_disk]
 
     def _install(self, job: _Rewrite) -> None:
         runs = self._views.wheel.runs

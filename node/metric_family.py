@@ -5,7 +5,8 @@ from functools import partial
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from node.api.cluster_port import ClusterStatusData
-from node.api.ports import GroupInfo, ShardStatusData
+from node.api.ports import ShardStatusData
+from node.consumer_lag import LagReading
 from node.histogram import Histogram
 from node.reign_stats import ReignStats
 from node.stats import ApiStats, EngineStats
@@ -52,8 +53,7 @@ class Scrape(NamedTuple):
 
     stats: EngineStats
     status: ShardStatusData
-    groups: list[GroupInfo]
-    """With their lags."""
+    lag: LagReading
     api: ApiStats
     facts: NodeFacts
     now_ms: int
@@ -74,6 +74,8 @@ class Family(NamedTuple):
     labels: tuple[str, ...]
     text: str
     read: Callable[[Scrape], Iterable[Sample]]
+    is_settled: bool = False
+    """`read` looks only at what does not change any more: it need not be called on the loop."""
 
 
 def _shard(kind: Kind, name: str, text: str, read: Callable[[Scrape], float | Histogram]) -> Family:

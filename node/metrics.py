@@ -147,21 +147,49 @@ FAMILIES: Final = (
         "hourwheel_consumer_lag_messages",
         "gauge",
         ("group", "topic"),
-        "Released messages that a group has neither acknowledged nor given up (first 500 groups).",
-        lambda it: [
-            ((group.name, lag.topic), lag.unresolved_count)
-            for group in it.groups
-            for lag in group.lags
-        ],
+        "Released messages that a group has neither acknowledged nor given up; of those most"
+        " behind (key telemetry.lag_series).",
+        lambda it: [((one.group, one.topic), one.unresolved_count) for one in it.lag.series],
+        is_settled=True,
     ),
     Family(
         "hourwheel_consumer_leased_messages",
         "gauge",
         ("group", "topic"),
         "Those of them that are leased now.",
-        lambda it: [
-            ((group.name, lag.topic), lag.leased_count) for group in it.groups for lag in group.lags
-        ],
+        lambda it: [((one.group, one.topic), one.leased_count) for one in it.lag.series],
+        is_settled=True,
+    ),
+    node_gauge(
+        "hourwheel_consumer_lag_all_messages",
+        "Released messages that groups have still to do, all groups and topics together.",
+        lambda it: it.lag.unresolved_count,
+    ),
+    node_gauge(
+        "hourwheel_consumer_leased_all_messages",
+        "Those of them that are leased now.",
+        lambda it: it.lag.leased_count,
+    ),
+    node_gauge(
+        "hourwheel_consumer_lag_omitted_series",
+        "Groups and topics that have no series of their own above, being less behind.",
+        lambda it: it.lag.omitted_count,
+    ),
+    # --- names
+    shard_gauge(
+        "hourwheel_topics",
+        "Topics, the cluster's own not counted (key limits.topics).",
+        lambda it: it.status.topic_count,
+    ),
+    shard_gauge(
+        "hourwheel_consumer_groups",
+        "Consumer groups (key limits.groups).",
+        lambda it: it.status.group_count,
+    ),
+    shard_gauge(
+        "hourwheel_subscriptions",
+        "Subscriptions of groups to topics (key limits.subscriptions).",
+        lambda it: it.status.subscription_count,
     ),
     # --- log and disk
     shard_histogram(

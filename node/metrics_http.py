@@ -6,8 +6,7 @@ the numbers, and a scrape fails when it does not answer in time (a hanging node 
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Iterable
 from http import HTTPStatus
 from socket import AF_INET6
 from socketserver import ThreadingMixIn
@@ -28,7 +27,7 @@ ResultT = TypeVar("ResultT")
 
 
 def in_loop(
-    loop: asyncio.AbstractEventLoop, function: Callable[[], ResultT]
+    loop: asyncio.AbstractEventLoop, function: Callable[[], Coroutine[Any, Any, ResultT]]
 ) -> Callable[[], ResultT]:
     """`function`, to be called from another thread and run on the loop's.
 
@@ -36,16 +35,12 @@ def in_loop(
     """
 
     def call() -> ResultT:
-        answer: Future[ResultT] = Future()
-
-        def run() -> None:
-            try:
-                answer.set_result(function())
-            except BaseException as error:  # noqa: BLE001 - it belongs to the thread that asked
-                answer.set_exception(error)
-
-        loop.call_soon_threadsafe(run)
-        return answer.result(_LOOP_TIMEOUT_S)
+        answer = asyncio.run_coroutine_threadsafe(function(), loop)
+        try:
+            return answer.result(_LOOP_TIMEOUT_S)
+        except TimeoutError:
+            answer.cancel()
+            raise
 
     return call
 

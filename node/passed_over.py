@@ -7,7 +7,9 @@ so that looking through a queue may run far ahead of the group's floor. A restar
 and the next master looks again.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Final
 
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
@@ -21,9 +23,11 @@ AGE_MS_MAX: Final = 1_000
 """A stretch so old is resolved however short it is, ..."""
 _AGE_MS_ENOUGH: Final = 500
 """... and with it those half as old: thousands of groups must not all be looked through each ms."""
+_AT_ONCE: Final = 512
+"""So many are proposed in one turn, and applied as one record; the others in the turns to come."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Stretch:
     """Positions [first, end) of a queue that a group does not want."""
 
@@ -37,16 +41,21 @@ class Stretch:
 class PassedOver:
     """All stretches of one reign that are not in the log yet.
 
-    Invariant: stretches are disjoint; of a group and queue at most one grows, and what was proposed
-    grows no more.
+    Invariants: stretches are disjoint; of a group and queue at most one grows, and what was
+    proposed grows no more. `_growing` is in the order of `since_ms`.
     """
 
     def __init__(self) -> None:
         """None yet."""
         self._growing: dict[Held, Stretch] = {}
-        self._waiting: list[Stretch] = []
+        self._long: dict[Held, Stretch] = {}
+        """Those of them that are due however young they are."""
+        self._waiting: dict[Stretch, None] = {}
         """They grow no more, and were not proposed yet, or in vain."""
-        self._proposed: list[Stretch] = []
+        self._grown: dict[Held, list[Stretch]] = {}
+        """Those that grow no more and are not known to be in the log: waiting, or proposed."""
+        self._of_group: dict[int, set[Held]] = {}
+        """Where something of a group's was passed over."""
         self._due_ms: int | None = None
         """Nothing is due before; None: nothing at all is, until something is added."""
 
@@ -55,11 +64,20 @@ class PassedOver:
         grown = self._growing.get(held)
         if grown is None or grown.end != first:
             if grown is not None:
-                self._waiting.append(grown)
+                self._stop_growing(grown)
+                self._waiting[grown] = None
+            self._of_group.setdefault(held.group_id, set()).add(held)
             grown = self._growing[held] = Stretch(held, first, end, now_ms)
         grown.end = end
         is_long = grown.end - grown.first >= POSITIONS_ENOUGH
+        if is_long:
+            self._long[held] = grown
         self._note_due(now_ms if is_long else grown.since_ms + AGE_MS_MAX)
+
+    def _stop_growing(self, stretch: Stretch) -> None:
+        del self._growing[stretch.held]
+        self._long.pop(stretch.held, None)
+        self._grown.setdefault(stretch.held, []).append(stretch)
 
     def _note_due(self, at_ms: int) -> None:
         self._due_ms = at_ms if self._due_ms is None else min(self._due_ms, at_ms)
@@ -69,61 +87,81 @@ class PassedOver:
         grown = self._growing.get(held)
         if grown is None or grown.end != first:
             return first
+        self._long.pop(held, None)
         return self._growing.pop(held).first
 
     def take_due(self, now_ms: int, held: Held | None = None) -> list[Stretch]:
         """Stretches to be proposed now: those long or old enough, and all of `held`."""
         is_any_due = self._due_ms is not None and now_ms >= self._due_ms
-        if held is None and not is_any_due:
+        if held is not None:
+            due = [one for one in self._of(held) if one in self._waiting or self._grows(one)]
+        elif is_any_due:
+            due = list(islice(self._find_due(now_ms), _AT_ONCE))
+        else:
             return []
-        age_ms = _AGE_MS_ENOUGH if is_any_due else AGE_MS_MAX
-        due = [
-            one
-            for one in [*self._growing.values(), *self._waiting]
-            if one.held == held
-            or now_ms >= one.since_ms + age_ms
-            or (one.end - one.first >= POSITIONS_ENOUGH and now_ms >= one.since_ms)
-        ]
         for one in due:
-            if self._growing.get(one.held) is one:
-                del self._growing[one.held]
+            if self._grows(one):
+                self._stop_growing(one)
             else:
-                self._waiting.remove(one)
-        self._proposed += due
-        left = [*self._growing.values(), *self._waiting]
-        self._due_ms = min((one.since_ms + AGE_MS_MAX for one in left), default=None)
+                del self._waiting[one]
+        if held is None and len(due) < _AT_ONCE:
+            oldest = next(iter(self._growing.values()), None)
+            left = [*self._waiting, *self._long.values()] + ([] if oldest is None else [oldest])
+            self._due_ms = min((one.since_ms + AGE_MS_MAX for one in left), default=None)
         return due
+
+    def _grows(self, stretch: Stretch) -> bool:
+        return self._growing.get(stretch.held) is stretch
+
+    def _find_due(self, now_ms: int) -> Iterator[Stretch]:
+        """Stretches long or old enough."""
+        for one in self._long.values():
+            if now_ms >= one.since_ms:
+                yield one
+        for one in self._waiting:
+            is_long = one.end - one.first >= POSITIONS_ENOUGH and now_ms >= one.since_ms
+            if is_long or now_ms >= one.since_ms + _AGE_MS_ENOUGH:
+                yield one
+        for one in self._growing.values():
+            if now_ms < one.since_ms + _AGE_MS_ENOUGH:
+                break  # the others are younger
+            if one.held not in self._long:
+                yield one
 
     def settle(self, stretch: Stretch, again_ms: int | None = None) -> None:
         """It is in the log; or (`again_ms`) it is not, and is to be proposed again then."""
-        if stretch not in self._proposed:
+        grown = self._grown.get(stretch.held, [])
+        if stretch not in grown:
             return  # of a group that was forgotten
-        self._proposed.remove(stretch)
         if again_ms is not None:
             stretch.since_ms = again_ms
-            self._waiting.append(stretch)
+            self._waiting[stretch] = None
             self._note_due(again_ms + AGE_MS_MAX)
+            return
+        grown.remove(stretch)
+        if not grown:
+            del self._grown[stretch.held]
 
     def next_due_ms(self) -> int | None:
         """When to ask `take_due`, or None. Not what is long: that is to be taken at once."""
         return self._due_ms if self._growing or self._waiting else None
 
-    def _all(self) -> list[Stretch]:
-        return [*self._proposed, *self._waiting, *self._growing.values()]
+    def _of(self, held: Held) -> list[Stretch]:
+        """What was passed over of a group's queue and may not be in the log."""
+        growing = self._growing.get(held)
+        return [*self._grown.get(held, ()), *([] if growing is None else [growing])]
 
     def count_unresolved(self, held: Held, window: AckWindow) -> int:
         """Positions of a group's queue that were passed over and are not resolved."""
-        return sum(
-            window.count_unresolved(one.first, one.end) for one in self._all() if one.held == held
-        )
+        return sum(window.count_unresolved(one.first, one.end) for one in self._of(held))
 
     def drop_group(self, group_id: int) -> None:
         """Forget a group's."""
-        self._growing = {
-            held: one for held, one in self._growing.items() if held.group_id != group_id
-        }
-        self._waiting = [one for one in self._waiting if one.held.group_id != group_id]
-        self._proposed = [one for one in self._proposed if one.held.group_id != group_id]
+        for held in self._of_group.pop(group_id, ()):
+            self._growing.pop(held, None)
+            self._long.pop(held, None)
+            for one in self._grown.pop(held, ()):
+                self._waiting.pop(one, None)
 
     def add_to(self, table: LeaseTable) -> None:
         """For the successor of a master: what may not be in the log it finds."""
@@ -134,14 +172,16 @@ class PassedOver:
                 first=one.first,
                 end=one.end,
             )
-            for one in self._all()
+            for held in chain.from_iterable(self._of_group.values())
+            for one in self._of(held)
         )
 
     def restore(self, table: LeaseTable, now_ms: int) -> None:
         """Go on where a former master ended."""
-        self._waiting += [
-            Stretch(Held(one.group_id, one.topic_queue), one.first, one.end, now_ms)
-            for one in table.passed_over
-        ]
+        for wire in table.passed_over:
+            one = Stretch(Held(wire.group_id, wire.topic_queue), wire.first, wire.end, now_ms)
+            self._of_group.setdefault(wire.group_id, set()).add(one.held)
+            self._grown.setdefault(one.held, []).append(one)
+            self._waiting[one] = None
         if self._waiting:
             self._note_due(now_ms)

@@ -43,7 +43,7 @@ def shard_status(
         local_index=cursor.local_index,
         next_due_ms=next_due or 0,
         run_count=len(wheel.runs.all()),
-        disk_bytes=maintenance.disk_bytes(),
+        disk_bytes=maintenance.disk_bytes,
         feature_level=views.feature_level,
         overdue_count=overdue,
         cursor_lag_ms=now_ms - next_due if behind and next_due is not None else 0,
@@ -51,6 +51,9 @@ def shard_status(
         near_bytes=wheel.near.size_bytes,
         disk_free_bytes=guard.free_bytes,
         read_only_reason=DiskFull.reason if guard.refusal else "",
+        topic_count=views.catalog.topic_count,
+        group_count=views.catalog.group_count,
+        subscription_count=views.catalog.subscription_count,
     )
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
-from hourwheel.types import topic_of
+from hourwheel.types import QUEUE_BITS
 from storage.digest import Hasher, feed_numbers
 
 WINDOW_POSITIONS: Final = 65_536
@@ -34,13 +34,15 @@ WINDOW_POSITIONS: Final = 65_536
 class AckWindow:
     """What one group has resolved in one queue. Not for two threads at once."""
 
-    __slots__ = ("_ends", "_floor", "_starts")
+    __slots__ = ("_ends", "_floor", "_starts", "generation")
 
     def __init__(self, floor: int = 0, ranges: Iterable[tuple[int, int]] = ()) -> None:
         """Everything below `floor` is resolved, and so are `ranges` [first, end).
 
         Ranges must ascend above the floor, with at least one position between them.
         """
+        self.generation = 0
+        """See `AckStates`."""
         self._floor = floor
         pairs = list(ranges)
         self._starts = [first for first, _ in pairs]
@@ -202,52 +204,82 @@ class AckWindow:
 
 
 class AckStates:
-    """All windows: (group_id, topic_queue) -> AckWindow. Lies in the checkpoint's manifest."""
+    """All windows: (group_id, topic_queue) -> AckWindow. Lies in the checkpoint's manifest.
+
+    Ten thousands of them are captured by copying a dict: a window that was captured is not changed
+    any more, but replaced by a copy of it when something is resolved in it (`to_change`).
+    """
 
     def __init__(self, state: Iterable[state_pb2.AckState] = ()) -> None:
         """Take up the state of a checkpoint."""
-        self._windows = {
-            (each.group_id, each.topic_queue): AckWindow.from_deltas(
-                each.floor_position, each.resolved_range_deltas
-            )
-            for each in state
-        }
+        self._windows: dict[tuple[int, int], AckWindow] = {}
+        self._groups_of: dict[int, set[int]] = {}
+        """topic_queue -> groups with a window of it; and the same the other way round."""
+        self._queues_of: dict[int, set[int]] = {}
+        self._generation = 0
+        """How often all windows were captured: those of lower ones may be in a capture."""
+        for each in state:
+            window = AckWindow.from_deltas(each.floor_position, each.resolved_range_deltas)
+            self._add(each.group_id, each.topic_queue, window)
+
+    def _add(self, group_id: int, topic_queue: int, window: AckWindow) -> None:
+        self._windows[group_id, topic_queue] = window
+        self._groups_of.setdefault(topic_queue, set()).add(group_id)
+        self._queues_of.setdefault(group_id, set()).add(topic_queue)
 
     def get(self, group_id: int, topic_queue: int) -> AckWindow:
-        """The window of one group and queue; a new one stands at 0."""
+        """The window of one group and queue, to be looked at; a new one stands at 0."""
         window = self._windows.get((group_id, topic_queue))
         if window is None:
-            window = self._windows[group_id, topic_queue] = AckWindow()
+            window = AckWindow()
+            self._add(group_id, topic_queue, window)
+        return window
+
+    def to_change(self, group_id: int, topic_queue: int) -> AckWindow:
+        """The window of one group and queue, to resolve something in it. For apply."""
+        window = self.get(group_id, topic_queue)
+        if window.generation != self._generation:
+            window = self._windows[group_id, topic_queue] = window.copy()
+            window.generation = self._generation
         return window
 
     def find(self, group_id: int, topic_queue: int) -> AckWindow | None:
         """The window of one group and queue, if it was ever asked for."""
         return self._windows.get((group_id, topic_queue))
 
+    def groups_of(self, topic_queue: int) -> list[int]:
+        """Groups that have a window of a queue, ascending."""
+        return sorted(self._groups_of.get(topic_queue, ()))
+
     def items(self) -> list[tuple[tuple[int, int], AckWindow]]:
         """((group_id, topic_queue), window) of all in which something is resolved, by key."""
-        return sorted(
-            (key, window) for key, window in self._windows.items() if not window.is_untouched
-        )
+        return _touched(self._windows)
 
     def drop_group(self, group_id: int) -> None:
         """Forget a group."""
-        self._drop(lambda group, _: group == group_id)
+        for topic_queue in list(self._queues_of.get(group_id, ())):
+            self._drop(group_id, topic_queue)
 
     def drop_topic(self, topic_id: int) -> None:
         """Forget all queues of a topic."""
-        self._drop(lambda _, topic_queue: topic_of(topic_queue) == topic_id)
+        for topic_queue in range(topic_id << QUEUE_BITS, (topic_id + 1) << QUEUE_BITS):
+            for group_id in list(self._groups_of.get(topic_queue, ())):
+                self._drop(group_id, topic_queue)
 
-    def _drop(self, is_dropped: Callable[[int, int], bool]) -> None:
-        for key in [key for key in self._windows if is_dropped(*key)]:
-            del self._windows[key]
+    def _drop(self, group_id: int, topic_queue: int) -> None:
+        del self._windows[group_id, topic_queue]
+        for index, first, second in (
+            (self._groups_of, topic_queue, group_id),
+            (self._queues_of, group_id, topic_queue),
+        ):
+            index[first].discard(second)
+            if not index[first]:
+                del index[first]
 
     def capture(self) -> Callable[[], list[state_pb2.AckState]]:
-        """The state as of now, to be encoded by another thread: for the manifest.
-
-        Copying is cheap; it is the encoding of many windows that would stall the loop.
-        """
-        captured = [(key, window.copy()) for key, window in self.items()]
+        """The state as of now, to be sorted and encoded by another thread: for the manifest."""
+        self._generation += 1
+        captured = self._windows.copy()
         return lambda: [
             state_pb2.AckState(
                 group_id=group_id,
@@ -255,7 +287,7 @@ class AckStates:
                 floor_position=window.floor,
                 resolved_range_deltas=window.deltas(),
             )
-            for (group_id, topic_queue), window in captured
+            for (group_id, topic_queue), window in _touched(captured)
         ]
 
     def state(self) -> list[state_pb2.AckState]:
@@ -269,3 +301,10 @@ class AckStates:
         for (group_id, topic_queue), window in items:
             deltas = window.deltas()
             feed_numbers(hasher, group_id, topic_queue, window.floor, len(deltas), *deltas)
+
+
+def _touched(
+    windows: dict[tuple[int, int], AckWindow],
+) -> list[tuple[tuple[int, int], AckWindow]]:
+    """Those in which something is resolved, by key."""
+    return sorted((key, window) for key, window in windows.items() if not window.is_untouched)

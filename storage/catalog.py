@@ -22,9 +22,10 @@ in another.
 """
 
 import re
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
@@ -38,6 +39,11 @@ _NAME: Final = re.compile(rf"[A-Za-z0-9_.|-]{{1,{NAME_BYTES_MAX}}}")
 _RULE: Final = f"1 to {NAME_BYTES_MAX} letters, digits, '_', '.', '|' or '-'"
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
+
+States: TypeAlias = tuple[
+    list[state_pb2.TopicConfig], list[state_pb2.GroupConfig], list[state_pb2.Subscription]
+]
+"""A catalog for the manifest: topics and groups by number, subscriptions by group, then topic."""
 
 
 def validate_topic_name(name: str) -> None:
@@ -76,7 +82,11 @@ def dead_letter_topic_name(group: str) -> str:
 
 
 class Catalog:
-    """What exists, by number and by name. Lies in the checkpoint's manifest."""
+    """What exists, by number and by name. Lies in the checkpoint's manifest.
+
+    There may be ten thousands of each, and this is asked and changed between two messages: no
+    question and no change looks at more than it is about.
+    """
 
     def __init__(
         self,
@@ -90,18 +100,20 @@ class Catalog:
         """Take up the state of a checkpoint (where an untouched counter is 0)."""
         self._topics = {config.topic_id: Topic.read(config) for config in topics}
         self._groups = {config.group_id: Group.read(config) for config in groups}
-        self._subscriptions = {
-            (config.group_id, config.topic_id): Subscription.read(config)
-            for config in subscriptions
-        }
         self._next_topic_id = max(next_topic_id, 1)
         """Above every topic's number ever used."""
         self._next_group_id = max(next_group_id, 1)
         self._topic_by_name = {topic.name: topic for topic in self._topics.values()}
         self._group_by_name = {group.name: group for group in self._groups.values()}
-        self._subscription_by_retry = {
-            each.retry_topic_id: each for each in self._subscriptions.values()
-        }
+        self._topic_names = sorted(self._topic_by_name)
+        self._group_names = sorted(self._group_by_name)
+        self._internal_count = sum(topic.internal for topic in self._topics.values())
+        self._by_group: dict[int, dict[int, Subscription]] = {}
+        """group -> topic -> subscription; and the same the other way round."""
+        self._by_topic: dict[int, dict[int, Subscription]] = {}
+        self._by_retry: dict[int, Subscription] = {}
+        for config in subscriptions:
+            self._store_subscription(Subscription.read(config))
         self.check()
 
     def check(self) -> None:
@@ -116,16 +128,28 @@ class Catalog:
             and max(self._groups, default=0) < self._next_group_id,
             "a number that is still to be given out is in use",
         )
-        for each in self._subscriptions.values():
+        for each in self._by_retry.values():
             errors.invariant(
                 each.group_id in self._groups
                 and each.topic_id in self._topics
                 and each.retry_topic_id in self._topics
-                and self._subscription_by_retry[each.retry_topic_id] is each,
+                and self._by_group[each.group_id][each.topic_id] is each
+                and self._by_topic[each.topic_id][each.group_id] is each,
                 "a subscription of what does not exist",
                 group_id=each.group_id,
                 topic_id=each.topic_id,
             )
+        for index in (self._by_group, self._by_topic):
+            errors.invariant(
+                sum(map(len, index.values())) == len(self._by_retry) and all(index.values()),
+                "an index of subscriptions is not of those that there are",
+            )
+        errors.invariant(
+            self._topic_names == sorted(self._topic_by_name)
+            and self._group_names == sorted(self._group_by_name)
+            and self._internal_count == sum(one.internal for one in self._topics.values()),
+            "names or their count are not of what there is",
+        )
 
     @property
     def next_topic_id(self) -> TopicId:
@@ -157,8 +181,18 @@ class Catalog:
         return self._topics.get(topic_id)
 
     def topics(self) -> list[Topic]:
-        """All topics, by number."""
+        """All topics, by number. Looks at each: not for the event loop."""
         return [topic for _, topic in sorted(self._topics.items())]
+
+    @property
+    def topic_count(self) -> int:
+        """Topics that somebody made: the cluster's own are not counted."""
+        return len(self._topics) - self._internal_count
+
+    def topics_after(self, name: str, count_max: int) -> list[Topic]:
+        """Up to so many topics behind a name, by name; the cluster's own included."""
+        first = bisect_right(self._topic_names, name)
+        return [self._topic_by_name[one] for one in self._topic_names[first : first + count_max]]
 
     def find_group(self, name: str) -> Group | None:
         """The group of a name."""
@@ -180,20 +214,43 @@ class Catalog:
         return self._groups.get(group_id)
 
     def groups(self) -> list[Group]:
-        """All groups, by number."""
+        """All groups, by number. Looks at each: not for the event loop."""
         return [group for _, group in sorted(self._groups.items())]
+
+    @property
+    def group_count(self) -> int:
+        """How many groups there are."""
+        return len(self._groups)
+
+    def groups_after(self, name: str, count_max: int) -> list[Group]:
+        """Up to so many groups behind a name, by name."""
+        first = bisect_right(self._group_names, name)
+        return [self._group_by_name[one] for one in self._group_names[first : first + count_max]]
 
     def find_subscription(self, group_id: int, topic_id: int) -> Subscription | None:
         """How a group receives from a topic."""
-        return self._subscriptions.get((group_id, topic_id))
+        return self._by_group.get(group_id, _NONE).get(topic_id)
 
     def find_subscription_by_retry(self, retry_topic_id: int) -> Subscription | None:
         """Whose retries a topic takes."""
-        return self._subscription_by_retry.get(TopicId(retry_topic_id))
+        return self._by_retry.get(retry_topic_id)
 
     def subscriptions(self) -> list[Subscription]:
-        """All subscriptions, by group, then topic."""
-        return [each for _, each in sorted(self._subscriptions.items())]
+        """All subscriptions, by group, then topic. Looks at each: not for the event loop."""
+        return sorted(self._by_retry.values(), key=_subscription_key)
+
+    @property
+    def subscription_count(self) -> int:
+        """How many subscriptions there are."""
+        return len(self._by_retry)
+
+    def subscriptions_of(self, group_id: int) -> list[Subscription]:
+        """A group's, by topic."""
+        return [one for _, one in sorted(self._by_group.get(group_id, _NONE).items())]
+
+    def subscriptions_to(self, topic_id: int) -> list[Subscription]:
+        """Those to a topic, by group."""
+        return [one for _, one in sorted(self._by_topic.get(topic_id, _NONE).items())]
 
     def apply(self, change: state_pb2.ConfigChange) -> bool:
         """Make one change of the log, or find it void: see the table at the top.
@@ -217,17 +274,15 @@ class Catalog:
 
     def topics_deleted_by(self, change: state_pb2.ConfigChange) -> list[TopicId]:
         """Which topics `apply` would delete, ascending: their queues can go then."""
-        doomed = {change.delete_topic_id} & self._topics.keys()
-        while True:
-            # A group may receive from another one's retry topic, so this goes on.
-            more = {
-                each.retry_topic_id
-                for each in self._subscriptions.values()
-                if each.group_id == change.delete_group_id or each.topic_id in doomed
-            }
-            if more <= doomed:
-                return sorted(map(TopicId, doomed))
-            doomed |= more
+        fresh = {int(one.retry_topic_id) for one in self.subscriptions_of(change.delete_group_id)}
+        if change.delete_topic_id in self._topics:
+            fresh.add(change.delete_topic_id)
+        doomed = set[int]()
+        while fresh:  # a group may receive from another one's retry topic, so this goes on
+            doomed |= fresh
+            found = (self._by_topic.get(topic_id, _NONE).values() for topic_id in fresh)
+            fresh = {int(one.retry_topic_id) for each in found for one in each} - doomed
+        return sorted(map(TopicId, doomed))
 
     def _put_topic(self, config: state_pb2.TopicConfig) -> bool:
         try:
@@ -241,6 +296,8 @@ class Catalog:
             if topic.topic_id < self._next_topic_id or topic.name in self._topic_by_name:
                 return False
             self._next_topic_id = topic.topic_id + 1
+            insort(self._topic_names, topic.name)
+            self._internal_count += topic.internal
         elif (
             topic.name != old.name
             or topic.internal != old.internal
@@ -254,17 +311,22 @@ class Catalog:
     def _delete(self, change: state_pb2.ConfigChange) -> bool:
         """Delete a topic or group that exists, with all that has no use without it."""
         doomed = self.topics_deleted_by(change)
-        for each in self.subscriptions():
-            if each.group_id == change.delete_group_id or each.retry_topic_id in doomed:
-                del self._subscriptions[each.group_id, each.topic_id]
-                del self._subscription_by_retry[each.retry_topic_id]
+        gone = self.subscriptions_of(change.delete_group_id)
+        gone += [self._by_retry[one] for one in doomed if one in self._by_retry]
+        for one in gone:
+            self._forget_subscription(one)
         for topic_id in doomed:
-            del self._topic_by_name[self._topics.pop(topic_id).name]
-        for group in self.groups():
-            if group.group_id == change.delete_group_id:
-                del self._groups[group.group_id], self._group_by_name[group.name]
-            elif group.dead_letter_topic_id in doomed:
+            topic = self._topics.pop(topic_id)
+            del self._topic_by_name[topic.name]
+            _remove_name(self._topic_names, topic.name)
+            self._internal_count -= topic.internal
+            group = self._group_by_name.get(topic.name.removeprefix(DEAD_LETTER_PREFIX))
+            if group is not None and group.dead_letter_topic_id == topic_id:
                 self._store_group(replace(group, dead_letter_topic_id=TopicId(0)))
+        group = self._groups.pop(change.delete_group_id, None)
+        if group is not None:
+            del self._group_by_name[group.name]
+            _remove_name(self._group_names, group.name)
         return True
 
     def _put_group(self, group: Group) -> bool:
@@ -280,6 +342,7 @@ class Catalog:
             if group.group_id < self._next_group_id or group.name in self._group_by_name:
                 return False
             self._next_group_id = group.group_id + 1
+            insort(self._group_names, group.name)
         elif group.name != old.name:
             return False
         self._store_group(group)
@@ -301,26 +364,45 @@ class Catalog:
         if not _is_internal(retry_topic, retry_topic_name(group.name, topic.name)):
             return False
         key = (subscription.group_id, subscription.topic_id)
-        known = self._subscriptions.get(key, subscription)
+        known = self.find_subscription(*key) or subscription
         if known.retry_topic_id != subscription.retry_topic_id:
             return False
         if topic.internal and subscription.filter is not None:
             return False  # whoever proposed it did not know yet: see Selecting in node/receive.py
-        self._subscriptions[key] = subscription
-        self._subscription_by_retry[subscription.retry_topic_id] = subscription
+        self._store_subscription(subscription)
         return True
 
-    def topic_states(self) -> list[state_pb2.TopicConfig]:
-        """All topics for the manifest, by number."""
-        return [topic.config() for topic in self.topics()]
+    def _store_subscription(self, subscription: Subscription) -> None:
+        group_id, topic_id = subscription.group_id, subscription.topic_id
+        self._by_group.setdefault(group_id, {})[topic_id] = subscription
+        self._by_topic.setdefault(topic_id, {})[group_id] = subscription
+        self._by_retry[subscription.retry_topic_id] = subscription
 
-    def group_states(self) -> list[state_pb2.GroupConfig]:
-        """All groups for the manifest, by number."""
-        return [group.config() for group in self.groups()]
+    def _forget_subscription(self, subscription: Subscription) -> None:
+        """Forget one, which may be forgotten already."""
+        if self._by_retry.pop(subscription.retry_topic_id, None) is None:
+            return
+        group_id, topic_id = subscription.group_id, subscription.topic_id
+        for index, first, second in (
+            (self._by_group, group_id, topic_id),
+            (self._by_topic, topic_id, group_id),
+        ):
+            del index[first][second]
+            if not index[first]:
+                del index[first]
 
-    def subscription_states(self) -> list[state_pb2.Subscription]:
-        """All subscriptions for the manifest, by group, then topic."""
-        return [each.config() for each in self.subscriptions()]
+    def capture(self) -> Callable[[], States]:
+        """The state as of now, to be sorted and encoded by another thread: for the manifest.
+
+        Items never change, so that copies of three dicts are enough.
+        """
+        topics, groups = self._topics.copy(), self._groups.copy()
+        subscriptions = self._by_retry.copy()
+        return lambda: (
+            [topic.config() for _, topic in sorted(topics.items())],
+            [group.config() for _, group in sorted(groups.items())],
+            [one.config() for one in sorted(subscriptions.values(), key=_subscription_key)],
+        )
 
     def digest_into(self, hasher: Hasher) -> None:
         """Feed the canonical content."""
@@ -334,3 +416,14 @@ class Catalog:
 def _is_internal(topic: Topic | None, name: str) -> bool:
     """Whether it is the cluster's own topic of that name."""
     return topic is not None and topic.internal and topic.name == name
+
+
+def _subscription_key(subscription: Subscription) -> tuple[int, int]:
+    return subscription.group_id, subscription.topic_id
+
+
+def _remove_name(names: list[str], name: str) -> None:
+    del names[bisect_left(names, name)]
+
+
+_NONE: Final[dict[int, Subscription]] = {}

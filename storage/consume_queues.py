@@ -124,6 +124,14 @@ class ConsumeQueues:
     def _path(self, topic_queue: int) -> str:
         return join(self._directory, folder_name(topic_queue))
 
+    def bounds(self, topic_queue: int) -> tuple[int, int]:
+        """(start, end) of a queue's positions; it is not opened for that."""
+        queue = self._queues.get(topic_queue)
+        if queue is not None:
+            return queue.start_position, queue.end_position
+        state = self._unopened.get(topic_queue)
+        return (0, 0) if state is None else (state.start_position, state.end_position)
+
     def topic_queues(self) -> list[int]:
         """All queues that had an entry once, ascending."""
         return [state.topic_queue for state in self.state()]

@@ -1,5 +1,8 @@
 """AdminService: topics, groups, status."""
 
+import asyncio
+from functools import partial
+
 from hourwheel import errors, limits, message_id
 from hourwheel.filter_wire import (
     filter_from_wire,
@@ -12,6 +15,7 @@ from hourwheel.v1 import admin_pb2 as wire
 from node.api import pending
 from node.api.calls import Context
 from node.api.cluster_port import ClusterPort
+from node.api.listing import Page, by_name
 from node.api.names import check_group, check_readable_topic, check_topic
 from node.api.ports import EnginePort, GroupInfo, GroupSettings, SubscriptionInfo, TopicInfo
 from node.api.status_answer import NodeIdentity, status_answer
@@ -57,9 +61,11 @@ class Admin:
     async def list_topics(
         self, request: wire.ListTopicsRequest, _context: Context
     ) -> wire.ListTopicsResponse:
-        """All topics."""
-        topics = self._engine.topics(include_internal=request.include_internal)
-        return wire.ListTopicsResponse(topics=map(_topic, topics))
+        """Topics, by name."""
+        page = Page(request.page_size, request.page_token)
+        ask = partial(self._engine.topics, include_internal=request.include_internal)
+        topics = await by_name(page, ask, lambda topic: topic.name, _topic)
+        return wire.ListTopicsResponse(topics=topics, next_page_token=page.next_token)
 
     async def put_group(
         self, request: wire.PutGroupRequest, _context: Context
@@ -111,13 +117,28 @@ class Admin:
     ) -> wire.GetGroupResponse:
         """One group, with its lags."""
         check_group(request.name)
-        return wire.GetGroupResponse(group=_group(self._engine.group(request.name)))
+        page = Page(request.page_size, request.page_token)
+        group, at = wire.Group(), page.after_number
+        while True:
+            part = self._engine.group(request.name, at, page.room)
+            made = _group(part)
+            page.add(len(made.subscriptions), made.ByteSize())
+            group.MergeFrom(made)
+            at = part.next_after
+            if not at or page.is_full:
+                break
+            await asyncio.sleep(0)
+        if at:
+            page.end(at)
+        return wire.GetGroupResponse(group=group, next_page_token=page.next_token)
 
     async def list_groups(
-        self, _request: wire.ListGroupsRequest, _context: Context
+        self, request: wire.ListGroupsRequest, _context: Context
     ) -> wire.ListGroupsResponse:
-        """All groups."""
-        return wire.ListGroupsResponse(groups=map(_group, self._engine.groups()))
+        """Groups, by name."""
+        page = Page(request.page_size, request.page_token)
+        groups = await by_name(page, self._engine.groups, lambda group: group.name, _group)
+        return wire.ListGroupsResponse(groups=groups, next_page_token=page.next_token)
 
     async def get_status(
         self, _request: wire.GetStatusRequest, _context: Context

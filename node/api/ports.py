@@ -139,6 +139,25 @@ class GroupInfo:
     retry_delay_ms_max: int
     lags: tuple[GroupLagInfo, ...] = ()
     subscriptions: tuple[SubscriptionInfo, ...] = ()
+    next_after: int = 0
+    """Of a part: from where the next one goes on; 0 for the last one."""
+
+
+class LagPlace(NamedTuple):
+    """How far a walk through all lags has come."""
+
+    group: str
+    topic_id: int
+    """Of that group everything up to here was told; 0: all of it."""
+
+
+class LagsPart(NamedTuple):
+    """Some of all lags."""
+
+    lags: list[tuple[str, GroupLagInfo]]
+    """(group, lag)."""
+    place: LagPlace | None
+    """From where the next part goes on; None: this was the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +191,10 @@ class ShardStatusData:
     disk_free_bytes: int = 0
     read_only_reason: str = ""
     """Such as "DISK_FULL"; empty while messages are accepted."""
+    topic_count: int = 0
+    """Topics, the cluster's own not counted."""
+    group_count: int = 0
+    subscription_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +323,8 @@ class EnginePort(Protocol):
         """One topic, or UnknownTopic."""
         ...
 
-    def topics(self, *, include_internal: bool) -> list[TopicInfo]:
-        """All topics, by name."""
+    def topics(self, after: str, count_max: int, *, include_internal: bool) -> list[TopicInfo]:
+        """Topics behind a name, by name: at most so many; none only where there are none."""
         ...
 
     async def put_group(self, name: str, settings: GroupSettings) -> GroupInfo:
@@ -326,12 +349,19 @@ class EnginePort(Protocol):
         """Forget a group."""
         ...
 
-    def group(self, name: str) -> GroupInfo:
-        """One group with its lags, or UnknownGroup."""
+    def group(self, name: str, after: int, count_max: int) -> GroupInfo:
+        """One group, or UnknownGroup; with lags and subscriptions of at most so many topics.
+
+        `after` 0: the first ones; else `GroupInfo.next_after` of the part before.
+        """
         ...
 
-    def groups(self) -> list[GroupInfo]:
-        """All groups, by name, without lags."""
+    def groups(self, after: str, count_max: int) -> list[GroupInfo]:
+        """Groups behind a name, as `topics`: without lags, and with few subscriptions each."""
+        ...
+
+    def lags(self, after: LagPlace | None) -> LagsPart:
+        """Some of all lags, in no order that means anything; None: the first ones."""
         ...
 
     async def list_pending(

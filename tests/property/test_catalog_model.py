@@ -55,9 +55,7 @@ def digest(catalog: Catalog) -> bytes:
 
 def reopened(catalog: Catalog) -> Catalog:
     return Catalog(
-        catalog.topic_states(),
-        catalog.group_states(),
-        catalog.subscription_states(),
+        *catalog.capture()(),
         next_topic_id=catalog.next_topic_id,
         next_group_id=catalog.next_group_id,
     )

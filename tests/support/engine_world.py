@@ -22,10 +22,12 @@ from hourwheel.tag_gene import DEFAULT_SPEC
 from node.api.ports import (
     Delivery,
     Failure,
+    GroupInfo,
     IncomingMessages,
     PublishedBatchResult,
     Selection,
     SubscriptionInfo,
+    TopicInfo,
 )
 from node.checkpoint import ShardPlace
 from node.disk_guard import DiskGuard
@@ -104,6 +106,18 @@ class EngineWorld:
     async def failed(self) -> HourwheelError:
         """Why the node cannot go on."""
         return await within(asyncio.shield(self.failure.found))
+
+    def topics(self, *, include_internal: bool = False) -> list[TopicInfo]:
+        """All topics, by name."""
+        return self.engine.topics("", 1_000, include_internal=include_internal)
+
+    def group(self, name: str = "billing") -> GroupInfo:
+        """One group, with lags and subscriptions."""
+        return self.engine.group(name, 0, 1_000)
+
+    def groups(self) -> list[GroupInfo]:
+        """All groups, by name."""
+        return self.engine.groups("", 1_000)
 
     async def publish(self, *due_ms: int, topic: str = "orders") -> PublishedBatchResult:
         """One batch; the body of each message is its due time."""

@@ -9,7 +9,7 @@ id is in `engine.stale_leases`.
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +39,8 @@ from node.api.ports import (
     GroupLagInfo,
     GroupSettings,
     IncomingMessages,
+    LagPlace,
+    LagsPart,
     MessageInfo,
     PublishedBatchResult,
     Selection,
@@ -243,9 +245,9 @@ class FakeEngine:
             raise errors.UnknownTopic(f"there is no topic {name!r}", topic=name)
         return self.known_topics[name]
 
-    def topics(self, *, include_internal: bool) -> list[TopicInfo]:
-        found = [self.known_topics[name] for name in sorted(self.known_topics)]
-        return [topic for topic in found if include_internal or not topic.is_internal]
+    def topics(self, after: str, count_max: int, *, include_internal: bool) -> list[TopicInfo]:
+        found = [self.known_topics[name] for name in sorted(self.known_topics) if name > after]
+        return [topic for topic in found if include_internal or not topic.is_internal][:count_max]
 
     async def put_subscription(
         self, group: str, topic: str, wanted: FilterExpression
@@ -271,16 +273,32 @@ class FakeEngine:
 
     async def delete_group(self, name: str) -> None:
         await self._begin("delete_group", name)
-        self.group(name)
+        self.group(name, 0, 1)
         del self.known_groups[name]
 
-    def group(self, name: str) -> GroupInfo:
+    def group(self, name: str, after: int, count_max: int) -> GroupInfo:
+        """The number of a topic is its place in the group's subscriptions, from 1."""
         if name not in self.known_groups:
             raise errors.UnknownGroup(f"there is no group {name!r}", group=name)
-        return self.known_groups[name]
+        group, end = self.known_groups[name], after + count_max
+        return replace(
+            group,
+            lags=group.lags[after:end],
+            subscriptions=group.subscriptions[after:end],
+            next_after=end if end < len(group.subscriptions) else 0,
+        )
 
-    def groups(self) -> list[GroupInfo]:
-        return [self.known_groups[name] for name in sorted(self.known_groups)]
+    def groups(self, after: str, count_max: int) -> list[GroupInfo]:
+        names = [name for name in sorted(self.known_groups) if name > after]
+        return [self.known_groups[name] for name in names[:count_max]]
+
+    def lags(self, after: LagPlace | None) -> LagsPart:
+        """A group at a time."""
+        found = self.groups("" if after is None else after.group, 1)
+        if not found:
+            return LagsPart([], None)
+        told = [(found[0].name, lag) for lag in found[0].lags]
+        return LagsPart(told, LagPlace(found[0].name, 0))
 
     async def list_pending(
         self, query: PendingQuery, token: bytes, *, count_max: int, with_bodies: bool

@@ -203,7 +203,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         names = [
             name for name in sorted(self._node.topics) if request.include_internal or name[0] != "%"
         ]
-        return admin_pb2.ListTopicsResponse(topics=map(self._topic, names))
+        names, token = _page(names, request)
+        return admin_pb2.ListTopicsResponse(topics=map(self._topic, names), next_page_token=token)
 
     def _group(self, name: str) -> admin_pb2.Group:
         lag = admin_pb2.GroupLag(topic="orders", unresolved_count=12, leased_count=2)
@@ -238,11 +239,19 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         await arrive_or_abort(self._node, "GetGroup", request, context)
         if request.name not in self._node.groups:
             await context.abort_with_status(to_status(errors.UnknownGroup()))
-        return admin_pb2.GetGroupResponse(group=self._group(request.name))
+        group = self._group(request.name)
+        told, token = _page([one.topic for one in group.subscriptions], request)
+        kept = [one for one in group.subscriptions if one.topic in told]
+        del group.subscriptions[:]
+        group.subscriptions.extend(kept)
+        if request.page_token:
+            del group.lags[:]
+        return admin_pb2.GetGroupResponse(group=group, next_page_token=token)
 
     async def ListGroups(self, request: Any, context: Any) -> Any:  # noqa: N802
         await arrive_or_abort(self._node, "ListGroups", request, context)
-        return admin_pb2.ListGroupsResponse(groups=map(self._group, sorted(self._node.groups)))
+        names, token = _page(sorted(self._node.groups), request)
+        return admin_pb2.ListGroupsResponse(groups=map(self._group, names), next_page_token=token)
 
     async def GetStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
         await arrive_or_abort(self._node, "GetStatus", request, context)
@@ -291,3 +300,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return admin_pb2.DescribeMessageResponse(
             message_id=request.message_id, state=state, due_ms=parts.due_ms
         )
+
+
+def _page(names: list[str], request: Any) -> tuple[list[str], bytes]:
+    """Two names at a time at most, which a client must put up with; and the next page's token."""
+    first = names.index(request.page_token.decode()) + 1 if request.page_token else 0
+    if not request.page_size:
+        return names, b""
+    page = names[first : first + min(request.page_size, 2)]
+    return page, page[-1].encode() if first + len(page) < len(names) else b""

@@ -46,6 +46,19 @@ async def test_groups_when_made_listed_and_deleted(admin: AsyncAdmin) -> None:
         await admin.get_group("g")
 
 
+async def test_lists_when_longer_than_a_page(admin: AsyncAdmin, node: FakeNode) -> None:
+    for name in ("e", "b", "d", "a", "c"):
+        await admin.create_topic(name)
+        await admin.put_group(name)
+        await admin.put_subscription("g", name)
+    assert [topic.name for topic in await admin.topics()] == ["a", "b", "c", "d", "e"]
+    assert [group.name for group in await admin.groups()] == ["a", "b", "c", "d", "e", "g"]
+    group = await admin.get_group("g")
+    assert [one.topic for one in group.subscriptions] == ["e", "b", "d", "a", "c"]
+    assert group.lags == (GroupLag("orders", 12, 2),)
+    assert [len(node.calls[one]) for one in ("ListTopics", "ListGroups", "GetGroup")] == [3, 3, 3]
+
+
 async def test_topics_when_made_with_a_gene(admin: AsyncAdmin, node: FakeNode) -> None:
     spec = GeneSpec(GeneKind.BLOOM, 2, ("region", "kind"))
     assert (await admin.create_topic("orders", gene=spec)).gene == spec

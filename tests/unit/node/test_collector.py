@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import numpy as np
 from prometheus_client import generate_latest
-from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 import hourwheel
@@ -16,7 +15,8 @@ from node.api.cluster_port import (
     FollowerStatusData,
     MastershipData,
 )
-from node.api.ports import GroupInfo, GroupLagInfo, ShardStatusData
+from node.api.ports import ShardStatusData
+from node.consumer_lag import LagReading, LagSeries
 from node.metric_family import ClusterFacts
 from node.metrics import FAMILIES
 from node.process_clock import SlewedClock
@@ -35,13 +35,16 @@ class World:
         self.engine, self.api, self.machine = FakeEngine(), ApiStats(), FakeClock()
         self.clock = SlewedClock(self.machine)
         self.cluster: Callable[[], ClusterFacts] | None = None
+        self.lag = LagReading()
 
     def scrape(self) -> dict[str, dict[tuple[str, ...], float]]:
         """Samples by name, then by the values of their labels in the order of their names."""
 
-        def read() -> list[Metric]:
-            return collector.families(
-                collector.read_node(self.engine, self.api, self.clock, STARTED_MS, self.cluster)
+        def read() -> collector.Taken:
+            return collector.take(
+                collector.read_node(
+                    self.engine, self.api, self.clock, STARTED_MS, self.lag, self.cluster
+                )
             )
 
         text = generate_latest(collector.registry(read)).decode()
@@ -65,7 +68,7 @@ def test_every_metric_of_the_table_is_served() -> None:
     world = World()
     world.api.method("Publish").count("OK", 0.001)
     world.api.reject("OVERLOADED")
-    world.engine.known_groups["g"] = GroupInfo("g", 16, 1, 1, 1, (GroupLagInfo("orders", 7, 2),))
+    world.lag = LagReading((LagSeries("g", "orders", 7, 2),))
     world.cluster = some_facts
     samples = world.scrape()
     for family in FAMILIES:
@@ -130,15 +133,15 @@ def test_a_step_of_the_wall_clock_shows() -> None:
     assert samples["hourwheel_clock_step_pending"][()] == 1
 
 
-def test_lag_is_told_of_a_bounded_number_of_groups() -> None:
+def test_lag_is_told_of_those_that_were_chosen_and_of_all_together() -> None:
     world = World()
-    for number in range(600):
-        name = f"g{number:03}"
-        lags = (GroupLagInfo("orders", number, 0),)
-        world.engine.known_groups[name] = GroupInfo(name, 16, 1, 1, 1, lags)
-    lags_told = world.scrape()["hourwheel_consumer_lag_messages"]
-    assert len(lags_told) == 500
-    assert lags_told[("g499", "orders")] == 499
+    world.lag = LagReading((LagSeries("a", "x", 7, 2), LagSeries("b", "x", 5, 0)), 40, 90, 20)
+    samples = world.scrape()
+    assert samples["hourwheel_consumer_lag_messages"] == {("a", "x"): 7, ("b", "x"): 5}
+    assert samples["hourwheel_consumer_leased_messages"] == {("a", "x"): 2, ("b", "x"): 0}
+    assert samples["hourwheel_consumer_lag_omitted_series"][()] == 40
+    assert samples["hourwheel_consumer_lag_all_messages"][()] == 90
+    assert samples["hourwheel_consumer_leased_all_messages"][()] == 20
 
 
 def test_process_and_garbage_collector_are_told_too() -> None:

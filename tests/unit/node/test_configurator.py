@@ -19,7 +19,7 @@ def configured(root: Path, defaults: DefaultsConfig) -> EngineWorld:
 
 
 def names(world: EngineWorld, *, include_internal: bool = False) -> list[str]:
-    return [topic.name for topic in world.engine.topics(include_internal=include_internal)]
+    return [topic.name for topic in world.topics(include_internal=include_internal)]
 
 
 # --- what is made by itself
@@ -30,7 +30,7 @@ async def test_topic_is_made_by_publishing_once_when_many_publish(tmp_path: Path
         calls = [world.publish(world.now_ms) for _ in range(3)]
         calls_single = [world.publish_single(world.now_ms) for _ in range(2)]
         await asyncio.gather(*calls, *calls_single)
-        assert world.engine.topics(include_internal=True) == [
+        assert world.topics(include_internal=True) == [
             TopicInfo("orders", 3, is_internal=False, released_count=5)
         ]
 
@@ -73,7 +73,7 @@ async def test_group_is_refused_when_its_name_is_illegal(tmp_path: Path) -> None
             await within(world.engine.put_group("a b", GroupSettings()))
         with pytest.raises(errors.InvalidGroup):
             await world.receive(group="a b")
-        assert world.engine.groups() == []
+        assert world.groups() == []
 
 
 async def test_internal_topics_are_not_for_callers(tmp_path: Path) -> None:
@@ -97,19 +97,24 @@ async def test_topics_are_refused_when_there_are_enough(tmp_path: Path) -> None:
         answers = await asyncio.gather(
             *(world.publish(world.now_ms, topic=name) for name in "abc"), return_exceptions=True
         )
-        assert [type(one) for one in answers].count(errors.ResourceExhausted) == 1
-        with pytest.raises(errors.ResourceExhausted):
+        assert [type(one) for one in answers].count(errors.LimitReached) == 1
+        with pytest.raises(errors.LimitReached, match=r"limits\.topics allows 2: delete") as caught:
             await within(world.engine.create_topic("d", 1))
+        assert not caught.value.retriable
+        assert caught.value.params == {"limit": "limits.topics", "count": "2", "count_max": "2"}
         assert names(world) == ["a", "b"]
         assert (await world.publish(world.now_ms, topic="a")).count == 1
+        for topic in "ab":
+            await world.receive(topic=topic)
+        assert len(names(world, include_internal=True)) == 5, "the cluster's own are not counted"
 
 
 async def test_groups_are_refused_when_there_are_enough(tmp_path: Path) -> None:
     async with configured(tmp_path, DefaultsConfig(groups_max=1)) as world:
         await within(world.engine.put_group("a", GroupSettings()))
-        with pytest.raises(errors.ResourceExhausted):
+        with pytest.raises(errors.LimitReached):
             await within(world.engine.put_group("b", GroupSettings()))
-        with pytest.raises(errors.ResourceExhausted):
+        with pytest.raises(errors.LimitReached):
             await world.receive(group="b")
         changed = await within(world.engine.put_group("a", GroupSettings(attempts_max=3)))
         assert changed.attempts_max == 3
@@ -145,7 +150,7 @@ async def test_topic_is_gone_when_deleted_and_new_when_made_again(tmp_path: Path
         assert await world.receive() is not None
         await within(world.engine.delete_topic("orders"))
         assert names(world, include_internal=True) == ["%DLQ%billing"]
-        assert world.engine.group("billing").lags == ()
+        assert world.group().lags == ()
         with pytest.raises(errors.UnknownTopic):
             world.engine.topic("orders")
         with pytest.raises(errors.UnknownTopic):
@@ -166,7 +171,7 @@ async def test_group_has_defaults_where_nothing_is_said(tmp_path: Path) -> None:
         assert await within(put("a", GroupSettings())) == GroupInfo("a", 4, 5_000, 10, 100)
         settings = GroupSettings(attempts_max=2, invisible_ms=7, retry_delay_ms=300)
         assert await within(put("b", settings)) == GroupInfo("b", 2, 7, 300, 300)
-        assert [group.name for group in world.engine.groups()] == ["a", "b"]
+        assert [group.name for group in world.groups()] == ["a", "b"]
 
 
 async def test_subscription_is_made_once_when_two_receive_at_once(tmp_path: Path) -> None:
@@ -192,7 +197,7 @@ async def test_group_is_gone_when_deleted_and_gets_everything_when_made_again(
         delivery = await world.leased()
         await world.ack(world.select(delivery, 0, 1))
         await within(world.engine.delete_group("billing"))
-        assert world.engine.groups() == []
+        assert world.groups() == []
         assert world.engine.shard.receiver.leases.count == 0
         with pytest.raises(errors.UnknownGroup):
             await world.ack(world.select(delivery))
@@ -206,10 +211,10 @@ async def test_lag_counts_what_is_still_to_be_done(tmp_path: Path) -> None:
         await world.publish(*[world.now_ms] * 10)
         delivery = await world.leased(count=4)
         await world.ack(world.select(delivery, 1, 1))
-        (lag,) = world.engine.group("billing").lags
+        (lag,) = world.group().lags
         assert lag == GroupLagInfo("orders", unresolved_count=9, leased_count=3)
         await world.nack(world.select(delivery, 0, 1), delay_ms=0)
-        (lag,) = world.engine.group("billing").lags
+        (lag,) = world.group().lags
         assert lag == GroupLagInfo("orders", unresolved_count=9, leased_count=2)
 
 
@@ -219,12 +224,12 @@ async def test_lag_counts_what_is_still_to_be_done(tmp_path: Path) -> None:
 async def test_subscription_keeps_what_its_first_consumer_wants(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         await world.receive(wanted="b||a")
-        (kept,) = world.engine.group("billing").subscriptions
+        (kept,) = world.group().subscriptions
         assert kept == SubscriptionInfo("orders", FilterExpression.tags("b||a").canonical())
         assert await world.receive(wanted="a || b") is None, "the same in other words"
         assert await world.receive() is None, "as the subscription says"
         await world.restart()
-        assert world.engine.group("billing").subscriptions == (kept,)
+        assert world.group().subscriptions == (kept,)
 
 
 @pytest.mark.parametrize("wanted", ["a", "*", "a || b || c"])
@@ -253,7 +258,7 @@ async def test_filter_that_is_none_is_refused_before_anything_is_made(tmp_path: 
             with pytest.raises(errors.InvalidFilter):
                 await world.put_subscription(text)
         assert names(world, include_internal=True) == []
-        assert world.engine.groups() == []
+        assert world.groups() == []
 
 
 async def test_filter_changes_while_leases_are_out(tmp_path: Path) -> None:
@@ -267,7 +272,7 @@ async def test_filter_changes_while_leases_are_out(tmp_path: Path) -> None:
         found = await world.leased()
         assert found.units["sequence"].tolist() == [2, 4], "from where it stood"
         assert await world.ack(world.select(held), world.select(found)) == [1, 1]
-        assert world.engine.group("billing").lags[0].unresolved_count == 0
+        assert world.group().lags[0].unresolved_count == 0
         assert await world.put_subscription("*") == SubscriptionInfo("orders", None)
         await world.publish_tagged("x")
         assert (await world.leased(wanted="*")).units["sequence"].tolist() == [5]
@@ -287,7 +292,7 @@ async def test_dead_letters_have_no_filter_of_their_own(tmp_path: Path) -> None:
         with pytest.raises(errors.InvalidArgument):
             await world.put_subscription("a", topic="%DLQ%billing", group="ops")
         assert await world.receive(topic="%DLQ%billing", group="ops", wanted="a") is None
-        assert world.engine.group("ops").subscriptions == (SubscriptionInfo("%DLQ%billing", None),)
+        assert world.group("ops").subscriptions == (SubscriptionInfo("%DLQ%billing", None),)
 
 
 async def test_topic_has_the_genes_that_it_was_made_with(tmp_path: Path) -> None:

@@ -70,12 +70,16 @@ def test_stop_is_harmless_when_it_never_started(registry: CollectorRegistry) -> 
 
 
 async def test_in_loop_runs_on_the_loops_thread() -> None:
-    ask = in_loop(asyncio.get_running_loop(), threading.get_ident)
+    async def ident() -> int:
+        await asyncio.sleep(0)
+        return threading.get_ident()
+
+    ask = in_loop(asyncio.get_running_loop(), ident)
     assert await asyncio.to_thread(ask) == threading.get_ident()
 
 
 async def test_in_loop_hands_errors_to_who_asked() -> None:
-    def fail() -> None:
+    async def fail() -> None:
         raise RuntimeError("broken")
 
     with pytest.raises(RuntimeError, match="broken"):

@@ -113,3 +113,21 @@ def test_those_half_as_old_are_due_with_the_oldest() -> None:
     assert due(passed_over, 600 + AGE_MS_MAX - 1) == []
     assert len(passed_over.take_due(600 + AGE_MS_MAX)) == 2
     assert passed_over.next_due_ms() is None
+
+
+def test_so_much_as_one_record_takes_is_due_in_one_turn() -> None:
+    passed_over = PassedOver()
+    for at in range(1_300):
+        passed_over.add(Held(at, 256), 0, 5, at)
+    taken = [len(passed_over.take_due(5_000)) for _ in range(3)]
+    assert taken == [512, 512, 276]
+    assert passed_over.next_due_ms() is None
+
+
+def test_stretch_that_grows_after_a_long_one_was_absorbed_is_due_when_old_enough() -> None:
+    passed_over = PassedOver()
+    passed_over.add(HELD, 0, POSITIONS_ENOUGH, 500)
+    assert passed_over.absorb(HELD, POSITIONS_ENOUGH) == 0
+    passed_over.add(HELD, POSITIONS_ENOUGH + 5, POSITIONS_ENOUGH + 9, 600)
+    assert due(passed_over, 600) == []
+    assert due(passed_over, 600 + AGE_MS_MAX) == [(POSITIONS_ENOUGH + 5, POSITIONS_ENOUGH + 9)]

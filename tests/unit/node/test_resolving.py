@@ -53,7 +53,7 @@ async def test_many_receipts_are_read_in_several_turns_and_records(
         assert list(map(len, seen)) == [3, 3, 3, 1]
         assert world.engine.stats.acknowledged == 9
         assert await world.ack(world.select(delivery, 9, 1)) == [OK]
-        assert world.engine.group("billing").lags[0].unresolved_count == 0
+        assert world.group().lags[0].unresolved_count == 0
 
 
 @pytest.mark.usefixtures("small")
@@ -96,4 +96,4 @@ async def test_call_fails_as_a_whole_when_a_record_is_refused(
             await world.ack(*chosen)
         monkeypatch.setattr(shard, "resolve", resolve)
         await world.ack(*chosen)
-        assert world.engine.group("billing").lags[0].unresolved_count == 0, "asking again is safe"
+        assert world.group().lags[0].unresolved_count == 0, "asking again is safe"

@@ -19,7 +19,7 @@ A, B = FilterExpression.tags("a"), FilterExpression.tags("b")
 
 async def bury(world: EngineWorld, *tags: str) -> None:
     """One dead letter for each text of tags."""
-    if not any(group.name == "billing" for group in world.engine.groups()):
+    if not any(group.name == "billing" for group in world.groups()):
         await within(world.engine.put_group("billing", GroupSettings(attempts_max=1)))
     await world.publish_tagged(*tags)
     taken = 0

@@ -54,7 +54,13 @@ def test_numbers_are_told_when_there_is_something(world: ShardWorld) -> None:
     assert found.checkpoint_offset == saved
     assert saved < found.applied_offset == found.high_watermark < found.log_end_offset
     assert found.log_start_offset == 0
-    assert found.disk_bytes == world.disk.used_bytes(world.place.directory) > 0
+    world.maintenance.measure_disk()
+    used_bytes = world.disk.used_bytes(world.place.directory)
+    assert status(world).disk_bytes == used_bytes > 0
+    end_offset = world.shard.log.end_offset
+    world.publish([world.now_ms] * 9)
+    grown = world.shard.log.end_offset - end_offset
+    assert status(world).disk_bytes == used_bytes + grown > used_bytes, "until the next look"
     assert found.disk_free_bytes == world.disk.free_bytes()
     assert found.near_bytes == world.shard.views.wheel.near.size_bytes
     assert (found.overdue_count, found.cursor_lag_ms) == (0, 0)

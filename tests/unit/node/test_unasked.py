@@ -296,15 +296,15 @@ async def test_lag_counts_neither_what_was_passed_over_nor_what_stands_between(
     async with EngineWorld(tmp_path) as world:
         await world.publish_tagged("x", "a", "x", "x", "a", "x")
         await world.leased(count=1, wanted="a")
-        lag = world.engine.group("billing").lags[0]
+        lag = world.group().lags[0]
         assert (lag.unresolved_count, lag.leased_count) == (3, 1), "two are not looked at yet"
         await world.leased()
-        lag = world.engine.group("billing").lags[0]
+        lag = world.group().lags[0]
         assert (lag.unresolved_count, lag.leased_count) == (2, 2)
         await world.publish_tagged("x", "x")
-        assert world.engine.group("billing").lags[0].unresolved_count == 4
+        assert world.group().lags[0].unresolved_count == 4
         assert await world.receive() is None
-        assert world.engine.group("billing").lags[0].unresolved_count == 2
+        assert world.group().lags[0].unresolved_count == 2
 
 
 async def test_client_that_checks_is_handed_what_genes_let_through(tmp_path: Path) -> None:

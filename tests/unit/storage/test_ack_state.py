@@ -125,10 +125,15 @@ def test_state_when_a_window_was_only_looked_at() -> None:
 
 def test_capture_when_changed_afterwards() -> None:
     states = AckStates()
-    states.get(1, 256).resolve(3, 4)
+    states.to_change(1, 256).resolve(3, 4)
     encode = states.capture()
-    states.get(1, 256).resolve(0, 3)
-    assert encode()[0].floor_position == 0
+    changed = states.to_change(1, 256)
+    changed.resolve(0, 3)
+    assert states.to_change(1, 256) is changed, "one copy a capture"
+    later = states.capture()
+    states.to_change(1, 256).resolve(7, 1)
+    assert [one()[0].floor_position for one in (encode, later)] == [0, 7]
+    assert states.get(1, 256).floor == 8
 
 
 def test_state_when_a_range_has_no_end() -> None:
@@ -142,7 +147,9 @@ def test_drop_when_group_or_topic_is_deleted() -> None:
     for group_id in (1, 2):
         for topic_queue in (256, 257, 512):
             states.get(group_id, topic_queue).resolve(0, group_id)
+    assert states.groups_of(256) == [1, 2]
     states.drop_topic(1)
+    assert states.groups_of(256) == []
     assert [key for key, _ in states.items()] == [(1, 512), (2, 512)]
     states.drop_group(2)
     assert [key for key, _ in states.items()] == [(1, 512)]

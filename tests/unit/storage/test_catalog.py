@@ -288,9 +288,7 @@ def test_apply_when_the_change_is_of_a_newer_node() -> None:
 
 def test_state_when_taken_up_again(catalog: Catalog) -> None:
     again = Catalog(
-        catalog.topic_states(),
-        catalog.group_states(),
-        catalog.subscription_states(),
+        *catalog.capture()(),
         next_topic_id=catalog.next_topic_id,
         next_group_id=catalog.next_group_id,
     )
@@ -300,7 +298,7 @@ def test_state_when_taken_up_again(catalog: Catalog) -> None:
 
 def test_state_when_a_number_in_use_is_to_be_given_out(catalog: Catalog) -> None:
     with pytest.raises(errors.InvariantViolated):
-        Catalog(catalog.topic_states(), next_topic_id=3)
+        Catalog(catalog.capture()()[0], next_topic_id=3)
 
 
 def test_state_when_two_topics_have_one_name() -> None:

@@ -201,3 +201,21 @@ def runs_of(positions: NDArray[np.int64]) -> list[tuple[int, int]]:
     firsts = positions[np.concatenate(([0], cuts))]
     lasts = positions[np.concatenate((cuts - 1, [len(positions) - 1]))]
     return list(zip(firsts.tolist(), (lasts + 1).tolist(), strict=True))
+
+
+def gaps_of(ranges: list[tuple[int, int]], runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """[first, end) of what ranges have beside runs, which ascend and are each within one of them.
+
+    In plain Python: most acknowledgements are about one message.
+    """
+    found: list[tuple[int, int]] = []
+    at = 0
+    for low, high in ranges:
+        first = low
+        while at < len(runs) and runs[at][0] < high:
+            if first < runs[at][0]:
+                found.append((first, runs[at][0]))
+            first, at = runs[at][1], at + 1
+        if first < high:
+            found.append((first, high))
+    return found

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.api.ports import Selection
-from node.lease import SPARSE_ID, Held
-from node.retries import ack_rows, filtered_rows, retry_rows
+from node.lease import SPARSE_ID, Held, gaps_of
+from node.retries import ack_picked_rows, ack_rows, filtered_rows, retry_rows
 from node.shard import Shard
 from node.views import Views
 from storage.catalog_items import Group
@@ -40,8 +40,14 @@ class Meant:
         return sum(end - first for first, end in self.ranges)
 
     def ack_rows(self) -> NDArray[Any]:
-        """Rows that acknowledge the messages."""
-        return ack_rows(self.held, self.ranges)
+        """Rows that acknowledge the messages and pass over what else is in the ranges, in order.
+
+        What a filter left out is said to be left out, and not acknowledged: else nobody could tell
+        from the log what a consumer was given (decision 26).
+        """
+        if self.runs == self.ranges:
+            return ack_rows(self.held, self.ranges)
+        return ack_picked_rows(self.held, self.runs, gaps_of(self.ranges, self.runs))
 
     def nack_rows(self, group: Group, now_ms: int, delay_ms: int | None) -> NDArray[Any]:
         """Rows that give the messages back, and then pass over what else is in the ranges."""

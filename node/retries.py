@@ -25,6 +25,18 @@ def ack_rows(held: Held, ranges: list[tuple[int, int]]) -> NDArray[Any]:
     return _rows(held, [(first, end, 0) for first, end in ranges], Outcome.ACK)
 
 
+def ack_picked_rows(
+    held: Held, runs: list[tuple[int, int]], gaps: list[tuple[int, int]]
+) -> NDArray[Any]:
+    """Rows that acknowledge `runs` and pass over `gaps`, ascending: each raises a group's floor."""
+    marked = sorted(
+        [*((*run, Outcome.ACK) for run in runs), *((*gap, Outcome.FILTERED) for gap in gaps)]
+    )
+    rows = _rows(held, [(first, end, 0) for first, end, _ in marked], Outcome.ACK)
+    rows["outcome"] = [outcome for _, _, outcome in marked]
+    return rows
+
+
 def dead_rows(held: Held, ranges: list[tuple[int, int]]) -> NDArray[Any]:
     """Rows that make dead letters of positions [first, end)."""
     return _rows(held, [(first, end, 0) for first, end in ranges], Outcome.DEAD)

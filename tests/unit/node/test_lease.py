@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from node.lease import Held, Lease, Part, runs_of
+from node.lease import Held, Lease, Part, gaps_of, runs_of
 
 HELD = Held(1, 256)
 NEIGHBOURS = Lease(1, HELD, 10, 15, [Part(10, 15, 100)])
@@ -94,3 +96,12 @@ def test_cut_behind_so_many_picked_messages() -> None:
     assert sparse(keeps_gaps=True).cut(whole, 1) == (whole, None)
     neighbours = Lease(1, HELD, 10, 20, [whole])
     assert neighbours.cut(whole, 1) == (whole, None)
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=30))
+def test_gaps_are_what_ranges_have_beside_runs(marks: list[int]) -> None:
+    """A mark: 0 no range's, 1 a gap, 2 a run."""
+    positions = np.arange(len(marks))
+    kinds = np.array(marks)
+    runs, ranges = runs_of(positions[kinds == 2]), runs_of(positions[kinds > 0])
+    assert gaps_of(ranges, runs) == runs_of(positions[kinds == 1])

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
+from hourwheel.record_batch import Kind, Outcome
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.api.ports import Delivery
 from node.lease import SPARSE_ID, Held
 from storage.ack_state import AckWindow
+from tests.support.broken_logs import batches_of
 from tests.support.engine_world import EngineWorld
 from tests.support.eventually import until
 
@@ -40,6 +42,25 @@ async def test_acknowledging_all_of_them_is_one_range(tmp_path: Path) -> None:
         assert world.engine.stats.acknowledged == 3
         assert world.engine.shard.receiver.leases.count == 0
         assert await world.ack(world.select(delivery)) == [STALE]
+
+
+async def test_log_says_of_each_message_whether_it_was_given_out_or_passed_over(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        delivery = await picked(world)
+        await world.ack(world.select(delivery, 0, 2))
+        await world.ack(world.select(delivery, 2, 1))
+    said = {
+        position: Outcome(outcome)
+        for batch in batches_of(tmp_path)
+        if batch.header.kind == Kind.RESOLVE
+        for _, _, first, count, outcome, _ in batch.rows.tolist()
+        for position in range(first, first + count)
+    }
+    assert [said[at] for at in range(len(TEXTS) - 1)] == [
+        Outcome.ACK if text == "a" else Outcome.FILTERED for text in TEXTS[:-1]
+    ]
 
 
 async def test_acknowledging_one_finishes_what_was_passed_over_before_it(tmp_path: Path) -> None:

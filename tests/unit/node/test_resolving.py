@@ -50,7 +50,10 @@ async def test_many_receipts_are_read_in_several_turns_and_records(
             turns += 1
         assert turns > 3, "others had their turns meanwhile"
         assert await within(call) == [OK] * 9 + [STALE]
-        assert list(map(len, seen)) == [3, 3, 3, 1]
+        assert max(map(len, seen)) <= 4
+        # What was passed over before each is said to be so, and the last receipt is a repeat.
+        each = [Outcome.FILTERED, Outcome.ACK]
+        assert [row for rows in seen for row in rows] == [Outcome.ACK, *each * 8, Outcome.ACK]
         assert world.engine.stats.acknowledged == 9
         assert await world.ack(world.select(delivery, 9, 1)) == [OK]
         assert world.group().lags[0].unresolved_count == 0

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint, ConfigChange
+from hourwheel.tag_gene import GeneSpec
 from spark_jobs.audit_scan import Blob
 from spark_jobs.findings import Finding
 from spark_jobs.replica import ERROR
@@ -44,8 +45,8 @@ class Timeline:
     """Topic id -> name, deleted ones included."""
     internal: set[int] = field(default_factory=set)
     """Ids of topics for retries and dead letters."""
-    gene_numbers: dict[int, int] = field(default_factory=dict)
-    """Topic id -> number of the specification that its genes are made by; it never changes."""
+    gene_specs: dict[int, GeneSpec] = field(default_factory=dict)
+    """Topic id -> how its genes are made; it never changes."""
     topics: dict[int, Life] = field(default_factory=dict)
     group_names: dict[int, str] = field(default_factory=dict)
     groups: dict[int, list[tuple[int, Group | None]]] = field(default_factory=dict)
@@ -80,10 +81,10 @@ class Timeline:
         return born, died
 
     def genes(self) -> NDArray[np.uint32]:
-        """uint32: `gene_numbers` by topic id, as `lives`."""
+        """uint32: numbers of `gene_specs` by topic id, as `lives`."""
         found = np.zeros(max(self.topics, default=0) + 2, np.uint32)
-        for topic_id, number in self.gene_numbers.items():
-            found[topic_id] = number
+        for topic_id, spec in self.gene_specs.items():
+            found[topic_id] = spec.number
         return found
 
     def group_at(self, group_id: int, offset: int) -> Group | None:
@@ -173,7 +174,7 @@ def _note(line: Timeline, catalog: Catalog, offset: int) -> None:
     for topic_id, topic in alive.items():
         line.topics.setdefault(topic_id, Life(max(offset, 0), FOREVER))
         line.names[topic_id] = topic.name
-        line.gene_numbers[topic_id] = topic.gene.number
+        line.gene_specs[topic_id] = topic.gene
         if topic.internal:
             line.internal.add(topic_id)
     for number, life in line.topics.items():

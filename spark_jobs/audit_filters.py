@@ -12,21 +12,37 @@ decides by genes and by `filters.vector_program`, and shares only the parser wit
 made again, too, of messages of all topics that some group reads by a filter: one that lacks a bit
 makes a filter pass over its message unread.
 
-Only what filters are about is read: a log without them costs nothing here.
+Only what filters are about is read: a log without them costs nothing here. Most messages are judged
+without decoding their metadata: what a filter looks for is not among its bytes.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
-from hourwheel.filter_ast import EVERYTHING, Node
+from hourwheel.filter_ast import (
+    EVERYTHING,
+    And,
+    BooleanIs,
+    HasTag,
+    Node,
+    NumberIn,
+    NumberOrder,
+    NumbersOrder,
+    Or,
+    SameText,
+    TagIn,
+    TextIn,
+    TextMatch,
+)
 from hourwheel.filter_evaluate import matches
 from hourwheel.filter_text import FilterExpression, parse
-from hourwheel.meta import NO_META, Meta, decode
+from hourwheel.meta import NO_META, MessageMeta, decode
 from hourwheel.record_batch import Flag
 from hourwheel.tag_gene import GENE_SPEC_OF_TOPIC, GENE_UNKNOWN, GeneKind, GeneSpec, gene_of
 from spark_jobs.audit_catalog import Timeline
@@ -38,10 +54,17 @@ from spark_jobs.replica import ERROR
 from spark_jobs.segment_reader import HEADERS, read_blocks
 
 Array = NDArray[Any]
+I64 = NDArray[np.int64]
 ASK: Final = np.dtype([("sequence", "<u8"), ("choice", "<u4"), ("row", "<u4")])
 """Is this message one that all filters of a choice take? `row`: ordinal among what was asked."""
 _TOLD_MAX: Final = 10_000
 """Of one range of the log."""
+_NEEDLES_MAX: Final = 16
+_GENES_KEPT: Final = 4_096
+_TAG_KEY: Final = 0x0A
+"""Begins a tag in `MessageMeta`, ..."""
+_LONG: Final = 0x80
+"""... and its length is one byte below this."""
 _WIDE: Final = int(Flag.PER_MESSAGE_PRODUCER)
 
 
@@ -139,9 +162,7 @@ class _Planner:
         self._asked.plan = FilterPlan(found, tuple(self._choices), self._specs())
         return self._asked
 
-    def _choice(
-        self, filters: list[FilterExpression | None], key: int
-    ) -> tuple[Node, ...] | None:
+    def _choice(self, filters: list[FilterExpression | None], key: int) -> tuple[Node, ...] | None:
         """Trees of the filters that were in force; None: there was none; (): nobody can tell."""
         trees: list[Node] = []
         for one in filters:
@@ -242,15 +263,25 @@ def _judge(table: BlockTable, plan: FilterPlan, found: Missed) -> None:
     at = order[np.minimum(np.searchsorted(sequence[order], asks["sequence"]), len(order) - 1)]
     is_here = sequence[at] == asks["sequence"]
     asks, at = asks[is_here], at[is_here]
-    metas = _Metas(table)
-    for ordinal, choice, row in zip(
-        at.tolist(), asks["choice"].tolist(), asks["row"].tolist(), strict=True
+    starts = messages.column("blob_at")
+    ends = starts + messages.column("meta_len")
+    needles = [tuple(filter(None, map(needles_of, trees))) for trees in plan.choices]
+    view = table.raw
+    for low, high, choice, row in zip(
+        starts[at].tolist(),
+        ends[at].tolist(),
+        asks["choice"].tolist(),
+        asks["row"].tolist(),
+        strict=True,
     ):
-        meta = metas.of(ordinal)
+        raw = view[low:high]
+        if not all(any(one in raw for one in some) for some in needles[choice]):
+            continue
+        meta = read_meta(raw)
         if all(matches(tree, meta.tags, meta.properties) for tree in plan.choices[choice]):
             found.rows.append(row)
     if plan.specs and len(found.genes) < _TOLD_MAX:
-        _judge_genes(table, plan.specs, metas, found)
+        _judge_genes(table, plan.specs, (starts, ends), found)
 
 
 def _asks_in(asks: Array, sequence: Array) -> Array:
@@ -259,31 +290,42 @@ def _asks_in(asks: Array, sequence: Array) -> Array:
     return asks[low:high]
 
 
-class _Metas:
-    """Metadata of a piece's messages, each read once."""
+def read_meta(raw: bytes) -> MessageMeta:
+    """As a client reads it: what cannot be read says nothing."""
+    try:
+        return decode(raw)
+    except (errors.InvalidArgument, errors.MessageTooLarge):
+        return NO_META
 
-    def __init__(self, table: BlockTable) -> None:
-        messages = table.messages
-        self._raw = table.raw
-        self._at = messages.column("blob_at")
-        self._len = messages.column("meta_len")
-        self._known: dict[int, Meta] = {}
 
-    def of(self, ordinal: int) -> Meta:
-        """As a client reads it: what cannot be read says nothing."""
-        meta = self._known.get(ordinal)
-        if meta is None:
-            at = int(self._at[ordinal])
-            try:
-                meta = decode(self._raw[at : at + int(self._len[ordinal])])
-            except errors.InvalidArgument:
-                meta = NO_META
-            self._known[ordinal] = meta
-        return meta
+def needles_of(tree: Node) -> tuple[bytes, ...]:  # noqa: PLR0911 - one for each kind
+    """Texts of which one is among the bytes of the metadata of every message that matches.
+
+    None of them where nothing is known. Metadata has tags, names and values as they are, in UTF-8.
+    """
+    match tree:
+        case HasTag(tag):
+            return (tag.encode(),)
+        case TagIn(texts) | TextIn(_, texts) if len(texts) <= _NEEDLES_MAX:
+            return tuple(text.encode() for text in texts)
+        case TextMatch(_, _, part):
+            return (part.encode(),)
+        case NumberIn(name) | NumberOrder(name) | BooleanIs(name):
+            return (name.encode(),)
+        case SameText(name) | NumbersOrder(name):
+            return (name.encode(),)
+        case And(operands):
+            every = [found for found in map(needles_of, operands) if found]
+            return max(every, key=lambda some: min(map(len, some)), default=())
+        case Or(operands):
+            every = list(map(needles_of, operands))
+            some = tuple(one for each in every for one in each)
+            return some if all(every) and len(some) <= _NEEDLES_MAX else ()
+    return ()
 
 
 def _judge_genes(
-    table: BlockTable, specs: Mapping[int, GeneSpec], metas: _Metas, found: Missed
+    table: BlockTable, specs: Mapping[int, GeneSpec], spans: tuple[I64, I64], found: Missed
 ) -> None:
     messages = table.messages
     topics, genes = messages.column("topic_id"), messages.column("tag_gene")
@@ -292,10 +334,13 @@ def _judge_genes(
         # Others are not used: filters read those messages.
         is_used = (numbers == GENE_SPEC_OF_TOPIC) | ((is_wide == 0) & (numbers == spec.number))
         mine = np.flatnonzero((topics == topic_id) & is_used & (genes != np.uint64(GENE_UNKNOWN)))
-        for at, gene in zip(mine.tolist(), genes[mine].tolist(), strict=True):
-            meta = metas.of(at)
-            wanted = gene_of(spec, meta.tags, meta.properties)
-            if _denies(spec, gene, wanted):
+        lows, highs = (column[mine].tolist() for column in spans)
+        for at, gene, low, high in zip(
+            mine.tolist(), genes[mine].tolist(), lows, highs, strict=True
+        ):
+            raw = table.raw[low:high]
+            wanted = _gene(spec, raw if spec.properties else _leading_tags(raw))
+            if wanted & ~gene and _denies(spec, gene, wanted):
                 found.genes.append(
                     WrongGene(
                         int(messages.column("sequence")[at]),
@@ -306,6 +351,22 @@ def _judge_genes(
                         wanted,
                     )
                 )
+
+
+def _leading_tags(raw: bytes) -> bytes:
+    """The tags that metadata begins with, as they are: all of them, but for odd encoders."""
+    at, size = 0, len(raw)
+    while at + 1 < size and raw[at] == _TAG_KEY:
+        if raw[at + 1] >= _LONG:
+            return raw
+        at += 2 + raw[at + 1]
+    return raw[:at]
+
+
+@lru_cache(maxsize=_GENES_KEPT)
+def _gene(spec: GeneSpec, raw: bytes) -> int:
+    meta = read_meta(raw)
+    return gene_of(spec, meta.tags, meta.properties)
 
 
 def _denies(spec: GeneSpec, gene: int, wanted: int) -> bool:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from spark_jobs import audit_groups, audit_retries
 from spark_jobs.audit_dispatch import check_sums, sums_by_record
 from spark_jobs.audit_entries import EntryDiff, Place, compare, settle
+from spark_jobs.audit_filters import find_missed, gene_finding, missed_finding, plan_filters
 from spark_jobs.audit_groups import StaticQueue
 from spark_jobs.audit_ledger import RELEASE
 from spark_jobs.audit_partial import (
@@ -86,7 +87,8 @@ class Joining:
             self._follow()
             self._compare_dynamic()
             self._compare_ends()
-            self._state.note("groups")
+            if not any(one.area == "groups" for one in self._state.checks):
+                self._state.note("groups")
         else:
             reason = "the log does not begin at 0: what was resolved before it is not known"
             self._state.note("groups", "log-trimmed", reason)
@@ -273,6 +275,7 @@ class Joining:
             state.end_offset,
             self._chunk_entries,
         )
+        self._judge_filters(audit_groups.effective(self.part.passed, facts, resolves))
         for index, end in self.retries.undelivered:
             state.add(audit_groups.undelivered(resolves[index], end, state.line, state.shard))
         state.add(*audit_groups.dead_letters(self.retries, state.line, state.shard))
@@ -284,6 +287,26 @@ class Joining:
         self.groups = audit_groups.sum_up(
             resolves, facts, self._queues, self.retries, state.line, self._release_ms
         )
+
+    def _judge_filters(self, passed: Array) -> None:
+        """Judge again what filters passed over, and the genes that they go by."""
+        state, resolves = self._state, self._state.facts.resolves
+        asked = plan_filters(passed, resolves, state.line, state.shard)
+        state.add(*asked.findings)
+        for index, unit in self.retries.passed_over:
+            gone = np.zeros(1, passed.dtype)
+            gone["sequence"], gone["position"] = unit.sequence, resolves["first"][index]
+            state.add(missed_finding(gone[0], resolves[index], state.line, state.shard))
+        if asked.plan:
+            plan = state.runner.share(asked.plan)
+            for part in state.runner.map(partial(find_missed, plan), state.ranges):
+                for row in part.rows:
+                    index = int(passed["index"][row])
+                    finding = missed_finding(passed[row], resolves[index], state.line, state.shard)
+                    state.add(finding)
+                state.add(*(gene_finding(one, state.line, state.shard) for one in part.genes))
+        if asked.unread:
+            state.note("groups", "filter-unread", f"some filters were not judged: {asked.unread}")
 
     def _release_ms(self, topic_queue: int, position: int) -> int:
         """Release time of an entry, by whichever replica has it; -1 without any."""

@@ -43,6 +43,10 @@ NAMED: Final = np.dtype(
     ]
 )
 """An entry that a RESOLVE row gives back: what is tried again, or is dead."""
+PASSED: Final = np.dtype(
+    [("index", "<u8"), ("position", "<u8"), ("offset", "<u8"), ("sequence", "<u8")]
+)
+"""An entry that a RESOLVE row passes over; `offset` of the record that released it."""
 AGAIN: Final = (int(Outcome.RETRY), int(Outcome.DEAD))
 """Outcomes that give entries back; the others settle them."""
 _DIGIT_BITS: Final = 16
@@ -72,10 +76,11 @@ class ReleasePart:
     chunks: Array = field(default_factory=lambda: np.empty(0, CHUNK_FACT))
     covers: Array = field(default_factory=lambda: np.empty(0, COVER))
     named: Array = field(default_factory=lambda: np.empty(0, NAMED))
+    passed: Array = field(default_factory=lambda: np.empty(0, PASSED))
 
     def merge(self, other: "ReleasePart") -> None:
         """Take in what another one has."""
-        for name in ("sums", "chunks", "covers", "named"):
+        for name in ("sums", "chunks", "covers", "named", "passed"):
             setattr(self, name, np.concatenate((getattr(self, name), getattr(other, name))))
 
 
@@ -215,17 +220,17 @@ class Resolves:
             int(name): order[low:high] for name, low, high in zip(names, firsts, ends, strict=True)
         }
 
-    def cover(self, one: Slice) -> tuple[Array, Array]:
-        """(COVER, NAMED) rows of what RESOLVE rows say about the entries of a slice."""
+    def cover(self, one: Slice) -> tuple[Array, Array, Array]:
+        """(COVER, NAMED, PASSED) rows of what RESOLVE rows say about the entries of a slice."""
         mine = self._of.get(one.topic_queue)
         if mine is None or not len(one.rows):
-            return np.empty(0, COVER), np.empty(0, NAMED)
+            return np.empty(0, COVER), np.empty(0, NAMED), np.empty(0, PASSED)
         first, end = np.uint64(one.first), np.uint64(one.first + len(one.rows))
         rows = self._rows[mine]
         hit = (rows["first"] < end) & (rows["end"] > first)
         mine, rows = mine[hit], rows[hit]
         if not len(mine):
-            return np.empty(0, COVER), np.empty(0, NAMED)
+            return np.empty(0, COVER), np.empty(0, NAMED), np.empty(0, PASSED)
         low = (np.maximum(rows["first"], first) - first).astype(np.int64)
         high = (np.minimum(rows["end"], end) - first).astype(np.int64)
         found = np.zeros(len(mine), COVER)
@@ -235,15 +240,36 @@ class Resolves:
         pairs = np.stack((low, high), axis=1).reshape(-1)
         found["ms"] = np.maximum.reduceat(seen, pairs)[::2]
         again = np.isin(rows["outcome"], AGAIN)
-        return found, named(one, mine[again], low[again], high[again])
+        over = rows["outcome"] == Outcome.FILTERED
+        return (
+            found,
+            named(one, mine[again], low[again], high[again]),
+            passed(one, mine[over], low[over], high[over]),
+        )
+
+
+def passed(one: Slice, index: Array, low: I64, high: I64) -> Array:
+    """PASSED rows: as `named`."""
+    at, owners = _expanded(index, low, high)
+    found = np.zeros(len(at), PASSED)
+    found["index"], found["position"] = owners, one.first + at
+    found["offset"] = one.rows["offset"][at] & ~BY_DISPATCH
+    found["sequence"] = one.rows["sequence"][at]
+    return found
+
+
+def _expanded(index: Array, low: I64, high: I64) -> tuple[I64, Array]:
+    """(int64[n] of all of [low, high), the index of each)."""
+    counts = high - low
+    at = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum()))
+    return at, np.repeat(index, counts)
 
 
 def named(one: Slice, index: Array, low: I64, high: I64) -> Array:
     """NAMED rows: the entries [low, high) of a slice for each RESOLVE row `index`."""
-    counts = high - low
-    at = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum()))
+    at, owners = _expanded(index, low, high)
     found = np.zeros(len(at), NAMED)
-    found["index"] = np.repeat(index, counts)
+    found["index"] = owners
     found["position"] = one.first + at
     rows = one.rows[at]
     for name in ("due_ms", "sequence", "store_ms", "facts"):

@@ -118,18 +118,20 @@ def join_releases(plan: Shared[JoinPlan], bucket: int, blocks: Iterable[bytes]) 
     joined = Joined()
     joined.part.sums = sums_of(rows)
     resolves = Resolves(plan.value.resolves)
-    chunks, covers, named = [], [], []
+    chunks, covers, named, passed = [], [], [], []
     for one in by_queue(rows, plan.value.firsts.get(bucket, {})):
         chunks.append(chunk_facts(one, plan.value.chunk_entries))
-        cover, entries = resolves.cover(one)
+        cover, entries, over = resolves.cover(one)
         covers.append(cover)
         named.append(entries)
+        passed.append(over)
         for at in plan.value.sums_at:
             joined.sums.append(((one.topic_queue, at), sum_slice(one, at)))
         for copy in plan.value.copies.get(one.topic_queue, ()):
             compare_copy(one, copy, joined)
     part = joined.part
-    for name, found in (("chunks", chunks), ("covers", covers), ("named", named)):
+    parts = {"chunks": chunks, "covers": covers, "named": named, "passed": passed}
+    for name, found in parts.items():
         setattr(part, name, np.concatenate([getattr(part, name), *found]))
     return joined
 

@@ -105,6 +105,9 @@ CHECKS: Final[dict[str, str]] = {
     # groups
     "ack-undelivered": "a RESOLVE of positions that were never released",
     "ack-early": "a RESOLVE of an entry before its release time",
+    "filter-missed": "a message was passed over that the group's filter takes, or there is none",
+    "filter-unreadable": "a filter in the log that cannot be understood",
+    "gene-wrong": "a message's gene denies what its metadata says: filters pass over it unread",
     "dead-letter": "a message that used up its attempts, or was given up",
     # the wheel and what a checkpoint says
     "wheel-missing": "a pending message is not in the delay index",
@@ -192,6 +195,9 @@ LIMITS: Final[dict[str, Limit]] = {
     ),
     "request-order": Limit(
         Made.NOT_MADE, "it cannot be told which requests of some producers were refused"
+    ),
+    "filter-unread": Limit(
+        Made.NOT_MADE, "filters cannot be read here: what that needs is not installed"
     ),
     "file-unread": Limit(Made.NOT_MADE, "files cannot be read that a check needs"),
     "file-replaced": Limit(

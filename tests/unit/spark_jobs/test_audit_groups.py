@@ -45,7 +45,7 @@ def resolves(*rows: tuple[int, int, int, int]) -> Any:
 
 
 def judged(rows: Any, queue: StaticQueue) -> Any:
-    covers, _ = Resolves(rows).cover(slice_of(queue.released))
+    covers, _, _ = Resolves(rows).cover(slice_of(queue.released))
     return judge_rows(rows, covers, {QUEUE: queue}, line(), 0)
 
 
@@ -93,7 +93,7 @@ def test_ack_when_it_comes_before_the_release_time_is_early() -> None:
     one = slice_of(3)
     one.rows["due_ms"] = (0, 9_000, 0)
     rows = resolves((4_000, 0, 1, 1), (4_001, 1, 2, 1))
-    covers, _ = Resolves(rows).cover(one)
+    covers, _, _ = Resolves(rows).cover(one)
     found = judge_rows(rows, covers, {QUEUE: StaticQueue(3)}, line(), 0).findings
     assert [(each.check, each.offset) for each in found] == [("ack-early", 4_001)]
 

@@ -77,7 +77,7 @@ def test_cover_tells_what_resolve_rows_name() -> None:
     rows["topic_queue"] = (256, 512, 256, 256)
     rows["first"], rows["end"] = (90, 0, 102, 5_000), (104, 5, 105, 5_001)
     rows["outcome"] = (Outcome.ACK, Outcome.ACK, Outcome.RETRY, Outcome.RETRY)
-    covers, named = Resolves(rows).cover(one)
+    covers, named, _ = Resolves(rows).cover(one)
     assert covers["index"].tolist() == [0, 2]
     assert covers["count"].tolist() == [4, 3]
     gates = np.maximum(one.rows["due_ms"], one.rows["store_ms"])
@@ -85,7 +85,20 @@ def test_cover_tells_what_resolve_rows_name() -> None:
     assert covers["offset"][0] == one.rows["offset"][3] & ~BY_DISPATCH
     assert named["position"].tolist() == [102, 103, 104]
     assert named["sequence"].tolist() == one.rows["sequence"][2:5].tolist()
-    assert [len(part) for part in Resolves(rows[:0]).cover(one)] == [0, 0]
+    assert [len(part) for part in Resolves(rows[:0]).cover(one)] == [0, 0, 0]
+
+
+def test_what_filters_left_out_is_told_entry_by_entry() -> None:
+    (one, *_) = by_queue(in_order([releases(200)]), {256: 100})
+    rows = np.zeros(2, RESOLVE)
+    rows["topic_queue"], rows["outcome"] = 256, (Outcome.FILTERED, Outcome.ACK)
+    rows["first"], rows["end"] = (99, 103), (103, 105)
+    _, named, passed = Resolves(rows).cover(one)
+    assert len(named) == 0
+    assert passed["index"].tolist() == [0] * 3
+    assert passed["position"].tolist() == [100, 101, 102]
+    assert passed["sequence"].tolist() == one.rows["sequence"][:3].tolist()
+    assert passed["offset"].tolist() == (one.rows["offset"][:3] & ~BY_DISPATCH).tolist()
 
 
 @pytest.mark.parametrize("span", [1, 1 << 16, 1 << 17, 1 << 32, 1 << 50])

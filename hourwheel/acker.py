@@ -52,6 +52,7 @@ class Acker:
 
     async def ack(self, messages: Finishable) -> None:
         """Acknowledge and wait. Raises `StaleReceipt` and what the call raises."""
+        self._channel.home.enter()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(select(messages), future))
         self._start()
@@ -59,11 +60,13 @@ class Acker:
 
     def add_soon(self, messages: Finishable) -> None:
         """Acknowledge within `linger_ms`, without waiting."""
+        self._channel.home.enter()
         self._soon.add(messages)
         self._start_soon()
 
     def add_ranges_soon(self, selections: Iterable[Selection]) -> None:
         """As `add_soon`."""
+        self._channel.home.enter()
         for chosen in selections:
             self._soon.add_range(*chosen)
         self._start_soon()

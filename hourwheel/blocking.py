@@ -8,11 +8,14 @@ methods may be called from any thread. A call costs about 0.1 ms of handing over
 import asyncio
 import concurrent.futures
 import threading
+import weakref
 from collections import deque
-from collections.abc import Coroutine, Iterator, Sequence
-from typing import Any, Final, Self, TypeVar
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, Final, Self
 
-from hourwheel import admin, errors
+from hourwheel import admin
 from hourwheel.admin import AsyncAdmin
 from hourwheel.batch_builder import Columns
 from hourwheel.cancelling import Ids
@@ -22,61 +25,48 @@ from hourwheel.cluster_status import ClusterStatus, Mastership
 from hourwheel.consumer import WAIT_MS, AsyncConsumer
 from hourwheel.endpoints import Servers
 from hourwheel.filter_text import FilterExpression
+from hourwheel.fork_guard import Home
 from hourwheel.lease_buffer import AckBuffer, Finishable
+from hourwheel.loop_thread import LoopThread
 from hourwheel.message import Message, ReceivedBatch, ReceivedMessage
 from hourwheel.message_id import MessageId
 from hourwheel.outcomes import CancelOutcome
 from hourwheel.pending import PendingCancelled, PendingCount, PendingMessage
-from hourwheel.producer import AsyncProducer
+from hourwheel.producer import CLOSE_TIMEOUT_MS, AsyncProducer
 from hourwheel.published import PublishedIds
 from hourwheel.tag_gene import GeneSpec
 
 ITERATION_MESSAGES: Final = 256
 """How many messages an iteration fetches from the event loop at once."""
-Result = TypeVar("Result")
 
 
-class _LoopThread:
-    """An event loop in a thread."""
+class _SoonPublished(concurrent.futures.Future[MessageId]):
+    """What `publish_soon` gives: running from the start, for a message is not taken back by it."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="hourwheel-client", daemon=True
-        )
-        self._thread.start()
+        super().__init__()
+        self._home = Home()
+        self._home.enter()
+        self.set_running_or_notify_cancel()
 
-    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """The result of `coroutine`; an interrupt of the waiting thread cancels it."""
-        if self._loop.is_closed() or threading.current_thread() is self._thread:
-            coroutine.close()
-            raise errors.Cancelled("the client is closed, or was called from its own thread")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+    def result(self, timeout: float | None = None) -> MessageId:
+        """The id. Raises `Forked` where nobody will ever know it."""
+        self._home.enter()
+        return super().result(timeout)
 
-    def call_soon(self, callback: Any) -> None:
-        """Run `callback` in the loop, without waiting."""
-        self._loop.call_soon_threadsafe(callback)
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Why there is none. Raises as `result`."""
+        self._home.enter()
+        return super().exception(timeout)
 
-    def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a last coroutine and end the thread, whatever comes of it; twice is fine."""
-        if self._loop.is_closed():
-            coroutine.close()
-            return
-        try:
-            self.run(coroutine)
-        finally:
-            self._stop()
 
-    def _stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
+async def _give_back(twin: AsyncConsumer, ready: deque[ReceivedMessage]) -> None:
+    await twin.close(list(ready))
+
+
+def _close_with(client: object, thread: LoopThread) -> None:
+    """A client that is collected as garbage leaves no thread and no connection behind."""
+    weakref.finalize(client, thread.abandon).atexit = False  # which is for `LoopThread`s
 
 
 class Producer:
@@ -89,7 +79,8 @@ class Producer:
     def __init__(self, server: Servers = SERVER_DEFAULT, **settings: Any) -> None:
         """`settings`: see `AsyncProducer`."""
         self._twin = AsyncProducer(server, **settings)
-        self._thread = _LoopThread()
+        self._thread = LoopThread(partial(self._twin.close, CLOSE_TIMEOUT_MS))
+        _close_with(self, self._thread)
 
     def __enter__(self) -> Self:
         return self
@@ -103,7 +94,8 @@ class Producer:
 
     def publish_soon(self, topic: str, message: Message) -> "concurrent.futures.Future[MessageId]":
         """See `AsyncProducer.publish_soon`; waits only while the buffer is full."""
-        outer: concurrent.futures.Future[MessageId] = concurrent.futures.Future()
+        self._thread.check()
+        outer = _SoonPublished()
 
         def hand_over(inner: "asyncio.Future[MessageId]") -> None:
             error = inner.exception()
@@ -157,12 +149,13 @@ class Consumer:
     ) -> None:
         """`settings`: see `AsyncConsumer`."""
         self._twin = AsyncConsumer(server, group=group, topic=topic, **settings)
-        self._thread = _LoopThread()
-        self._clock = SystemClock()
         self._ready: deque[ReceivedMessage] = deque()
+        self._thread = LoopThread(partial(_give_back, self._twin, self._ready))
+        self._clock = SystemClock()
         self._lock = threading.Lock()
         self._acks = AckBuffer()
         self._are_acks_on_their_way = False
+        _close_with(self, self._thread)
 
     def __enter__(self) -> Self:
         return self
@@ -187,9 +180,9 @@ class Consumer:
 
     def receive(self, max_messages: int = 32, wait_ms: float = WAIT_MS) -> list[ReceivedMessage]:
         """See `AsyncConsumer.receive`."""
-        if self._ready:
-            return [self._ready.popleft() for _ in range(min(max_messages, len(self._ready)))]
-        return self._thread.run(self._twin.receive(max_messages, wait_ms))
+        self._thread.check()
+        ready = list(islice(iter(self._find_ready, None), max_messages))
+        return ready or self._thread.run(self._twin.receive(max_messages, wait_ms))
 
     def receive_batch(self, wait_ms: float = WAIT_MS) -> ReceivedBatch | None:
         """See `AsyncConsumer.receive_batch`."""
@@ -198,10 +191,10 @@ class Consumer:
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Messages, without end. Raises as `receive`."""
         while True:
-            while self._ready:
-                message = self._ready.popleft()
+            while (message := self._find_ready()) is not None:
                 if message.batch.lease_until_ms > self._clock.monotonic_ms():
                     yield message
+                self._thread.check()
             self._ready.extend(self._thread.run(self._twin.receive(ITERATION_MESSAGES)))
 
     def ack(self, messages: Finishable) -> None:
@@ -210,6 +203,7 @@ class Consumer:
 
     def ack_soon(self, messages: Finishable) -> None:
         """See `AsyncConsumer.ack_soon`."""
+        self._thread.check()
         with self._lock:
             self._acks.add(messages)
             if self._are_acks_on_their_way:
@@ -232,6 +226,13 @@ class Consumer:
     def close(self) -> None:
         """See `AsyncConsumer.close`."""
         self._thread.finish(self._close())
+
+    def _find_ready(self) -> ReceivedMessage | None:
+        """The next message that an iteration has fetched; other threads may take some, too."""
+        try:
+            return self._ready.popleft()
+        except IndexError:
+            return None
 
     async def _close(self) -> None:
         self._hand_acks_over()
@@ -259,7 +260,8 @@ class Admin:
     def __init__(self, server: Servers = SERVER_DEFAULT, **settings: Any) -> None:
         """`settings`: see `AsyncAdmin`."""
         self._twin = AsyncAdmin(server, **settings)
-        self._thread = _LoopThread()
+        self._thread = LoopThread(self._twin.close)
+        _close_with(self, self._thread)
 
     def __enter__(self) -> Self:
         return self

@@ -18,6 +18,7 @@ from hourwheel.clock import Clock, SystemClock
 from hourwheel.connection import Connection
 from hourwheel.endpoints import Endpoints, Move, Servers, parse_servers
 from hourwheel.failures import failure_of, make_error
+from hourwheel.fork_guard import Home
 from hourwheel.methods import GET_STATUS, Method, Request, Response
 from hourwheel.session import Backoff, CallSession, Pace, final_error
 from hourwheel.stream import Stream, StreamBroken
@@ -42,7 +43,7 @@ CLOSE_GRACE_MS: Final = 60_000.0
 class Channel:
     """The connections to the nodes of a cluster; several clients may share one.
 
-    Belongs to the event loop that first uses it.
+    Belongs to the event loop that first uses it, and to its process: see `hourwheel.fork_guard`.
     """
 
     def __init__(
@@ -72,7 +73,8 @@ class Channel:
         self.endpoints = Endpoints(addresses)
         self.clock = clock or SystemClock()
         self.backoff = backoff or Backoff()
-        self.random = random.Random().random
+        self.random = random.SystemRandom().random  # no state that a fork would copy
+        self.home = Home()
         self._credentials = credentials
         self._call_timeout_ms = call_timeout_ms
         self._connections: dict[str, Connection] = {}
@@ -87,8 +89,10 @@ class Channel:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections; what is under way is cancelled."""
+        """Close the connections, unless they are a parent's; what is under way is cancelled."""
         self._is_closed = True
+        if self.home.is_elsewhere:
+            return
         errands = set(self._errands)
         for errand in errands:
             errand.cancel()
@@ -198,6 +202,7 @@ class Channel:
         """The connection to the node of choice."""
         if self._is_closed:
             raise errors.Cancelled("the client is closed")
+        self.home.enter()
         address = self.endpoints.choose(self.clock.monotonic_ms(), self.random())
         connection = self._connections.get(address)
         if connection is None:

@@ -8,6 +8,7 @@ import grpc
 import grpc.aio
 
 from hourwheel import errors, limits
+from hourwheel.fork_guard import note_channel
 from hourwheel.methods import GET_STATUS, Method
 from hourwheel.unreached import explain
 from hourwheel.v1 import admin_pb2
@@ -73,6 +74,7 @@ class Connection:
             if credentials is None
             else grpc.aio.secure_channel(address, credentials, options=options)
         )
+        note_channel(self._channel)
         self._calls: dict[str, MultiCallable] = {}
 
     @property

@@ -232,6 +232,7 @@ class AsyncConsumer:
 
     async def flush_acks(self) -> None:
         """Wait until all of `ack_soon` is acknowledged. Raises as `ack`."""
+        self._channel.home.enter()
         await self._acker.flush()
 
     async def nack(self, messages: Finishable, delay_ms: int | None = None) -> None:
@@ -287,6 +288,8 @@ class AsyncConsumer:
             return
         self._is_closed = True
         self._is_settled = False
+        if self._channel.home.is_elsewhere:
+            return  # the leases are the parent's
         pollers = set(self._pollers)
         for poller in pollers:
             poller.cancel()
@@ -320,6 +323,7 @@ class AsyncConsumer:
 
     def _prepare(self) -> float:
         """Start polling, raise what is to be raised; gives the time."""
+        self._channel.home.enter()
         if self._is_settled and self._acker.deferred is None:
             return self._clock.monotonic_ms()
         if self._is_closed:

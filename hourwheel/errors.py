@@ -17,6 +17,7 @@
     |   +-- StaleReceipt           the lease is over
     |   +-- SubscriptionMismatch   consumers of a group want different messages of a topic
     |   +-- LimitReached           as many topics, groups or subscriptions as are allowed
+    |   +-- Forked                 (in the client) it belongs to the process that forked
     +-- ResourceExhausted
     |   +-- Overloaded             too much in flight: try again later
     |   +-- DiskFull               no room to accept; what is durable is still delivered
@@ -209,6 +210,12 @@ class LimitReached(FailedPrecondition):
     """There are as many topics, groups or subscriptions as are allowed; delete some first."""
 
     reason = "LIMIT_REACHED"
+
+
+class Forked(FailedPrecondition):
+    """The client, or gRPC, was in use when the process forked, and is of no use in the child."""
+
+    reason = "FORKED"
 
 
 class ResourceExhausted(HourwheelError):

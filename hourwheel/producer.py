@@ -152,6 +152,7 @@ class AsyncProducer:
 
         Failures are told where the messages were published, not here.
         """
+        self._channel.home.enter()
         await self._pump.flush()
 
     async def close(self, timeout_ms: float | None = None) -> None:
@@ -163,6 +164,8 @@ class AsyncProducer:
         if self._is_closed:
             return
         self._is_closed = True
+        if self._channel.home.is_elsewhere:
+            return  # what is under way is the parent's
         self._pump.refuse_new()
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):

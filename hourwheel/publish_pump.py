@@ -101,6 +101,7 @@ class PublishPump:
         Raises:
             InvalidTopic: the topic is no text.
             Cancelled: the producer is closed.
+            Forked: it belongs to another process.
         """
         if type(topic) is not str or not topic.isascii():
             _check_text(topic)
@@ -120,6 +121,7 @@ class PublishPump:
     def _check_open(self) -> None:
         if self._is_closed:
             raise errors.Cancelled("the producer is closed")
+        self._channel.home.enter()
 
     def _on_task_done(self, task: "asyncio.Task[None]") -> None:
         """A bug of ours must not leave anyone waiting."""

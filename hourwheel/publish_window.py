@@ -110,7 +110,9 @@ class PublishWindow(Generic[Token]):
         self._queue: deque[Batch[Token]] = deque()
         self._in_flight: deque[Batch[Token]] = deque()
         self._settled: list[Settled[Token]] = []
-        self._producer_id = make_producer_id() if make_producer_id else 0
+        self._producer_id = 0
+        """0: none yet, or none at all. Made when it is first needed: a process that forks before
+        must not give one id to two children, whose messages would be taken for each other's."""
         self._next_sequence = 0
         self._taken_end = 0
         self._is_draining = False
@@ -142,6 +144,8 @@ class PublishWindow(Generic[Token]):
     def next_position(self) -> tuple[int, int]:
         """(producer id, number of the first message) that the next batch is to be built with."""
         self._mend()
+        if not self._producer_id and self._make_producer_id is not None:
+            self._producer_id = self._make_producer_id()
         return self._producer_id, self._next_sequence
 
     def submit(

@@ -42,6 +42,10 @@ class FakeNodeThread:
     def fail_next(self, method: str, *failures: errors.HourwheelError) -> None:
         self.do(lambda node: node.fail_next(method, *failures))
 
+    def wait_for(self, method: str) -> None:
+        """Until the node has seen a call of `method`."""
+        self._run(self.node.seen(method))
+
     def bodies(self) -> list[bytes]:
         """Of all published messages."""
         return self.do(lambda node: [message.body for message in node.messages])

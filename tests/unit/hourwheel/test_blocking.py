@@ -1,4 +1,7 @@
+import gc
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -11,6 +14,7 @@ from hourwheel.outcomes import CancelOutcome, MessageState
 from hourwheel.tag_gene import GeneKind, GeneSpec
 from tests.support.fake_node import STORE_MS
 from tests.support.fake_node_thread import FakeNodeThread
+from tests.support.forking import run_script
 
 
 @pytest.fixture
@@ -154,3 +158,166 @@ def test_admin_when_topics_have_genes_and_groups_filters(fake: FakeNodeThread) -
         assert admin.create_topic("t", gene=spec).gene == spec
         assert admin.put_subscription("g", "t", "a").filter == Tags("a")
         assert admin.get_group("g").subscriptions[0].topic == "t"
+
+
+async def test_clients_when_their_thread_runs_a_loop_as_a_notebook_does(
+    fake: FakeNodeThread,
+) -> None:
+    producer, admin = Producer(fake.address), Admin(fake.address)
+    consumer = Consumer(fake.address, group="g", topic="t")
+    producer.publish("t", Message(b"one"))
+    consumer.ack(consumer.receive())
+    assert admin.topics() == []
+    for client in (producer, consumer, admin):
+        client.close()
+        client.close()
+    assert fake.acked() == {b"one"}
+    assert "hourwheel-client" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_clients_when_used_after_they_were_closed(fake: FakeNodeThread) -> None:
+    fake.add_topic("t", *[b"%d" % n for n in range(3)])
+    producer, admin = Producer(fake.address), Admin(fake.address)
+    consumer = Consumer(fake.address, group="g", topic="t", polls=1)
+    iteration = iter(consumer)
+    message = next(iteration)
+    for client in (producer, consumer, admin):
+        client.close()
+    for late in (
+        lambda: producer.publish_soon("t", Message(b"")),
+        producer.flush,
+        consumer.receive,
+        lambda: next(iteration),
+        lambda: consumer.ack_soon(message),
+        consumer.flush_acks,
+        admin.topics,
+    ):
+        with pytest.raises(errors.Cancelled):
+            late()
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_client_when_closed_from_another_thread(fake: FakeNodeThread, is_used: bool) -> None:
+    fake.add_topic("t")
+    consumer = Consumer(fake.address, group="g", topic="t")
+    with ThreadPoolExecutor(2) as pool:
+        if is_used:
+            waiting = pool.submit(consumer.receive)
+            fake.wait_for("Receive")
+        pool.submit(consumer.close).result()
+        if is_used:
+            with pytest.raises(errors.Cancelled):
+                waiting.result()
+    with pytest.raises(errors.Cancelled):
+        consumer.receive()
+
+
+@pytest.mark.filterwarnings("ignore:a Hourwheel client was not closed:ResourceWarning")
+def test_clients_when_left_to_the_garbage_collector(fake: FakeNodeThread) -> None:
+    fake.add_topic("t", *[b"%d" % n for n in range(10)])
+    producer = Producer(fake.address)
+    soon = producer.publish_soon("other", Message(b"soon"))
+    consumer = Consumer(fake.address, group="g", topic="t", polls=1)
+    for message in consumer:
+        consumer.ack_soon(message)
+        break
+    admin = Admin(fake.address)
+    admin.topics()
+    threads = [one for one in threading.enumerate() if one.name == "hourwheel-client"]
+    assert len(threads) == 3
+    del producer, consumer, admin
+    gc.collect()
+    for thread in threads:
+        thread.join()
+    assert soon.result().sequence == 10
+    assert fake.acked() == {b"0"}
+    assert len(fake.do(lambda node: node.calls["Nack"])) == 1
+
+
+def test_future_of_a_message_when_somebody_cancels_it(fake: FakeNodeThread) -> None:
+    with Producer(fake.address) as producer:
+        soon = producer.publish_soon("t", Message(b"one"))
+        assert not soon.cancel()  # the message is on its way, and only `cancel` takes it back
+        assert soon.result().sequence == 0
+
+
+def test_messages_when_several_threads_take_them(fake: FakeNodeThread) -> None:
+    bodies = {b"%d" % n for n in range(500)}
+    fake.add_topic("t", *bodies)
+    with Consumer(fake.address, group="g", topic="t") as consumer:
+        next(iter(consumer))  # fetches many
+
+        def drain() -> int:
+            count = 0
+            while count < 60:
+                count += len(consumer.receive(max_messages=3))
+            return count
+
+        with ThreadPoolExecutor(4) as pool:
+            assert all(one.result() >= 60 for one in [pool.submit(drain) for _ in range(4)])
+
+
+def test_clients_when_made_before_a_fork_and_used_after_it(fake: FakeNodeThread) -> None:
+    fake.add_topic("t", b"zero")
+    said = run_script(
+        """
+        from hourwheel import Admin, Consumer, Message, Producer
+        producer, admin = Producer(sys.argv[1]), Admin(sys.argv[1])
+        consumer = Consumer(sys.argv[1], group="g", topic="t", polls=1)
+        def use():
+            number = producer.publish("other", Message(b"one")).sequence
+            message, = consumer.receive(1)
+            consumer.ack(message)
+            for client in (producer, consumer, admin):
+                client.close()
+            return number, message.body, admin.__class__.__name__
+        in_child(use)
+        in_child(lambda: producer.publish("other", Message(b"two")).sequence)
+        print("parent", producer.publish("other", Message(b"three")).sequence)
+        """,
+        fake.address,
+    )
+    assert said == ["child (1, b'zero', 'Admin')", "child 2", "parent 3"]
+
+
+def test_clients_when_used_before_a_fork(fake: FakeNodeThread) -> None:
+    fake.add_topic("t", *[b"%d" % n for n in range(5)])
+    said = run_script(
+        """
+        from hourwheel import Admin, Consumer, Message, Producer
+        producer, admin = Producer(sys.argv[1]), Admin(sys.argv[1])
+        consumer = Consumer(sys.argv[1], group="g", topic="t", polls=1)
+        soon = producer.publish_soon("other", Message(b"one"))
+        messages = iter(consumer)
+        message = next(messages)
+        admin.topics()
+        in_child(lambda: producer.publish("other", Message(b"two")))
+        in_child(lambda: producer.publish_soon("other", Message(b"two")))
+        in_child(soon.result)
+        in_child(producer.flush)
+        in_child(consumer.receive)
+        in_child(lambda: next(messages))
+        in_child(lambda: consumer.ack(message))
+        in_child(lambda: consumer.ack_soon(message))
+        in_child(consumer.flush_acks)
+        in_child(admin.topics)
+        in_child(lambda: Producer(sys.argv[1]).publish("other", Message(b"two")))
+        in_child(lambda: [one.close() for one in (producer, consumer, admin)])
+        def leave():
+            global producer, consumer, admin, messages
+            del producer, consumer, admin, messages
+            return gc.collect() and None
+        in_child(leave)
+        print("parent", soon.result().sequence, next(messages).body)
+        consumer.ack(message)
+        print(producer.publish("other", Message(b"three")).sequence)
+        for one in (producer, consumer, admin):
+            one.close()
+        in_child(lambda: Producer(sys.argv[1]).publish("other", Message(b"four")).sequence)
+        """,
+        fake.address,
+    )
+    assert said[:11] == ["child Forked"] * 11
+    assert said[11:13] == ["child [None, None, None]", "child None"]
+    assert said[13:] == ["parent 5 b'1'", "6", "child 7"]
+    assert fake.acked() == {b"0"}

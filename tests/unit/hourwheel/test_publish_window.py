@@ -321,3 +321,12 @@ def test_oldest_sent_when_some_are_answered() -> None:
     assert story.window.oldest_sent_ms == 4.0
     story.publish()
     assert story.window.oldest_sent_ms is None
+
+
+def test_producer_id_when_nothing_was_published() -> None:
+    """A process that forks must not give one id to each of its children."""
+    story = Story()
+    assert next(story.ids) == 100
+    assert story.window.next_position() == (101, 0)
+    assert story.window.next_position() == (101, 0)
+    assert Story(is_idempotent=False).window.next_position() == (0, 0)

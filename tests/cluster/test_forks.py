@@ -10,6 +10,7 @@ from typing import Final
 from hourwheel import AsyncConsumer
 from hourwheel.message_id import MessageId
 from node.child import ChildNode
+from tests.support.eventually import until
 
 APPLICATION: Final = """
 import os
@@ -97,8 +98,7 @@ async def test_producer_when_gunicorn_forks_its_workers(tmp_path: Path) -> None:
         answers: dict[int, set[str]] = defaultdict(set)
         try:
             async with asyncio.timeout(60):
-                while not address.exists():  # noqa: ASYNC110 - gunicorn has no other sign
-                    await asyncio.sleep(0.01)
+                await until(address.exists)
                 while len(answers) < 2:
                     for pid, ids in await asyncio.gather(*(ask(address) for _ in range(8))):
                         answers[pid] |= ids

@@ -91,7 +91,8 @@ def test_every_unit_test_file_has_a_module() -> None:
 def is_unseeded_random(call: ast.Call) -> bool:
     """Whether a generator is made without a seed, or numpy's hidden one is used."""
     name = tree.dotted_name(call.func)
-    if name in {"random.Random", "np.random.default_rng", "numpy.random.default_rng"}:
+    makers = {"random.Random", "random.SystemRandom"}
+    if name in makers or name in {"np.random.default_rng", "numpy.random.default_rng"}:
         return not call.args and not call.keywords
     return bool(re.fullmatch(r"(np|numpy)\.random\.[a-z_]+", name))
 

@@ -32,7 +32,11 @@ _FIELDS: Final = (
     "origin_topic",
     "attempt",
     "crc, lengths or tag gene",
+    "place",
 )
+_FACTS, _PLACE = _FIELDS[-2:]
+_ELSEWHERE: Final = (1 << 64) - 1
+"""The place of an entry whose message lies in a delay log: `audit_bodies` looks there."""
 _STRAY: Final = "it is not in its place in the order of release; maybe not the only one"
 
 
@@ -62,7 +66,7 @@ class Wrong(NamedTuple):
     """An entry whose message is right and something else is not."""
 
     check: str
-    """`queue-fields`, `queue-order` or `body-lost`."""
+    """`queue-fields`, `queue-order`, `body-lost` or `body-wrong`."""
     sequence: int
     position: int
     due_ms: int
@@ -185,13 +189,15 @@ def _fields(part: Slice) -> tuple[Array, ...]:
         origins,
         _attempts(part),
         rows["facts"],
+        rows["place"],
     )
 
 
 def _fields_of(units: Units) -> tuple[Array, ...]:
     """What entries say."""
     facts = hash_units(units["tag_gene"], units["crc"], units["body_len"], units["meta_len"])
-    return (*(units[name] for name in _FIELDS[:-1]), facts)
+    place = np.where(units["dlog_id"] == 0, units["position"], np.uint64(_ELSEWHERE))
+    return (*(units[name] for name in _FIELDS[:-2]), facts, place)
 
 
 def _check_fields(
@@ -204,14 +210,21 @@ def _check_fields(
     for name, mine, theirs in zip(_FIELDS, wanted, _fields_of(units), strict=True):
         if bool((mine == theirs).all()):
             continue
-        for at in np.flatnonzero(mine != theirs)[:_WRONG_MAX].tolist():
+        differs = (mine != theirs) & ((theirs != _ELSEWHERE) if name == _PLACE else True)
+        for at in np.flatnonzero(differs)[:_WRONG_MAX].tolist():
             detail = _difference(name, int(mine[at]), int(theirs[at]))
-            diff.wrong.append(_wrong("queue-fields", *place(at), detail))
+            diff.wrong.append(_wrong(_check_of(name), *place(at), detail))
+
+
+def _check_of(name: str) -> str:
+    return "body-wrong" if name == _PLACE else "queue-fields"
 
 
 def _difference(name: str, mine: int, theirs: int) -> str:
-    if name == _FIELDS[-1]:
+    if name == _FACTS:
         return f"its {name} are not those of the message"
+    if name == _PLACE:
+        return f"it points to offset {theirs} of the log, and its message lies at {mine}"
     return f"its {name} is {theirs} and not {mine}"
 
 
@@ -352,7 +365,7 @@ def _wrong_fields(mine: Odd, theirs: Odd) -> list[Wrong]:
     columns = zip(_FIELDS, mine.fields, theirs.fields, strict=True)
     return [
         Wrong(
-            "queue-fields",
+            _check_of(name),
             theirs.sequence,
             theirs.position,
             theirs.due_ms,
@@ -360,7 +373,7 @@ def _wrong_fields(mine: Odd, theirs: Odd) -> list[Wrong]:
             _difference(name, wanted, found),
         )
         for name, wanted, found in columns
-        if wanted != found
+        if wanted != found and not (name == _PLACE and found == _ELSEWHERE)
     ]
 
 

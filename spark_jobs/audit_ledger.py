@@ -38,12 +38,13 @@ RELEASE: Final = np.dtype(
         ("due_ms", "<i8"),
         ("sequence", "<u8"),
         ("store_ms", "<i8"),
+        ("place", "<u8"),
         ("topic_queue", "<u4"),
         ("facts", "<u4"),
     ]
 )
-"""A first release: the record that did it, the message, and a hash over what else its queue entry
-must say (`audit_sums.hash_units`)."""
+"""A first release: the record that did it, the message, the offset at which its metadata begins,
+and a hash over what else its queue entry must say (`audit_sums.hash_units`)."""
 BY_DISPATCH: Final = np.uint64(1)
 """Added to the offset of a release by a DISPATCH (offsets are multiples of 8): such a record
 releases in the order of keys, and a PUBLISH in that of sequences."""
@@ -126,6 +127,8 @@ class Messages:
     dispatch: I64
     """Ordinal of the DISPATCH that reaches its key."""
     facts: Array
+    place: Array
+    """uint64: offset of the log at which its metadata begins, and then its body."""
 
 
 def judge(table: BlockTable, plan: LedgerPlan) -> Messages:
@@ -162,7 +165,9 @@ def judge(table: BlockTable, plan: LedgerPlan) -> Messages:
         messages.column("body_len"),
         messages.column("meta_len"),
     )
-    return Messages(sequence, due, store, offset, queue, state, end, reached, facts)
+    starts = table.headers["offset"][batches] - table.at[batches].astype(np.uint64)
+    place = messages.column("blob_at").astype(np.uint64) + np.repeat(starts, counts)
+    return Messages(sequence, due, store, offset, queue, state, end, reached, facts, place)
 
 
 def _genes(table: BlockTable, plan: LedgerPlan, topic: Array) -> Array:
@@ -305,7 +310,7 @@ def _releases(found: Messages, plan: LedgerPlan, part: LedgerPart) -> dict[int, 
     every = len(rows) == len(out)
     rows["offset"] = found.end if every else found.end[out]
     rows["offset"] |= ((found.state if every else found.state[out]) == RELEASED).astype(np.uint64)
-    for name in ("due_ms", "sequence", "store_ms", "topic_queue", "facts"):
+    for name in ("due_ms", "sequence", "store_ms", "place", "topic_queue", "facts"):
         column = getattr(found, name)
         rows[name] = column if every else column[out]
     bucket = np.searchsorted(plan.bucket_edges, rows["offset"], "right").astype(np.uint16)

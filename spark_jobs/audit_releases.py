@@ -37,6 +37,7 @@ NAMED: Final = np.dtype(
         ("due_ms", "<i8"),
         ("sequence", "<u8"),
         ("store_ms", "<i8"),
+        ("place", "<u8"),
         ("origin_queue", "<u4"),
         ("facts", "<u4"),
         ("attempt", "<u4"),
@@ -272,7 +273,7 @@ def named(one: Slice, index: Array, low: I64, high: I64) -> Array:
     found["index"] = owners
     found["position"] = one.first + at
     rows = one.rows[at]
-    for name in ("due_ms", "sequence", "store_ms", "facts"):
+    for name in ("due_ms", "sequence", "store_ms", "place", "facts"):
         found[name] = rows[name]
     found["offset"] = rows["offset"] & ~BY_DISPATCH
     found["origin_queue"] = rows["topic_queue"] if one.origins is None else one.origins[at] << 8

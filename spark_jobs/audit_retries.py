@@ -36,6 +36,8 @@ class Unit(NamedTuple):
     facts: int
     origin_topic: int
     attempt: int
+    place: int
+    """Offset of the log at which the message lies; a delay log may have it by now."""
 
 
 class Scheduled(NamedTuple):
@@ -90,7 +92,7 @@ class DynamicQueue:
         """All entries that it ever had."""
         rows = np.zeros(len(self.entries), RELEASE)
         rows["offset"] = np.array(self.offsets, np.uint64)
-        for name in ("due_ms", "sequence", "store_ms", "facts"):
+        for name in ("due_ms", "sequence", "store_ms", "place", "facts"):
             rows[name] = [getattr(one, name) for one in self.entries]
         rows["topic_queue"] = topic_queue
         attempts = np.array([one.attempt for one in self.entries], np.uint32)
@@ -214,6 +216,7 @@ class _Follower:
                     int(one["facts"]),
                     int(one["origin_queue"]) >> 8,
                     int(one["attempt"]),
+                    int(one["place"]),
                 )
                 for one in self._named[slice(*span)]
             ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from hourwheel.clock import SystemClock
+from spark_jobs.audit_bodies import check_bodies
 from spark_jobs.audit_gaps import late_retries, lateness_findings
 from spark_jobs.audit_join import Joining
 from spark_jobs.audit_lateness import LateSums
@@ -133,6 +134,7 @@ def audit_shard(state: ShardState) -> ShardAudit:
         if state.spread is not None:
             state.spread.close()
     wheel_units = compare_wheels(state, joining.retries)
+    check_bodies(state)
     check_checkpoints(state, joining)
     _tell_late(state, joining)
     recheck(state)

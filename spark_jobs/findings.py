@@ -102,6 +102,7 @@ CHECKS: Final[dict[str, str]] = {
     "queue-end": "a queue ends at another position than the log gives it",
     "queue-trimmed": "entries were trimmed that no TRIM record allows to go",
     "body-lost": "a message's body is gone: of the log, or in a delay log that is missing or short",
+    "body-wrong": "the bytes that an entry points to are not its message's: it is not delivered",
     # groups
     "ack-undelivered": "a RESOLVE of positions that were never released",
     "ack-early": "a RESOLVE of an entry before its release time",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.internal.v1.state_pb2 import Checkpoint, DelayLogState
 from hourwheel.record_batch import Kind, RecordBatch, Stamp, stamp, unpack_header
 from hourwheel.types import Epoch, Offset
 from node.checkpoint import MANIFEST
@@ -22,6 +22,7 @@ from storage.file_header import FileType, Identity, pack_file_header
 from storage.queue_chunk import ENTRIES_AT, NO_ENTRIES, pack_seal, seal_position
 from storage.unit import UNIT, Units
 from tests.support.log_maker import CLUSTER_ID, segments
+from timewheel.run_format import delay_log_path
 
 Edit = Callable[[list[RecordBatch]], list[RecordBatch]]
 IDENTITY = Identity(CLUSTER_ID, 0)
@@ -127,3 +128,29 @@ def _end_of(directory: Path, topic_queue: int) -> int:
     )
     states = Checkpoint.FromString(found.payload).queues
     return next(each.end_position for each in states if each.topic_queue == topic_queue)
+
+
+def lose_beginning(directory: Path) -> None:
+    """Take the log's first file away, and let its entries point to a delay log, as after a trim."""
+    number, blobs, at = 9_999, bytearray(), 64
+    lost = segments(directory)[0]
+    raw = lost.read_bytes()
+    begin = int(segments(directory)[1].stem)
+    for folder in (directory / "shard-0" / "queues").iterdir():
+        units = read_queue(directory, int(folder.name, 16))
+        for index in np.flatnonzero((units["dlog_id"] == 0) & (units["position"] < begin)).tolist():
+            unit = units[index]
+            first, size = 64 + int(unit["position"]), int(unit["body_len"]) + int(unit["meta_len"])
+            units["dlog_id"][index], units["position"][index] = number, at + len(blobs)
+            blobs += raw[first : first + size]
+        rewrite_queue(directory, int(folder.name, 16), units)
+    lost.unlink()
+    path = directory / "shard-0" / delay_log_path("wheel", number)
+    path.write_bytes(pack_file_header(FileType.DELAY_LOG, IDENTITY, number) + blobs)
+
+    def change(manifest: Checkpoint) -> None:
+        state = DelayLogState(delay_log_id=number, bytes=64 + len(blobs), due_ms_max=1 << 60)
+        manifest.delay_logs.append(state)
+        manifest.next_run_id = number + 1
+
+    edit_manifest(directory, change)

@@ -28,7 +28,7 @@ def rows_of(units: Any) -> Any:
     rows = np.zeros(len(units), RELEASE)
     for name in ("sequence", "due_ms", "store_ms", "topic_queue"):
         rows[name] = units[name]
-    rows["offset"] = 80
+    rows["offset"], rows["place"] = 80, units["position"]
     rows["facts"] = hash_units(
         units["tag_gene"], units["crc"], units["body_len"], units["meta_len"]
     )

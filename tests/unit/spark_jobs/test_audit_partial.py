@@ -3,14 +3,12 @@
 import asyncio
 from pathlib import Path
 
-import numpy as np
-
 from hourwheel.internal.v1.state_pb2 import Checkpoint
 from spark_jobs.audit_partial import SetSum, by_key, judge_sums
 from spark_jobs.audit_runner import LocalRunner
 from spark_jobs.delivery_audit import audit_with
 from spark_jobs.findings import Made
-from tests.support.broken_logs import edit_manifest, read_queue, rewrite_queue
+from tests.support.broken_logs import edit_manifest, lose_beginning, read_queue, rewrite_queue
 from tests.support.log_maker import make_log, segments
 
 
@@ -24,19 +22,6 @@ def test_sums_tell_equal_fewer_and_other_entries() -> None:
     assert by_key([((1, 2), wanted), ((1, 2), wanted)]) == {(1, 2): SetSum(6, 20)}
 
 
-def make_late(directory: Path) -> None:
-    """Take the log's first file away, and let its entries point elsewhere, as after a trim."""
-    lost = segments(directory)[0]
-    lost.unlink()
-    begin = int(segments(directory)[0].stem)
-    for folder in (directory / "shard-0" / "queues").iterdir():
-        units = read_queue(directory, int(folder.name, 16))
-        units["dlog_id"] = np.where(
-            (units["dlog_id"] == 0) & (units["position"] < begin), 1, units["dlog_id"]
-        )
-        rewrite_queue(directory, int(folder.name, 16), units)
-
-
 def run(directory: Path) -> tuple[set[str], list[Made]]:
     result = audit_with(LocalRunner(), [str(directory)])
     errors = {one.check for one in result.findings if one.severity == "error"}
@@ -46,7 +31,7 @@ def run(directory: Path) -> tuple[set[str], list[Made]]:
 def test_log_when_its_beginning_is_gone_is_audited_from_there(tmp_path: Path) -> None:
     node = tmp_path / "node-1"
     asyncio.run(make_log(node, seed=5))
-    make_late(node)
+    lose_beginning(node)
     assert run(node) == (set(), [Made.LIMITED])
     units = read_queue(node, 512)
     rewrite_queue(node, 512, units[:-1])

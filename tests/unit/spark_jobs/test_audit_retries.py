@@ -43,7 +43,7 @@ def test_dynamic_queues_are_those_of_the_model(tmp_path: Path, seed: int) -> Non
 def test_dynamic_queue_when_trimmed_lets_whole_old_chunks_go() -> None:
     queue = DynamicQueue()
     for at in range(10):
-        queue.entries.append(Unit(at, at, 0, 0, 1, 2))
+        queue.entries.append(Unit(at, at, 0, 0, 1, 2, 0))
         queue.offsets.append(80)
     queue.trim(8, 4)
     assert queue.start == 8
@@ -54,7 +54,7 @@ def test_dynamic_queue_when_trimmed_lets_whole_old_chunks_go() -> None:
 def test_dynamic_queue_releases_in_the_order_of_keys() -> None:
     queue = DynamicQueue()
     for serial, (end, due, sequence) in enumerate(((160, 5, 1), (80, 9, 7), (80, 9, 2))):
-        unit = Unit(due, sequence, 0, 0, 1, 2)
+        unit = Unit(due, sequence, 0, 0, 1, 2, 0)
         queue.waiting.append((end, due, sequence, serial, unit))
     queue.waiting.sort()
     queue.release_below(100)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from hourwheel import errors
 from hourwheel.filter_text import FilterExpression
@@ -23,7 +23,17 @@ from storage.catalog import (
 )
 from storage.catalog_items import Group, Subscription, Topic
 
-Propose = Callable[[Callable[[int, Any], None]], "asyncio.Future[Any]"]
+
+class Propose(Protocol):
+    """How a record comes into the log."""
+
+    def __call__(
+        self, append: Callable[[int, Any], None], now_ms: int | None = None
+    ) -> "asyncio.Future[Any]":
+        """Append something: `append(now_ms, token)`. The future gets its verdict.
+
+        `now_ms`: the reading of the turn that this is a part of; None: of a turn of its own.
+        """
 
 
 @dataclass(frozen=True)

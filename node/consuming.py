@@ -1,33 +1,30 @@
-"""Receive, acknowledge, give back: leases on one side, RESOLVE records on the other."""
+"""Receive, acknowledge, give back: leases on one side, RESOLVE records on the other.
+
+Here is the clock of the consumers' side: each call, and each callback, is a turn that reads it once
+and hands the reading down (node/polls.py).
+"""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
-from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_text import FilterExpression
-from hourwheel.types import topic_of
 from node.api import ports
 from node.configurator import Propose
 from node.filter_reading import make_ready
-from node.picking import SLICE_WORK, Counts
+from node.polls import Polls, Step
 from node.receive import Delivery
 from node.resolving import Resolving
 from node.selecting import Selecting
 from node.shard import Shard
 from node.stats import EngineStats
-from node.subscribing import Subscribed, find_mismatch
+from node.subscribing import Subscribed
 from node.unasked import Unasked
-from node.waiters import Interest, Waiter, Waiters
-from storage.ack_state import WINDOW_POSITIONS
+from node.waiters import Interest, Waiter
 from storage.catalog_items import Subscription
-from storage.unit import release_ms
-
-_ASKING_WORK: Final = 4_096
-"""Asking for one who selects costs as much as masking so many entries, if there is nothing."""
 
 
 class Consuming:
@@ -41,23 +38,21 @@ class Consuming:
         rearm: Callable[[], None],
         stats: EngineStats,
         soon: Callable[[Callable[[], None]], object],
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """`rearm` is called when something may have to happen earlier than was planned.
 
-        `soon` calls in the loop's next turn; what is raised then stops the node.
+        `soon` calls in the loop's next turn; what is raised then stops the node. `check` raises
+        NotMaster where nobody may be served, for now or for good.
         """
-        self._shard, self._now_ms, self._propose = shard, now_ms, propose
-        self._rearm, self._stats, self._soon = rearm, stats, soon
-        self.unasked = Unasked(shard, now_ms, propose, rearm, stats)
+        self._shard, self._now_ms, self._rearm = shard, now_ms, rearm
+        self._check, self._soon = check, soon
+        self.unasked = Unasked(shard, propose, rearm, stats)
         resolving = Resolving(shard, now_ms, propose, rearm, stats, self.unasked.reads)
         self.resolve, self.change_invisible = resolving.resolve, resolving.change_invisible
-        self._waiters = Waiters(self._serve, self._postpone)
-        self._unfinished: dict[Interest, None] = {}
-        """Whose queues were not looked through to the end: one of them goes on in each turn."""
+        self._polls = Polls(shard, self.unasked, rearm, stats, self._take_turn_soon)
         self._turn = asyncio.Lock()
         """Held by the call without a wait that looks further in this turn of the loop."""
-        self._passed_due_ms: int | None = None
-        self._gate_ms: int | None = None
         self._is_closing = False
 
     # -- receive ----------------------------------------------------------------------------------
@@ -75,6 +70,7 @@ class Consuming:
 
         Raises:
             SubscriptionMismatch: the filter was changed meanwhile, and the caller named another.
+            NotMaster: the node may not serve, by now.
         """
         subscription, group, asked, selecting = subscribed
         interest = Interest(group.group_id, subscription.topic_id)
@@ -83,13 +79,17 @@ class Consuming:
         if selecting is not None:
             waiter.selecting = Selecting(selecting)
         await self._make_ready(subscription, selecting)
-        delivery = self._serve(interest, waiter)
+        self._check()
+        now_ms = self._now_ms()
+        delivery = self._polls.ask(interest, waiter, now_ms)
         while delivery is None and waiter.is_unfinished and wait_ms <= 0 and not self._is_closing:
             async with self._turn:
                 await asyncio.sleep(0)
-                delivery = self._serve(interest, waiter)
+                self._check()
+                delivery = self._polls.ask(interest, waiter, self._now_ms())
         if delivery is None and wait_ms > 0 and not self._is_closing:
-            delivery = await self._wait(interest, waiter, wait_ms)
+            self._polls.wait(interest, waiter, now_ms)  # in the turn that found nothing
+            delivery = await self._answer_to(interest, waiter, wait_ms)
         return None if delivery is None else self._to_port(delivery)
 
     async def _make_ready(
@@ -102,27 +102,30 @@ class Consuming:
             await make_ready(wanted, topic.gene)
 
     def on_filter(self, group_id: int, topic_id: int) -> None:
-        """The group wants something else of the topic from now on.
+        """The group wants something else of the topic from now on."""
+        if self._may_act():
+            self._polls.on_filter(Interest(group_id, topic_id), self._now_ms())
 
-        Who named another filter is told at once; the others wait for what is wanted now.
-        """
-        interest = Interest(group_id, topic_id)
-        self._waiters.refuse(interest, lambda waiter: self._find_mismatch(interest, waiter))
-        self._waiters.wake_interest(interest)
+    def _may_act(self) -> bool:
+        try:
+            self._check()
+        except HourwheelError:
+            return False
+        return True
 
-    def _find_mismatch(
-        self, interest: Interest, waiter: Waiter
-    ) -> errors.SubscriptionMismatch | None:
-        if waiter.asked is None:
-            return None
-        return find_mismatch(self._shard.views.catalog, *interest, waiter.asked)
+    def _take_turn_soon(self, step: Step) -> None:
+        """`step` in a turn of its own, if anybody may be served then."""
 
-    async def _wait(self, interest: Interest, waiter: Waiter, wait_ms: int) -> Delivery | None:
-        queues = [int(one) for one in self._shard.receiver.queues_of(*interest)]
-        self._waiters.add(interest, queues, waiter)
-        self._look_at_gates(queues)
-        if waiter.is_unfinished:
-            self._look_on(interest)
+        def take() -> None:
+            if self._may_act():
+                step(self._now_ms())
+            else:
+                self._polls.look_no_further()
+
+        self._soon(take)
+
+    async def _answer_to(self, interest: Interest, waiter: Waiter, wait_ms: int) -> Delivery | None:
+        """What a waiter gets in the end."""
         timer = asyncio.get_running_loop().call_later(wait_ms / 1000, _give_up, waiter.future)
         try:
             return await waiter.future
@@ -133,7 +136,7 @@ class Consuming:
             raise
         finally:
             timer.cancel()
-            self._waiters.discard(interest, waiter)
+            self._polls.discard(interest, waiter)
 
     def _give_back(self, delivery: Delivery | None) -> None:
         """The caller went away with its answer on the way: end the lease at once."""
@@ -141,90 +144,6 @@ class Consuming:
             lease = delivery.lease
             self._shard.receiver.leases.change(lease, lease.first, lease.end, self._now_ms())
             self._rearm()
-
-    def _serve(self, interest: Interest, waiter: Waiter) -> Delivery | None:
-        """What a waiter gets now. Raises `SubscriptionMismatch`."""
-        mismatch = self._find_mismatch(interest, waiter)
-        if mismatch is not None:
-            raise mismatch
-        now_ms = self._now_ms()
-        receiver = self._shard.receiver
-        delivery = receiver.receive(
-            *interest,
-            count_max=waiter.count_max,
-            bytes_max=waiter.bytes_max,
-            invisible_ms=waiter.invisible_ms,
-            now_ms=now_ms,
-            selecting=waiter.selecting,
-        )
-        waiter.is_unfinished = receiver.is_unfinished
-        if waiter.selecting is not None:
-            receiver.work += _ASKING_WORK
-        if receiver.corrupt:
-            self.unasked.bury_corrupt()
-        self._note_filtering(now_ms)
-        if delivery is None:
-            if waiter.is_unfinished and not waiter.future.done():
-                self._look_on(interest)
-            self._unblock(interest, now_ms)
-            return None
-        self._observe(delivery, now_ms)
-        return delivery
-
-    def _look_on(self, interest: Interest) -> None:
-        """Look through more of the queues for those who wait, when others have had their turn."""
-        if interest in self._unfinished or not self._waiters.is_waiting(interest):
-            return
-        if not self._unfinished:
-            self._soon(self._look_further)
-        self._unfinished[interest] = None
-
-    def _look_further(self) -> None:
-        """A slice for the one that has waited longest: several would hold up the loop."""
-        interest = next(iter(self._unfinished))
-        del self._unfinished[interest]
-        if self._unfinished:
-            self._soon(self._look_further)
-        if not self._is_closing:
-            self._shard.receiver.work = 0
-            self._waiters.wake_interest(interest)
-
-    def _note_filtering(self, now_ms: int) -> None:
-        """Count what the filter did, and put what it passed over into the log in good time."""
-        receiver, stats = self._shard.receiver, self._stats
-        counts, receiver.counts = receiver.counts, Counts()
-        stats.filter_masked += counts.masked
-        stats.filter_read += counts.read
-        stats.filter_refused += counts.refused
-        if receiver.passed_over.next_due_ms() is None:
-            return
-        self.unasked.pass_over(now_ms)
-        due_ms = receiver.passed_over.next_due_ms()
-        if due_ms != self._passed_due_ms:
-            self._passed_due_ms = due_ms
-            self._rearm()
-
-    def _observe(self, delivery: Delivery, now_ms: int) -> None:
-        units, stats = delivery.units, self._stats
-        stats.delivered += len(units)
-        late = now_ms - release_ms(units)
-        stats.lateness.observe_many(late, 0.001)
-        early = int((late < 0).sum())
-        if early:
-            stats.early_deliveries += early
-            errors.violated("a message was about to be delivered early", count=early)
-
-    def _unblock(self, interest: Interest, now_ms: int) -> None:
-        """A window is full, mostly of resolved positions: end the lease at its floor."""
-        receiver = self._shard.receiver
-        for held in receiver.is_blocked(*interest, now_ms):
-            self.unasked.pass_over(now_ms, held)
-            window = self._shard.views.acks.get(*held)
-            start = self._shard.views.queues.get(held.topic_queue).start_position
-            if receiver.leases.count_resolved(held, window, start) < WINDOW_POSITIONS // 2:
-                continue  # not a hole: that much is being worked on
-            for part in receiver.leases.take_at(held, window.first_unresolved(start)):
-                self.unasked.give_back(held, part, now_ms)
 
     def _to_port(self, delivery: Delivery) -> ports.Delivery:
         shard, units = self._shard, delivery.units
@@ -255,77 +174,41 @@ class Consuming:
             delivery.to_check,
         )
 
-    # -- waking -----------------------------------------------------------------------------------
+    # -- turns ------------------------------------------------------------------------------------
 
-    def _postpone(self, interest: Interest) -> bool:
-        """Whether those who wait for this have their turn later: enough was looked at in this one.
+    def turn(self, touched: Iterable[int], now_ms: int) -> bool:
+        """Do what is to be done at `now_ms`, of which some queues were touched by new records.
 
-        Of many groups with filters each would take its slice at once.
+        Serves those who wait, gives back what leases that are over still held, and resolves what
+        was passed over. Returns whether anything was appended.
         """
-        if self._shard.receiver.work < SLICE_WORK:
-            return False
-        self._look_on(interest)
-        return True
-
-    def on_entries(self, queues: set[int]) -> None:
-        """These queues got entries."""
-        self._shard.receiver.work = 0
-        self._waiters.wake(queues)
-        self._look_at_gates(self._waiters.waited_queues())
-
-    def open_gate(self, now_ms: int) -> None:
-        """Serve those who wait for entries that have become visible."""
-        if self._gate_ms is not None and self._gate_ms <= now_ms:
-            waited = self._waiters.waited_queues()
-            self._shard.receiver.work = 0
-            self._waiters.wake(set(waited))
-            self._look_at_gates(self._waiters.waited_queues())
-
-    def _look_at_gates(self, queues: list[int]) -> None:
-        """Note when the first entry that somebody waits for becomes visible."""
-        earliest: int | None = None
-        now_ms = self._now_ms()
-        for number in queues:
-            if self._shard.views.catalog.find_topic_by_id(topic_of(number)) is None:
-                continue  # deleted while somebody waited
-            queue = self._shard.views.queues.get(number)
-            queue.visible_end(now_ms)
-            gate = queue.next_gate_ms()
-            if gate is not None and (earliest is None or gate < earliest):
-                earliest = gate
-        if earliest != self._gate_ms:
-            self._gate_ms = earliest
-            if earliest is not None:
-                self._rearm()
-
-    def next_wakeup_ms(self) -> int | None:
-        """When a gate opens or a lease ends, or None."""
-        times = [at for at in (self._gate_ms, self.unasked.next_wakeup_ms()) if at is not None]
-        return min(times, default=None)
-
-    def end_leases(self, now_ms: int) -> bool:
-        """Give back what leases that are over still held, and resolve what was passed over.
-
-        Returns whether anything was appended.
-        """
+        self._polls.turn(touched, now_ms)
         appended = self.unasked.end_leases(now_ms)
         return self.unasked.pass_over(now_ms) or appended
 
+    def waited_queues(self) -> list[int]:
+        """Queues that somebody waits for."""
+        return self._polls.waited_queues()
+
+    def next_wakeup_ms(self) -> int | None:
+        """When an entry opens that somebody waits for, or a lease ends; or None."""
+        times = self._polls.next_wakeup_ms(), self.unasked.next_wakeup_ms()
+        return min((at for at in times if at is not None), default=None)
+
     def retire(self, error: HourwheelError) -> None:
         """Every long poll fails, for its caller to go elsewhere. Leases are of one reign anyway."""
-        self._waiters.close(error)
+        self._polls.close(error)
         self.unasked.retire()
-        self._gate_ms = self._passed_due_ms = None
 
     def close(self) -> None:
         """Answer every long poll; nothing is leased any more."""
         self._is_closing = self.unasked.is_closing = True
-        self._waiters.close()
+        self._polls.close()
 
     @property
     def waiting_count(self) -> int:
         """Long polls that wait."""
-        return len(self._waiters)
+        return len(self._polls)
 
 
 def _give_up(future: "asyncio.Future[Delivery | None]") -> None:

@@ -6,7 +6,7 @@ timers  --> dispatch what is due, end leases, open the release gate
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -114,6 +114,7 @@ class Engine:
         self.consuming = Consuming(
             *(self.shard, now_ms, self.propose, self.rearm, self.stats),
             lambda step: self._loop.call_soon(self._or_fail(step)),
+            self._check_master,
         )
         self.configurator = Configurator(
             *(self.shard, now_ms, self.propose, config.defaults),
@@ -185,8 +186,8 @@ class Engine:
         self._keep_house()
 
     def begin_serving(self) -> None:
-        """This node is the master now."""
-        self._on_timer()
+        """This node is the master now, or is again: who waits may have missed something."""
+        self._turn(self.consuming.waited_queues())
 
     def end_serving(self, error: HourwheelError) -> None:
         """It is not any more; who waits is told."""
@@ -262,18 +263,19 @@ class Engine:
         """The cluster clock."""
         return self._now_ms()
 
-    def propose(self, append: Callable[[int, Any], None]) -> "asyncio.Future[Any]":
-        """Append something: `append(now_ms, token)`. The future gets its verdict.
+    def propose(
+        self, append: Callable[[int, Any], None], now_ms: int | None = None
+    ) -> "asyncio.Future[Any]":
+        """See `node.configurator.Propose`.
 
         Raises:
             ShuttingDown: nothing is appended any more.
         """
         if self._is_closing:
             raise errors.ShuttingDown
-        if self._gate is not None:
-            self._gate.check()
+        self._check_master()
         future: asyncio.Future[Any] = self._loop.create_future()
-        append(self._now_ms(), future)
+        append(self._now_ms() if now_ms is None else now_ms, future)
         self.writer.wake()
         return future
 
@@ -285,26 +287,35 @@ class Engine:
 
     def _on_applied(self, queues: set[int]) -> None:
         """Records were applied; these queues got entries."""
-        if queues:
-            self.consuming.on_entries(queues)
-        self._on_timer()
+        self._turn(queues)
         self.background.start_if_due()
 
     def _on_timer(self) -> None:
-        """Dispatch what is due, end leases, open the release gate, set the next alarm."""
+        self._turn(())
+
+    def _turn(self, touched: Iterable[int]) -> None:
+        """All that time and new records ask for, by one reading of the clock.
+
+        Serve who waits, end leases, dispatch what is due, set the next alarm. While this node may
+        not act nobody is served: `begin_serving` makes up for it.
+        """
         if self._is_closing or not self._may_act():
             return
         now_ms = self._now_ms()
-        dispatched = 0
+        is_appended = self.consuming.turn(touched, now_ms)
         while self.shard.dispatches_in_flight < _DISPATCHES_AHEAD:
             if not self.shard.dispatch_due(now_ms):
                 break
-            dispatched += 1
+            is_appended = True
         self.shard.views.wheel.load_ahead(self.shard.views.cursor.key, now_ms)
-        if self.consuming.end_leases(now_ms) or dispatched:
+        if is_appended:
             self.writer.wake()
-        self.consuming.open_gate(now_ms)
         self._set_timer()
+
+    def _check_master(self) -> None:
+        """Raises NotMaster."""
+        if self._gate is not None:
+            self._gate.check()
 
     def _may_act(self) -> bool:
         return self._gate is None or self._gate.may_act()
@@ -386,8 +397,7 @@ class Engine:
         self, group: str, selections: "list[ports.Selection]", invisible_ms: int
     ) -> tuple[list[int], int]:
         """See EnginePort."""
-        if self._gate is not None:
-            self._gate.check()
+        self._check_master()
         found = self.shard.views.catalog.get_group(group)
         return self.consuming.change_invisible(found, selections, invisible_ms)
 

@@ -35,13 +35,12 @@ class Unasked:
     def __init__(
         self,
         shard: Shard,
-        now_ms: Callable[[], int],
         propose: Propose,
         rearm: Callable[[], None],
         stats: EngineStats,
     ) -> None:
         """`rearm` is called when something may have to happen earlier than was planned."""
-        self._shard, self._now_ms, self._propose = shard, now_ms, propose
+        self._shard, self._propose = shard, propose
         self._rearm, self._stats = rearm, stats
         self._ending: set[asyncio.Future[Any]] = set()
         """Records on their way that end leases."""
@@ -52,7 +51,7 @@ class Unasked:
 
     # -- corrupt messages -------------------------------------------------------------------------
 
-    def bury_corrupt(self) -> None:
+    def bury_corrupt(self, now_ms: int) -> None:
         """Corrupt messages become dead letters: never served, and the queue goes on."""
         corrupt, self._shard.receiver.corrupt = self._shard.receiver.corrupt, []
         for one in corrupt:
@@ -61,7 +60,7 @@ class Unasked:
                 self.on_corrupt(one.error)
             rows = ack_rows if self._is_buried(one.held) else dead_rows
             part = Part(one.position, one.position + 1, 0)
-            _ = self._resolve([(one.held, part)], rows(one.held, [(part.first, part.end)]))
+            _ = self._resolve([(one.held, part)], rows(one.held, [(part.first, part.end)]), now_ms)
 
     def _is_buried(self, held: Held) -> bool:
         """Whether these are a group's own dead letters: to bury one again would never end."""
@@ -117,7 +116,7 @@ class Unasked:
             if len(found):
                 rows.append(found)
                 given += [(held, part) for part in parts]
-        return self._resolve(given, np.concatenate(rows)) if given else None
+        return self._resolve(given, np.concatenate(rows), now_ms) if given else None
 
     def reads(self, group: Group, topic_queue: int) -> bool:
         """Whether a group is given messages of a queue."""
@@ -127,14 +126,16 @@ class Unasked:
             return True
         return catalog.find_subscription(group.group_id, topic_id) is not None
 
-    def _resolve(self, given: list[tuple[Held, Part]], rows: NDArray[Any]) -> "asyncio.Future[Any]":
+    def _resolve(
+        self, given: list[tuple[Held, Part]], rows: NDArray[Any], now_ms: int
+    ) -> "asyncio.Future[Any]":
         """Propose what resolves some parts, and hold them until that is done, or for a while.
 
         What is under way when a reign ends may never be in the log. The next master is told what
         is held; it would take what nobody holds for finished, and never deliver it again.
         """
         leases = self._shard.receiver.leases
-        again_ms = self._now_ms() + _TRY_AGAIN_MS
+        again_ms = now_ms + _TRY_AGAIN_MS
         held_again = [
             leases.hold(held, part.first, part.end, again_ms, part.messages) for held, part in given
         ]
@@ -145,17 +146,17 @@ class Unasked:
                     leases.end(lease.lease_id)
             self._rearm()
 
-        proposed = self._append(rows)
+        proposed = self._append(rows, now_ms)
         proposed.add_done_callback(end)
         return proposed
 
-    def _append(self, rows: NDArray[Any]) -> "asyncio.Future[Any]":
+    def _append(self, rows: NDArray[Any], now_ms: int) -> "asyncio.Future[Any]":
         """Propose rows. Where that is refused the future says so: no caller asked for them.
 
         A lease of mastership that is over must not end what just looks for messages, or the node.
         """
         try:
-            return self._propose(lambda now, token: self._shard.resolve(rows, now, token))
+            return self._propose(lambda now, token: self._shard.resolve(rows, now, token), now_ms)
         except errors.HourwheelError as refusal:
             refused: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             refused.set_exception(refusal)
@@ -171,13 +172,15 @@ class Unasked:
         due = passed_over.take_due(now_ms, held)
         if due:
             rows = np.concatenate([filtered_rows(one.held, [(one.first, one.end)]) for one in due])
-            self._append(rows).add_done_callback(partial(self._settle, due))
+            self._append(rows, now_ms).add_done_callback(partial(self._settle, due, now_ms))
         return bool(due)
 
-    def _settle(self, stretches: list[Stretch], done: "asyncio.Future[Any]") -> None:
+    def _settle(
+        self, stretches: list[Stretch], proposed_ms: int, done: "asyncio.Future[Any]"
+    ) -> None:
         """Told what became of a proposal; a new reign knows nothing of the stretches any more."""
         is_lost = not done.cancelled() and done.exception() is not None
-        again_ms = self._now_ms() if is_lost else None
+        again_ms = proposed_ms if is_lost else None
         for one in stretches:
             self._shard.receiver.passed_over.settle(one, again_ms)
         if is_lost:

@@ -1,14 +1,18 @@
-"""Long polls: who waits for which messages, and whom a release wakes."""
+"""Long polls: who waits for which messages, whom a turn wakes, and when the next turn has to be.
+
+Everything here is part of a turn of the engine, and has its one reading of the clock.
+"""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_text import FilterExpression
+from node.gates import Gates
 from node.receive import Delivery
 from node.selecting import Selecting
 
@@ -36,35 +40,47 @@ class Waiter:
     """It got nothing so far, but not everything was looked at."""
 
 
-Serve = Callable[[Interest, Waiter], Delivery | None]
+Serve = Callable[[Interest, Waiter, int], Delivery | None]
 
 
 class Waiters:
     """All long polls, first come first served for each interest.
 
-    Invariant: `_interests_of[q]` are the interests with waiters that a message in queue q serves.
+    Invariants: `_interests_of[q]` are the interests with waiters that a message in queue q serves;
+    its queues are those that the gates watch.
     """
 
-    def __init__(self, serve: Serve, postpone: Callable[[Interest], bool]) -> None:
+    def __init__(
+        self,
+        serve: Serve,
+        postpone: Callable[[Interest], bool],
+        find_gate_ms: Callable[[int, int], int | None],
+    ) -> None:
         """`serve` leases messages for a waiter, if any are visible, or raises SubscriptionMismatch.
 
-        `postpone` is asked before each interest that a release wakes, and between those who select
-        for themselves: whether the rest has its turn later, by `wake_interest`.
+        `postpone` is asked before each interest that a turn wakes, and between those who select
+        for themselves: whether the rest has its turn later, by `wake_interest`. `find_gate_ms`: see
+        `Gates`.
         """
         self._serve, self._postpone = serve, postpone
+        self._gates = Gates(find_gate_ms)
         self._waiting: dict[Interest, deque[Waiter]] = {}
         self._left: dict[Interest, int] = {}
         """How many, from the first on, are still to be asked for what woke them last."""
         self._queues: dict[Interest, list[int]] = {}
         self._interests_of: dict[int, set[Interest]] = {}
 
-    def add(self, interest: Interest, queues: list[int], waiter: Waiter) -> None:
-        """Wait. `queues` are those that an answer may come from."""
+    def add(self, interest: Interest, queues: list[int], waiter: Waiter, now_ms: int) -> None:
+        """Wait, from the turn on in which `serve` had nothing at `now_ms`.
+
+        `queues` are those that an answer may come from.
+        """
         if interest not in self._waiting:
             self._waiting[interest] = deque()
             self._queues[interest] = queues
             for queue in queues:
                 self._interests_of.setdefault(queue, set()).add(interest)
+                self._gates.watch(queue, now_ms)
         self._waiting[interest].append(waiter)
 
     def discard(self, interest: Interest, waiter: Waiter) -> None:
@@ -83,37 +99,40 @@ class Waiters:
                 interests.discard(interest)
                 if not interests:
                     del self._interests_of[queue]
+                    self._gates.unwatch(queue)
 
     def waited_queues(self) -> list[int]:
         """Queues that somebody waits for."""
         return list(self._interests_of)
 
-    def wake(self, queues: set[int]) -> None:
-        """These queues got entries, or entries of theirs became visible: serve who waits."""
+    def turn(self, touched: Iterable[int], now_ms: int) -> None:
+        """Entries have become visible up to `now_ms`, and these queues were touched: serve.
+
+        The only place that says so: who waits is asked, and the next alarm is set, by one instant.
+        """
         interests: set[Interest] = set()
-        if len(queues) < len(self._interests_of):
-            for queue in queues:
-                interests |= self._interests_of.get(queue, set())
-        else:
-            for queue, interested in self._interests_of.items():
-                if queue in queues:
-                    interests |= interested
+        for queue in self._gates.open(touched, now_ms):
+            interests |= self._interests_of[queue]
         for interest in interests:
             self._left.pop(interest, None)
             if not self._postpone(interest):
-                self._serve_all(interest, len(self._waiting[interest]))
+                self._serve_all(interest, len(self._waiting[interest]), now_ms)
+
+    def next_wakeup_ms(self) -> int | None:
+        """When the next turn has to be, or None."""
+        return self._gates.next_ms()
 
     def is_waiting(self, interest: Interest) -> bool:
         """Whether somebody waits for this."""
         return interest in self._waiting
 
-    def wake_interest(self, interest: Interest) -> None:
+    def wake_interest(self, interest: Interest, now_ms: int) -> None:
         """There may be more for those who wait for this, or some of them were not asked yet."""
         if interest in self._waiting:
             count = self._left.pop(interest, len(self._waiting[interest]))
-            self._serve_all(interest, count)
+            self._serve_all(interest, count, now_ms)
 
-    def _serve_all(self, interest: Interest, count: int) -> None:
+    def _serve_all(self, interest: Interest, count: int, now_ms: int) -> None:
         """Serve the first `count` of those who wait for this, or as many as this turn has time for.
 
         Those that select for themselves are each asked; where the turn ends before all were, they
@@ -126,7 +145,7 @@ class Waiters:
             if waiter.future.done():
                 continue
             try:
-                delivery = self._serve(interest, waiter)
+                delivery = self._serve(interest, waiter, now_ms)
             except errors.SubscriptionMismatch as mismatch:
                 waiter.future.set_exception(mismatch)
                 continue
@@ -171,6 +190,7 @@ class Waiters:
         self._left.clear()
         self._queues.clear()
         self._interests_of.clear()
+        self._gates.clear()
 
     def __len__(self) -> int:
         """How many long polls wait."""

@@ -135,7 +135,7 @@ async def test_lease_is_given_back_when_the_caller_goes_as_its_answer_comes(
         world.advance(5_000 - LEAD_MS)
         await released(world, 1)
         world.now_ms += LEAD_MS
-        world.engine.consuming.open_gate(world.now_ms)
+        world.engine.consuming.turn((), world.now_ms)
         leases = world.engine.shard.receiver.leases
         assert leases.count == 1
         poll.cancel()

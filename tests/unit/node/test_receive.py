@@ -347,7 +347,7 @@ async def test_hole_that_holds_up_a_filters_window_is_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("node.leases.WINDOW_POSITIONS", 4)
-    monkeypatch.setattr("node.consuming.WINDOW_POSITIONS", 4)
+    monkeypatch.setattr("node.polls.WINDOW_POSITIONS", 4)
     async with EngineWorld(tmp_path) as world:
         await world.publish_tagged(*["x", "a"] * 9)
         held = await world.leased(wanted="a")

@@ -80,8 +80,9 @@ async def test_call_is_refused_when_the_filter_is_changed_while_it_looks(
 async def test_poll_that_is_cancelled_as_it_is_refused_ends_as_cancelled(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         poll = await polling(world, "a")
-        world.engine.consuming._waiters.refuse(
-            next(iter(world.engine.consuming._waiters._waiting)),
+        waiters = world.engine.consuming._polls._waiters
+        waiters.refuse(
+            next(iter(waiters._waiting)),
             lambda _: errors.SubscriptionMismatch("it wants something else"),
         )
         poll.cancel()

@@ -98,9 +98,9 @@ async def test_master_that_may_not_append_just_now_passes_over_later(tmp_path: P
         await world.publish_tagged("x", "x")
         world.advance(AGE_MS_MAX)
         gate.is_lapsed = True
-        world.engine.consuming.on_entries({HELD.topic_queue})
+        world.engine.consuming.turn({HELD.topic_queue}, world.now_ms)
         world.now_ms += AGE_MS_MAX
-        world.engine.consuming.on_entries({HELD.topic_queue})
+        world.engine.consuming.turn({HELD.topic_queue}, world.now_ms)
         await let_others_run()
         assert not world.failure.found.done()
         assert window(world).floor == 0

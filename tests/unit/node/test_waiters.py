@@ -1,6 +1,7 @@
 """Long polls: who is served, in which order, and who waits on."""
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,14 @@ class Shop:
         self.asked: list[tuple[Interest, Waiter]] = []
         self.postponed: list[Interest] = []
         self.is_busy = False
-        self.waiters = Waiters(self.serve, self.postpone)
+        self.gates: dict[int, int] = {}
+        self.waiters = Waiters(self.serve, self.postpone, self.find_gate_ms)
 
-    def serve(self, interest: Interest, waiter: Waiter) -> Delivery | None:
+    def find_gate_ms(self, queue: int, now_ms: int) -> int | None:
+        gate_ms = self.gates.get(queue)
+        return None if gate_ms is None or gate_ms <= now_ms else gate_ms
+
+    def serve(self, interest: Interest, waiter: Waiter, _now_ms: int) -> Delivery | None:
         self.asked.append((interest, waiter))
         left = self.stock.get(interest, 0)
         self.stock[interest] = max(0, left - 1)
@@ -43,7 +49,7 @@ class Shop:
     def wait(self, interest: Interest, queues: list[int]) -> Waiter:
         future: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
         waiter = Waiter(future, count_max=10, bytes_max=1_000, invisible_ms=500)
-        self.waiters.add(interest, queues, waiter)
+        self.waiters.add(interest, queues, waiter, 0)
         return waiter
 
 
@@ -51,7 +57,7 @@ async def test_first_come_is_served_first() -> None:
     shop = Shop()
     first, second, third = (shop.wait(ORDERS, [256, 257]) for _ in range(3))
     shop.stock[ORDERS] = 2
-    shop.waiters.wake({257})
+    shop.waiters.turn({257}, 0)
     answers = [first.future.result(), second.future.result()]
     assert [answer.lease.lease_id for answer in answers if answer] == [2, 1]
     assert not third.future.done()
@@ -67,12 +73,12 @@ async def test_only_those_wake_that_the_queue_serves() -> None:
         shop.wait(BILLS, [1024, 512]),
         shop.wait(OTHERS, [1280, 256]),
     )
-    shop.waiters.wake({999})
+    shop.waiters.turn({999}, 0)
     assert shop.asked == []
-    shop.waiters.wake({256})
+    shop.waiters.turn({256}, 0)
     assert [one.future.done() for one in (orders, bills, others)] == [True, False, True]
     assert sorted(shop.waiters.waited_queues()) == [512, 1024]
-    shop.waiters.wake({1, 2, 3, 512})
+    shop.waiters.turn({1, 2, 3, 512}, 0)
     assert bills.future.done(), "also when more queues woke than are waited for"
     assert shop.waiters.waited_queues() == []
 
@@ -80,7 +86,7 @@ async def test_only_those_wake_that_the_queue_serves() -> None:
 async def test_an_interest_is_asked_once_when_several_of_its_queues_wake() -> None:
     shop = Shop()
     shop.wait(ORDERS, [256, 257, 258])
-    shop.waiters.wake({256, 257})
+    shop.waiters.turn({256, 257}, 0)
     assert len(shop.asked) == 1
     assert len(shop.waiters) == 1
 
@@ -91,7 +97,7 @@ async def test_nothing_is_leased_for_those_that_went_away() -> None:
     gone.future.cancel()
     answered.future.set_result(None)
     shop.stock[ORDERS] = 5
-    shop.waiters.wake({256})
+    shop.waiters.turn({256}, 0)
     assert [waiter for _, waiter in shop.asked] == [waiting]
     assert shop.stock[ORDERS] == 4
     assert len(shop.waiters) == 0
@@ -104,7 +110,7 @@ async def test_discard_takes_one_and_leaves_those_beside_it() -> None:
     shop.waiters.discard(ORDERS, first)
     assert len(shop.waiters) == 1
     shop.stock[ORDERS] = 1
-    shop.waiters.wake({256})
+    shop.waiters.turn({256}, 0)
     assert second.future.done()
     assert not first.future.done()
 
@@ -124,8 +130,31 @@ async def test_queues_are_taken_up_anew_when_an_interest_comes_back() -> None:
     shop.waiters.discard(ORDERS, shop.wait(ORDERS, [256]))
     waiter = shop.wait(ORDERS, [256, 257])
     shop.stock[ORDERS] = 1
-    shop.waiters.wake({257})
+    shop.waiters.turn({257}, 0)
     assert waiter.future.done()
+
+
+async def test_a_turn_serves_those_for_whom_something_opens_and_nobody_else() -> None:
+    shop = Shop()
+    shop.gates = {256: 50, 512: 70}
+    shop.stock = {ORDERS: 1, BILLS: 1}
+    orders, bills = shop.wait(ORDERS, [256]), shop.wait(BILLS, [512])
+    assert shop.waiters.next_wakeup_ms() == 50
+    shop.waiters.turn((), 49)
+    assert shop.asked == []
+    shop.waiters.turn((), 50)
+    assert [orders.future.done(), bills.future.done()] == [True, False]
+    assert shop.waiters.next_wakeup_ms() == 70
+
+
+async def test_alarm_goes_with_the_last_that_waits() -> None:
+    shop = Shop()
+    shop.gates = {256: 50}
+    shop.waiters.discard(ORDERS, shop.wait(ORDERS, [256]))
+    assert shop.waiters.next_wakeup_ms() is None
+    shop.wait(ORDERS, [256])
+    shop.waiters.close()
+    assert shop.waiters.next_wakeup_ms() is None
 
 
 async def test_close_answers_everyone_with_nothing() -> None:
@@ -141,7 +170,7 @@ async def test_close_answers_everyone_with_nothing() -> None:
     assert orders.future.result() is bills.future.result() is None
     assert len(shop.waiters) == 0
     assert shop.waiters.waited_queues() == []
-    shop.waiters.wake({256, 512})
+    shop.waiters.turn({256, 512}, 0)
     shop.waiters.discard(ORDERS, orders)
     assert shop.asked == []
 
@@ -151,12 +180,12 @@ async def test_those_who_select_for_themselves_do_not_hold_up_one_another() -> N
     waiters = [shop.wait(ORDERS, [256]) for _ in range(4)]
     for waiter in waiters[:2]:
         waiter.selecting = Selecting(FilterExpression.tags("a"))
-    shop.waiters.wake({256})
+    shop.waiters.turn({256}, 0)
     assert [waiter for _, waiter in shop.asked] == waiters[:3], (
         "the fourth wants what the third does"
     )
     shop.asked.clear()
-    shop.waiters.wake_interest(ORDERS)
+    shop.waiters.wake_interest(ORDERS, 0)
     assert [waiter for _, waiter in shop.asked] == waiters[:3], "they wait on in their order"
     assert len(shop.waiters) == 4
 
@@ -168,19 +197,19 @@ async def test_of_many_who_select_some_have_their_turn_later() -> None:
     for waiter in waiters:
         waiter.selecting = Selecting(FilterExpression.tags("a"))
     answers = iter([False, False, True, True, True])
-    shop.waiters = Waiters(shop.serve, lambda _: next(answers, True))
+    shop.waiters = Waiters(shop.serve, lambda _: next(answers, True), shop.find_gate_ms)
     for waiter in waiters:
-        shop.waiters.add(ORDERS, [256], waiter)
-    shop.waiters.wake({256})
+        shop.waiters.add(ORDERS, [256], waiter, 0)
+    shop.waiters.turn({256}, 0)
     assert [waiter for _, waiter in shop.asked] == waiters[:2]
-    shop.waiters.wake_interest(ORDERS)
+    shop.waiters.wake_interest(ORDERS, 0)
     assert [waiter for _, waiter in shop.asked] == waiters[:3]
     for _ in range(3):
-        shop.waiters.wake_interest(ORDERS)
+        shop.waiters.wake_interest(ORDERS, 0)
     assert [waiter for _, waiter in shop.asked] == waiters, "all were asked, each once"
     shop.asked.clear()
     answers = iter([False] * 9)
-    shop.waiters.wake({256})
+    shop.waiters.turn({256}, 0)
     assert [waiter for _, waiter in shop.asked] == waiters, "they wait on in their order"
 
 
@@ -190,13 +219,13 @@ async def test_those_who_select_are_all_asked_again_when_something_new_comes() -
     for waiter in waiters:
         waiter.selecting = Selecting(FilterExpression.tags("a"))
     answers = iter([False, True, True, False, False, False])
-    shop.waiters = Waiters(shop.serve, lambda _: next(answers))
+    shop.waiters = Waiters(shop.serve, lambda _: next(answers), shop.find_gate_ms)
     for waiter in waiters:
-        shop.waiters.add(ORDERS, [256], waiter)
-    shop.waiters.wake({256})
+        shop.waiters.add(ORDERS, [256], waiter, 0)
+    shop.waiters.turn({256}, 0)
     assert [waiter for _, waiter in shop.asked] == waiters[:1]
-    shop.waiters.wake({256})  # postponed as a whole: begun anew by the next turn
-    shop.waiters.wake_interest(ORDERS)
+    shop.waiters.turn({256}, 0)  # postponed as a whole: begun anew by the next turn
+    shop.waiters.wake_interest(ORDERS, 0)
     asked = [waiter for _, waiter in shop.asked[1:]]
     assert len(asked) == 3
     assert all(waiter in asked for waiter in waiters)
@@ -209,10 +238,10 @@ async def test_one_who_selects_has_one_slice_a_turn_and_then_the_others() -> Non
     for waiter in waiters:
         waiter.selecting, waiter.is_unfinished = Selecting(FilterExpression.tags("a")), True
     for _ in range(4):
-        shop.waiters.wake_interest(ORDERS)
+        shop.waiters.wake_interest(ORDERS, 0)
     assert [waiter for _, waiter in shop.asked] == [*waiters, waiters[0]]
     waiters[1].is_unfinished = False
-    shop.waiters.wake_interest(ORDERS)
+    shop.waiters.wake_interest(ORDERS, 0)
     assert [waiter for _, waiter in shop.asked[4:]] == waiters[1:]
     assert len(shop.waiters) == 3
 
@@ -222,16 +251,16 @@ async def test_those_whose_turn_is_later_wait_on() -> None:
     shop.stock = {ORDERS: 1, OTHERS: 1}
     waiters = shop.wait(ORDERS, [256]), shop.wait(OTHERS, [256])
     shop.is_busy = True
-    shop.waiters.wake({256})
+    shop.waiters.turn({256}, 0)
     assert (sorted(shop.postponed), shop.asked) == ([ORDERS, OTHERS], [])
     for interest in shop.postponed:
-        shop.waiters.wake_interest(interest)
+        shop.waiters.wake_interest(interest, 0)
     assert all(waiter.future.done() for waiter in waiters)
 
 
 async def test_nobody_wakes_when_nobody_waits() -> None:
     shop = Shop()
-    shop.waiters.wake_interest(ORDERS)
+    shop.waiters.wake_interest(ORDERS, 0)
     assert shop.asked == []
     assert not shop.waiters.is_waiting(ORDERS)
     shop.wait(ORDERS, [256])
@@ -242,7 +271,7 @@ async def test_groups_with_filters_are_served_in_several_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slice for each of many groups in one turn would hold up the loop."""
-    monkeypatch.setattr("node.consuming.SLICE_WORK", 300)
+    monkeypatch.setattr("node.polls.SLICE_WORK", 300)
     async with EngineWorld(tmp_path) as world:
         consuming, count = world.engine.consuming, 9
         polls = [
@@ -250,13 +279,15 @@ async def test_groups_with_filters_are_served_in_several_turns(
             for at in range(count)
         ]
         await until(lambda: consuming.waiting_count == count)
-        read, on_entries = list[int](), consuming.on_entries
+        read, turn = list[int](), consuming.turn
 
-        def watched(queues: set[int]) -> None:
-            on_entries(queues)
-            read.append(world.engine.stats.filter_read)
+        def watched(touched: Iterable[int], now_ms: int) -> bool:
+            is_appended = turn(touched, now_ms)
+            if touched:
+                read.append(world.engine.stats.filter_read)
+            return is_appended
 
-        monkeypatch.setattr(consuming, "on_entries", watched)
+        monkeypatch.setattr(consuming, "turn", watched)
         await world.publish_tagged("a")
         for delivery in await within(asyncio.gather(*polls)):
             assert delivery is not None
@@ -275,7 +306,7 @@ async def test_those_that_are_refused_are_told_and_the_others_wait_on() -> None:
     assert [one.future.done() for one in (stays, elsewhere)] == [False, False]
     shop.waiters.refuse(OTHERS, lambda _: mismatch)
     shop.stock[ORDERS] = 1
-    shop.waiters.wake({256})
+    shop.waiters.turn({256}, 0)
     assert [waiter for _, waiter in shop.asked if waiter is not elsewhere] == [stays]
 
 
@@ -285,15 +316,15 @@ async def test_one_that_is_refused_when_served_keeps_nobody_waiting() -> None:
     serve = shop.serve
     mismatch = errors.SubscriptionMismatch("it wants something else")
 
-    def picky(interest: Interest, waiter: Waiter) -> Delivery | None:
+    def picky(interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:
         if waiter is first:
             raise mismatch
-        return serve(interest, waiter)
+        return serve(interest, waiter, now_ms)
 
-    shop.waiters = Waiters(picky, shop.postpone)
+    shop.waiters = Waiters(picky, shop.postpone, shop.find_gate_ms)
     for waiter in (first, second):
-        shop.waiters.add(ORDERS, [256], waiter)
+        shop.waiters.add(ORDERS, [256], waiter, 0)
     shop.stock[ORDERS] = 1
-    shop.waiters.wake({256})
+    shop.waiters.turn({256}, 0)
     assert first.future.exception() is mismatch
     assert second.future.result() is not None

@@ -1,0 +1,242 @@
+"""A real engine in an event loop without threads and without real time: each life can be replayed.
+
+The clock moves at *each* reading, by what a test says: what is decided by two readings in one turn
+goes wrong here. Timers, long polls' waits included, run when that clock has reached them.
+
+    engine = SteppedEngine(moves=[0, 3, 1])
+    poll = engine.begin(engine.receive(wait_ms=60_000))
+    engine.call(engine.publish(5))
+    engine.settle()
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import cycle
+from typing import Any, Final, Self, TypeVar
+from unittest import mock
+
+from hourwheel import errors
+from hourwheel.filter_text import FilterExpression
+from hourwheel.meta import MessageMeta, encode
+from hourwheel.receipt import Receipt
+from hourwheel.record_batch import RecordBatch, build_publish
+from hourwheel.tag_gene import DEFAULT_SPEC
+from node.api.ports import Delivery, Failure, PublishedBatchResult, Selection
+from node.checkpoint import ShardPlace
+from node.disk_guard import DiskGuard
+from node.dispatcher import DispatchConfig
+from node.engine import Engine, EngineConfig
+from node.opening import ShardConfig, open_shard
+from storage.file_header import Identity
+from tests.sim.disk import SimulatedDisk
+
+START_MS: Final = 1_800_000_000_000
+LEAD_MS: Final = 20
+_CLUSTER_ID: Final = bytes(range(16))
+_SHARD: Final = ShardConfig(dispatch=DispatchConfig(lead_ms_min=LEAD_MS, lead_ms_max=LEAD_MS))
+_STEPS_MAX: Final = 10_000
+MOVES_MAX: Final = 40
+"""The clock moves at so many readings in one `settle`: else it would never come to rest."""
+
+Answer = TypeVar("Answer")
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """One whose time is given, and whose threads are calls."""
+
+    def __init__(self, read_s: Callable[[], float]) -> None:
+        super().__init__()
+        self._read_s = read_s
+        self._clock_resolution = 1e-6
+
+    def time(self) -> float:
+        return self._read_s()
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Answer], *args: Any
+    ) -> "asyncio.Future[Answer]":
+        done: asyncio.Future[Answer] = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except BaseException as error:  # noqa: BLE001 - as a thread hands it on
+            done.set_exception(error)
+        return done
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is to be called before time goes on."""
+        ready, timers = self._ready, self._scheduled  # type: ignore[attr-defined]
+        due_s = self.time() + self._clock_resolution
+        return not ready and not any(one.when() < due_s and not one.cancelled() for one in timers)
+
+
+class _Timer:
+    """As node.precise_timer's, by the loop's time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+        self._loop, self._callback = loop, callback
+        self._handle: asyncio.TimerHandle | None = None
+
+    def set_in(self, delay_ms: float) -> None:
+        self.clear()
+        self._handle = self._loop.call_later(max(0.0, delay_ms) / 1000, self._callback)
+
+    def clear(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+
+    close = clear
+
+
+class Lapses:
+    """Mastership that a test takes away and gives back."""
+
+    is_lapsed = False
+
+    def may_act(self) -> bool:
+        return not self.is_lapsed
+
+    def check(self) -> None:
+        if self.is_lapsed:
+            raise errors.NotMaster("the lease is over")
+
+    def confirm(self) -> None:
+        if self.is_lapsed:
+            raise errors.Timeout("the lease is over: the outcome is unknown")
+
+
+class SteppedEngine:
+    """See the top of this file."""
+
+    def __init__(self, moves: Sequence[int] = (0,)) -> None:
+        """`moves`: by how much the clock moves at each reading, again and again."""
+        self.now_ms = START_MS
+        self._moves, self._moves_left = cycle(moves), MOVES_MAX
+        self.loop = _Loop(lambda: (self.now_ms - START_MS) / 1_000)
+        self.failure: Failure
+        self.gate = Lapses()
+        self.engine = self.loop.run_until_complete(self._open())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self) -> int:
+        """What the engine reads: the clock moves on meanwhile."""
+        now_ms = self.now_ms
+        if self._moves_left:
+            self._moves_left -= 1
+            self.now_ms += next(self._moves)
+        return now_ms
+
+    async def _open(self) -> Engine:
+        disk = SimulatedDisk()
+        self.failure = Failure()
+        place = ShardPlace(disk, "shard-0", Identity(_CLUSTER_ID, 0))
+        with mock.patch("node.engine.make_timer", _Timer):
+            engine = Engine(
+                open_shard(place, _SHARD),
+                EngineConfig(),
+                now_ms=self._read,
+                until_ms=lambda at_ms: float(at_ms - self.now_ms),  # by the timer's own clock
+                guard=DiskGuard(disk, free_bytes_min=0, reserve_bytes=0),
+                failure=self.failure,
+                cluster_id=_CLUSTER_ID,
+                gate=self.gate,
+            )
+        await engine.start("node-1", "boot-1")
+        return engine
+
+    def close(self) -> None:
+        """End it."""
+        self.gate.is_lapsed = False
+        self.loop.run_until_complete(self.engine.close())
+        self.settle()
+        self.loop.close()
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Let everything happen that can happen without more time passing than readings take."""
+        self._moves_left = MOVES_MAX
+        for _ in range(_STEPS_MAX):
+            if self.loop.is_idle:
+                break
+            self.loop.run_until_complete(asyncio.sleep(0))
+        else:
+            raise AssertionError("the engine never comes to rest")
+        if self.failure.found.done():
+            raise self.failure.found.result()
+
+    def advance(self, by_ms: int) -> None:
+        """Time passes, and what it brings happens."""
+        self.now_ms += by_ms
+        self.settle()
+
+    def begin(self, work: Coroutine[Any, Any, Answer]) -> "asyncio.Task[Answer]":
+        """Let a call begin; it may wait."""
+        return self.loop.create_task(work)
+
+    def call(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """A call that needs no time to pass."""
+        return self.loop.run_until_complete(work)
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    async def publish(
+        self, *delays_ms: int, topic: str = "orders", tag: str = "a"
+    ) -> PublishedBatchResult:
+        """One batch; all of them with one tag."""
+        meta = encode(MessageMeta(tags=(tag,)))
+        count = len(delays_ms)
+        raw = build_publish(
+            [self.now_ms + delay for delay in delays_ms],
+            [tag.encode()] * count,
+            metas=[meta.raw] * count,
+            tag_genes=[meta.tag_gene] * count,
+            gene_spec=DEFAULT_SPEC.number,
+        )
+        return await self.engine.publish_batch(topic, RecordBatch(raw))
+
+    async def receive(
+        self,
+        *,
+        group: str = "billing",
+        topic: str = "orders",
+        count: int = 32,
+        wait_ms: int = 0,
+        invisible_ms: int = 0,
+        wanted: str | None = None,
+    ) -> Delivery | None:
+        """Lease messages. `wanted`: a filter by tags."""
+        return await self.engine.receive(
+            group,
+            topic,
+            max_messages=count,
+            max_bytes=1 << 20,
+            wait_ms=wait_ms,
+            invisible_ms=invisible_ms,
+            wanted=None if wanted is None else FilterExpression.tags(wanted),
+        )
+
+    async def resolve(
+        self, delivery: Delivery, group: str, *, is_ack: bool, retry_delay_ms: int | None = None
+    ) -> list[int]:
+        """Acknowledge all of a delivery, or give it back."""
+        count = len(delivery.units)
+        receipt = Receipt(
+            cluster=self.engine.shard.cluster,
+            epoch=delivery.epoch,
+            group_id=delivery.group_id,
+            topic_queue=delivery.topic_queue,
+            lease_id=delivery.lease_id,
+            first_position=delivery.first_position,
+            index=0,
+            count=count,
+        )
+        chosen = [Selection(receipt, 0, count)]
+        return await self.engine.resolve(
+            group, chosen, retry_delay_ms=retry_delay_ms, is_ack=is_ack
+        )

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from chaos.decay import Decay
 from chaos.machine import PowerDisk, Tmpfs
 from chaos.network import Link, Network
 from chaos.node_process import NodeProcess, members_of
@@ -153,6 +154,35 @@ async def low_disks(nodes: Nodes, leave_mib: int) -> AsyncIterator[None]:
         for ballast in ballasts:
             ballast.unlink()
         await restart(nodes)
+
+
+@asynccontextmanager
+async def decaying(
+    nodes: Nodes, decay: Decay, kinds: Iterable[str], flips: int
+) -> AsyncIterator[None]:
+    """Flip bits in the files of nodes that run; then flip back those that nobody has repaired.
+
+    Nodes that end by themselves are started again all the while, as a supervisor would.
+    """
+    for node in nodes:
+        for kind in kinds:
+            decay.flip(node.data, kind, flips)
+    supervisor = asyncio.create_task(_supervise(nodes))
+    try:
+        yield
+    finally:
+        supervisor.cancel()
+        await asyncio.wait([supervisor])
+        decay.undo()
+        await restart(nodes)
+
+
+async def _supervise(nodes: Nodes) -> None:
+    while True:
+        for node in nodes:
+            if not node.is_running:
+                await node.spawn()
+        await asyncio.sleep(_WAKING_S / 4)
 
 
 @asynccontextmanager

@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from chaos import faults
+from chaos.decay import VIEWS, Decay
 from chaos.faults import (
     alone,
     cut,
+    decaying,
     frozen,
     full_disk,
     inwards,
@@ -254,6 +256,30 @@ async def crash_at_fsync(stage: Stage) -> None:
     await stage.cluster.whole()
 
 
+async def decay_master(stage: Stage) -> None:
+    """Bits flip in all kinds of files of the master, while it serves and when it is elected again.
+
+    Another node has all of it: nobody may notice but by waiting.
+    """
+    node = await stage.master()
+    await stage.a_moment()
+    fault = decaying([node], Decay(stage.chooser), VIEWS, 60)
+    await stage.bothers("bits flip, master", [node], fault, hold_ms=2_000)
+
+
+async def decay_follower(stage: Stage) -> None:
+    """Bits flip in files of a follower, which then becomes the master."""
+    master, node = await stage.master(), await stage.a_follower()
+    begun_ms = stage.clock.wall_ms()
+    async with decaying([node], Decay(stage.chooser), VIEWS, 60):
+        await stage.some_load()
+        async with killed([master]):
+            await stage.some_load()
+        await stage.pass_ms(1_000)
+    stage.note("bits flip, follower, and the master dies", [node, master], begun_ms)
+    await stage.cluster.whole()
+
+
 SCENARIOS: Final[dict[str, Scenario]] = {
     one.name: one
     for one in (
@@ -280,6 +306,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         Scenario("halves", "a follower is cut off", halves, 1, "cuts"),
         Scenario("clocks", "wall clocks are set", step_clocks, 1, "clocks", 50.0),
         Scenario("fsync", "death at an fsync", crash_at_fsync, 2),
+        Scenario("decay-master", "bits flip under the master", decay_master, 3),
+        Scenario("decay-follower", "bits flip under the next master", decay_follower, 2),
     )
 }
 

@@ -63,6 +63,7 @@ class Applier:
             DiskFull: also after `make_room`. The views are half changed then, as after others.
         """
         views, header = self.views, batch.header
+        invariant(views.is_whole, "nothing is applied behind a batch that failed half-way")
         invariant(header.offset == views.applied_offset, "batches are applied in log order")
         handler = self._handlers.get(Kind(header.kind)) if header.kind in _KINDS else None
         if handler is None:

@@ -75,12 +75,14 @@ class Writer:
         self.turn = asyncio.Lock()
         """Held while a write is under way: who holds it knows that nothing is being written."""
         self._is_applying = False
+        self._is_broken = False
+        """A batch was applied half-way: nothing is written or applied any more."""
         self._linger = Linger(self._loop)
         self._task: asyncio.Task[None] | None = None
 
     def start(self, intake: Intake, on_error: Callable[[HourwheelError], None]) -> None:
         """Begin. `on_error` is told of what ends it; it cannot go on after that."""
-        self._intake = intake
+        self._intake, self._on_error = intake, on_error
         self._task = self._loop.create_task(self._write_forever())
         self._task.add_done_callback(lambda task: _tell(task, on_error))
 
@@ -113,7 +115,7 @@ class Writer:
 
     async def _write_forever(self) -> None:
         """Write, and apply what the write before committed while it is under way."""
-        while True:
+        while not self._is_broken:
             if self._intake.has_merges and not self._shard.has_appended:
                 await self._apply_committed()
                 if not self._intake.is_complete:
@@ -196,13 +198,13 @@ class Writer:
 
     def apply_soon(self) -> None:
         """More is committed, without a write of ours: apply it, also while one is under way."""
-        if not self._is_applying and self._shard.has_committed:
+        if not self._is_applying and not self._is_broken and self._shard.has_committed:
             self._apply_slice()
             self._awake.set()
 
     async def _apply_committed(self) -> None:
         """Apply in slices, so that nothing else on the loop waits long."""
-        while self._shard.has_committed:
+        while self._shard.has_committed and not self._is_broken:
             self._apply_slice()
             await asyncio.sleep(0)
 
@@ -215,6 +217,12 @@ class Writer:
                 self.answer(answers)
                 if not answers or (time.perf_counter() - begun) * 1000 > _APPLY_SLICE_MS:
                     break
+        except Exception as error:
+            # A batch is half applied. Whoever asked for this may have other reasons to go on.
+            self._is_broken = True
+            told = error if isinstance(error, HourwheelError) else errors.Internal(repr(error))
+            self._on_error(told)
+            raise
         finally:
             self._is_applying = False
         self._intake.expect_answered()

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from hourwheel import errors
 from storage.disk import Disk
+from storage.page_sums import PageSums
 from storage.queue_chunk import Seal, write_seal
 
 Work: TypeAlias = Callable[[], None]
@@ -30,16 +31,16 @@ _NOTHING: Final = Settled(0, 1)
 class _Sealing:
     """Makes one chunk durable."""
 
-    def __init__(self, number: int, known: Seal, entry_count: int, slot: int) -> None:
-        """`known` is over the first entries; `slot` is not the one that is relied on."""
+    def __init__(self, number: int, known: Seal, sums: PageSums, slot: int) -> None:
+        """`known` is over the first entries, `sums` over all; `slot` is not relied on."""
         self.number = number
-        self.seal = known
-        self.settled = Settled(entry_count, slot)
+        self.seal, self._sums = known, sums
+        self.settled = Settled(sums.row_count, slot)
 
     def run(self, disk: Disk, path: str, topic_queue: int) -> None:
         """In any thread."""
-        count, slot = self.settled
-        self.seal = write_seal(disk, path, self.seal, count, slot, topic_queue)
+        slot = self.settled.slot
+        self.seal = write_seal(disk, path, self.seal, self._sums, slot, topic_queue)
 
 
 class _Pending(NamedTuple):
@@ -84,6 +85,10 @@ class ChunkLedger:
         self._unsettled.pop(number, None)
         self._trimmed.append((number, seal))
 
+    def is_settled(self, number: int) -> bool:
+        """Whether the last manifest has all that a chunk will ever hold."""
+        return number not in self._unsettled
+
     def trimmed_seals(self) -> list[Seal]:
         """Seals of the chunks that are trimmed, but that the last manifest has."""
         return [seal for _, seal in self._trimmed]
@@ -93,6 +98,7 @@ class ChunkLedger:
         topic_queue: int,
         entry_count_of: Callable[[int], int],
         seal_of: Callable[[int], Seal],
+        sums_of: Callable[[int], PageSums],
     ) -> list[Work]:
         """Capture what changed.
 
@@ -100,6 +106,7 @@ class ChunkLedger:
             topic_queue: whose chunks these are.
             entry_count_of: chunk -> entries in it now.
             seal_of: chunk -> what is known of its first entries.
+            sums_of: chunk -> sums over its entries now; of one that changed only.
 
         Returns:
             Works for another thread, in this order.
@@ -108,7 +115,8 @@ class ChunkLedger:
         for number, settled in self._unsettled.items():
             count = entry_count_of(number)
             if count != settled.entry_count:
-                sealings.append(_Sealing(number, seal_of(number), count, 1 - settled.slot))
+                sums = sums_of(number).copy()
+                sealings.append(_Sealing(number, seal_of(number), sums, 1 - settled.slot))
         self._pending = _Pending(sealings, self._created_count, len(self._trimmed))
         works: list[Work] = [
             partial(sealing.run, self._disk, self._path_of(sealing.number), topic_queue)

@@ -33,6 +33,7 @@ from storage.mapped_chunks import (
     MappingBudget,
     file_name,
 )
+from storage.page_sums import PageSums
 from storage.queue_chunk import (
     NO_ENTRIES,
     ROW,
@@ -90,6 +91,8 @@ class ConsumeQueue:
         """Of the full chunks."""
         self._tail_seal = NO_ENTRIES
         """Over the first entries of the chunk that is not full; not always over all of them."""
+        self._sums: dict[int, PageSums] = {}
+        """Of the chunks that no seal on disk is over yet, whether they are mapped or not."""
         self._tail: Chunk | None = None
         """The chunk that is not full, if it was mapped for appending (and maybe unmapped again)."""
 
@@ -176,7 +179,10 @@ class ConsumeQueue:
 
     def _chunk(self, number: int) -> Chunk:
         """A chunk that exists, mapped."""
-        return self._mapped.get(number, self._seal_of(number))
+        chunk = self._mapped.get(number, self._seal_of(number), self._sums.get(number))
+        if number >= self._mapped.writable_from:
+            self._sums[number] = chunk.sums
+        return chunk
 
     def used(self) -> None:
         """Tell the budget that this queue is in use."""
@@ -201,7 +207,7 @@ class ConsumeQueue:
         if tail is None or at + count > tail.entry_count_reserved:
             self._append_slowly(rows)
         else:
-            tail.rows[at : at + count] = rows
+            tail.store(rows)
             self._end = first + count
             if at + count == self._chunk_entries:
                 self._seal_full()
@@ -221,7 +227,7 @@ class ConsumeQueue:
                 self._ledger.note_created(number)
             self._tail = self._writable(number)
             part = rows[stored : stored + size - at]
-            self._tail.rows[at : at + len(part)] = part
+            self._tail.store(part)
             self._end += len(part)
             stored += len(part)
             if at + len(part) == size:
@@ -232,7 +238,9 @@ class ConsumeQueue:
         if number in self._mapped or number * self._chunk_entries < self._end:
             return self._chunk(number)
         self._disk.make_dir(self._directory)
-        return self._mapped.create(number)
+        chunk = self._mapped.create(number)
+        self._sums[number] = chunk.sums
+        return chunk
 
     def _seal_full(self) -> None:
         """The tail has just become full."""
@@ -262,7 +270,7 @@ class ConsumeQueue:
             return NO_UNITS
         number, at = divmod(first, self._chunk_entries)
         end = min(at + count, self._entry_count(number))
-        return self._chunk(number).rows[at:end].copy().view(UNIT)
+        return self._chunk(number).copy(at, end)
 
     def genes(self, first: int, count: int) -> NDArray[np.uint64]:
         """uint64[n]: as `read`, the entries' tag genes; a view to be let go of at once."""
@@ -277,8 +285,8 @@ class ConsumeQueue:
         found = []
         for low, high in stretches(numbers):
             number = int(numbers[low])
-            rows = self._chunk(number).rows
-            found.append(rows[positions[low:high] - number * self._chunk_entries])
+            entries = positions[low:high] - number * self._chunk_entries
+            found.append(self._chunk(number).pick(entries))
         return np.concatenate(found).view(UNIT) if found else NO_UNITS
 
     def visible_end(self, now_ms: int) -> Position:
@@ -352,6 +360,7 @@ class ConsumeQueue:
         first_chunk = position // self._chunk_entries
         for number in range(self._first_chunk, first_chunk):
             self._mapped.close(number)
+            self._sums.pop(number, None)
             self._ledger.note_trimmed(number, self._seal_of(number))
         del self._seals[: first_chunk - self._first_chunk]
         self._first_chunk = first_chunk
@@ -375,7 +384,9 @@ class ConsumeQueue:
             When all have run and the manifest is durable, call `end_checkpoint`. If one fails, just
             begin again later.
         """
-        return self._ledger.begin(self.topic_queue, self._entry_count, self._seal_of)
+        return self._ledger.begin(
+            self.topic_queue, self._entry_count, self._seal_of, self._sums.__getitem__
+        )
 
     def end_checkpoint(self) -> list[Work]:
         """The manifest that names the captured state is durable: move on.
@@ -383,7 +394,10 @@ class ConsumeQueue:
         Returns:
             Works for another thread that remove files which no manifest needs any more.
         """
-        return self._ledger.end()
+        works = self._ledger.end()
+        for number in [one for one in self._sums if self._ledger.is_settled(one)]:
+            del self._sums[number]
+        return works
 
     def digest_into(self, hasher: Hasher) -> None:
         """Feed the canonical content, without where the bodies lie; reads all of it."""

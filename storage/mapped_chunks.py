@@ -9,6 +9,7 @@ from typing import Final
 from hourwheel import errors
 from storage.disk import Disk, join
 from storage.file_header import Identity
+from storage.page_sums import PageSums
 from storage.queue_chunk import Chunk, Seal, chunk_bytes
 
 CHUNKS_PER_QUEUE_MAX: Final = 8
@@ -81,15 +82,16 @@ class MappedChunks:
         """Path of a chunk's file."""
         return join(self._directory, file_name(number))
 
-    def get(self, number: int, seal: Seal) -> Chunk:
-        """A chunk that exists. Where it has to be mapped, what `seal` is over is verified.
+    def get(self, number: int, seal: Seal, sums: PageSums | None = None) -> Chunk:
+        """A chunk that exists. Where it has to be mapped it is verified, see `Chunk.open`.
 
         Raises:
             CorruptFile: see `Chunk.open`.
         """
         chunk = self._chunks.pop(number, None)
         if chunk is None:
-            chunk = Chunk.open(self._disk, self.path_of(number), self._chunk_entries, seal)
+            path = self.path_of(number)
+            chunk = Chunk.open(self._disk, path, self._chunk_entries, seal, sums)
             self._add(number, chunk)
             if number + 1 < self.writable_from:
                 self._read_ahead(number + 1)

@@ -19,7 +19,8 @@ durable at a checkpoint:
       32    28  zero
       60     4  crc              u32   CRC32C of bytes 0..60
 
-Entries are stored through a mapping and never change; only seals are written over, and never the
+Entries are stored through a mapping, are summed while they are (storage.page_sums), are verified
+whenever they are read, and never change; only seals are written over, and never the
 one that the last manifest relies on: checkpoints take turns. Opening looks for the seal with the
 manifest's count. What lies behind that count is of a log that may not be any more.
 """
@@ -41,6 +42,7 @@ from storage.file_header import (
     check_file_header,
     pack_file_header,
 )
+from storage.page_sums import PAGE_ROWS, PageSums
 from storage.unit import UNIT, UNIT_BYTES, Units, delay_log_min, log_offset_min, release_ms
 
 ENTRIES_AT: Final = 256
@@ -158,9 +160,9 @@ def find_seal(
 
 
 def write_seal(
-    disk: Disk, path: str, seal: Seal, entry_count: int, slot: int, topic_queue: int
+    disk: Disk, path: str, seal: Seal, sums: PageSums, slot: int, topic_queue: int
 ) -> Seal:
-    """Make the first `entry_count` entries durable, with a seal over them, which is returned.
+    """Make the entries that `sums` are over durable, with a seal over them, which is returned.
 
     For any thread while another one appends behind them: it uses a handle of its own, because the
     mapping may be closed meanwhile. A file and its mapping show the same bytes.
@@ -168,18 +170,26 @@ def write_seal(
     Args:
         disk: where.
         path: of the chunk.
-        seal: over fewer or as many entries; only those behind it are read.
-        entry_count: so many are sealed.
+        seal: over fewer or as many entries; only those behind it are read, in whole pages.
+        sums: over all entries that are sealed.
         slot: 0 or 1, whichever the last manifest does not rely on.
         topic_queue: of the chunk.
+
+    Raises:
+        CorruptFile: an entry is not what was stored.
     """
+    known, entry_count = seal.entry_count, sums.row_count
     file = disk.open(path)
     try:
-        if seal.entry_count < entry_count:
-            length = (entry_count - seal.entry_count) * UNIT_BYTES
-            raw = file.pread(length, ENTRIES_AT + seal.entry_count * UNIT_BYTES)
+        if known < entry_count:
+            low = known // PAGE_ROWS * PAGE_ROWS
+            length = (entry_count - low) * UNIT_BYTES
+            raw = file.pread(length, ENTRIES_AT + low * UNIT_BYTES)
             errors.invariant(len(raw) == length, "a chunk lost its size", file=path)
-            seal = seal.extended(np.frombuffer(raw, UNIT))
+            damaged = sums.find_damage(raw, low, entry_count, base=low)
+            if damaged is not None:
+                raise _damaged(path, damaged)
+            seal = seal.extended(np.frombuffer(raw, UNIT)[known - low :])
         file.pwrite([pack_seal(seal, topic_queue)], seal_position(slot))
         file.datasync()
     finally:
@@ -187,17 +197,35 @@ def write_seal(
     return seal
 
 
+def _damaged(path: str, entry: int) -> errors.CorruptFile:
+    offset = ENTRIES_AT + entry * UNIT_BYTES
+    return errors.CorruptFile(
+        f"{path}: the entries from byte {offset} on fail their CRC32C", file=path, offset=offset
+    )
+
+
 class Chunk:
     """A chunk that is mapped into memory."""
 
-    __slots__ = ("_allocated_bytes", "_mapping", "entry_count_reserved", "rows")
+    __slots__ = (
+        "_allocated_bytes",
+        "_entries",
+        "_mapping",
+        "_path",
+        "_rows",
+        "entry_count_reserved",
+        "sums",
+    )
 
-    def __init__(self, mapping: Mapping, allocated_bytes: int) -> None:
+    def __init__(self, mapping: Mapping, path: str, sums: PageSums, allocated_bytes: int) -> None:
         """Wrap a mapped file whose first `allocated_bytes` have room; see `create` and `open`."""
-        self._mapping = mapping
+        self._mapping, self._path = mapping, path
         self._allocated_bytes = allocated_bytes
-        self.rows: Rows = np.frombuffer(mapping.view, ROW, offset=ENTRIES_AT)
+        self._rows: Rows = np.frombuffer(mapping.view, ROW, offset=ENTRIES_AT)
         """All entries, as `ROW`."""
+        self._entries = mapping.view[ENTRIES_AT:]
+        self.sums = sums
+        """Over the entries that are there."""
         self.entry_count_reserved = max(0, allocated_bytes - ENTRIES_AT) // UNIT_BYTES
         """So many can be stored: see `reserve`."""
 
@@ -212,7 +240,8 @@ class Chunk:
         """
         if disk.exists(path):
             disk.remove(path)
-        chunk = cls(disk.map(path, chunk_bytes(chunk_entries), create=True), 0)
+        mapping = disk.map(path, chunk_bytes(chunk_entries), create=True)
+        chunk = cls(mapping, path, PageSums(chunk_entries), 0)
         try:
             chunk.reserve(1)
         except errors.DiskFull:
@@ -224,8 +253,15 @@ class Chunk:
         return chunk
 
     @classmethod
-    def open(cls, disk: Disk, path: str, chunk_entries: int, seal: Seal) -> "Chunk":
-        """Map a chunk that exists, and verify what `seal` is over.
+    def open(
+        cls,
+        disk: Disk,
+        path: str,
+        chunk_entries: int,
+        seal: Seal,
+        sums: PageSums | None = None,
+    ) -> "Chunk":
+        """Map a chunk that exists, and verify what `seal` is over; or, where there are, `sums`.
 
         Raises:
             CorruptFile: those entries fail their CRC; or the file is missing or has another size.
@@ -234,20 +270,53 @@ class Chunk:
             mapping = disk.map(path, chunk_bytes(chunk_entries))
         except FileNotFoundError:
             raise errors.CorruptFile(f"{path} is missing", file=path) from None
-        chunk = cls(mapping, 0)
-        if not chunk._is_intact(seal):
+        chunk = cls(mapping, path, sums or PageSums(chunk_entries), 0)
+        try:
+            if sums is None:
+                chunk._sum(seal)
+            else:
+                chunk._verify(0, sums.row_count)
+        except errors.CorruptFile:
             chunk.close()
-            raise errors.CorruptFile(f"{path}: its entries fail their CRC32C", file=path)
+            raise
         return chunk
 
-    def _is_intact(self, seal: Seal) -> bool:
-        end = ENTRIES_AT + seal.entry_count * UNIT_BYTES
-        with self._mapping.view[ENTRIES_AT:end] as entries:
-            return crc32c(entries) == seal.entries_crc
+    def _sum(self, seal: Seal) -> None:
+        with self._entries[: seal.entry_count * UNIT_BYTES] as entries:
+            self.sums.extend(entries)
+            if crc32c(entries) != seal.entries_crc:
+                raise _damaged(self._path, 0)
+
+    def _verify(self, first: int, end: int) -> None:
+        damaged = self.sums.find_damage(self._entries, first, end)
+        if damaged is not None:
+            raise _damaged(self._path, damaged)
 
     def units(self, first: int, end: int) -> Units:
-        """The entries [first, end) of the chunk, not copied: drop it before the chunk is closed."""
-        return self.rows[first:end].view(UNIT)
+        """The entries [first, end) of the chunk, not copied: drop it before the chunk is closed.
+
+        Raises:
+            CorruptFile: they are not what was stored.
+        """
+        self._verify(first, end)
+        return self._rows[first:end].view(UNIT)
+
+    def copy(self, first: int, end: int) -> Units:
+        """As `units`, copied."""
+        self._verify(first, end)
+        return self._rows[first:end].copy().view(UNIT)
+
+    def pick(self, entries: NDArray[np.int64]) -> Rows:
+        """A copy of some entries, as `ROW`, in this order. Raises as `units`."""
+        for low in np.unique(entries // PAGE_ROWS).tolist():
+            self._verify(low * PAGE_ROWS, low * PAGE_ROWS + 1)
+        return self._rows[entries]
+
+    def store(self, rows: Rows) -> None:
+        """Store rows behind those that are there; `reserve` has made room for them."""
+        first = self.sums.row_count
+        self._rows[first : first + len(rows)] = rows
+        self.sums.extend(np.ascontiguousarray(rows).view(np.uint8).data)
 
     def reserve(self, entry_count: int) -> None:
         """Give room to the first `entry_count` entries, so that storing them cannot fail.
@@ -267,6 +336,7 @@ class Chunk:
 
     def close(self) -> None:
         """Unmap. What was stored is in the file, and durable after a `write_seal`."""
-        self.rows = self.rows[:0].copy()
+        self._rows = self._rows[:0].copy()
+        self._entries.release()
         self.entry_count_reserved = 0
         self._mapping.close()

@@ -35,6 +35,8 @@ ResponseT = TypeVar("ResponseT", bound=Encodable)
 
 FATAL: Final = (errors.InvariantViolated, errors.FsyncFailed, errors.DiskFailed)
 """After these the process must not go on: what it holds in memory or on disk cannot be trusted."""
+_LOCAL: Final = (errors.DataLoss, errors.FsyncFailed, errors.DiskFailed)
+"""What is wrong with this node, not with the request."""
 
 _SECONDS: Final = 0.001
 _log = logs.get(__name__)
@@ -93,7 +95,10 @@ class Calls:
         elif isinstance(error, errors.Internal | errors.DataLoss):
             _log.error("a call failed", method=method, **logs.fields_of(error))
         told = status.public(error)
-        self.stats.reject(told.reason)
         if isinstance(told, FATAL):
             self._failure.report(told)
+        if self._failure.found.done() and isinstance(told, _LOCAL):
+            # Another node has what is lost here, or this one after a start: trying again helps.
+            told = errors.Timeout("the node stops, its disk is not well: the outcome is unknown")
+        self.stats.reject(told.reason)
         return told

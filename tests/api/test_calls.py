@@ -47,7 +47,17 @@ async def test_call_ends_the_process_when_the_node_cannot_be_trusted(
         world.engine.errors["publish_messages"] = kind("broken")
         refusal = await refused(world.publish(b"x"))
         assert isinstance(world.failure.found.result(), kind)
-    assert refusal.reason == kind.reason
+    is_local = kind is not errors.InvariantViolated
+    assert refusal.reason == ("TIMEOUT" if is_local else kind.reason)
+
+
+async def test_call_may_be_tried_again_when_the_node_ends_over_damaged_bytes() -> None:
+    async with ApiWorld() as world:
+        world.engine.errors["publish_messages"] = error = errors.CorruptFile("bad", file="a.cq")
+        world.failure.report(error)
+        refusal = await refused(world.publish(b"x"))
+    assert refusal.reason == "TIMEOUT"
+    assert "a.cq" not in refusal.message
 
 
 async def test_call_goes_on_when_stored_bytes_are_damaged(

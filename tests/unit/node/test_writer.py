@@ -231,6 +231,34 @@ async def test_node_ends_when_apply_finds_a_bug(
         await asyncio.wait([call])
 
 
+async def test_node_ends_when_apply_breaks_off_for_someone_who_goes_on(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A callback of the loop only logs what is raised, and comes again with the next batch."""
+    async with EngineWorld(tmp_path) as world:
+        await warm(world)
+        error, calls = errors.CorruptFile("rotten", file="a.cq"), []
+
+        def apply(*_: object) -> None:
+            calls.append(1)
+            raise error
+
+        monkeypatch.setattr(world.engine.shard.applier, "apply", apply)
+        gate.open.clear()
+        call = asyncio.ensure_future(world.publish(world.now_ms))
+        await until(lambda: world.engine.shard.log.end_offset > 0 and gate.batches)
+        gate.open.set()
+        writer = world.engine.writer
+        await until(world.failure.found.done)
+        for _ in range(3):
+            writer.apply_soon()
+            await let_others_run()
+        assert world.failure.found.result() is error
+        assert calls == [1]
+        call.cancel()
+        await asyncio.wait([call])
+
+
 async def test_caller_that_went_away_does_not_stop_the_others(tmp_path: Path, gate: Gate) -> None:
     async with EngineWorld(tmp_path) as world:
         await warm(world)

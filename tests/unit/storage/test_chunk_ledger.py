@@ -5,6 +5,7 @@ import pytest
 from hourwheel import errors
 from storage.chunk_ledger import ChunkLedger, Settled
 from storage.file_header import Identity
+from storage.page_sums import PageSums
 from storage.queue_chunk import NO_ENTRIES, ROW, Chunk, Seal, find_seal
 from tests.sim.disk import SimulatedDisk
 from tests.support.units import make_units
@@ -23,6 +24,7 @@ class Files:
         self.disk.make_dir("queue")
         self.ledger = ChunkLedger(self.disk, "queue", self.path, CHUNK_ENTRIES)
         self.counts: dict[int, int] = {}
+        self.sums: dict[int, PageSums] = {}
 
     def path(self, number: int) -> str:
         return f"queue/{number}"
@@ -34,10 +36,13 @@ class Files:
         self.counts[number] = count
         chunk = Chunk.open(self.disk, self.path(number), CHUNK_ENTRIES, NO_ENTRIES)
         chunk.reserve(CHUNK_ENTRIES)
-        chunk.rows[:count] = make_units(0, count).view(ROW)
+        chunk.store(make_units(0, count).view(ROW))
+        self.sums[number] = chunk.sums
 
     def begin(self) -> list[Work]:
-        return self.ledger.begin(TOPIC_QUEUE, self.counts.__getitem__, lambda _: NO_ENTRIES)
+        return self.ledger.begin(
+            TOPIC_QUEUE, self.counts.__getitem__, lambda _: NO_ENTRIES, self.sums.__getitem__
+        )
 
     def checkpoint(self) -> list[Work]:
         """A whole checkpoint; the works that are left for removing files."""

@@ -33,7 +33,8 @@ def created(disk: SimulatedDisk, chunk_entries: int = 100) -> Chunk:
 
 def store(chunk: Chunk, at: int, count: int) -> None:
     chunk.reserve(at + count)
-    chunk.rows[at : at + count] = make_units(at, count).view(ROW)
+    assert chunk.sums.row_count == at
+    chunk.store(make_units(at, count).view(ROW))
 
 
 def sealed(disk: SimulatedDisk, count: int, chunk_entries: int = 100) -> Seal:
@@ -41,7 +42,7 @@ def sealed(disk: SimulatedDisk, count: int, chunk_entries: int = 100) -> Seal:
     chunk = created(disk, chunk_entries)
     store(chunk, 0, count)
     chunk.close()
-    return write_seal(disk, PATH, NO_ENTRIES, count, 0, TOPIC_QUEUE)
+    return write_seal(disk, PATH, NO_ENTRIES, chunk.sums, 0, TOPIC_QUEUE)
 
 
 def found(disk: SimulatedDisk, count: int) -> tuple[Seal, int]:
@@ -55,9 +56,10 @@ def test_file_when_golden() -> None:
     units["position"] = 0x1122334455, 77
     units["dlog_id"] = 0, 9
     chunk.reserve(2)
-    chunk.rows[:2] = units.view(ROW)
-    seal = write_seal(disk, PATH, NO_ENTRIES, 1, 0, TOPIC_QUEUE)
-    write_seal(disk, PATH, seal, 2, 1, TOPIC_QUEUE)
+    chunk.store(units[:1].view(ROW))
+    seal = write_seal(disk, PATH, NO_ENTRIES, chunk.sums, 0, TOPIC_QUEUE)
+    chunk.store(units[1:].view(ROW))
+    write_seal(disk, PATH, seal, chunk.sums, 1, TOPIC_QUEUE)
     file = disk.open(PATH)
     assert file.pread(file.size(), 0) == golden("consume_queue_chunk")
 
@@ -106,7 +108,7 @@ def test_chunk_when_it_fills_takes_room_in_steps() -> None:
     assert chunk.entry_count_reserved == (65_536 - ENTRIES_AT) // UNIT_BYTES
     store(chunk, 61, 9_939)
     assert chunk.entry_count_reserved == 10_000
-    write_seal(disk, PATH, NO_ENTRIES, 10_000, 0, TOPIC_QUEUE)
+    write_seal(disk, PATH, NO_ENTRIES, chunk.sums, 0, TOPIC_QUEUE)
 
 
 def test_reserve_when_there_is_no_room_changes_nothing() -> None:
@@ -140,7 +142,7 @@ def test_open_when_more_is_stored_afterwards() -> None:
     seal = sealed(disk, 50)
     chunk = Chunk.open(disk, PATH, 100, seal)
     store(chunk, 50, 30)
-    write_seal(disk, PATH, seal, 80, 1, TOPIC_QUEUE)
+    write_seal(disk, PATH, seal, chunk.sums, 1, TOPIC_QUEUE)
     assert found(disk, 50) == (seal, 0)
     assert found(disk, 80)[1] == 1
     assert chunk.units(0, 80)["sequence"].tolist() == list(range(80))
@@ -150,9 +152,9 @@ def test_write_seal_when_the_slots_take_turns() -> None:
     disk = SimulatedDisk()
     seal = sealed(disk, 10)
     chunk = Chunk.open(disk, PATH, 100, seal)
-    for count, slot in ((20, 1), (30, 0), (100, 1)):
-        store(chunk, count - 10, 10)
-        seal = write_seal(disk, PATH, seal, count, slot, TOPIC_QUEUE)
+    for at, count, slot in ((10, 10, 1), (20, 10, 0), (30, 70, 1)):
+        store(chunk, at, count)
+        seal = write_seal(disk, PATH, seal, chunk.sums, slot, TOPIC_QUEUE)
     assert found(disk, 30)[1] == 0
     assert found(disk, 100) == (seal, 1)
     with pytest.raises(errors.CorruptFile, match="no seal"):
@@ -209,9 +211,41 @@ def test_open_when_the_file_has_another_size() -> None:
 
 def test_write_seal_when_the_file_lost_its_size() -> None:
     disk = SimulatedDisk()
-    disk.open(PATH, create=True)
+    chunk = created(disk)
+    store(chunk, 0, 5)
+    disk.open("short", create=True)
     with pytest.raises(errors.InvariantViolated):
-        write_seal(disk, PATH, NO_ENTRIES, 5, 0, TOPIC_QUEUE)
+        write_seal(disk, "short", NO_ENTRIES, chunk.sums, 0, TOPIC_QUEUE)
+
+
+def test_I8_mapped_entries_are_verified_whenever_they_are_read() -> None:  # noqa: N802
+    disk = SimulatedDisk()
+    chunk = created(disk, 1_000)
+    store(chunk, 0, 500)
+    assert len(chunk.copy(300, 310)) == 10
+    disk.flip_bit(PATH, ENTRIES_AT + 300 * UNIT_BYTES + 3)
+    assert chunk.units(0, 256)["sequence"].tolist() == list(range(256))
+    at = f"from byte {ENTRIES_AT + 256 * UNIT_BYTES} on"
+    for read in (
+        lambda: chunk.units(290, 310),
+        lambda: chunk.copy(383, 384),
+        lambda: chunk.pick(np.array([1, 383])),
+        lambda: write_seal(disk, PATH, NO_ENTRIES, chunk.sums, 0, TOPIC_QUEUE),
+    ):
+        with pytest.raises(errors.CorruptFile, match=at):
+            read()
+    assert len(chunk.pick(np.array([1, 499]))) == 2
+
+
+def test_I8_chunk_is_mapped_again_by_the_sums_of_what_no_seal_is_over() -> None:  # noqa: N802
+    disk = SimulatedDisk()
+    chunk = created(disk, 1_000)
+    store(chunk, 0, 500)
+    chunk.close()
+    assert Chunk.open(disk, PATH, 1_000, NO_ENTRIES, chunk.sums).sums.row_count == 500
+    disk.flip_bit(PATH, ENTRIES_AT + 300 * UNIT_BYTES + 3)
+    with pytest.raises(errors.CorruptFile):
+        Chunk.open(disk, PATH, 1_000, NO_ENTRIES, chunk.sums)
 
 
 def test_pack_seal_when_all_fields_differ() -> None:

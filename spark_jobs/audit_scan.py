@@ -18,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.record_batch import Kind
+from spark_jobs.audit_crcs import bad_in_log
 from spark_jobs.audit_records import CANCEL, DISPATCH, FIELDS, RESOLVE, ROW_BUILDERS, TRIM
 from spark_jobs.audit_requests import REQUEST, Request, requests_of
 from spark_jobs.block_table import BlockTable, Damage
 from spark_jobs.findings import Finding
+from spark_jobs.instants import exact_instant_text
 from spark_jobs.ranges import SegmentRange
 from spark_jobs.replica import ERROR, WARNING
 
@@ -182,6 +184,8 @@ class _Collector:
         self._facts = LogFacts()
         self._rows: dict[int, list[Array]] = {}
         self._requests: list[Array] = []
+        self._bad_count = self._bad_told = 0
+        """Messages whose own CRC is wrong, and those of them that are told."""
 
     def take(self, table: BlockTable, headers: Array) -> None:
         facts = self._facts
@@ -203,6 +207,28 @@ class _Collector:
         offsets = table.headers["offset"][owners]
         facts.levels += zip(offsets.tolist(), rows["level"].tolist(), strict=True)
         self._requests.append(requests_of(table))
+        self._verify_messages(table)
+
+    def _verify_messages(self, table: BlockTable) -> None:
+        """Each message's own CRC."""
+        if not len(table.messages):
+            return
+        messages, bad = table.messages, bad_in_log(table)
+        self._bad_count += len(bad)
+        room = max(0, _FINDINGS_MAX - self._bad_told)
+        self._bad_told += len(bad[:room])
+        for at in bad[:room].tolist():
+            due_ms = int(messages.column("due_ms")[at])
+            self._facts.findings.append(
+                _finding(
+                    "message-corrupt",
+                    int(messages.column("offset")[at]),
+                    self._where,
+                    f"due {exact_instant_text(due_ms)}: its meta and body fail its own CRC32C, in"
+                    " a batch whose CRCs are right, on every replica that has the same bytes",
+                    int(messages.column("sequence")[at]),
+                )._replace(due_ms=due_ms)
+            )
 
     def _check(self, headers: Array) -> None:
         """What neighbouring batches must have in common; see `LogFacts.findings`."""
@@ -231,6 +257,11 @@ class _Collector:
             configs = np.array([one.offset for one in facts.configs], np.uint64)
             at = np.sort(np.concatenate((facts.expires["offset"], configs)))
             facts.requests = Request.shortened(np.concatenate(self._requests), at)
+        if self._bad_count > self._bad_told:
+            more = f"{self._bad_count - self._bad_told:,} more messages of this part of the log"
+            detail = f"{more} fail their own CRC32C"
+            begin = self._where.from_offset
+            facts.findings.append(_finding("message-corrupt", begin, self._where, detail))
         return facts
 
 

@@ -75,6 +75,7 @@ CHECKS: Final[dict[str, str]] = {
     "epoch-history": "a node's epochs file and its log do not say the same",
     "epoch-start": "an epoch does not begin with an EPOCH_START record, or begins twice",
     "store-back": "store_ms goes back inside an epoch, behind its first record",
+    "message-corrupt": "a message's meta and body fail its own CRC32C: nobody can deliver it",
     "flushed-ahead": "a batch says that the log was durable behind the batch itself",
     "kind-unknown": "a record of a kind that this version does not know",
     "format-unknown": "the log asks for a feature level that this version does not know",

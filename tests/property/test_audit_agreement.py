@@ -50,7 +50,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[Path]
     return made
 
 
-ANYONES = {"sequence-gap", "epoch-back", "store-back", "flushed-ahead"}
+ANYONES = {"sequence-gap", "epoch-back", "store-back", "flushed-ahead", "message-corrupt"}
 """Faults of the log that replicas have in common: it is told of any of them."""
 
 

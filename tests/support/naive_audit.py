@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from chaos.log_model import Entry, LogModel
+from hourwheel.crc32c import crc32c
 from hourwheel.record_batch import Kind, RecordBatch
 from tests.support.log_copies import Expected
 from tests.support.naive_replica import Found, NaiveReplica, Unit
@@ -125,10 +126,13 @@ class Model(LogModel):
         self.last = (header.epoch, header.store_ms, header.kind)
 
     def _keep(self, batch: RecordBatch) -> None:
-        rows = zip(
-            batch.crc.tolist(), batch.body_len.tolist(), batch.meta_len.tolist(), strict=True
-        )
-        base = batch.header.base_sequence
+        columns = (batch.crc.tolist(), batch.body_len.tolist(), batch.meta_len.tolist())
+        rows = list(zip(*columns, strict=True))
+        base, end = batch.header.base_sequence, 0
+        for at, (crc, body_len, meta_len) in enumerate(rows):
+            begin, end = end, end + body_len + meta_len
+            if crc32c(bytes(batch.blobs[begin:end])) != crc:
+                self.note("message-corrupt", sequence=base + at)
         self.facts.update({base + at: Facts(*row) for at, row in enumerate(rows)})
         self.topic_of.update({base + at: int(q) for at, q in enumerate(batch.topic_queue)})
 

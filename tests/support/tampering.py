@@ -172,6 +172,19 @@ def diverge(cluster: Cluster, rng: random.Random) -> list[Expected]:
     return [Expected("replica-diverges", node.name, log_file(node, offset), offset)]
 
 
+def corrupt_message(cluster: Cluster, rng: random.Random) -> list[Expected]:
+    """A byte of a body is another one on all replicas; the batch's CRCs are those of that body."""
+    batch = rng.choice([one for one in cluster.of(Kind.PUBLISH) if one.body_len.any()])
+    at = int(rng.choice(np.flatnonzero(batch.body_len).tolist()))
+    end = int((batch.meta_len.astype(np.int64) + batch.body_len)[: at + 1].sum())
+    payload = bytearray(batch.payload)
+    payload[batch.header.column_bytes + end - 1] ^= 0x20
+    cluster.put(batch, changed(batch, bytes(payload)))
+    offset, node = batch.header.offset, cluster.nodes[0]
+    sequence = batch.header.base_sequence + at
+    return [Expected("message-corrupt", node.name, log_file(node, offset), offset, sequence)]
+
+
 def lose_segment(cluster: Cluster, rng: random.Random) -> list[Expected]:
     """A file of a replica's log is gone, neither the first nor the last."""
     node = rng.choice(cluster.nodes)
@@ -363,6 +376,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "early dispatch": early_dispatch,
     "hurried dispatch": hurry_dispatch,
     "flipped byte": flip_byte,
+    "corrupt message": corrupt_message,
     "lost segment": lose_segment,
     "lost segment, everywhere": lose_segment_everywhere,
     "lost end": lose_end,

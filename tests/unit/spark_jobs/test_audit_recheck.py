@@ -61,8 +61,12 @@ async def live(directory: Path, early: Path) -> None:
                 await world.restart()
                 found = runs_of(discover([str(directory)]))
                 if sum(is_unmerged(run) for run in found) > 1:
+                    shutil.rmtree(early, ignore_errors=True)
                     shutil.copytree(directory, early)
-                    runs = found
+                    # The node may have merged while it was copied: what counts is in the copy.
+                    found = runs_of(discover([str(early)]))
+                    if sum(is_unmerged(run) for run in found) > 1:
+                        runs = found
 
 
 def is_unmerged(run: str) -> bool:

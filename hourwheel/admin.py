@@ -313,8 +313,9 @@ class AsyncAdmin:
         Raises:
             UnknownTopic: there is none.
             InvalidFilter: `params["position"]` says where.
+            InvalidDueTime: a bound lies before 2001: seconds by mistake.
         """
-        of = pending.Range(topic, as_filter(filter), from_ms, to_ms)
+        of = pending.range_of(topic, as_filter(filter), from_ms, to_ms)
         return pending.list_pending(self._channel, of, page_size=page_size, with_bodies=with_bodies)
 
     async def count_pending(
@@ -326,7 +327,7 @@ class AsyncAdmin:
         to_ms: int = 0,
     ) -> PendingCount:
         """How many pending messages match. See `list_pending`."""
-        of = pending.Range(topic, as_filter(filter), from_ms, to_ms)
+        of = pending.range_of(topic, as_filter(filter), from_ms, to_ms)
         return await pending.count_pending(self._channel, of)
 
     async def cancel_pending(
@@ -350,7 +351,7 @@ class AsyncAdmin:
         Raises:
             HourwheelError: a call failed; what is cancelled stays so, and calling again is safe.
         """
-        of = pending.Range(topic, as_filter(filter), from_ms, to_ms)
+        of = pending.range_of(topic, as_filter(filter), from_ms, to_ms)
         return await pending.cancel_pending(self._channel, of, on_progress)
 
     # --- messages -------------------------------------------------------------------------------

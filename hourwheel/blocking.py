@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from functools import partial
 from itertools import islice
 from typing import Any, Final, Self
@@ -178,13 +179,15 @@ class Consumer:
         """See `AsyncConsumer.filtered_count`."""
         return self._twin.filtered_count
 
-    def receive(self, max_messages: int = 32, wait_ms: float = WAIT_MS) -> list[ReceivedMessage]:
+    def receive(
+        self, max_messages: int = 32, wait_ms: float | timedelta = WAIT_MS
+    ) -> list[ReceivedMessage]:
         """See `AsyncConsumer.receive`."""
         self._thread.check()
         ready = list(islice(iter(self._find_ready, None), max_messages))
         return ready or self._thread.run(self._twin.receive(max_messages, wait_ms))
 
-    def receive_batch(self, wait_ms: float = WAIT_MS) -> ReceivedBatch | None:
+    def receive_batch(self, wait_ms: float | timedelta = WAIT_MS) -> ReceivedBatch | None:
         """See `AsyncConsumer.receive_batch`."""
         return self._thread.run(self._twin.receive_batch(wait_ms))
 
@@ -215,11 +218,13 @@ class Consumer:
         """See `AsyncConsumer.flush_acks`."""
         self._thread.run(self._flush_acks())
 
-    def nack(self, messages: Finishable, delay_ms: int | None = None) -> None:
+    def nack(self, messages: Finishable, delay_ms: int | timedelta | None = None) -> None:
         """See `AsyncConsumer.nack`."""
         self._thread.run(self._twin.nack(messages, delay_ms))
 
-    def change_invisible(self, message: ReceivedMessage | ReceivedBatch, ms: int) -> int:
+    def change_invisible(
+        self, message: ReceivedMessage | ReceivedBatch, ms: int | timedelta
+    ) -> int:
         """See `AsyncConsumer.change_invisible`."""
         return self._thread.run(self._twin.change_invisible(message, ms))
 

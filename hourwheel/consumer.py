@@ -6,6 +6,7 @@ A shell: what is held and asked for is decided by `lease_buffer`.
 import asyncio
 import copy
 from collections.abc import Iterable
+from datetime import timedelta
 from functools import partial
 from typing import Final, Self
 
@@ -18,6 +19,7 @@ from hourwheel.endpoints import Servers
 from hourwheel.filter_given import as_filter
 from hourwheel.filter_text import FilterExpression
 from hourwheel.following import follow
+from hourwheel.instants import count_of_ms, duration_to_ms
 from hourwheel.lease_buffer import Finishable, LeaseBuffer, Selection, select
 from hourwheel.message import ReceivedBatch, ReceivedMessage
 from hourwheel.methods import CHANGE_INVISIBLE, NACK
@@ -143,9 +145,13 @@ class AsyncConsumer:
     # --- receiving ------------------------------------------------------------------------------
 
     async def receive(
-        self, max_messages: int = 32, wait_ms: float = WAIT_MS
+        self, max_messages: int = 32, wait_ms: float | timedelta = WAIT_MS
     ) -> list[ReceivedMessage]:
         """Up to `max_messages` messages, all from one answer; none if none came within `wait_ms`.
+
+        Args:
+            max_messages: how many at most.
+            wait_ms: how long to wait; milliseconds, or a timedelta.
 
         Raises:
             InvalidFilter: the node cannot understand the filter; `params["position"]` says where.
@@ -153,6 +159,8 @@ class AsyncConsumer:
             HourwheelError: a failure that trying again does not mend, or one that lasted for
                 `unavailable_ms_max`.
         """
+        if isinstance(wait_ms, timedelta):
+            wait_ms = duration_to_ms(wait_ms)
         if not self._is_ahead:
             self._acker.raise_deferred()
             poll = partial(self._poll, max_messages)
@@ -169,11 +177,13 @@ class AsyncConsumer:
             if not await self._wait_for_arrival(until_ms - now_ms):
                 return []
 
-    async def receive_batch(self, wait_ms: float = WAIT_MS) -> ReceivedBatch | None:
+    async def receive_batch(self, wait_ms: float | timedelta = WAIT_MS) -> ReceivedBatch | None:
         """The next whole answer, for those who work in bulk; None if none came within `wait_ms`.
 
         An answer of which `receive` handed out a part is left to it. Raises as `receive`.
         """
+        if isinstance(wait_ms, timedelta):
+            wait_ms = duration_to_ms(wait_ms)
         if not self._is_ahead:
             self._acker.raise_deferred()
             return await follow(self._channel, wait_ms, partial(self._poll, 0))
@@ -235,26 +245,35 @@ class AsyncConsumer:
         self._channel.home.enter()
         await self._acker.flush()
 
-    async def nack(self, messages: Finishable, delay_ms: int | None = None) -> None:
+    async def nack(self, messages: Finishable, delay_ms: int | timedelta | None = None) -> None:
         """Not done: deliver them to the group again, or as dead letters when attempts are used up.
 
         Args:
             messages: which.
-            delay_ms: when; None: after the group's retry delay, which grows with the attempts.
+            delay_ms: when, in milliseconds or as a timedelta; None: after the group's retry delay,
+                which grows with the attempts.
 
         Raises:
+            InvalidArgument: `delay_ms` is nothing of that.
             StaleReceipt: the lease of some of them was over; those come again in any case.
             HourwheelError: see `hourwheel.errors`.
         """
+        after_ms = None if delay_ms is None else count_of_ms(delay_ms, "delay_ms")
         selections = select(messages)
         for first in range(0, len(selections), limits.RECEIPT_COUNT_MAX):
             ranges = to_ranges(selections[first : first + limits.RECEIPT_COUNT_MAX])
-            request = consumer_pb2.NackRequest(group=self._group, ranges=ranges, delay_ms=delay_ms)
+            request = consumer_pb2.NackRequest(group=self._group, ranges=ranges, delay_ms=after_ms)
             answer = await self._channel.call(NACK, request)
             raise_if_bad(answer.outcomes)
 
-    async def change_invisible(self, message: ReceivedMessage | ReceivedBatch, ms: int) -> int:
+    async def change_invisible(
+        self, message: ReceivedMessage | ReceivedBatch, ms: int | timedelta
+    ) -> int:
         """Lease for `ms` from now on everything that came in one answer with this message.
+
+        Args:
+            message: one of the answer, or all of it.
+            ms: how long, in milliseconds or as a timedelta.
 
         Returns:
             When the lease ends, by the node's clock, in milliseconds since the Unix epoch.
@@ -263,6 +282,7 @@ class AsyncConsumer:
             StaleReceipt: the lease was over.
             HourwheelError: see `hourwheel.errors`.
         """
+        ms = count_of_ms(ms, "ms")
         batch = message if isinstance(message, ReceivedBatch) else message.batch
         sent_ms = self._clock.monotonic_ms()
         whole = Selection(batch, 0, len(batch.delivery))

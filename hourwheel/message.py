@@ -8,7 +8,8 @@ where they are to be kept for long.
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
+from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import pairwise, repeat
 
@@ -19,6 +20,7 @@ from hourwheel import errors
 from hourwheel import meta as metas
 from hourwheel.crc32c import crc32c
 from hourwheel.delivery_batch import DeliveryBatch, corrupt_message
+from hourwheel.instants import duration_to_ms, instant_to_ms
 from hourwheel.message_id import MessageId
 from hourwheel.meta import MessageMeta
 
@@ -29,7 +31,13 @@ class Message:
 
     It falls due after `delay_ms`, counted by the cluster's clock from when it is accepted (prefer
     this where your own clock may be wrong), or at the instant `due_ms`; at once without either. An
-    instant in the past is at once, too. Limits: `hourwheel.limits`.
+    instant in the past is at once, too, but one before 2001 is refused by the producer: it is
+    seconds by mistake. `delay` and `due` are other ways to write these two. Limits:
+    `hourwheel.limits`.
+
+    Raises:
+        InvalidDueTime: `delay` or `due` is no such thing, or given beside `delay_ms` or `due_ms`;
+            or `due` has no time zone. What is wrong with the other fields, publishing says.
     """
 
     body: bytes
@@ -48,6 +56,21 @@ class Message:
     """Your own id of the message; opaque to the cluster."""
     content_type: str = field(default="", kw_only=True)
     """How the body is encoded, such as "application/json"; opaque to the cluster."""
+    delay: InitVar[timedelta | None] = field(default=None, kw_only=True)
+    """As `delay_ms`, rounded up to milliseconds."""
+    due: InitVar[datetime | None] = field(default=None, kw_only=True)
+    """As `due_ms`: an instant with a time zone, rounded up to milliseconds."""
+
+    def __post_init__(self, delay: timedelta | None, due: datetime | None) -> None:
+        """Turn what was given as Python has it into milliseconds."""
+        if delay is not None:
+            if self.delay_ms is not None:
+                raise errors.InvalidDueTime("a message has both delay and delay_ms")
+            self.delay_ms = duration_to_ms(delay)
+        if due is not None:
+            if self.due_ms is not None:
+                raise errors.InvalidDueTime("a message has both due and due_ms")
+            self.due_ms = instant_to_ms(due)
 
     def meta(self) -> MessageMeta:
         """The metadata as one value.

@@ -8,6 +8,7 @@ from hourwheel import message_id
 from hourwheel.channel import Channel
 from hourwheel.filter_text import FilterExpression
 from hourwheel.filter_wire import filter_to_wire
+from hourwheel.instants import check_instant
 from hourwheel.message_id import MessageId
 from hourwheel.meta import NO_META, MessageMeta, decode
 from hourwheel.methods import CANCEL_PENDING, LIST_PENDING
@@ -69,6 +70,18 @@ class Range(NamedTuple):
     """Due at or after this instant."""
     to_ms: int
     """Due before this instant; 0: no bound."""
+
+
+def range_of(topic: str, wanted: FilterExpression | None, from_ms: int, to_ms: int) -> Range:
+    """A range whose bounds are not seconds by mistake: those would mean "all" or "nothing".
+
+    Raises:
+        InvalidDueTime: a bound lies before 2001, and is not 0.
+    """
+    for bound_ms in (from_ms, to_ms):
+        if bound_ms > 0:
+            check_instant(bound_ms)
+    return Range(topic, wanted, from_ms, to_ms)
 
 
 async def list_pending(

@@ -12,6 +12,7 @@ from hourwheel import batch_builder, cancelling, errors, limits
 from hourwheel.batch_builder import Columns, Draft
 from hourwheel.channel import SERVER_DEFAULT, Channel
 from hourwheel.endpoints import Servers
+from hourwheel.instants import INSTANT_MS_MIN, check_instant
 from hourwheel.message import Message
 from hourwheel.message_id import ID_DTYPE, MessageId
 from hourwheel.outcomes import CancelOutcome
@@ -50,6 +51,7 @@ class AsyncProducer:
         delivery_timeout_ms: float = DELIVERY_TIMEOUT_MS,
         answer_timeout_ms: float = ANSWER_TIMEOUT_MS,
         is_idempotent: bool = True,
+        due_ms_min: int = INSTANT_MS_MIN,
         credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
         """Prepare a producer; it connects when it is first used.
@@ -65,6 +67,8 @@ class AsyncProducer:
             answer_timeout_ms: how long one try waits for the node's answer.
             is_idempotent: False: a batch whose outcome is unknown fails with `Timeout` instead of
                 being sent again.
+            due_ms_min: earlier instants are refused, as seconds by mistake; 0: take all, and
+                deliver what is past at once.
             credentials: for TLS.
 
         Raises:
@@ -88,6 +92,7 @@ class AsyncProducer:
             is_idempotent=is_idempotent,
         )
         self._pump = PublishPump(self._channel, self._settings)
+        self._due_ms_min = due_ms_min
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -108,6 +113,8 @@ class AsyncProducer:
     async def publish_soon(self, topic: str, message: Message) -> "asyncio.Future[MessageId]":
         """As `publish`, but waits only for room in the buffer: await the result for the id."""
         draft = batch_builder.draft_one(message)
+        if message.due_ms is not None:
+            check_instant(message.due_ms, self._due_ms_min)
         return await self._pump.add(topic, draft, is_single=True)
 
     async def publish_many(self, topic: str, messages: Sequence[Message]) -> PublishedIds:
@@ -121,6 +128,8 @@ class AsyncProducer:
         futures: list[asyncio.Future[PublishedIds]] = []
         places: list[int] = []
         drafted = batch_builder.draft_messages(messages)
+        for draft, _ in drafted:
+            self._check_instants(draft)
         with _forgotten_on_failure(futures):
             for draft, ordinals in drafted:
                 await self._add_all(topic, draft, futures)
@@ -135,8 +144,10 @@ class AsyncProducer:
     async def publish_batch(self, topic: str, columns: Columns) -> PublishedIds:
         """As `publish_many`, for those who have columns: spares one object a message."""
         futures: list[asyncio.Future[PublishedIds]] = []
+        draft = batch_builder.draft_columns(columns)
+        self._check_instants(draft)
         with _forgotten_on_failure(futures):
-            await self._add_all(topic, batch_builder.draft_columns(columns), futures)
+            await self._add_all(topic, draft, futures)
             return PublishedIds(await _collect(futures))
 
     async def cancel(self, message_id: MessageId | str) -> CancelOutcome:
@@ -176,6 +187,10 @@ class AsyncProducer:
             await self._pump.close()
             if self._owns_channel:
                 await self._channel.close()
+
+    def _check_instants(self, draft: Draft) -> None:
+        if draft.count and not draft.is_relative:
+            check_instant(int(draft.times_ms.min()), self._due_ms_min)
 
     async def _add_all(
         self, topic: str, draft: Draft, futures: "list[asyncio.Future[PublishedIds]]"

@@ -5,15 +5,14 @@ needs no right clock here. An instant must say its zone: what "09:00" means depe
 """
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 import pytimeparse2  # type: ignore[import-untyped]
 
 from hourwheel.errors import InvalidDueTime
+from hourwheel.instants import duration_to_ms, instant_to_ms
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 _DELAY: Final = re.compile(
     r"(?:[\s,]*\d+(?:\.\d+)?\s*"
     r"(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|wks?|weeks?))+",
@@ -54,10 +53,10 @@ def parse_when(text: str) -> When:
         raise InvalidDueTime(
             f"{text!r} has no time zone: end it with Z for UTC, or with an offset such as +01:00"
         )
-    due_ms = -((_EPOCH - instant) // _MILLISECOND)
-    if due_ms < 0:
-        raise InvalidDueTime(f"{text!r} lies before 1970")
-    return When(due_ms=due_ms)
+    try:
+        return When(due_ms=instant_to_ms(instant))
+    except InvalidDueTime:
+        raise InvalidDueTime(f"{text!r} lies before 1970") from None
 
 
 def _why(text: str) -> str:
@@ -88,4 +87,4 @@ def _delay_ms(text: str) -> int:
         raise InvalidDueTime(f"{text!r} is too long for any horizon") from None
     if not isinstance(seconds, int | float):
         raise InvalidDueTime(f"{text!r} is no delay (largest unit first, each once): {_HELP}")
-    return -(-timedelta(seconds=seconds) // _MILLISECOND)
+    return duration_to_ms(timedelta(seconds=seconds))

@@ -5,8 +5,10 @@ from typing import Annotated
 import typer
 
 import hourwheel
+from hourwheel.channel import SERVER_DEFAULT
 from hourwheel.cli import administering, consuming, handover, overseeing, pending, publishing
 from hourwheel.cli.exit_codes import describe_exit_codes
+from hourwheel.cli.options import Json, Server
 
 app = typer.Typer(
     name="hourwheel",
@@ -48,5 +50,7 @@ def options(
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
 ) -> None:
     """Schedule messages for any moment in the next years; receive them then."""

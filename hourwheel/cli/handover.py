@@ -23,42 +23,53 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_optio
 
 def node(context: typer.Context) -> None:
     """Run a node."""
-    raise typer.Exit(int(_load("node.__main__").main(context.args, "hourwheel node")))
+    raise typer.Exit(int(_load("node.__main__").main(_arguments(context), "hourwheel node")))
 
 
 def cluster(context: typer.Context) -> None:
     """Run a local cluster, for trying things out."""
-    _hand_over("node.cluster_cli", context.args)
+    _hand_over("node.cluster_cli", _arguments(context))
 
 
 def inspect(context: typer.Context) -> None:
     """Look into a data directory, read-only."""
-    _hand_over("node.__main__", ["inspect", *context.args])
+    _hand_over("node.__main__", ["inspect", *_arguments(context)])
 
 
 def audit(context: typer.Context) -> None:
     """Prove from the logs that every message was delivered."""
-    _hand_over("spark_jobs.run", ["audit", *context.args])
+    _hand_over("spark_jobs.run", ["audit", *_arguments(context)])
 
 
 def export(context: typer.Context) -> None:
     """Bring a lake of Parquet files up to date with the logs."""
-    _hand_over("spark_jobs.run", ["export", *context.args])
+    _hand_over("spark_jobs.run", ["export", *_arguments(context)])
 
 
 def forecast(context: typer.Context) -> None:
     """Count what falls due when, from the logs."""
-    _hand_over("spark_jobs.run", ["forecast", *context.args])
+    _hand_over("spark_jobs.run", ["forecast", *_arguments(context)])
 
 
 def schedule(context: typer.Context) -> None:
     """Schedule the rows of files, each of them once."""
-    _hand_over("spark_jobs.run", ["schedule", *context.args])
+    _hand_over("spark_jobs.run", ["schedule", *_arguments(context)])
 
 
 def demo(context: typer.Context) -> None:
     """Replay thousands of messages on three nodes, and kill one."""
-    _hand_over("node.demo", context.args)
+    _hand_over("node.demo", _arguments(context))
+
+
+def _arguments(context: typer.Context) -> list[str]:
+    """What stands behind the command, and what stood before it."""
+    above = context.find_root()
+    before: list[str] = []
+    for name, option in (("server", "--server"), ("is_json", "--json")):
+        source = above.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            before += [option] if name == "is_json" else [option, str(above.params[name])]
+    return [*context.args, *before]
 
 
 def _hand_over(name: str, arguments: list[str]) -> None:

@@ -1,6 +1,7 @@
 """Options that several commands have."""
 
-from typing import Annotated, Final, TypeAlias
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import typer
 
@@ -10,8 +11,32 @@ from hourwheel.errors import InvalidArgument, InvalidDueTime
 from hourwheel.filter_text import FilterExpression
 from hourwheel.when import When, parse_duration_ms, parse_when
 
+T = TypeVar("T")
+
 CALL_TIMEOUT_MS: Final = 5_000.0
 """A person waits: shorter than the library's own."""
+
+
+def from_above(context: typer.Context, param: typer.CallbackParam, value: T) -> T:
+    """An option's value, also where it stands before the command, or between its two words.
+
+    The last place that gives it counts. Without this a group would swallow it: `hourwheel topics
+    --server a:7400 delete t` would go to the default server.
+    """
+    for place in (context, *_parents(context)):
+        if param.name in place.params or place is context:
+            source = place.get_parameter_source(str(param.name))
+            if source is not None and source.name == "COMMANDLINE":
+                given: T = value if place is context else place.params[str(param.name)]
+                return given
+    return value
+
+
+def _parents(context: typer.Context) -> Iterator[Any]:
+    above = context.parent
+    while above is not None:
+        yield above
+        above = above.parent
 
 
 def servers_option(text: str) -> str:
@@ -27,13 +52,15 @@ Server: TypeAlias = Annotated[
     typer.Option(
         envvar="HOURWHEEL_SERVER",
         parser=servers_option,
+        callback=from_above,
         metavar="HOST:PORT,...",
         help="A node; of a cluster, several with commas.",
         show_default=SERVER_DEFAULT,
     ),
 ]
 Json: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="For scripts: one JSON object a line.")
+    bool,
+    typer.Option("--json", callback=from_above, help="For scripts: one JSON object a line."),
 ]
 TagFilter: TypeAlias = Annotated[
     str | None,

@@ -1,4 +1,5 @@
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -250,3 +251,18 @@ async def test_receive_when_leases_ran_out_before_anyone_asked(node: FakeNode) -
         (message,) = await consumer.receive()
         assert (first.body, message.body) == (b"one", b"four")
         assert consumer.expired_count == 2
+
+
+async def test_times_when_given_as_timedelta(node: FakeNode) -> None:
+    node.add_topic("t", b"one", b"two")
+    async with AsyncConsumer(node.address, group="g", topic="t", polls=1) as consumer:
+        (message,) = await consumer.receive(1, timedelta(seconds=5))
+        until_ms = await consumer.change_invisible(message, timedelta(seconds=7))
+        assert until_ms == await consumer.change_invisible(message, 7_000)
+        for wrong in (-1, 1.5, timedelta(-1)):
+            with pytest.raises(errors.InvalidArgument):
+                await consumer.nack(message, wrong)  # type: ignore[arg-type]
+            with pytest.raises(errors.InvalidArgument):
+                await consumer.change_invisible(message, wrong)  # type: ignore[arg-type]
+        await consumer.nack(message, timedelta(minutes=1))
+        assert node.calls["Nack"][-1].delay_ms == 60_000

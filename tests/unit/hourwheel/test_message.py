@@ -1,3 +1,5 @@
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import numpy as np
@@ -113,3 +115,28 @@ def test_runs_of_when_any(numbers: set[int]) -> None:
     runs = runs_of(sorted(numbers))
     assert {n for first, end in runs for n in range(first, end)} == numbers
     assert all(left[1] < right[0] for left, right in pairwise(runs))
+
+
+def test_message_when_its_time_is_written_as_python_has_it() -> None:
+    assert Message(b"", delay=timedelta(minutes=30)) == Message(b"", delay_ms=1_800_000)
+    due = datetime(2027, 3, 1, 9, tzinfo=UTC)
+    message = Message(b"", due=due)
+    assert message == Message(b"", due_ms=1_803_891_600_000)
+    assert replace(message, body=b"another").due_ms == message.due_ms
+    assert Message(b"") == Message(b"", delay=None, due=None)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"delay": timedelta(1), "delay_ms": 1},
+        {"due": datetime(2027, 3, 1, tzinfo=UTC), "due_ms": 1},
+        {"due": datetime(2027, 3, 1)},  # noqa: DTZ001
+        {"due": 1_803_891_600},
+        {"delay": 30},
+        {"delay": timedelta(-1)},
+    ],
+)
+def test_message_when_its_time_cannot_be_meant(times: dict[str, object]) -> None:
+    with pytest.raises(errors.InvalidDueTime):
+        Message(b"", **times)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from hourwheel import errors
+from hourwheel import errors, pending
 from hourwheel.admin import AsyncAdmin
 from hourwheel.blocking import Admin
 from hourwheel.channel import Channel
@@ -107,3 +107,12 @@ def test_blocking_twin_when_used() -> None:
         assert done.cancelled_count == 600
         assert told[-1] == done
         assert list(admin.list_pending("orders")) == []
+
+
+def test_range_when_its_bounds_are_seconds_by_mistake() -> None:
+    now_s, now_ms = 1_790_000_000, 1_790_000_000_000
+    for bounds in ((now_s, 0), (0, now_s), (now_ms, now_s)):
+        with pytest.raises(errors.InvalidDueTime, match="seconds"):
+            pending.range_of("t", None, *bounds)
+    assert pending.range_of("t", None, 0, 0) == pending.Range("t", None, 0, 0)
+    assert pending.range_of("t", None, now_ms, now_ms + 1).from_ms == now_ms

@@ -47,7 +47,7 @@ async def test_publish_many_when_delays_and_instants_are_mixed(
     messages = [
         Message(b"%d" % n, delay_ms=n) if n % 3 else Message(b"%d" % n, due_ms=n) for n in range(50)
     ]
-    async with AsyncProducer(channel, batch_messages=7) as producer:
+    async with AsyncProducer(channel, batch_messages=7, due_ms_min=0) as producer:
         ids = await producer.publish_many("orders", messages)
     by_sequence = {one.sequence: one for one in node.messages}
     assert [by_sequence[one.sequence].body for one in ids] == [m.body for m in messages]
@@ -61,7 +61,7 @@ async def test_publish_many_when_nothing(channel: Channel) -> None:
 
 async def test_publish_batch_when_columns(node: FakeNode, channel: Channel) -> None:
     metas = [MessageMeta(keys=(f"k{n}",)) for n in range(10)]
-    async with AsyncProducer(channel) as producer:
+    async with AsyncProducer(channel, due_ms_min=0) as producer:
         ids = await producer.publish_batch(
             "orders", Columns(bodies=[b"x"] * 10, due_ms=list(range(10)), metas=metas)
         )
@@ -366,3 +366,24 @@ async def test_publish_when_tags_are_bad(
         assert type(one.value) is type(many.value) is error
         await producer.publish("orders", Message(b"good", tags=("a || b", "é", "!x", "*")))
     assert [one.body for one in node.messages] == [b"good"]
+
+
+async def test_publish_when_seconds_are_given_for_milliseconds(node: FakeNode) -> None:
+    now_s, now_ms = 1_790_000_000, 1_790_000_000_000
+    late = Message(b"", due_ms=now_s)
+    async with AsyncProducer(node.address) as producer:
+        for publish in (
+            producer.publish("t", late),
+            producer.publish_soon("t", late),
+            producer.publish_many(
+                "t", [Message(b"", delay_ms=1), Message(b"", due_ms=now_ms), late]
+            ),
+            producer.publish_batch("t", Columns(bodies=[b"", b""], due_ms=[now_ms, now_s])),
+        ):
+            with pytest.raises(errors.InvalidDueTime, match="seconds"):
+                await publish
+        assert node.messages == []
+        await producer.publish("t", Message(b"", due_ms=now_ms))
+    async with AsyncProducer(node.address, due_ms_min=0) as producer:
+        await producer.publish("t", late)
+    assert len(node.messages) == 2

@@ -1,10 +1,11 @@
+import json
 import subprocess
 import sys
 
 import pytest
 
 import hourwheel
-from hourwheel.cli import options, publishing
+from hourwheel.cli import handover, options, publishing
 from hourwheel.cli.exit_codes import ExitCode
 from tests.support.fake_node_thread import FakeNodeThread
 from tests.unit.hourwheel.cli.conftest import Cli
@@ -67,3 +68,60 @@ def test_main_when_only_the_client_is_installed() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == ExitCode.UNAVAILABLE
     assert done.stderr == "The command line needs typer: pip install 'hourwheel[cli]'\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topics",),
+        ("topics", "list"),
+        ("topics", "show", "t"),
+        ("groups", "list"),
+        ("pending", "list", "t"),
+        ("pending", "count", "t"),
+        ("publish", "t", "x"),
+        ("consume", "t", "-g", "g", "--wait", "0s"),
+        ("status",),
+        ("topics", "show", "none"),
+    ],
+)
+def test_json_when_it_stands_anywhere(cli: Cli, command: tuple[str, ...]) -> None:
+    cli("topics", "create", "t")
+    codes = set[int]()
+    places = [[*command[:at], "--json", *command[at:]] for at in range(len(command) + 1)]
+    for place in places:
+        if place[-1] == "--json" or "-g" not in place[: place.index("--json")]:
+            done = cli(*place)
+            for line in (done.stdout + done.stderr).splitlines():
+                json.loads(line)
+            codes.add(done.exit_code)
+    assert len(codes) == 1
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_server_when_it_stands_anywhere(cli: Cli, fake: FakeNodeThread, at: int) -> None:
+    """Between the two words of a command it was swallowed, and the default server was asked."""
+    with FakeNodeThread() as other:
+        cli("topics", "create", "t", "--server", other.address)
+        command = ["topics", "show", "t"]
+        command[at:at] = ["--server", other.address]
+        assert cli(*command).exit_code == 0
+    command = ["--server", "127.0.0.1:1", "topics", "show", "none", "--server", fake.address]
+    assert cli(*command).exit_code == ExitCode.NOT_FOUND  # the last one counts
+
+
+def test_options_when_they_stand_before_a_command_of_the_server(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[list[str]] = []
+
+    class Room:
+        @staticmethod
+        def main(arguments: list[str], *_: str) -> int:
+            told.append(arguments)
+            return 0
+
+    monkeypatch.setattr(handover, "import_module", lambda _: Room)
+    assert cli("--json", "--server", "a:1", "inspect", "--x", "y").exit_code == 0
+    assert cli("demo").exit_code == 0
+    assert told == [["inspect", "--x", "y", "--server", "a:1", "--json"], []]

@@ -81,6 +81,17 @@ class Node:
         self._api: ApiServer | None = None
         self._clustering: Clustering | None = None
 
+    @property
+    def can_be_replaced(self) -> bool:
+        """Whether another node, started in this one's place, can go on: it has not failed.
+
+        Or it is alone, and found a file of its views damaged: the next one builds them from the
+        log. One of a cluster ends its process instead, which others notice at once.
+        """
+        failed = self.failure.found
+        is_alone = not self.config.cluster.nodes
+        return not failed.done() or (is_alone and isinstance(failed.result(), errors.CorruptFile))
+
     async def start(self) -> None:
         """Open the directory and serve.
 

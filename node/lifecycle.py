@@ -2,7 +2,8 @@
 
 SIGTERM or SIGINT drains and stops; a second one cuts the draining short. After a failed fsync or a
 broken invariant nothing in memory or on the disk can be trusted: the process writes a log line and
-ends at once, with code 70, without tidying up. The next start recovers from what is durable.
+ends at once, with code 70, without tidying up. The next start recovers from what is durable. Where
+a node alone finds a file of its views damaged, that next start comes within the same process.
 """
 
 import asyncio
@@ -42,6 +43,7 @@ _CODES: Final[tuple[tuple[type[HourwheelError], int], ...]] = (
     (errors.Internal, EXIT_DISK),
 )
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_LET_GO_S: Final = 20.0
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 _log = logs.get(__name__)
 
@@ -105,7 +107,7 @@ async def serve(
     try:
         node = Node(config)
         code = await _serve(node, stops, ready_file)
-        while code is None and node.renewal.is_set() and not node.failure.found.done():
+        while code is None and node.renewal.is_set() and node.can_be_replaced:
             _log.info("starting again")
             if ready_file is not None and not ready_file.parent.exists():
                 ready_file = None  # who has waited for it is gone, and its folder, too
@@ -128,7 +130,7 @@ async def _serve(node: Node, stops: "asyncio.Queue[str]", ready_file: Path | Non
     """Start, wait for a signal, stop: None after a proper stop, else the code to end at once with.
 
     After a proper stop `node.renewal` says whether another node is to be started in its place.
-    Whatever is under way, a failure of the node ends the waiting.
+    Whatever is under way, a failure of the node ends the waiting; one that serves may be replaced.
     """
     failed = node.failure.found
     told, starting = _task(stops.get()), _task(node.start())
@@ -145,7 +147,7 @@ async def _serve(node: Node, stops: "asyncio.Queue[str]", ready_file: Path | Non
         await _first(told, failed, renewed)
         renewed.cancel()
         if failed.done():
-            return EXIT_FAILURE
+            return await _replace(node) if node.can_be_replaced else EXIT_FAILURE
         if told.done():
             node.renewal.clear()
             told = _task(stops.get())
@@ -161,6 +163,18 @@ async def _serve(node: Node, stops: "asyncio.Queue[str]", ready_file: Path | Non
         await stopping
     finally:
         told.cancel()
+    return None
+
+
+async def _replace(node: Node) -> int | None:
+    """Let go of a node that has failed, for another one to be started in its place."""
+    _log.error("damaged views are to be built again", **logs.fields_of(node.failure.found.result()))
+    node.renewal.set()
+    try:
+        async with asyncio.timeout(_LET_GO_S):
+            await node.stop(grace_ms=0)
+    except TimeoutError:
+        return EXIT_FAILURE
     return None
 
 

@@ -37,8 +37,13 @@ class FakeNode:
         if self.error is not None:
             raise self.error
 
-    async def stop(self) -> None:
-        self.did.append("stop")
+    @property
+    def can_be_replaced(self) -> bool:
+        failed = self.failure.found
+        return not failed.done() or isinstance(failed.result(), errors.CorruptFile)
+
+    async def stop(self, grace_ms: int | None = None) -> None:
+        self.did.append("stop" if grace_ms is None else f"stop {grace_ms}")
         await self.may_stop.wait()
 
     async def cut_short(self) -> None:
@@ -169,6 +174,30 @@ async def test_next_node_in_the_same_process_is_told_of_damage(
     nodes[1].failure.report(errors.FsyncFailed("the end of the test"))
     assert await within(serving) == 70
     assert [one.former_damage for one in nodes] == [None, damage]
+
+
+async def test_another_node_takes_the_place_of_one_whose_views_are_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes: list[FakeNode] = []
+
+    def make(config: object, **former: Any) -> FakeNode:
+        node: Any = FakeNode(config, **former)
+        node.may_start.set()
+        node.may_stop.set()
+        nodes.append(node)
+        return node
+
+    monkeypatch.setattr(lifecycle, "Node", make)
+    serving = asyncio.create_task(lifecycle.serve(config_for(tmp_path), end_process=lambda _: None))
+    for count in (1, 2):
+        await until(lambda count=count: len(nodes) == count and "start" in nodes[-1].did)
+        nodes[-1].failure.report(errors.CorruptFile("a bit", file="a.run"))
+    await until(lambda: len(nodes) == 3 and "start" in nodes[2].did)
+    assert [one.did for one in nodes[:2]] == [["start", "stop 0"]] * 2
+    nodes[2].error = errors.CorruptFile("the views cannot be rebuilt")
+    nodes[2].failure.report(errors.FsyncFailed("the end of the test"))
+    assert await within(serving) == 70
 
 
 def test_event_loop_is_asyncios_when_uvloop_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,9 +88,8 @@ class Node:
         Or it is alone, and found a file of its views damaged: the next one builds them from the
         log. One of a cluster ends its process instead, which others notice at once.
         """
-        failed = self.failure.found
         is_alone = not self.config.cluster.nodes
-        return not failed.done() or (is_alone and isinstance(failed.result(), errors.CorruptFile))
+        return not self.failure.found.done() or (is_alone and self.failure.can_be_mended)
 
     async def start(self) -> None:
         """Open the directory and serve.

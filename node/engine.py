@@ -214,7 +214,7 @@ class Engine:
     def _on_failure(self, found: "asyncio.Future[HourwheelError]") -> None:
         self._is_closing = True
         if not found.cancelled() and isinstance(found.result(), errors.CorruptFile):
-            self.background.maintenance.distrust()
+            self._failure.can_be_mended = self.background.maintenance.distrust()
 
     @contextmanager
     def _failing_with_damage(self) -> Iterator[None]:

@@ -277,15 +277,20 @@ class Maintenance:
                 return _Rewrite(self._place, inner, self.manifest)
         return None
 
-    def distrust(self) -> None:
+    def distrust(self) -> bool:
         """A file of the views turned out damaged: let the next start build them from the log.
 
-        Where the log no longer has all of it the checkpoint stays, for people to decide about.
+        Returns:
+            Whether it can. Where the log no longer has all of it the checkpoint stays, for people
+            to decide about.
         """
         path = self._place.under(MANIFEST)
-        if self._log.start_offset == 0 and self._place.disk.exists(path):
+        if self._log.start_offset > 0:
+            return False
+        if self._place.disk.exists(path):
             self._place.disk.remove(path)
             self._place.disk.sync_dir(self._place.directory)
+        return True
 
     def measure_disk(self) -> None:
         """Look at each file's size: in another thread, for there may be ten thousands of them."""

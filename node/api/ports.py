@@ -223,6 +223,8 @@ class Failure:
     found: asyncio.Future[HourwheelError] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+    can_be_mended: bool = False
+    """What was found is of the views, and a start builds these anew."""
 
     def report(self, error: HourwheelError) -> None:
         """Say that the process must stop because of `error`."""

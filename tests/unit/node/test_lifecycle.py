@@ -39,8 +39,7 @@ class FakeNode:
 
     @property
     def can_be_replaced(self) -> bool:
-        failed = self.failure.found
-        return not failed.done() or isinstance(failed.result(), errors.CorruptFile)
+        return not self.failure.found.done() or self.failure.can_be_mended
 
     async def stop(self, grace_ms: int | None = None) -> None:
         self.did.append("stop" if grace_ms is None else f"stop {grace_ms}")
@@ -192,6 +191,7 @@ async def test_another_node_takes_the_place_of_one_whose_views_are_damaged(
     serving = asyncio.create_task(lifecycle.serve(config_for(tmp_path), end_process=lambda _: None))
     for count in (1, 2):
         await until(lambda count=count: len(nodes) == count and "start" in nodes[-1].did)
+        nodes[-1].failure.can_be_mended = True
         nodes[-1].failure.report(errors.CorruptFile("a bit", file="a.run"))
     await until(lambda: len(nodes) == 3 and "start" in nodes[2].did)
     assert [one.did for one in nodes[:2]] == [["start", "stop 0"]] * 2

@@ -295,8 +295,18 @@ def test_damaged_views_are_built_anew_when_they_are_distrusted(world: ShardWorld
     publish_and_save(world, HOUR_MS)
     path = world.place.under("checkpoint")
     assert world.disk.exists(path)
-    world.maintenance.distrust()
+    assert world.maintenance.distrust()
     assert not world.disk.exists(path)
+    assert world.maintenance.distrust()
+
+
+def test_damaged_views_are_kept_when_the_log_no_longer_has_them(
+    world: ShardWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_and_save(world, HOUR_MS)
+    monkeypatch.setattr(type(world.shard.log), "start_offset", 64)
+    assert not world.maintenance.distrust()
+    assert world.disk.exists(world.place.under("checkpoint"))
 
 
 # --- producers

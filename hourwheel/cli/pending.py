@@ -22,7 +22,14 @@ from hourwheel.filter_text import FilterExpression
 from hourwheel.pending import PAGE_SIZE, PendingCancelled, PendingMessage
 from hourwheel.when import When
 
-pending = typer.Typer(help="List, count and cancel what is scheduled.", no_args_is_help=True)
+pending = typer.Typer(no_args_is_help=True)
+
+
+@pending.callback()
+def options(*, server: Server = SERVER_DEFAULT, is_json: Json = False) -> None:
+    """List, count and cancel what is scheduled."""
+
+
 _Topic = Annotated[str, typer.Argument(help="The topic.")]
 _From = Annotated[
     When | None,

@@ -6,10 +6,12 @@ async with killed([master]):
 """
 
 import asyncio
+import errno
 import os
 import signal
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from chaos.decay import Decay
@@ -122,17 +124,31 @@ def crash_plan(calls: Sequence[str], first: int, effect: str = "kill before") ->
     return {"calls": list(calls), "first": first, "effect": effect}
 
 
+def fill_disk(folder: Path) -> Path:
+    """Fill the disk that `folder` is on to the last byte; the file that takes the room.
+
+    Whatever is given up on it later is free: called again, it takes that, too.
+    """
+    ballast = folder / "ballast"
+    fd = os.open(ballast, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        size = _MIB
+        while size:
+            try:
+                os.write(fd, bytes(size))
+            except OSError as error:
+                if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                    raise
+                size //= 2
+    finally:
+        os.close(fd)
+    return ballast
+
+
 @asynccontextmanager
 async def full_disk(node: NodeProcess, disk: Tmpfs, larger_mib: int) -> AsyncIterator[None]:
     """Fill a node's disk to the last byte; then make it so large."""
-    ballast = node.data / "ballast"
-    with ballast.open("wb") as file:
-        try:
-            while True:
-                file.write(bytes(_MIB))
-                file.flush()
-        except OSError:
-            pass
+    ballast = fill_disk(node.data)
     try:
         yield
     finally:

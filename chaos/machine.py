@@ -32,6 +32,20 @@ def _run(*command: object) -> None:
     )
 
 
+def _take_out(path: Path) -> None:
+    """Unmount what no process uses any more.
+
+    Threads of one that was killed may still be in a write, though the process is said to be gone;
+    so it is tried for a while.
+    """
+    for _ in range(_BUSY_TRIES):
+        with suppress(subprocess.CalledProcessError):
+            _run("umount", path)
+            return
+        Event().wait(_BUSY_S)
+    _run("umount", path)
+
+
 class Tmpfs:
     """A file system in memory, of a size that can be changed. Use `tmpfs`."""
 
@@ -52,7 +66,7 @@ def tmpfs(path: Path, size_mib: int) -> Iterator[Tmpfs]:
     try:
         yield Tmpfs(path)
     finally:
-        _run("umount", path)
+        _take_out(path)
 
 
 class PowerDisk:
@@ -83,17 +97,8 @@ class PowerDisk:
             os.close(fd)
 
     def take_out(self) -> None:
-        """Unmount it; no process may use it any more.
-
-        Threads of one that was killed may still be in a write, though the process is said to be
-        gone; so it is tried for a while.
-        """
-        for _ in range(_BUSY_TRIES):
-            with suppress(subprocess.CalledProcessError):
-                _run("umount", self.path)
-                return
-            Event().wait(_BUSY_S)
-        _run("umount", self.path)
+        """Unmount it; no process may use it any more."""
+        _take_out(self.path)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ Who runs it in a process of its own is node/lifecycle.py; inside another program
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Final
@@ -41,6 +42,8 @@ from storage.file_header import Identity
 _SHARD: Final = 0
 _PERCENT: Final = 0.01
 _SECONDS: Final = 0.001
+_ROOM_S: Final = 1.0
+"""How often a node looks for room that cannot be opened without."""
 _log = logs.get(__name__)
 
 
@@ -182,14 +185,13 @@ class Node:
     ) -> Engine:
         begun_ms = self._clock.monotonic_ms()
         place = ShardPlace(disk, f"shard-{_SHARD}", Identity(meta.cluster_id, _SHARD))
-        # In a thread: replaying may take seconds, and signals must be heard meanwhile.
-        opened = await asyncio.to_thread(self._open_shard, place, is_replica=clustering is not None)
         guard = DiskGuard(
             disk,
             free_bytes_min=self.config.disk.free_bytes_min,
             reserve_bytes=self.config.disk.reserve_bytes,
             on_change=_log_room,
         )
+        opened = await self._open_with_room(place, guard, is_replica=clustering is not None)
         time = clock if clustering is None else clustering.time
         engine = Engine(
             opened,
@@ -213,11 +215,38 @@ class Node:
         _log_opened(opened, engine.stats.recovery_seconds)
         return engine
 
-    def _open_shard(self, place: ShardPlace, *, is_replica: bool) -> Opened:
+    async def _open_with_room(
+        self, place: ShardPlace, guard: DiskGuard, *, is_replica: bool
+    ) -> Opened:
+        """Open the shard. Where the disk has no room for that, one of several nodes waits for some.
+
+        Its control process votes meanwhile, which it would not if this ended and began again.
+        """
+        has_complained = False
+        while True:
+            try:
+                # In a thread: replaying may take seconds, and signals must be heard meanwhile.
+                return await asyncio.to_thread(
+                    self._open_shard, place, guard.give_up_reserve, is_replica=is_replica
+                )
+            except errors.DiskFull as error:
+                if guard.give_up_reserve():
+                    continue
+                if not is_replica:
+                    raise
+                if not has_complained:
+                    _log.error("the shard waits for room on the disk", **logs.fields_of(error))
+                has_complained = True
+            await asyncio.sleep(_ROOM_S)
+
+    def _open_shard(
+        self, place: ShardPlace, make_room: Callable[[], bool], *, is_replica: bool
+    ) -> Opened:
         config = shard_config(self.config)
         if not is_replica:
-            return open_shard(place, config)
-        found = reopen_shard(place, replace(config, is_replica=True), self._former_damage)
+            return open_shard(place, config, make_room)
+        config = replace(config, is_replica=True)
+        found = reopen_shard(place, config, self._former_damage, make_room)
         if found.installed is not None:
             _log.info("a snapshot was installed", **found.installed._asdict())
         if found.damage is not None:

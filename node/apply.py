@@ -5,6 +5,7 @@ acknowledgement of something resolved. What proposers look at before they append
 No clock, no Raft state, no configuration: what apply needs is in the log.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,6 +43,11 @@ class Applier:
         self.touched: set[int] = set()
         self.make_room: Callable[[], bool] | None = None
         """Asked where a view finds no room: gives up what was kept back; whether there was any."""
+        self._begun: tuple[Verdict] | None = None
+        """Of the batch that is applied but for what follows."""
+        self._waiting: deque[tuple[int, Units]] = deque()
+        """Entries, and their queues, that have found no room yet. In order: they have to be there
+        before the next batch is looked at."""
         self._handlers = {
             Kind.PUBLISH: self._publish,
             Kind.DISPATCH: self._dispatch,
@@ -60,7 +66,8 @@ class Applier:
         Raises:
             IncompatibleFormat: a kind or feature level that this binary does not know: it stops.
             InvariantViolated: the log contradicts itself or us.
-            DiskFull: also after `make_room`. The views are half changed then, as after others.
+            DiskFull: also after `make_room`. Nothing is lost: when there may be room, call this
+                again with the same batch, before anything else. Until then the views are not whole.
         """
         views, header = self.views, batch.header
         invariant(views.is_whole, "nothing is applied behind a batch that failed half-way")
@@ -70,8 +77,12 @@ class Applier:
             raise errors.IncompatibleFormat(
                 f"record kind {header.kind} is not known to this version", offset=header.offset
             )
-        views.is_whole = False
-        verdict = handler(batch)
+        if self._begun is None:
+            views.is_whole = False
+            self._begun = (handler(batch),)
+        if self._waiting:
+            self._append_waiting()
+        (verdict,), self._begun = self._begun, None
         views.is_whole = True
         views.applied_offset += header.total_bytes
         views.store_ms = max(views.store_ms, header.store_ms)
@@ -98,8 +109,26 @@ class Applier:
         if accepted.any():
             units = pick(self._units_of(batch), accepted)
             states[accepted] = self._schedule(units, header.store_ms)
-        self._with_room(partial(views.sequences.append, batch.due_ms, states))
+        views.sequences.append(batch.due_ms, states)
         return verdicts
+
+    def _append(self, topic_queue: int, units: Units) -> None:
+        """Append to a queue; where there is no room, later and in this order."""
+        if not self._waiting:
+            try:
+                self._with_room(partial(self.views.queues.get(topic_queue).append, units))
+            except errors.DiskFull:
+                self._waiting.append((topic_queue, units))
+        else:
+            self._waiting.append((topic_queue, units))
+        self.touched.add(topic_queue)
+
+    def _append_waiting(self) -> None:
+        while self._waiting:
+            topic_queue, units = self._waiting[0]
+            self._with_room(partial(self.views.queues.get(topic_queue).append, units))
+            self._waiting.popleft()
+            self.touched.add(topic_queue)
 
     def _with_room(self, append: Callable[[], object]) -> None:
         """Call what changes nothing where it finds no room; make room, and call it again, once."""
@@ -137,7 +166,7 @@ class Applier:
     def _store(self, units: Units, store_ms: int) -> None:
         """Schedule accepted messages and index their sequences."""
         due, states = units["due_ms"].copy(), self._schedule(units, store_ms)
-        self._with_room(partial(self.views.sequences.append, due, states))
+        self.views.sequences.append(due, states)
 
     def _schedule(self, units: Units, store_ms: int) -> NDArray[np.uint8]:
         """The release rule (timewheel/cursor.py). Returns uint8[n]: SlotState of each unit."""
@@ -160,15 +189,12 @@ class Applier:
         queues = units["topic_queue"]
         first = int(queues[0])
         if bool((queues == first).all()):
-            self._with_room(partial(views.queues.get(first).append, units))
-            self.touched.add(first)
+            self._append(first, units)
             return
         order = np.argsort(queues, kind="stable")
         units, queues = pick(units, order), queues[order]
         for low, high in stretches(queues):
-            number = int(queues[low])
-            self._with_room(partial(views.queues.get(number).append, units[low:high]))
-            self.touched.add(number)
+            self._append(int(queues[low]), units[low:high])
 
     # -- dispatch and cancel --------------------------------------------------------------------
 
@@ -241,6 +267,11 @@ class Applier:
             if again.ranges and (again.kind != kind or first + count > queue.end_position):
                 self._give_back(again, batch.header.store_ms)
                 again = _Again()
+            invariant(
+                not self._waiting or first + count <= queue.end_position,
+                "a row reaches for entries that wait for room",
+                topic_queue=topic_queue,
+            )
             end = min(first + count, queue.end_position)
             first = max(first, queue.start_position)
             window = self.views.acks.to_change(group_id, topic_queue)

@@ -223,8 +223,8 @@ class ClusterMember:
     def is_ready(self) -> bool:
         """Whether this node could lead, were it elected."""
         has_log = self._is_sound or self.replica.follower.has_followed
-        is_well = not self.is_damaged and not self._guard.is_exhausted
-        return has_log and is_well and not self._is_closed
+        has_room = not self._guard.is_exhausted and not self.replica.shard.is_stalled
+        return has_log and has_room and not self.is_damaged and not self._is_closed
 
     # -- from the control plane -------------------------------------------------------------------
 
@@ -301,6 +301,11 @@ class ClusterMember:
     def on_full_disk(self) -> None:
         """See node.writer.Replication."""
         self.replica.on_full_disk()
+        self.perform()
+
+    def on_stalled(self) -> None:
+        """See node.writer.Replication."""
+        self.replica.on_stalled()
         self.perform()
 
     # -- from followers ---------------------------------------------------------------------------

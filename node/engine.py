@@ -303,7 +303,8 @@ class Engine:
             return
         now_ms = self._now_ms()
         is_appended = self.consuming.turn(touched, now_ms)
-        while self.shard.dispatches_in_flight < _DISPATCHES_AHEAD:
+        # What could not be applied need not be dispatched.
+        while not self.shard.is_stalled and self.shard.dispatches_in_flight < _DISPATCHES_AHEAD:
             if not self.shard.dispatch_due(now_ms):
                 break
             is_appended = True
@@ -339,6 +340,9 @@ class Engine:
             return
         now_ms = self._now_ms()
         self._guard.check(now_ms)
+        if self.shard.is_stalled:
+            self.shard.try_again()
+            self.writer.wake()
         maintenance = self.background.maintenance
         if self._may_act() and maintenance.is_clean_up_due(now_ms):
             trim, expire = maintenance.plan_trim_ms(now_ms), maintenance.plan_expire_ms(now_ms)

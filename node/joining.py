@@ -37,7 +37,9 @@ def replication_config(config: ClusterSection) -> ReplicationConfig:
 
 def open_epoch_seen(place: ShardPlace) -> EpochSeen:
     """The highest epoch that this node has seen. Raises CorruptFile."""
-    return EpochSeen.open(place.disk, place.under(EPOCH_SEEN), place.identity)
+    seen = EpochSeen.open(place.disk, place.under(EPOCH_SEEN), place.identity)
+    seen.keep_room()
+    return seen
 
 
 def build_member(

@@ -21,6 +21,7 @@ from hourwheel.errors import HourwheelError
 from node import logs
 from node.app import Node
 from node.config import NodeConfig
+from storage.real_file import NO_ROOM
 
 EXIT_OK: Final = 0
 EXIT_DATA: Final = 65
@@ -200,5 +201,10 @@ def _write_ready(path: Path, node: Node) -> None:
         "pid": os.getpid(),
     }
     beside = path.with_name(path.name + ".tmp")
-    beside.write_text(json.dumps(content))
-    beside.replace(path)
+    try:
+        beside.write_text(json.dumps(content))
+        beside.replace(path)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        _log.error("no room for the ready file", file=str(path))  # the node serves all the same

@@ -1,5 +1,6 @@
 """Open a shard: read the checkpoint, replay the log behind it. No threads, no clock."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hourwheel import errors
@@ -56,12 +57,20 @@ class Opened:
         return self.watermark is None or end >= max(self.watermark.offset, self.lost_end)
 
 
-def open_shard(place: ShardPlace, config: ShardConfig) -> Opened:
+def open_shard(
+    place: ShardPlace, config: ShardConfig, make_room: Callable[[], bool] | None = None
+) -> Opened:
     """Bring the views up to the end of the durable log.
 
     Where there is no checkpoint, or a file of it turns out to be damaged, the views are built anew.
 
+    Args:
+        place: of the shard.
+        config: how to open it.
+        make_room: see `Applier.make_room`.
+
     Raises:
+        DiskFull: there is no room for the views, also after `make_room`. It can be tried again.
         CorruptLog: the log fails its checksums below its durable end: naming file and offset.
         CorruptFile: a view is damaged and the log no longer reaches back to its beginning; or the
             file of the epochs is.
@@ -70,19 +79,24 @@ def open_shard(place: ShardPlace, config: ShardConfig) -> Opened:
     for name in ("", *_VIEW_DIRECTORIES):
         place.disk.make_dir(place.under(name) if name else place.directory)
     epochs = EpochFile.open(place.disk, place.under("epochs"), place.identity)
+    epochs.keep_room()
     file, why = place.under(MANIFEST), "no checkpoint"
     if place.disk.exists(file):
         try:
-            return _open(place, config, epochs)
+            return _open(place, config, epochs, make_room)
         except errors.CorruptFile as error:
             file = error.params.get("file", file)
             why = error.message if file in error.message else f"{file}: {error.message}"
     _remove_views(place, config.log, file, why)
-    return _open(place, config, epochs, why)
+    return _open(place, config, epochs, make_room, why)
 
 
 def _open(
-    place: ShardPlace, config: ShardConfig, epochs: EpochFile, rebuilt_because: str = ""
+    place: ShardPlace,
+    config: ShardConfig,
+    epochs: EpochFile,
+    make_room: Callable[[], bool] | None,
+    rebuilt_because: str = "",
 ) -> Opened:
     log = CommitLog.open(place.disk, place.directory, config.log, place.identity)
     views, manifest = load_views(place, config.wheel)
@@ -98,6 +112,7 @@ def _open(
         cluster=int.from_bytes(place.identity.cluster_id[:4], "little"),
         shard_id=place.identity.shard,
     )
+    shard.applier.make_room = make_room
     watermark, lost_end = None, 0
     if config.is_replica:
         watermark = FlushedMark.open(

@@ -1,5 +1,6 @@
 """Start a shard that is one of several copies: what is damaged here is fetched from a peer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hourwheel import errors
@@ -23,7 +24,10 @@ class Reopened:
 
 
 def reopen_shard(
-    place: ShardPlace, config: ShardConfig, damage: errors.DataLoss | None = None
+    place: ShardPlace,
+    config: ShardConfig,
+    damage: errors.DataLoss | None = None,
+    make_room: Callable[[], bool] | None = None,
 ) -> Reopened:
     """Install a snapshot that waits; open the shard, or an empty one in place of a damaged one.
 
@@ -33,6 +37,7 @@ def reopen_shard(
         place: of the shard.
         config: how to open it.
         damage: what the node's former life has found where opening would not look; None: nothing.
+        make_room: see `open_shard`.
 
     Raises:
         IncompatibleFormat, ForeignDirectory: see storage.file_header.
@@ -44,8 +49,8 @@ def reopen_shard(
     installed = install_snapshot(disk, directory, identity)
     if damage is None or installed is not None:
         try:
-            return Reopened(open_shard(place, config), installed, "", None)
+            return Reopened(open_shard(place, config, make_room), installed, "", None)
         except errors.DataLoss as found:
             damage = found
     aside = set_aside_damaged(disk, directory, identity)
-    return Reopened(open_shard(place, config), None, aside, damage)
+    return Reopened(open_shard(place, config, make_room), None, aside, damage)

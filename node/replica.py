@@ -248,6 +248,12 @@ class Replica:
         else:
             self.follower.end()
 
+    def on_stalled(self) -> None:
+        """Nothing more can be applied, for want of room: somebody else should be master."""
+        if self.master is not None:
+            self.retire("the disk is full")
+            self._effects.append(Resign("the disk is full"))
+
     def _commit(self, offset: int) -> None:
         shard = self.shard
         if offset > (shard.committed_offset or 0):

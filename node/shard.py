@@ -107,6 +107,8 @@ class Shard:
         self._next_sequence = self.views.next_sequence
         self.dispatches_in_flight = 0
         """DISPATCH records appended and not yet applied."""
+        self.is_stalled = False
+        """The next batch has found no room in the views. It is applied when there is some."""
 
     # -- appending ------------------------------------------------------------------------------
 
@@ -233,15 +235,23 @@ class Shard:
         self.log.finish_write(write)
 
     def apply_some(self, batches_max: int) -> list[Answer]:
-        """Apply up to so many committed batches. Fewer come back when there are no more."""
+        """Apply up to so many committed batches. Fewer come back when there are no more.
+
+        Or when one finds no room: then `is_stalled`, until `try_again`.
+        """
         answers: list[Answer] = []
         high_watermark = self.high_watermark
         while self._proposals and len(answers) < batches_max:
             batch, token = self._proposals[0]
             if batch.header.offset + batch.header.total_bytes > high_watermark:
                 break
+            try:
+                verdict = self.applier.apply(batch)
+            except errors.DiskFull:
+                self.is_stalled = True
+                break
             self._proposals.popleft()
-            answers.append(Answer(token, self.applier.apply(batch)))
+            answers.append(Answer(token, verdict))
             if batch.header.kind == Kind.DISPATCH:
                 self.dispatches_in_flight -= 1
             self.stats.applied_batches += 1
@@ -268,10 +278,14 @@ class Shard:
     @property
     def has_committed(self) -> bool:
         """Whether `apply_some` has something to do."""
-        if not self._proposals:
+        if not self._proposals or self.is_stalled:
             return False
         header = self._proposals[0].batch.header
         return header.offset + header.total_bytes <= self.high_watermark
+
+    def try_again(self) -> None:
+        """There may be room for what `apply_some` found none for."""
+        self.is_stalled = False
 
     def abandon_write(self, write: LogWrite, error: errors.HourwheelError) -> list[Answer]:
         """`write` found no room: it and everything behind it never happened."""

@@ -110,7 +110,7 @@ def find_files(place: ShardPlace) -> list[NamedSize]:
         if not disk.exists(path):
             continue
         for name in [] if folder == "queues" else disk.list(path):
-            if folder or not (name in _NOT_COUNTED or name.endswith(atomic_file.TMP_SUFFIX)):
+            if folder or not (name in _NOT_COUNTED or name.endswith(atomic_file.BESIDE)):
                 full = join(folder, name)
                 found.append(NamedSize(full, _size_of(disk, place.under(full))))
     return found

@@ -46,6 +46,10 @@ class Replication(Protocol):
         """A write found no room and was dropped."""
         ...
 
+    def on_stalled(self) -> None:
+        """A view found no room for what is committed."""
+        ...
+
 
 class Writer:
     """Writes what is proposed to a shard, applies it, and answers who proposed it."""
@@ -225,6 +229,10 @@ class Writer:
             raise
         finally:
             self._is_applying = False
+        if self._shard.is_stalled:
+            self._guard.on_disk_full(self._now_ms())
+            if self.replication is not None:
+                self.replication.on_stalled()
         self._intake.expect_answered()
         touched, self._shard.applier.touched = self._shard.applier.touched, set()
         self._on_applied(touched)

@@ -25,7 +25,8 @@ _EPOCH: Final = Struct("<I")
 class EpochSeen:
     """One shard's highest epoch. Each change is durable when the method returns.
 
-    Raises, from `note`: FsyncFailed, DiskFailed (stop the process), DiskFull (nothing has changed).
+    Raises, from `note`: FsyncFailed, DiskFailed (stop the process), DiskFull (nothing has changed;
+    rarely: the file keeps room, see storage.spare_file).
     """
 
     def __init__(self, disk: Disk, path: str, identity: Identity, epoch: int, master: str) -> None:
@@ -55,6 +56,10 @@ class EpochSeen:
             raise errors.CorruptFile(f"{path}: no node id", file=path) from None
         return cls(disk, path, identity, epoch, master)
 
+    def keep_room(self) -> None:
+        """See that the next epoch can be noted on a full disk, as far as there is room now."""
+        atomic_file.keep_room(self._disk, self._path, _EPOCH.size + len(self.master.encode()))
+
     def is_acceptable(self, epoch: int, master: str) -> bool:
         """Whether to follow that master in that epoch, as far as this node can tell."""
         return epoch > self.epoch or (epoch == self.epoch and master == self.master)
@@ -73,5 +78,5 @@ class EpochSeen:
             return
         header = pack_file_header(FileType.EPOCH_SEEN, self._identity)
         payload = _EPOCH.pack(epoch) + master.encode()
-        atomic_file.write(self._disk, self._path, header, payload)
+        atomic_file.write_over(self._disk, self._path, header, payload)
         self.epoch, self.master = epoch, master

@@ -9,6 +9,9 @@
 
 The new file is written beside the old one under `<path>.tmp`, made durable, renamed, and the name
 is made durable. What is left of a `.tmp` after a power cut is overwritten by the next write.
+
+A file that must be replaced also on a full disk keeps room for that: see storage.spare_file. It is
+written under `<path>.spare` then.
 """
 
 from struct import Struct
@@ -17,6 +20,7 @@ from typing import Final, NamedTuple
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.record_batch import Buffer
+from storage import spare_file
 from storage.disk import Disk, parent_of
 from storage.file_header import (
     FILE_HEADER_BYTES,
@@ -28,6 +32,8 @@ from storage.file_header import (
 )
 
 TMP_SUFFIX: Final = ".tmp"
+BESIDE: Final = (TMP_SUFFIX, spare_file.SPARE_SUFFIX, spare_file.OLD_SUFFIX)
+"""How the names end of what may lie beside such a file, and means nothing."""
 _FRAME: Final = Struct("<QII")
 _PAYLOAD_AT: Final = FILE_HEADER_BYTES + _FRAME.size
 _LENGTH: Final = Struct("<Q")
@@ -47,8 +53,7 @@ def write(disk: Disk, path: str, header: bytes, payload: Buffer) -> None:
         DiskFull: the old file is still there.
         FsyncFailed: stop the process.
     """
-    length = _LENGTH.pack(len(payload))
-    frame = _FRAME.pack(len(payload), crc32c(payload, crc32c(length)), 0)
+    frame = _frame(payload)
     tmp = path + TMP_SUFFIX
     file = disk.open(tmp, create=True)
     try:
@@ -62,6 +67,36 @@ def write(disk: Disk, path: str, header: bytes, payload: Buffer) -> None:
     finally:
         file.close()
     disk.sync_dir(parent_of(path))
+
+
+def write_over(disk: Disk, path: str, header: bytes, payload: Buffer) -> None:
+    """Replace the file durably, in room that it keeps for that: also on a full disk.
+
+    Raises:
+        DiskFull: there was no spare yet, or it is too small. The old file is still there.
+        FsyncFailed: stop the process.
+    """
+    file_bytes = _PAYLOAD_AT + len(payload)
+    spare = disk.open(path + spare_file.SPARE_SUFFIX, create=True)
+    try:
+        spare.pwrite((header, _frame(payload), payload), 0)
+        spare.truncate(file_bytes)
+        spare.datasync()
+    finally:
+        spare.close()
+    spare_file.exchange(disk, path)
+    spare_file.keep_spare(disk, path, spare_file.room_for(file_bytes))
+
+
+def keep_room(disk: Disk, path: str, payload_bytes: int) -> None:
+    """See that `write_over` finds room for a payload of so many bytes, as far as there is any."""
+    room = spare_file.room_for(_PAYLOAD_AT + payload_bytes)
+    spare_file.keep_spare(disk, path, room)
+
+
+def _frame(payload: Buffer) -> bytes:
+    length = _LENGTH.pack(len(payload))
+    return _FRAME.pack(len(payload), crc32c(payload, crc32c(length)), 0)
 
 
 def read(disk: Disk, path: str, file_type: FileType, identity: Identity) -> AtomicFile:

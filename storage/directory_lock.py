@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from hourwheel import errors
-from storage.real_file import fail
+from storage.real_file import NO_ROOM, fail
 
 LOCK_NAME: Final = "LOCK"
 _PID_BYTES_MAX: Final = 32
@@ -34,7 +34,8 @@ class DirectoryLock:
             DirectoryLocked: another process has it, named by `params["pid"]` (or this one has it
                 already).
             FileNotFoundError: there is no such directory.
-            DiskFailed, DiskFull: see storage.disk.
+            DiskFull: there is no room for the file. See storage.disk.
+            DiskFailed: see there.
         """
         path = Path(directory) / LOCK_NAME
         try:
@@ -56,11 +57,12 @@ class DirectoryLock:
             fail(error, "lock", str(path))
         lock = cls(fd)
         try:
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+            # Over what is there: a full disk has no room for the same again.
+            os.pwrite(fd, f"{os.getpid()}\n".encode().ljust(_PID_BYTES_MAX), 0)
         except OSError as error:
-            lock.release()
-            fail(error, "write", str(path))
+            if error.errno not in NO_ROOM:  # it is held all the same
+                lock.release()
+                fail(error, "write", str(path))
         return lock
 
     def release(self) -> None:

@@ -36,7 +36,7 @@ class EpochFile:
     """The epochs of one shard. Each change is durable when the method returns.
 
     Raises, from each method that changes it: FsyncFailed, DiskFailed (stop the process), DiskFull
-    (nothing has changed).
+    (nothing has changed; rarely: the file keeps room, see storage.spare_file).
     """
 
     __slots__ = ("_disk", "_entries", "_identity", "_path")
@@ -62,6 +62,10 @@ class EpochFile:
             found = atomic_file.read(disk, path, FileType.EPOCHS, identity)
             entries = _unpack(found.payload, path)
         return cls(disk, path, identity, entries)
+
+    def keep_room(self) -> None:
+        """See that the next epochs can be noted on a full disk, as far as there is room now."""
+        atomic_file.keep_room(self._disk, self._path, len(self._entries) * _ENTRY.size)
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -115,7 +119,7 @@ class EpochFile:
     def _replace(self, entries: list[EpochEntry]) -> None:
         payload = b"".join(_ENTRY.pack(*entry) for entry in entries)
         header = pack_file_header(FileType.EPOCHS, self._identity)
-        atomic_file.write(self._disk, self._path, header, payload)
+        atomic_file.write_over(self._disk, self._path, header, payload)
         self._entries = entries
 
 

@@ -53,6 +53,7 @@ class FileType(Enum):
     NODE = b"ND"
     RAFT_JOURNAL = b"RJ"
     RAFT_META = b"RM"
+    RAFT_VOTE = b"RV"
     RAFT_SNAPSHOT = b"RS"
 
 

@@ -13,14 +13,15 @@ from typing import Final, NoReturn
 from hourwheel import errors
 from hourwheel.record_batch import Buffer
 
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What the operating system calls a full disk, or a quota that is used up."""
 _IOV_COUNT_MAX: Final = os.sysconf("SC_IOV_MAX")
 """Most pieces that one call of the operating system takes."""
 
 
 def fail(error: OSError, what: str, path: str) -> NoReturn:
     """Raise an error of the operating system in our words (see storage.disk)."""
-    if error.errno in _NO_ROOM:
+    if error.errno in NO_ROOM:
         raise errors.DiskFull(f"no room to {what} {path}", file=path) from error
     if isinstance(error, FileNotFoundError):
         raise error

@@ -20,6 +20,7 @@ that are asked for, or it is of a later block, and theirs is whole and durable.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 from functools import partial
 from typing import Final, NamedTuple, NoReturn, TypeAlias
@@ -146,8 +147,8 @@ class SequenceIndex:
             due_ms: int64[n], from 0 to DUE_MS_MAX.
             state: uint8[n] of `SlotState` values.
 
-        Raises:
-            DiskFull: nothing was added.
+        Where the disk is full, whole blocks wait in memory until a later call finds room: 8 bytes a
+        message, and the log of a full disk takes no messages.
         """
         added = len(due_ms)
         if not added:
@@ -156,7 +157,8 @@ class SequenceIndex:
             bool(due_ms.min() >= 0 and due_ms.max() <= DUE_MS_MAX), "no due time can be that"
         )
         if self._buffered >= _FLUSH_ENTRIES:
-            self._flush()
+            with suppress(errors.DiskFull):
+                self._flush()
         end = self._buffered + added
         if end > len(self._buffer):
             buffer = np.zeros(2 * end, np.uint64)

@@ -42,7 +42,7 @@ _DEFINITE: Final[dict[int, str]] = {
     FAIL_REASON.MISSING_LEADER: "the control plane has no leader",
     FAIL_REASON.DISCARDED: "another command took its place",
     FAIL_REASON.NOT_LEADER: "the control plane's leader has changed",
-    FAIL_REASON.REQUEST_DENIED: "the control plane denies it",
+    FAIL_REASON.REQUEST_DENIED: "the disk of the control plane's leader is full",
 }
 """Reasons for failing that say: not applied, and never will be."""
 

@@ -11,28 +11,36 @@ acknowledged. What it heals, by the numbers of docs/decisions/0011-control-plane
              names, and to add again what the leader sends. Inside `message` the entries are only
              hidden; adding the same one again shows it again, and only another one cuts the file.
              Nothing that was committed is ever cut.
+
+On a full disk it goes on (docs/decisions/0020-the-control-plane-on-a-full-disk.md): files have
+their room beforehand, and what finds none all the same raises DiskFull, and has changed nothing.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, Self, overload
 
 from pysyncobj.journal import Journal
 
 from hourwheel import errors
 from hourwheel.internal.v1 import raft_pb2 as pb
-from replication.raft.journal_file import Entry, JournalFile
+from replication.raft.journal_file import COMMAND_BYTES_MAX, Entry, JournalFile
 from replication.raft.snapshot import Snapshot, SnapshotFile
+from replication.raft.vote_file import VoteFile
 from storage import atomic_file
 from storage.disk import Disk, join
-from storage.file_header import FileType, Identity, pack_file_header
+from storage.file_header import FileType, Identity
 
 NOOP: Final = b"\x01"
 """PySyncObj's command of a new leader's first entry, and of every log's first."""
 FIRST: Final = Entry(NOOP, 1, 0)
 """Every log begins with it."""
 JOURNAL: Final = "journal"
+VOTE: Final = "vote"
 META: Final = "meta"
+"""What was before `vote`."""
+_COMMAND_ROOM_BYTES: Final = 4 * COMMAND_BYTES_MAX
+"""What commands leave of the room: for the first entries of leaders, and for followers."""
 
 
 class RaftJournal(Journal):  # type: ignore[misc]
@@ -49,16 +57,16 @@ class RaftJournal(Journal):  # type: ignore[misc]
         directory: str,
         identity: Identity,
         file: JournalFile,
+        vote_file: VoteFile,
         meta: pb.RaftMeta,
     ) -> None:
         """Use `open`."""
         self.snapshot_file = SnapshotFile(disk, directory, identity)
         self.sync_count = 0
-        self._disk = disk
-        self._meta_path = join(directory, META)
-        self._identity = identity
         self._file = file
+        self._vote_file = vote_file
         self._meta = meta
+        self._is_vote_dirty = False
         self._commit_index = meta.commit_index
         self._hidden = 0  # entries at the end that PySyncObj has dropped in this message
         self._is_in_message = False
@@ -73,45 +81,60 @@ class RaftJournal(Journal):  # type: ignore[misc]
             CorruptFile: something durable is damaged or missing: this node must not vote.
             ForeignDirectory: it belongs to another node or cluster.
             IncompatibleFormat: see storage.file_header.
+            DiskFull: there is no room to begin.
         """
         disk.make_dir(directory)
-        path, meta_path = join(directory, JOURNAL), join(directory, META)
+        path, vote_path = join(directory, JOURNAL), join(directory, VOTE)
         snapshots = SnapshotFile(disk, directory, identity)
         if not disk.exists(path):
-            if disk.exists(meta_path) or snapshots.exists:
+            has_voted = disk.exists(vote_path) or disk.exists(join(directory, META))
+            if has_voted or snapshots.exists:
                 raise errors.CorruptFile(
-                    f"{path} is missing beside {meta_path}: what this node has acknowledged is"
+                    f"{path} is missing beside {vote_path}: what this node has acknowledged is"
                     f" lost, so it must not vote",
                     file=path,
                 )
             file = JournalFile.create(disk, path, identity, [FIRST])
         else:
             file = JournalFile.open(disk, path, identity)
-        meta = cls._open_meta(disk, meta_path, identity, node_id, file)
-        opened = cls(disk, directory, identity, file, meta)
+        vote_file, meta = cls._open_vote(disk, directory, identity, node_id, file)
+        opened = cls(disk, directory, identity, file, vote_file, meta)
         opened._repair(opened.snapshot_file.load() if snapshots.exists else None)
+        opened.snapshot_file.keep_room()
         return opened
 
+    @classmethod
+    def _open_vote(
+        cls, disk: Disk, directory: str, identity: Identity, node_id: str, file: JournalFile
+    ) -> tuple[VoteFile, pb.RaftMeta]:
+        path, former_path = join(directory, VOTE), join(directory, META)
+        if disk.exists(path):
+            vote_file, meta = VoteFile.open(disk, path, identity)
+            _check_owner(path, meta, node_id)
+        else:
+            meta = cls._former_meta(disk, former_path, identity, node_id, file)
+            vote_file = VoteFile.create(disk, path, identity, meta)
+        if disk.exists(former_path):  # an older version must not find an old vote
+            disk.remove(former_path)
+            disk.sync_dir(directory)
+        return vote_file, meta
+
     @staticmethod
-    def _open_meta(
+    def _former_meta(
         disk: Disk, path: str, identity: Identity, node_id: str, file: JournalFile
     ) -> pb.RaftMeta:
+        """Term and vote where there is no file for them yet: as an older version kept them."""
         if disk.exists(path):
             raw = atomic_file.read(disk, path, FileType.RAFT_META, identity).payload
             meta = pb.RaftMeta.FromString(raw)
-            if meta.node_id != node_id:
-                raise errors.ForeignDirectory(
-                    f"{path} belongs to node {meta.node_id!r}, and this is {node_id!r}", file=path
-                )
+            _check_owner(path, meta, node_id)
             return meta
         if file.entries != [FIRST]:
             raise errors.CorruptFile(
                 f"{path} is missing beside a journal: whom this node has voted for is lost",
                 file=path,
             )
-        meta = pb.RaftMeta(node_id=node_id, commit_index=1)
-        _write_meta(disk, path, identity, meta)
-        return meta
+        return pb.RaftMeta(node_id=node_id, commit_index=1)
 
     def _repair(self, snapshot: Snapshot | None) -> None:
         """Make the journal begin with the two entries that the snapshot ends with (B1).
@@ -169,7 +192,7 @@ class RaftJournal(Journal):  # type: ignore[misc]
         return self._file.entries[item]
 
     def add(self, command: bytes, idx: int, term: int) -> None:
-        """Append; durable after `sync`."""
+        """Append; durable after `sync`. Raises DiskFull: nothing has changed."""
         entry = Entry(bytes(command), idx, term)
         if self._hidden:
             if self._file.entries[len(self)] == entry:
@@ -212,7 +235,7 @@ class RaftJournal(Journal):  # type: ignore[misc]
             index=first,
             commit_index=self._commit_index,
         )
-        self._file.cut(count)
+        self._file = self._file.replaced(self._file.entries[:count])
         self.sync_count += 1
 
     @contextmanager
@@ -226,18 +249,45 @@ class RaftJournal(Journal):  # type: ignore[misc]
             self._hidden = 0
 
     def sync(self) -> None:
-        """Make durable what was added. Called before any message leaves."""
+        """Make durable what was added, and term and vote. Called before any message leaves.
+
+        Raises:
+            DiskFull: it is not durable yet, and no message may leave.
+            FsyncFailed, DiskFailed: stop the process.
+        """
+        if self._is_vote_dirty:
+            self._store_vote()
         if self._file.is_dirty:
             self._file.sync()
             self.sync_count += 1
 
+    @property
+    def has_command_room(self) -> bool:
+        """Whether the log should take another command, as far as room goes."""
+        try:
+            self._file.reserve(_COMMAND_ROOM_BYTES)
+        except errors.DiskFull:
+            return False
+        return True
+
+    def reserve_first_entry(self) -> None:
+        """See that a new leader's first entry finds room. Raises DiskFull."""
+        self._file.reserve(COMMAND_BYTES_MAX)
+
+    @property
+    def is_half_full(self) -> bool:
+        """It is time for a snapshot."""
+        return self._file.is_half_full
+
     # --- term, vote, commit index
 
     def setCurrentTerm(self, term: int, votedForNodeId: str | None) -> None:  # noqa: N802, N803
-        """Durable when this returns: the vote leaves behind it."""
+        """Durable before the vote leaves: `sync` sees to that where there is no room now."""
         self._meta.term = term
         self._meta.voted_for = votedForNodeId or ""
-        self._store_meta()
+        self._is_vote_dirty = True
+        with suppress(errors.DiskFull):
+            self._store_vote()
 
     def getCurrentTerm(self) -> int:  # noqa: N802 - PySyncObj's name
         """As kept."""
@@ -260,20 +310,26 @@ class RaftJournal(Journal):  # type: ignore[misc]
     def onOneSecondTimer(self) -> None:  # noqa: N802 - PySyncObj's name
         """Keep the commit index: after a full restart the state is there before the leader is."""
         if self._meta.commit_index != self._commit_index:
-            self._store_meta()
+            with suppress(errors.DiskFull):
+                self._store_vote()
 
-    def _store_meta(self) -> None:
-        self.sync()  # the kept commit index never speaks of entries that are not durable
+    def _store_vote(self) -> None:
+        # The kept commit index never speaks of entries that are not durable: it grows after a sync.
         self._meta.commit_index = self._commit_index
-        _write_meta(self._disk, self._meta_path, self._identity, self._meta)
+        self._vote_file.store(self._meta)
+        self._is_vote_dirty = False
 
     def _destroy(self) -> None:
         """The end, for PySyncObj."""
-        self._file.sync()
+        with suppress(errors.DiskFull):
+            self.sync()
         self.onOneSecondTimer()
         self._file.close()
+        self._vote_file.close()
 
 
-def _write_meta(disk: Disk, path: str, identity: Identity, meta: pb.RaftMeta) -> None:
-    header = pack_file_header(FileType.RAFT_META, identity)
-    atomic_file.write(disk, path, header, meta.SerializeToString(deterministic=True))
+def _check_owner(path: str, meta: pb.RaftMeta, node_id: str) -> None:
+    if meta.node_id != node_id:
+        raise errors.ForeignDirectory(
+            f"{path} belongs to node {meta.node_id!r}, and this is {node_id!r}", file=path
+        )

@@ -5,7 +5,7 @@
       64    16  slot 0: position u64 | ~position u64
       80    16  slot 1: the same
       96    32  zero
-     128     n  records
+     128     n  records, and zeros behind them: room for more
 
     record    4  magic    'RJ' 1 0
               4  crc      u32  CRC32C of the rest of the record
@@ -21,9 +21,13 @@ A record that fails is a torn tail only if nothing says that it was ever durable
 nor a later record that knows better. Then it, and what follows, was never acknowledged to anybody,
 and is cut. Else the file is corrupt, and this node must not vote or acknowledge: it does not start.
 
-What goes away in front (compaction) or is replaced whole (a snapshot) is written as a new file and
-renamed. What goes away behind (a conflict with the leader's log) is cut durably before anything is
-written there.
+What goes away in front (compaction), behind (a conflict with the leader's log) or wholly (a
+snapshot) goes away in one step: what stays is written over the spare (storage.spare_file), which
+takes the file's place.
+
+A full disk does not stop it: the file is `ROOM_BYTES` long from the beginning, in zeros that take
+room, and so is its spare. What is added is written into that room. Where it is used up and there is
+no more, nothing is added: `DiskFull`, before anything has changed.
 """
 
 from struct import Struct
@@ -31,7 +35,8 @@ from typing import Final, NamedTuple, Self
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from storage.disk import Disk, File, parent_of
+from storage import spare_file
+from storage.disk import Disk, File
 from storage.file_header import (
     FILE_HEADER_BYTES,
     FileType,
@@ -42,6 +47,8 @@ from storage.file_header import (
 
 COMMAND_BYTES_MAX: Final = 32 * 1024
 """Of one entry, its type byte included."""
+ROOM_BYTES: Final = 1 << 20
+"""So long a file is at least, and its spare. Some 6,000 entries of the usual size."""
 _MAGIC: Final = b"RJ\x01\x00"
 _RECORD: Final = Struct("<4sIIIQQQ")
 _CRC_END: Final = 8
@@ -50,7 +57,7 @@ _SLOTS_AT: Final = FILE_HEADER_BYTES
 _SLOT_COUNT: Final = 2
 _RECORDS_AT: Final = 128
 _ALL_ONES: Final = (1 << 64) - 1
-_TMP: Final = ".tmp"
+_PIECE: Final = bytes(64 * 1024)
 
 
 class Entry(NamedTuple):
@@ -114,33 +121,59 @@ class JournalFile:
         self._buffer: list[bytes] = []  # of the last records, not yet written
         self._written_end = _RECORDS_AT
         self._synced_end = _RECORDS_AT
+        self._room_end = _RECORDS_AT  # where the file ends: up to there it has its blocks
         self._slot = 0
 
     # --- opening
 
     @classmethod
     def create(cls, disk: Disk, path: str, identity: Identity, entries: list[Entry]) -> Self:
-        """A new file with these entries, durable when this returns; it replaces an old one."""
-        tmp = path + _TMP
-        file = disk.open(tmp, create=True)
-        file.truncate(0)
+        """A new file with these entries, durable when this returns; it replaces an old one.
+
+        Raises:
+            DiskFull: the old file is still there.
+            FsyncFailed, DiskFailed: stop the process.
+        """
+        file = disk.open(path + spare_file.SPARE_SUFFIX, create=True)
         made = cls(disk, path, identity, file)
-        file.pwrite((pack_file_header(FileType.RAFT_JOURNAL, identity), bytes(64)), 0)
-        for entry in entries:
-            made.append(entry)
-        made._write_buffer()
-        made._store_mark(made._written_end, all_slots=True)
-        file.datasync()
-        made._synced_end = made._written_end
-        disk.rename(tmp, path)
-        disk.sync_dir(parent_of(path))
+        try:
+            made._write_new(entries)
+        except BaseException:
+            file.close()
+            raise
+        spare_file.exchange(disk, path)
+        spare_file.keep_spare(disk, path, made._room_end)
         file.close()
         made._file = disk.open(path)  # the same, by the name that errors shall tell
         return made
 
+    def _write_new(self, entries: list[Entry]) -> None:
+        """Fill the spare, whatever it holds, and make it durable."""
+        file = self._file
+        file.pwrite((pack_file_header(FileType.RAFT_JOURNAL, self._identity), bytes(64)), 0)
+        self._room_end = max(file.size(), _RECORDS_AT)
+        for entry in entries:
+            self.append(entry)
+        self._write_buffer()
+        end = self._written_end
+        self._write_zeros(end, file.size())  # nothing of another file lies behind
+        if file.size() > (room := _room_for(end)):
+            file.truncate(room)
+        spare_file.give_room(file, room)
+        self._room_end = file.size()
+        self._store_mark(end, all_slots=True)
+        file.datasync()
+        self._synced_end = end
+
+    def _write_zeros(self, from_: int, to: int) -> None:
+        while from_ < to:
+            length = min(to - from_, len(_PIECE))
+            self._file.pwrite((memoryview(_PIECE)[:length],), from_)
+            from_ += length
+
     @classmethod
     def open(cls, disk: Disk, path: str, identity: Identity) -> Self:
-        """Read and verify the file; cut a torn tail.
+        """Read and verify the file; cut a torn tail; see that there is room.
 
         Raises:
             FileNotFoundError: there is none.
@@ -173,11 +206,15 @@ class JournalFile:
         if not self.entries:
             raise errors.CorruptFile(f"{self.path}: no entry", file=self.path)
         self._written_end = self._synced_end = at
-        if at < len(raw):
-            self.cut_bytes = len(raw) - at
-            self._file.truncate(at)
+        self._room_end = len(raw)
+        self.cut_bytes = len(raw[at:].rstrip(b"\0"))
+        if self.cut_bytes:
+            self._write_zeros(at, at + self.cut_bytes)
+        spare_file.give_room(self._file, _room_for(at))  # of an older version's file
+        self._room_end = self._file.size()
         self._file.datasync()  # what a killed process had written is read back: make it true
         self._store_mark(at)
+        spare_file.keep_spare(self._disk, self.path, self._room_end)
 
     def _follows(self, record: _Record, chain: int) -> bool:
         last = self.entries[-1] if self.entries else None
@@ -194,7 +231,11 @@ class JournalFile:
     # --- changing
 
     def append(self, entry: Entry) -> None:
-        """Add an entry; durable after `sync`."""
+        """Add an entry; durable after `sync`.
+
+        Raises:
+            DiskFull: there is no room for it; nothing was added.
+        """
         last = self.entries[-1] if self.entries else None
         errors.invariant(
             last is None or (entry.index == last.index + 1 and entry.term >= last.term),
@@ -204,30 +245,46 @@ class JournalFile:
         )
         errors.invariant(len(entry.command) <= COMMAND_BYTES_MAX, "an entry is bounded")
         raw, crc = _pack(entry, self._crcs[-1] if self._crcs else 0, self._synced_end)
-        start = self._ends[-1] if self._ends else _RECORDS_AT
+        end = self._end + len(raw)
+        self.reserve(len(raw))
         self._buffer.append(raw)
         self.entries.append(entry)
-        self._ends.append(start + len(raw))
+        self._ends.append(end)
         self._crcs.append(crc)
 
-    def cut(self, count: int) -> None:
-        """Keep only the first `count` entries, one at least; durable when this returns."""
-        errors.invariant(0 < count <= len(self.entries), "an entry stays")
-        if count == len(self.entries):
-            return
-        self._write_buffer()
-        end = self._ends[count - 1]
-        self._store_mark(min(end, self._synced_end), all_slots=True)
-        self._file.datasync()  # the mark never speaks of bytes that are gone
-        self._file.truncate(end)
-        self._file.datasync()  # and nothing old lies behind what is written next
-        del self.entries[count:], self._ends[count:], self._crcs[count:]
-        self._written_end = end
-        self._synced_end = end
-        self._store_mark(end)
+    @property
+    def _end(self) -> int:
+        """Where the next record begins."""
+        return self._ends[-1] if self._ends else _RECORDS_AT
+
+    @property
+    def room_bytes(self) -> int:
+        """What can be added, also on a full disk."""
+        return self._room_end - self._end
+
+    @property
+    def is_half_full(self) -> bool:
+        """More than half of the room is used: it is time to drop what is not needed."""
+        return self._end > self._room_end // 2
+
+    def reserve(self, length: int) -> None:
+        """See that records of so many bytes can be added.
+
+        Raises:
+            DiskFull: they cannot; nothing has changed.
+        """
+        if self.room_bytes < length:
+            spare_file.give_room(self._file, self._room_end + max(length, ROOM_BYTES))
+            self._room_end = self._file.size()
+        if self.room_bytes < length:
+            raise errors.DiskFull(f"no room to add to {self.path}", file=self.path)
 
     def replaced(self, entries: list[Entry]) -> "JournalFile":
-        """A new file with these entries instead, in one step; this object is dead."""
+        """A new file with these entries instead, in one step; this object is dead.
+
+        Raises:
+            DiskFull: nothing has changed, and this object lives.
+        """
         new = JournalFile.create(self._disk, self.path, self._identity, entries)
         self._file.close()
         return new
@@ -241,7 +298,9 @@ class JournalFile:
         """Make all entries durable.
 
         Raises:
-            DiskFull, FsyncFailed, DiskFailed: stop the process; nothing was acknowledged.
+            DiskFull: on a file system that writes elsewhere what is written over. To be tried
+                again; until then nothing may be acknowledged.
+            FsyncFailed, DiskFailed: stop the process; nothing was acknowledged.
         """
         if self.is_dirty:
             self._write_buffer()
@@ -266,6 +325,11 @@ class JournalFile:
         else:
             self._slot = (self._slot + 1) % _SLOT_COUNT
             self._file.pwrite((raw,), _SLOTS_AT + self._slot * _SLOT.size)
+
+
+def _room_for(end: int) -> int:
+    """How long a file should be whose records end there: as much again, in whole rooms."""
+    return -(-2 * end // ROOM_BYTES) * ROOM_BYTES
 
 
 def _mark_of(raw: bytes) -> int:

@@ -27,6 +27,9 @@ _BATCH_BYTES: Final = 256 * 1024
 """Of entries in one append_entries: fits a frame, and no single entry needs PySyncObj's splitting
 of large ones, which would unpickle what a peer sent."""
 
+_PATIENCE_ENTRIES: Final = 64
+"""So many more before a snapshot that found no room is tried again."""
+
 _log = logging.getLogger(__name__)
 
 Callback = Callable[[bytes | None, int], None]
@@ -118,6 +121,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]
         failed_apply_count: commands whose apply raised: a bug, but not the end of the cluster.
         compaction_count: snapshots made.
         installed_count: snapshots taken over from a leader.
+        no_room_count: messages, commands and snapshots that the disk had no room for.
     """
 
     def __init__(
@@ -140,10 +144,13 @@ class RaftNode(SyncObj):  # type: ignore[misc]
         self.failed_apply_count = 0
         self.compaction_count = 0
         self.installed_count = 0
+        self.no_room_count = 0
+        self._has_no_room = False
         self.journal = journal
         self._machine = machine
         self._observer = on_state_changed
         self._next_hint: int | None = None
+        self._not_below = 0
         self._votes: set[tuple[int, str]] = set()
         ids = sorted({node_id, *peer_ids})
         # Nodes compact one after the other, not all at once.
@@ -252,8 +259,13 @@ class RaftNode(SyncObj):  # type: ignore[misc]
         if "prevLogIdx" in message and message["prevLogIdx"] < self.journal[0].index:
             # The leader is far behind our snapshot. What was committed it must have.
             self._next_hint = self._SyncObj__raftCommitIndex + 1
-        with self.journal.message():
-            SyncObj._SyncObj__onMessageReceived(self, node, message)  # noqa: SLF001
+        try:
+            with self.journal.message():
+                SyncObj._SyncObj__onMessageReceived(self, node, message)  # noqa: SLF001
+        except errors.DiskFull as error:
+            self._note_no_room(error)  # as if it had never come: the leader sends it again
+        else:
+            self._has_no_room = False
         # PySyncObj may have taken hidden entries for gone.
         self._SyncObj__raftCommitIndex = max(
             self._SyncObj__raftCommitIndex, self.journal.getRaftCommitIndex()
@@ -281,17 +293,56 @@ class RaftNode(SyncObj):  # type: ignore[misc]
         )
 
     def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
-        """B1, B2, B5: snapshot first and durably, then the journal, in one step each."""
-        applied = self.raftLastApplied
-        at = applied - self.journal[0].index
-        if len(self.journal) <= self._compaction_entries or at <= self._compaction_entries // 2:
+        """B1, B2, B5: snapshot first and durably, then the journal, in one step each.
+
+        Also where the journal's room is half used: so the log of a node whose disk is full stays
+        within it.
+        """
+        count, at = len(self.journal), self.raftLastApplied - self.journal[0].index
+        is_long = count > self._compaction_entries and at > self._compaction_entries // 2
+        is_large = self.journal.is_half_full and at > count // 2 and count > self._not_below
+        if not (is_long or is_large):
             return
         previous, last = self.journal[at - 1], self.journal[at]
-        self.journal.snapshot_file.store(
-            Snapshot(self._machine.snapshot(), last, previous, is_installed=False)
-        )
-        self.journal.deleteEntriesTo(at - 1)
+        try:
+            self.journal.snapshot_file.store(
+                Snapshot(self._machine.snapshot(), last, previous, is_installed=False)
+            )
+            self.journal.deleteEntriesTo(at - 1)
+        except errors.DiskFull as error:
+            self._note_no_room(error)
+            self._not_below = count + _PATIENCE_ENTRIES
+            return
+        self._not_below = 0
         self.compaction_count += 1
+
+    def _note_no_room(self, error: errors.DiskFull) -> None:
+        self.no_room_count += 1
+        if not self._has_no_room:
+            self._has_no_room = True
+            _log.error("the control plane's disk is full: %s", error.message)
+
+    def _checkCommandsToApply(self) -> None:  # noqa: N802
+        """Take commands into the log; a leader whose log has no room refuses them."""
+        if not self._isLeader() or self.journal.has_command_room:
+            try:
+                super()._checkCommandsToApply()
+            except errors.DiskFull as error:  # several large ones; who waits asks again
+                self._note_no_room(error)
+            return
+        commands = self._SyncObj__commandsQueue
+        while not commands.empty():
+            _, callback = commands.get_nowait()
+            self._SyncObj__callErrCallback(FAIL_REASON.REQUEST_DENIED, callback)
+
+    def _SyncObj__onBecomeLeader(self) -> None:  # noqa: N802
+        """A leader begins with an entry. Where that finds no room, somebody else should lead."""
+        try:
+            self.journal.reserve_first_entry()
+        except errors.DiskFull as error:
+            self._note_no_room(error)
+            return
+        SyncObj._SyncObj__onBecomeLeader(self)  # noqa: SLF001
 
     def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: FBT001, N802, N803
         """B12: take the snapshot that has come from a leader; one of the past changes nothing."""
@@ -304,9 +355,14 @@ class RaftNode(SyncObj):  # type: ignore[misc]
         self._next_hint = last + 1
         if last <= self.raftLastApplied:
             return
+        installed, former = snapshot._replace(is_installed=True), self._machine.snapshot()
         self._machine.restore(snapshot.state)
-        self.journal.snapshot_file.store(snapshot._replace(is_installed=True))
-        self.journal.install(snapshot._replace(is_installed=True))
+        try:
+            self.journal.snapshot_file.store(installed)
+            self.journal.install(installed)
+        except errors.DiskFull:
+            self._machine.restore(former)
+            raise
         self._SyncObj__raftLastApplied = last
         self._SyncObj__raftCommitIndex = max(self._SyncObj__raftCommitIndex, last)
         self.installed_count += 1

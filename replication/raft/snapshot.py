@@ -2,7 +2,8 @@
 
 Stands in for PySyncObj's serializer, which pickles, syncs nothing and takes a damaged dump for an
 empty one. The file `snapshot` is an atomic file (storage.atomic_file) of a RaftSnapshot message; it
-is there before the journal is trimmed, and a damaged one stops the process (B5, B12).
+is there before the journal is trimmed, and a damaged one stops the process (B5, B12). It is padded,
+and has a spare (storage.spare_file): so the next one finds room on a full disk.
 
 On the wire: CRC32C (u32) of the message, then the message, in chunks. A follower that has missed
 one finds out by the CRC, drops all of it, and is sent another.
@@ -22,6 +23,7 @@ SNAPSHOT: Final = "snapshot"
 CHUNK_BYTES: Final = 64 * 1024
 SNAPSHOT_BYTES_MAX: Final = 64 * 1024 * 1024
 _CRC_BYTES: Final = 4
+_PADDED_TO_BYTES: Final = 64 * 1024
 
 Chunk = tuple[bytes, bool, bool]
 """Data, whether it is the first, whether it is the last: as PySyncObj passes it on."""
@@ -39,12 +41,13 @@ class Snapshot(NamedTuple):
     """It came from the leader."""
 
 
-def _pack(snapshot: Snapshot) -> bytes:
+def _pack(snapshot: Snapshot, padding_bytes: int = 0) -> bytes:
     return pb.RaftSnapshot(
         state=snapshot.state,
         last=_entry_data(snapshot.last),
         previous=_entry_data(snapshot.previous),
         is_installed=snapshot.is_installed,
+        padding=bytes(padding_bytes),
     ).SerializeToString(deterministic=True)
 
 
@@ -109,11 +112,23 @@ class SnapshotFile:
         return snapshot
 
     def store(self, snapshot: Snapshot) -> None:
-        """Replace it durably. What is under way begins again with the new one."""
+        """Replace it durably. What is under way begins again with the new one.
+
+        Raises:
+            DiskFull: the old one is still there.
+            FsyncFailed, DiskFailed: stop the process.
+        """
         header = pack_file_header(FileType.RAFT_SNAPSHOT, self._identity)
-        atomic_file.write(self._disk, self.path, header, _pack(snapshot))
+        padding_bytes = -len(_pack(snapshot)) % _PADDED_TO_BYTES
+        payload = _pack(snapshot, padding_bytes)
+        atomic_file.write_over(self._disk, self.path, header, payload)
+        self.keep_room(len(payload))
         self._outgoing = None
         self._sent.clear()
+
+    def keep_room(self, payload_bytes: int = _PADDED_TO_BYTES) -> None:
+        """See that the next one finds room, were it so long or a padding longer."""
+        atomic_file.keep_room(self._disk, self.path, payload_bytes + _PADDED_TO_BYTES)
 
     # --- PySyncObj's serializer, as far as it is used
 

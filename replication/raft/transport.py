@@ -2,7 +2,8 @@
 
 `DurableTransport` is what every transport of ours shares, also that of the tests, which has no
 network: before any message leaves, whatever the journal got is made durable. An acknowledgement, a
-vote, an entry that others may count: none is out before it is on this node's disk.
+vote, an entry that others may count: none is out before it is on this node's disk. Where the disk
+has no room for it, the message does not leave: for the others it is lost on its way.
 
 `NetworkTransport` adds the way between two threads. Sockets live on the event loop
 (`replication.raft.peers`); PySyncObj lives in the tick thread, and takes what has come in when the
@@ -34,10 +35,16 @@ class DurableTransport(Transport):  # type: ignore[misc]
         super().__init__(None, None, [])
         self.peers: dict[str, Any] = {peer_id: Node(peer_id) for peer_id in sorted(peer_ids)}
         self._journal = journal
+        self.withheld_count = 0
+        """Messages that did not leave because the disk had no room."""
 
     def send(self, node: Any, message: Message) -> bool:
-        """Sync the journal, then send. False: the peer is not connected."""
-        self._journal.sync()
+        """Sync the journal, then send. False: not sent, for want of a connection or of room."""
+        try:
+            self._journal.sync()
+        except errors.DiskFull:
+            self.withheld_count += 1
+            return False
         raw = encode(message).SerializeToString()
         errors.invariant(len(raw) <= FRAME_BYTES_MAX, "a frame is bounded", bytes=len(raw))
         return self.send_frame(node.id, raw)

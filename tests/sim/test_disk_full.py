@@ -71,14 +71,14 @@ def test_I1_life_goes_on_when_the_disk_was_full() -> None:  # noqa: N802
     empty = world.disk.used_bytes("")
     live(world)
     blocks = (world.disk.used_bytes("") - empty) // 4_096
-    found = {"refused": 0, "failed jobs": 0, "no room to apply": 0}
+    found = {"refused": 0, "failed jobs": 0, "stalls": 0}
     for room in range(0, blocks + 1, STRIDE):
         world = begin()
         world.disk.capacity_bytes = world.disk.used_bytes("") + room * 4_096
         live(world)
         found["refused"] += world.refused
         found["failed jobs"] += world.failed_jobs
-        found["no room to apply"] += world.deaths
+        found["stalls"] += world.stalls
         if room % 3 == 0:
             world.crash()
         world.disk.capacity_bytes = 1 << 40
@@ -139,13 +139,13 @@ def test_apply_when_a_view_finds_no_room_uses_the_reserve() -> None:
     world.disk.capacity_bytes = world.disk.used_bytes("")
     assert world.apply()
     assert not world.has_reserve
-    assert world.deaths == 0
+    assert world.stalls == 0
     world.check_promises()
     world.restart()
     world.check_rebuild()
 
 
-def test_apply_when_there_is_no_reserve_ends_the_process_and_loses_nothing() -> None:
+def test_apply_when_there_is_no_reserve_waits_and_goes_on() -> None:
     world = begin()
     token = world.publish([world.now_ms - 1] * 10)
     world.take_write()
@@ -153,10 +153,16 @@ def test_apply_when_there_is_no_reserve_ends_the_process_and_loses_nothing() -> 
     world.finish_write()
     world.has_reserve = False
     world.disk.capacity_bytes = world.disk.used_bytes("")
-    views, maintenance = world.shard.views, world.maintenance
-    assert not world.apply()
-    assert world.deaths == 1
+    assert world.shard.apply_some(8) == []
+    assert world.shard.is_stalled
+    assert not world.shard.has_committed
+    assert not world.shard.views.is_whole
     assert not token.is_answered
-    assert not views.is_whole
-    assert maintenance.plan(world.now_ms, force_checkpoint=True) is None
+    world.disk.capacity_bytes = 1 << 40
+    world.shard.try_again()
+    assert world.apply()
+    assert token.is_answered
+    assert world.shard.views.is_whole
     assert len(world.model.released) == 10
+    world.check_promises()
+    world.check_rebuild()

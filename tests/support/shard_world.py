@@ -76,7 +76,7 @@ class ShardWorld(ShardProposals):
         """Writes that found no room, and"""
         self.failed_jobs = 0
         """jobs that did, and"""
-        self.deaths = 0
+        self.stalls = 0
         """how often there was not even room to apply, so that the process died."""
         self.deliveries: list[Delivery] = []
         """All, also those of earlier boots."""
@@ -198,15 +198,21 @@ class ShardWorld(ShardProposals):
             self.write = None
 
     def apply(self, batches_max: int = 8) -> bool:
-        """Apply some batches. Without room even for that the process dies, and starts again."""
-        try:
-            answers = self.shard.apply_some(batches_max)
-        except errors.DiskFull:
-            self.deaths += 1
-            self.disk.capacity_bytes += RESERVE_BYTES
-            self.kill()
-            return False
+        """Apply some batches. Without room for that it stalls, and every other time is killed."""
+        answers = self.shard.apply_some(batches_max)
         self.note(answers)
+        if self.shard.is_stalled:
+            self.stalls += 1
+            assert self.maintenance.plan(self.now_ms, force_checkpoint=True) is None
+            self.shard.try_again()
+            assert self.shard.apply_some(batches_max) == []
+            assert self.shard.is_stalled, "there is no more room than before"
+            self.disk.capacity_bytes += RESERVE_BYTES
+            if self.stalls % 2 == 0:
+                self.kill()
+                return False
+            self.shard.try_again()
+            return True
         return bool(answers)
 
     def commit(self) -> None:

@@ -152,13 +152,15 @@ class RaftMeta(_message.Message):
     def __init__(self, term: _Optional[int] = ..., voted_for: _Optional[str] = ..., commit_index: _Optional[int] = ..., node_id: _Optional[str] = ...) -> None: ...
 
 class RaftSnapshot(_message.Message):
-    __slots__ = ("state", "last", "previous", "is_installed")
+    __slots__ = ("state", "last", "previous", "is_installed", "padding")
     STATE_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     IS_INSTALLED_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
     state: bytes
     last: RaftEntry
     previous: RaftEntry
     is_installed: bool
-    def __init__(self, state: _Optional[bytes] = ..., last: _Optional[_Union[RaftEntry, _Mapping]] = ..., previous: _Optional[_Union[RaftEntry, _Mapping]] = ..., is_installed: bool = ...) -> None: ...
+    padding: bytes
+    def __init__(self, state: _Optional[bytes] = ..., last: _Optional[_Union[RaftEntry, _Mapping]] = ..., previous: _Optional[_Union[RaftEntry, _Mapping]] = ..., is_installed: bool = ..., padding: _Optional[bytes] = ...) -> None: ...

@@ -92,7 +92,7 @@ def test_journal_that_ends_below_its_commit_index_is_refused() -> None:
 def test_missing_meta_is_refused_when_there_is_a_log() -> None:
     disk = SimulatedDisk()
     filled(disk, 3)
-    disk.remove("control/meta")
+    disk.remove("control/vote")
     with pytest.raises(errors.CorruptFile, match="voted"):
         opened(disk)
 

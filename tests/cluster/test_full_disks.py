@@ -1,0 +1,121 @@
+"""Three nodes whose disks are full to the last byte: nobody dies, and all that can be done is done."""
+
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from chaos.cluster import Cluster
+from chaos.faults import fill_disk
+from chaos.machine import Tmpfs, can_mount, tmpfs
+from chaos.network import Loopback
+from chaos.node_process import NodeProcess, members_of
+from hourwheel import AsyncConsumer, AsyncProducer, Columns, Message, errors
+from tests.support.eventually import until
+from tests.support.reaper import complaints_of, say
+
+NAMES: Final = ("n1", "n2", "n3")
+MIB: Final = 1 << 20
+ROOM_MIB: Final = 48
+SMALL_DISK: Final = {"free_bytes_min": 4 * MIB, "reserve_bytes": 2 * MIB}
+SOON_MS: Final = 3_000
+LATE_MS: Final = 9_000
+COUNT: Final = 200
+
+
+@contextmanager
+def small_disks(cluster: Cluster) -> Iterator[dict[str, Tmpfs]]:
+    with ExitStack() as stack:
+        rooms = {}
+        for name, node in cluster.nodes.items():
+            node.folder.mkdir(parents=True)
+            rooms[name] = stack.enter_context(tmpfs(node.folder / "small", ROOM_MIB))
+            node.disk = rooms[name].path / "data"
+        yield rooms
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[Cluster]:
+    cluster = Cluster(folder / "cluster", Loopback(NAMES), NAMES, values={"disk": SMALL_DISK})
+    with small_disks(cluster):
+        async with cluster:
+            yield cluster
+
+
+def processes(cluster: Cluster) -> dict[str, list[int]]:
+    return {name: sorted(members_of(node.mark)) for name, node in cluster.nodes.items()}
+
+
+async def publish(producer: AsyncProducer, name: str, delay_ms: int) -> set[bytes]:
+    bodies = [f"{name} {number}".encode() for number in range(COUNT)]
+    await producer.publish_batch("orders", Columns(bodies=bodies, delay_ms=[delay_ms] * COUNT))
+    return set(bodies)
+
+
+async def take(consumer: AsyncConsumer, expected: set[bytes]) -> None:
+    missing = set(expected)
+    while missing:
+        messages = await consumer.receive(100)
+        missing -= {bytes(one.body) for one in messages}
+        await consumer.ack(messages)
+
+
+async def refused(cluster: Cluster) -> None:
+    await cluster.refusing()
+    async with AsyncProducer(cluster.servers, delivery_timeout_ms=3_000) as producer:
+        with pytest.raises(errors.DiskFull):
+            await producer.publish("orders", Message(b"too much"))
+
+
+def fill(cluster: Cluster) -> list[Path]:
+    return [fill_disk(node.data) for node in cluster.nodes.values()]
+
+
+def empty(ballasts: list[Path]) -> None:
+    for ballast in ballasts:
+        ballast.unlink()
+
+
+async def kill_broker(cluster: Cluster) -> NodeProcess:
+    """Of the master; another one leads when this returns, and the node serves again."""
+    master, epoch = await cluster.master(), cluster.epoch()
+    await master.kill(whole=False)
+    await cluster.master(after_epoch=epoch)
+    await master.start()
+    return master
+
+
+async def test_nobody_dies_and_the_durable_is_delivered_when_all_disks_are_full(
+    tmp_path: Path,
+) -> None:
+    if not can_mount():
+        say("not on full file systems: this machine cannot mount one")
+        return
+    async with running(tmp_path) as cluster:
+        async with AsyncProducer(cluster.servers) as producer:
+            soon = await publish(producer, "soon", SOON_MS)
+            late = await publish(producer, "late", LATE_MS)
+        before = processes(cluster)
+        ballasts = fill(cluster)
+        async with AsyncConsumer(cluster.servers, group="billing", topic="orders") as consumer:
+            await refused(cluster)
+            await take(consumer, soon)
+            assert processes(cluster) == before
+            killed = await kill_broker(cluster)
+            await take(consumer, late)
+            await refused(cluster)
+            after = processes(cluster)
+            others = [name for name in NAMES if name != killed.node_id]
+            assert [after[name] for name in others] == [before[name] for name in others]
+            empty(ballasts)
+            async with AsyncProducer(cluster.servers) as producer:
+                await take(consumer, await publish(producer, "again", 0))
+        await cluster.quiet()
+        assert processes(cluster) == after
+    assert cluster.deaths == []
+    for node in cluster.nodes.values():
+        assert complaints_of(node.log) == []

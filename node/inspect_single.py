@@ -209,6 +209,7 @@ _SHOW: Final[dict[FileType, Callable[[ShardFiles, FileHeader, Asked, Report], No
     FileType.NODE: _node,
     FileType.RAFT_JOURNAL: _raft,
     FileType.RAFT_META: _raft,
+    FileType.RAFT_VOTE: _raft,
     FileType.RAFT_SNAPSHOT: _raft,
 }
 assert set(_SHOW) == set(FileType)

@@ -77,7 +77,7 @@ def write_over(disk: Disk, path: str, header: bytes, payload: Buffer) -> None:
         FsyncFailed: stop the process.
     """
     file_bytes = _PAYLOAD_AT + len(payload)
-    spare = disk.open(path + spare_file.SPARE_SUFFIX, create=True)
+    spare = spare_file.open_spare(disk, path)
     try:
         spare.pwrite((header, _frame(payload), payload), 0)
         spare.truncate(file_bytes)

@@ -57,8 +57,8 @@ class DirectoryLock:
             fail(error, "lock", str(path))
         lock = cls(fd)
         try:
-            # Over what is there: a full disk has no room for the same again.
-            os.pwrite(fd, f"{os.getpid()}\n".encode().ljust(_PID_BYTES_MAX), 0)
+            # Over what is there, and then cut: a full disk has no room for the same again.
+            os.ftruncate(fd, os.pwrite(fd, f"{os.getpid()}\n".encode(), 0))
         except OSError as error:
             if error.errno not in NO_ROOM:  # it is held all the same
                 lock.release()

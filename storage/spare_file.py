@@ -2,7 +2,7 @@
 
     epochs           the file
     epochs.spare     its spare: as much room again, and some more
-    epochs.old       for the moment between two renames; whatever else is left of it is removed
+    epochs.old       for the moment between two renames. Where there is no file yet: its next spare
 
 A new version is written over the spare, which has its blocks already, and made durable. Then the
 two change places, so what was the file is the next spare: nothing is ever given back to the file
@@ -10,10 +10,11 @@ system, where somebody else would take it. Nobody reads a spare; after a crash i
 
     link    epochs       -> epochs.old
     rename  epochs.spare -> epochs         and sync the folder: from here on this is the version
-    rename  epochs.old   -> epochs.spare
+    rename  epochs.old   -> epochs.spare   and sync the folder
 
-File and spare are never the same file, whatever a power cut leaves of these three: the last step
-begins when the second is durable.
+File and spare are never the same file, whatever a power cut leaves of these steps: the spare's own
+name is durable before, and the third begins when the second is. Where there is an old one and no
+spare, the cut came behind the second, and the old one is the spare.
 
 This holds where a file that is written over keeps its blocks: ext4, XFS, tmpfs. Btrfs and ZFS write
 elsewhere, and may find no room all the same.
@@ -46,12 +47,38 @@ def give_room(file: File, size_bytes: int) -> None:
             file.pwrite((memoryview(_ZEROS)[: size_bytes - size],), size)
 
 
+def open_spare(disk: Disk, path: str) -> File:
+    """The spare of a file, whatever is in it; an empty one where there is none.
+
+    Raises:
+        DiskFull: there is none, and no room for its name.
+        FsyncFailed: stop the process.
+    """
+    spare, old = path + SPARE_SUFFIX, path + OLD_SUFFIX
+    has_spare = disk.exists(spare)
+    if disk.exists(old) and not has_spare:
+        disk.rename(old, spare)
+    elif disk.exists(old) and disk.exists(path):
+        disk.remove(old)
+    file = disk.open(spare, create=True)
+    if not has_spare:
+        disk.sync_dir(parent_of(path))
+    return file
+
+
 def keep_spare(disk: Disk, path: str, size_bytes: int) -> None:
-    """See that a file has a spare of so many bytes, as far as there is room."""
-    try:
-        file = disk.open(path + SPARE_SUFFIX, create=True)
-    except errors.DiskFull:
-        return  # not even a name finds room
+    """See that a file has a spare of so many bytes, as far as there is room.
+
+    One that is not there yet will be made of its spare: it has another one, for then.
+    """
+    with suppress(errors.DiskFull):  # not even a name finds room
+        _fill(open_spare(disk, path), size_bytes)
+        if not disk.exists(path):
+            _fill(disk.open(path + OLD_SUFFIX, create=True), size_bytes)
+            disk.sync_dir(parent_of(path))
+
+
+def _fill(file: File, size_bytes: int) -> None:
     try:
         give_room(file, size_bytes)
     finally:
@@ -62,19 +89,14 @@ def exchange(disk: Disk, path: str) -> None:
     """Let the spare, which is durable, be the file; what was the file is the spare.
 
     Raises:
-        DiskFull: nothing has changed.
-        FsyncFailed: stop the process.
+        FsyncFailed, DiskFailed: stop the process.
     """
     spare, old = path + SPARE_SUFFIX, path + OLD_SUFFIX
-    if disk.exists(old):
-        disk.remove(old)
-    has_old = disk.exists(path)
-    if has_old:
-        try:
+    if disk.exists(path):
+        with suppress(errors.DiskFull):  # no room for a name: then the room goes
             disk.link(path, old)
-        except errors.DiskFull:  # no room for a name: then the room goes
-            has_old = False
     disk.rename(spare, path)
     disk.sync_dir(parent_of(path))
-    if has_old:
+    if disk.exists(old):
         disk.rename(old, spare)
+        disk.sync_dir(parent_of(path))

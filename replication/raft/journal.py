@@ -41,6 +41,8 @@ META: Final = "meta"
 """What was before `vote`."""
 _COMMAND_ROOM_BYTES: Final = 4 * COMMAND_BYTES_MAX
 """What commands leave of the room: for the first entries of leaders, and for followers."""
+_FIRST_ENTRY_BYTES: Final = 128
+"""More than a record of NOOP has."""
 
 
 class RaftJournal(Journal):  # type: ignore[misc]
@@ -272,7 +274,7 @@ class RaftJournal(Journal):  # type: ignore[misc]
 
     def reserve_first_entry(self) -> None:
         """See that a new leader's first entry finds room. Raises DiskFull."""
-        self._file.reserve(COMMAND_BYTES_MAX)
+        self._file.reserve(_FIRST_ENTRY_BYTES)
 
     @property
     def is_half_full(self) -> bool:

@@ -134,7 +134,7 @@ class JournalFile:
             DiskFull: the old file is still there.
             FsyncFailed, DiskFailed: stop the process.
         """
-        file = disk.open(path + spare_file.SPARE_SUFFIX, create=True)
+        file = spare_file.open_spare(disk, path)
         made = cls(disk, path, identity, file)
         try:
             made._write_new(entries)

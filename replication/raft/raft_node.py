@@ -8,7 +8,9 @@ any other, and tests/unit/replication/raft shows each bug healed (numbers: decis
 import logging
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from queue import Empty
 from typing import Any, Final, Protocol
 
 from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf
@@ -264,8 +266,6 @@ class RaftNode(SyncObj):  # type: ignore[misc]
                 SyncObj._SyncObj__onMessageReceived(self, node, message)  # noqa: SLF001
         except errors.DiskFull as error:
             self._note_no_room(error)  # as if it had never come: the leader sends it again
-        else:
-            self._has_no_room = False
         # PySyncObj may have taken hidden entries for gone.
         self._SyncObj__raftCommitIndex = max(
             self._SyncObj__raftCommitIndex, self.journal.getRaftCommitIndex()
@@ -298,6 +298,9 @@ class RaftNode(SyncObj):  # type: ignore[misc]
         Also where the journal's room is half used: so the log of a node whose disk is full stays
         within it.
         """
+        if self._has_no_room and self.journal.has_command_room:
+            self._has_no_room = False
+            _log.warning("the control plane's disk has room again")
         count, at = len(self.journal), self.raftLastApplied - self.journal[0].index
         is_long = count > self._compaction_entries and at > self._compaction_entries // 2
         is_large = self.journal.is_half_full and at > count // 2 and count > self._not_below
@@ -330,10 +333,10 @@ class RaftNode(SyncObj):  # type: ignore[misc]
             except errors.DiskFull as error:  # several large ones; who waits asks again
                 self._note_no_room(error)
             return
-        commands = self._SyncObj__commandsQueue
-        while not commands.empty():
-            _, callback = commands.get_nowait()
-            self._SyncObj__callErrCallback(FAIL_REASON.REQUEST_DENIED, callback)
+        with suppress(Empty):
+            while True:
+                _, callback = self._SyncObj__commandsQueue.get_nowait()
+                self._SyncObj__callErrCallback(FAIL_REASON.REQUEST_DENIED, callback)
 
     def _SyncObj__onBecomeLeader(self) -> None:  # noqa: N802
         """A leader begins with an entry. Where that finds no room, somebody else should lead."""

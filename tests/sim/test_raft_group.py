@@ -1,4 +1,5 @@
-"""The control plane's Raft under everything at once: kills, power cuts, partitions, old messages.
+"""The control plane's Raft under everything at once: kills, power cuts, partitions, old messages,
+full disks.
 
 What was acknowledged is applied, once and in the same order on every node, whatever happened; logs
 agree wherever two nodes have committed. Each seed is one life of a group of three.
@@ -10,6 +11,7 @@ from itertools import pairwise
 import pytest
 from pysyncobj import FAIL_REASON
 
+from hourwheel import errors
 from replication.raft.codec import parse
 from replication.raft.raft_node import RaftTimings
 from tests.sim.disk import SimulatedCrash
@@ -75,6 +77,16 @@ class Chaos:
             disk = self.world.disks[self.rng.choice(living)]
             disk.fail_after(self.rng.randint(1, 12), takes_effect=self.rng.random() < 0.5)
 
+    def fill(self) -> None:
+        """A disk is full to the last block."""
+        disk = self.world.disks[self.rng.choice(NODE_IDS)]
+        if not disk._is_down:
+            disk.capacity_bytes = disk.used_bytes("")
+
+    def make_room(self) -> None:
+        for disk in self.world.disks.values():
+            disk.capacity_bytes = 1 << 40
+
     def restart(self) -> None:
         for node_id in NODE_IDS:
             if node_id not in self.world.lives and self.rng.random() < 0.7:
@@ -86,6 +98,8 @@ class Chaos:
                 self.world.start(node_id)
             except SimulatedCrash:
                 self.world.disks[node_id].crash(self.rng)
+            except errors.DiskFull:  # it mends what a crash has left, and has no room for that
+                return
             else:
                 return
 
@@ -104,6 +118,7 @@ class Chaos:
     def all_well(self) -> None:
         for disk in self.world.disks.values():
             disk._fail_at = None
+        self.make_room()
         self.bury()
         self.world.heal()
         for node_id in NODE_IDS:
@@ -123,7 +138,7 @@ def test_acknowledged_commands_survive_everything(
     events = (
         *(chaos.submit, chaos.submit, chaos.submit, chaos.kill, chaos.lose_power),
         *(chaos.crash_soon, chaos.restart, chaos.restart, chaos.cut, chaos.heal, chaos.heal),
-        *(chaos.repeat, chaos.repeat),
+        *(chaos.repeat, chaos.repeat, chaos.fill, chaos.fill, chaos.make_room),
     )
     world.elect()
     chaos.submit()
@@ -136,7 +151,12 @@ def test_acknowledged_commands_survive_everything(
     assert chaos.submitted, "nothing was put to the test"
     assert len(set(applied)) == len(applied), "applied twice"
     assert set(acknowledged) <= set(applied), "an acknowledged command is lost"
-    denied = (FAIL_REASON.MISSING_LEADER, FAIL_REASON.NOT_LEADER, FAIL_REASON.QUEUE_FULL)
+    denied = (
+        FAIL_REASON.MISSING_LEADER,
+        FAIL_REASON.NOT_LEADER,
+        FAIL_REASON.QUEUE_FULL,
+        FAIL_REASON.REQUEST_DENIED,
+    )
     refused = {command for command, _, why in world.answers if why in denied}
     assert refused.isdisjoint(applied), "a refused command was applied"
     journals = [list(world.lives[node_id].journal[:]) for node_id in NODE_IDS]

@@ -30,7 +30,7 @@ EXAMPLES = {
     FileType.LOG_SEGMENT: ("log/", ".log", "batches"),
     FileType.LOG_INDEX: ("log/", ".index", "index entries"),
     FileType.FLUSHED_MARK: ("flushed.mark", "", "flushed mark"),
-    FileType.EPOCHS: ("epochs", "", "epochs"),
+    FileType.EPOCHS: ("epochs", "epochs", "epochs"),
     FileType.CONSUME_QUEUE: ("queues/", ".cq", "entries"),
     FileType.SEQUENCE_INDEX: ("sequences/", "", "entries"),
     FileType.TOMBSTONES: ("tombstones/", "", "pages"),

@@ -65,15 +65,24 @@ def test_I4_what_was_noted_is_seen_when_power_is_cut(seed: int) -> None:  # noqa
     assert seen.epoch >= noted
 
 
-def test_nothing_has_changed_when_the_disk_is_full() -> None:
+def test_epochs_are_noted_when_the_disk_is_full() -> None:
     disk = SimulatedDisk()
     seen = open_seen(disk)
-    seen.note(3, "a")
+    seen.keep_room()
     disk.capacity_bytes = disk.used_bytes("")
+    for epoch in range(1, 20):
+        seen.note(epoch, f"node-{epoch}")
+        again = open_seen(disk)
+        assert (again.epoch, again.master) == (epoch, f"node-{epoch}")
+
+
+def test_nothing_has_changed_when_no_room_was_kept() -> None:
+    disk = SimulatedDisk(capacity_bytes=0)
+    seen = open_seen(disk)
     with pytest.raises(errors.DiskFull):
         seen.note(4, "b")
-    assert (seen.epoch, seen.master) == (3, "a")
-    assert open_seen(disk).epoch == 3
+    assert (seen.epoch, seen.master) == (0, "")
+    assert open_seen(disk).epoch == 0
 
 
 @pytest.mark.parametrize("payload", [b"\x01\x00", b"\x01\x00\x00\x00\xff"])

@@ -1,3 +1,4 @@
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -105,12 +106,39 @@ def test_append_when_power_is_cut() -> None:
     crash_everywhere(lambda disk: open_file(disk).append(10, 6000), check, prepare)
 
 
-def test_append_when_the_disk_is_full(disk: SimulatedDisk) -> None:
+def test_epochs_are_noted_when_the_disk_is_full(disk: SimulatedDisk) -> None:
     epochs = filled(disk)
     disk.capacity_bytes = disk.used_bytes("")
-    with pytest.raises(errors.DiskFull):
-        epochs.append(10, 6000)
-    assert epochs.latest == open_file(disk).latest == (9, 4000)
+    for epoch in range(10, 200):
+        epochs.append(epoch, 6000)
+        assert open_file(disk).latest == (epoch, 6000)
+    epochs.truncate(6000)
+    assert open_file(disk).latest == (9, 4000)
+
+
+def test_nothing_has_changed_when_even_the_room_that_is_kept_is_used_up(
+    disk: SimulatedDisk,
+) -> None:
+    epochs = filled(disk)
+    disk.capacity_bytes = disk.used_bytes("")
+    with suppress(errors.DiskFull):
+        for epoch in range(10, 2_000):
+            epochs.append(epoch, 6000)
+    last = epochs.latest
+    assert last is not None
+    assert last.epoch < 1_999
+    assert open_file(disk).latest == last
+    disk.capacity_bytes = 1 << 40
+    epochs.append(last.epoch + 1, 6000)
+    assert open_file(disk).entries == epochs.entries
+
+
+def test_first_epoch_is_noted_when_the_disk_has_become_full(disk: SimulatedDisk) -> None:
+    epochs = open_file(disk)
+    epochs.keep_room()
+    disk.capacity_bytes = disk.used_bytes("")
+    epochs.append(1, 0)
+    assert open_file(disk).latest == (1, 0)
 
 
 @pytest.mark.parametrize(

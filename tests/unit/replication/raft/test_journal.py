@@ -11,6 +11,7 @@ from replication.raft.journal_file import Entry
 from replication.raft.snapshot import Snapshot
 from storage.file_header import Identity
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
+from tests.support.golden import golden
 
 IDENTITY = Identity(b"c" * 16, 0)
 
@@ -199,3 +200,139 @@ def test_journal_behind_a_missing_snapshot_is_refused() -> None:
 def test_journal_is_never_cleared() -> None:
     with pytest.raises(errors.InvariantViolated):
         opened(SimulatedDisk()).clear()
+
+
+# --- term and vote, as older versions kept them
+
+OLD_IDENTITY = Identity(bytes(range(16)), 0)
+OLD_FILES = ("journal", "meta", "snapshot")
+
+
+def old_directory() -> SimulatedDisk:
+    """Of a node of the version before `vote`."""
+    disk = SimulatedDisk()
+    disk.make_dir("control")
+    for name in OLD_FILES:
+        file = disk.open(f"control/{name}", create=True)
+        file.pwrite((golden(f"raft_{name}"),), 0)
+        file.datasync()
+    disk.sync_dir("control")
+    return disk
+
+
+def of_old(disk: SimulatedDisk) -> RaftJournal:
+    return RaftJournal.open(disk, "control", OLD_IDENTITY, "n1")
+
+
+def check_old(journal: RaftJournal) -> None:
+    assert (journal.getCurrentTerm(), journal.getVotedForNodeId()) == (3, "n2")
+    assert journal.getRaftCommitIndex() == 5
+    assert [each.index for each in journal[:]] == [3, 4, 5, 6]
+    assert journal.snapshot_file.load().state == b"state"
+
+
+def test_directory_of_an_older_version_is_taken_over_wherever_that_is_interrupted() -> None:
+    for fail_at in range(1, 12):
+        for takes_effect in (False, True):
+            disk = old_directory()
+            disk.fail_after(fail_at, takes_effect=takes_effect)
+            with suppress(SimulatedCrash):
+                of_old(disk)
+            disk.crash(random.Random(fail_at))
+            check_old(of_old(disk))
+            assert disk.exists("control/vote")
+            assert not disk.exists("control/meta"), "an older version must not find an old vote"
+            again = of_old(disk)
+            check_old(again)
+            again.setCurrentTerm(4, None)
+            assert of_old(disk).getCurrentTerm() == 4
+
+
+def test_new_vote_is_believed_when_an_old_one_lies_beside_it() -> None:
+    disk = old_directory()
+    of_old(disk).setCurrentTerm(9, "n3")
+    disk.open("control/meta", create=True).pwrite((golden("raft_meta"),), 0)
+    assert of_old(disk).getCurrentTerm() == 9
+    assert not disk.exists("control/meta")
+
+
+def test_older_version_of_another_node_is_refused() -> None:
+    with pytest.raises(errors.ForeignDirectory, match="'n1'"):
+        RaftJournal.open(old_directory(), "control", OLD_IDENTITY, "n2")
+
+
+# --- full disks
+
+
+def full(disk: SimulatedDisk) -> None:
+    disk.capacity_bytes = disk.used_bytes("")
+
+
+def test_votes_entries_cuts_and_snapshots_are_kept_when_the_disk_is_full() -> None:
+    disk = SimulatedDisk()
+    journal = opened(disk)
+    index = 1
+    for term in range(1, 120):
+        full(disk)  # whatever was given back, somebody else has taken
+        journal.setCurrentTerm(term, "b")
+        for _ in range(20):
+            index += 1
+            journal.add(*entry(index, term))
+        journal.sync()
+        if term % 3 == 0:  # a conflict with the leader's log
+            journal.deleteEntriesFrom(len(journal) - 5)
+            index -= 5
+        journal.setRaftCommitIndex(index - 2)
+        journal.onOneSecondTimer()
+        if term % 10 == 0:
+            at = len(journal) - 3
+            taken = Snapshot(b"s" * term * 100, journal[at], journal[at - 1], is_installed=False)
+            journal.snapshot_file.store(taken)
+            journal.deleteEntriesTo(at - 1)
+        disk.crash(random.Random(term))
+        journal = opened(disk)
+        assert (journal.getCurrentTerm(), journal.getVotedForNodeId()) == (term, "b")
+        assert journal[-1] == entry(index, journal[-1].term)
+        assert journal.getRaftCommitIndex() == index - 2
+
+
+def test_nothing_is_added_when_the_room_is_used_up_and_votes_still_are() -> None:
+    disk = SimulatedDisk()
+    journal = opened(disk)
+    full(disk)
+    index = 1
+    with suppress(errors.DiskFull):
+        while index < 1_000:
+            journal.add(bytes(30_000), index + 1, 1)
+            index += 1
+    assert 30 < index < 1_000
+    assert journal[-1].index == index
+    assert not journal.has_command_room
+    assert journal.is_half_full
+    journal.setCurrentTerm(5, "c")
+    journal.sync()
+    disk.crash(random.Random(1))
+    again = opened(disk)
+    assert (again.getCurrentTerm(), again.getVotedForNodeId()) == (5, "c")
+    assert again[-1].index == index
+    disk.capacity_bytes = 1 << 30
+    assert again.has_command_room
+    again.add(bytes(30_000), index + 1, 5)
+    again.sync()
+    assert opened(disk)[-1].index == index + 1
+
+
+def test_node_starts_on_a_full_disk_and_takes_its_room_when_there_is_some() -> None:
+    disk = old_directory()
+    of_old(disk)
+    disk.remove("control/journal.spare")
+    disk.remove("control/snapshot.spare")
+    full(disk)
+    check_old(of_old(disk))
+    disk.capacity_bytes = 1 << 30
+    of_old(disk)
+    full(disk)
+    journal = of_old(disk)
+    journal.deleteEntriesFrom(3)
+    assert len(journal) == 3
+    assert [each.index for each in of_old(disk)[:]] == [3, 4, 5]

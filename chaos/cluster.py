@@ -250,6 +250,23 @@ class Cluster:
             if status is not None
         }
 
+    async def raft_leader(self) -> str:
+        """Id of the node that leads the control plane, and is heard by a majority.
+
+        Raises:
+            NotWell: there is none for long.
+        """
+        try:
+            async with asyncio.timeout(self.hang_s):
+                while True:
+                    for told in await asyncio.gather(*map(self._told, self.nodes.values())):
+                        control = None if told is None else told.control
+                        if control is not None and control.has_majority:
+                            return control.leader_node_id
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            raise NotWell("nobody leads the control plane") from None
+
     async def _status(self, node: NodeProcess) -> ShardStatus | None:
         told = await self._told(node)
         return None if told is None else told.shards[0]

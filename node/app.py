@@ -38,6 +38,7 @@ from node.wiring import engine_config, shard_config
 from storage.directory_lock import DirectoryLock
 from storage.disk import RealDisk
 from storage.file_header import Identity
+from storage.real_file import NO_ROOM
 
 _SHARD: Final = 0
 _PERCENT: Final = 0.01
@@ -148,6 +149,8 @@ class Node:
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
+            if error.errno in NO_ROOM:
+                raise errors.DiskFull(f"no room to make {directory}", file=directory) from error
             raise errors.ConfigError(
                 f"node.data_directory = '{directory}': {error.strerror}",
                 key="node.data_directory",

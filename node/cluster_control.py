@@ -23,9 +23,10 @@ from node.data_plane import Trust
 from node.metric_family import ControlFacts
 from node.node_meta import CONTROL
 from replication.control_client import ControlClient, Hello
-from replication.control_config import EXIT_CANNOT_START, ControlConfig
+from replication.control_config import EXIT_CANNOT_START, EXIT_NO_ROOM, ControlConfig
 from replication.control_launcher import ControlProcess
 from replication.control_state import CODEC_VERSION, ControlState
+from storage.real_file import fail
 
 _ANSWER_S: Final = 3.0
 _START_S: Final = 20.0
@@ -55,15 +56,28 @@ def find_cluster_id(config: NodeConfig, trust: Trust) -> bytes:
 def _socket_folder(data_directory: Path) -> Path:
     """A folder that nobody else may enter, the same at each start.
 
-    Not in the data directory: the paths of sockets must be short, and people copy that.
+    Not in the data directory: the paths of sockets must be short, and people copy that. Raises
+    DiskFull, DiskFailed.
     """
     digest = hashlib.blake2b(os.fsencode(data_directory.absolute()), digest_size=6).hexdigest()
-    folder = Path(tempfile.gettempdir()) / f"hourwheel-{os.getuid()}-{digest}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
-        return folder
-    return Path(tempfile.mkdtemp(prefix="hourwheel-"))  # somebody took the name
+    folder = _temporary_folder() / f"hourwheel-{os.getuid()}-{digest}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+        if is_ours and not found.st_mode & 0o077:
+            return folder
+        return Path(tempfile.mkdtemp(prefix="hourwheel-"))  # somebody took the name
+    except OSError as error:
+        fail(error, "make folder", str(folder))
+
+
+def _temporary_folder() -> Path:
+    """As `tempfile` has it; where the disk is full it finds none, since it tries to write there."""
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        return Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - who may enter is looked at
 
 
 class ControlEnds:
@@ -126,7 +140,10 @@ class ClusterControl:
         nodes = cluster_nodes(cluster.nodes)
         me = config.node.id
         directory = config.node.data_directory / CONTROL
-        directory.mkdir(mode=0o700, exist_ok=True)
+        try:
+            directory.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            fail(error, "make folder", str(directory))
         return ControlConfig(
             node_id=me,
             cluster_id=self._cluster_id.hex(),
@@ -151,6 +168,7 @@ class ClusterControl:
         Raises:
             Unavailable: it does not.
             ConfigError: it cannot start; why is in its own lines of the log.
+            DiskFull: it cannot start, for want of room.
         """
         await self._process.start()
         self._is_started = True
@@ -161,6 +179,8 @@ class ClusterControl:
             await asyncio.wait({starting, ended}, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
                 self.ends.note(ended.result())
+            if ended.done() and ended.result() == EXIT_NO_ROOM:
+                raise errors.DiskFull("the control process has no room to start: see above")
             if ended.done() and ended.result() == EXIT_CANNOT_START:
                 raise errors.ConfigError("the control process cannot start: see what it says above")
             await starting

@@ -87,7 +87,10 @@ class DiskGuard:
             )
 
     def _make_reserve(self) -> None:
-        mapping = self._disk.map(RESERVE, self._reserve_bytes, create=True)
+        try:
+            mapping = self._disk.map(RESERVE, self._reserve_bytes, create=True)
+        except errors.DiskFull:
+            return
         try:
             mapping.allocate(0, self._reserve_bytes)
         except errors.DiskFull:

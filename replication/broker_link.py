@@ -16,6 +16,7 @@ from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.internal.v1 import control_link_pb2 as pb
 from replication.frames import pack_frame, read_frame
+from storage.real_file import NO_ROOM
 
 LINK_VERSION: Final = 1
 TO_CONTROL_BYTES_MAX: Final = 256 * 1024
@@ -61,17 +62,21 @@ class BrokerLink:
         self._was_alive = False
         self._server: asyncio.Server | None = None
         self._path: Path | None = None
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def start(self, path: Path) -> None:
         """Listen.
 
         Raises:
             ConfigError: the folder is somebody else's, or open to others, or the path too long.
+            DiskFull: there is no room for the socket.
         """
-        _prepare(path)
         try:
+            _prepare(path)
             self._server = await asyncio.start_unix_server(self._accepted, path)
         except OSError as error:
+            if error.errno in NO_ROOM:
+                raise errors.DiskFull(f"no room for the socket {path}", file=path) from error
             raise errors.ConfigError(f"cannot listen on {path}: {error}") from error
         self._path = path
 
@@ -120,7 +125,18 @@ class BrokerLink:
             return
         writer.write(pack_frame(frame.SerializeToString()))
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """No coroutine: asyncio logs an error of its own where the task of one is cancelled."""
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self._serving.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a bug in what hears the broker", exc_info=error)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             hello = (await self._read(reader)).hello
             _check_hello(hello)

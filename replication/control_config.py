@@ -23,6 +23,8 @@ from replication.raft.security import (
 NODE_ID_CHARS_MAX = 127
 EXIT_CANNOT_START = 2
 """Exit code of the process."""
+EXIT_NO_ROOM = 74
+"""Exit code where the disk is too full to begin."""
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

@@ -7,7 +7,7 @@ leader may be silent, and because a broker that hangs needs somebody who says so
 
 It ends: on SIGTERM; when its Raft thread dies, or its disk fails; when its parent dies, after it
 has told the others; when no broker has come for a while. Exit codes: 0 asked to, 2 cannot start,
-70 died.
+70 died, 74 no room on the disk to begin. Once it serves, a full disk does not end it.
 """
 
 import asyncio
@@ -23,10 +23,16 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.clock import SystemClock
 from replication import control_logs
-from replication.control_config import EXIT_CANNOT_START, ControlConfig, parse
+from replication.control_config import (
+    EXIT_CANNOT_START,
+    EXIT_NO_ROOM,
+    ControlConfig,
+    parse,
+)
 from replication.control_node import ControlNode
 from storage.directory_lock import DirectoryLock
 from storage.disk import RealDisk
+from storage.real_file import fail
 
 EXIT_DIED: Final = 70
 _CHECK_S: Final = 0.2
@@ -126,14 +132,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = parse(sys.argv[1:] if arguments is None else arguments)
         control_logs.configure(config.log_format, config.log_level)
-        Path(config.directory).mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_directory(config.directory)
         code = asyncio.run(run(config))
+    except errors.DiskFull as error:
+        _log.critical("the control process has no room to start: %s", error.message)
+        return EXIT_NO_ROOM
     except errors.HourwheelError as error:
         _log.critical("the control process cannot start or go on: %s", error.message)
         return EXIT_CANNOT_START
     if code == EXIT_DIED:
         os._exit(code)  # the dead thread may hold anything
     return code
+
+
+def _make_directory(path: str) -> None:
+    try:
+        Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        fail(error, "make folder", path)
 
 
 def _is_true_alarm(record: logging.LogRecord) -> bool:

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -162,3 +163,43 @@ async def test_path_that_is_too_long_is_a_mistake_in_the_configuration(tmp_path:
     world = World(tmp_path / "run" / ("x" * 200))
     with pytest.raises(errors.ConfigError, match="cannot listen"):
         await world.link.start(world.path)
+
+
+async def test_nothing_is_logged_when_the_process_ends_beside_a_broker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As `asyncio.run` ends when Raft has died: all tasks are cancelled, nothing is closed."""
+    async with listening(tmp_path) as world:
+        _, writer = await world.connect(HELLO)
+        await until(lambda: world.brokers)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)  # callbacks of what has ended
+        writer.transport.abort()
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR] == []
+
+
+async def test_bug_of_the_handler_is_logged_and_the_broker_is_cut_off(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(tmp_path) as world:
+        logging.getLogger("replication.broker_link").setLevel(logging.ERROR)
+        monkeypatch.setattr(world, "on_frame", lambda frame: 1 / 0)
+        reader, writer = await world.connect(HELLO, PING)
+        with pytest.raises((EOFError, OSError)):
+            await read_frame(reader, 10)
+        writer.transport.abort()
+        await until(lambda: "a bug in what hears the broker" in caplog.text)
+
+
+async def test_start_says_it_when_there_is_no_room_for_the_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mkdir(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with pytest.raises(errors.DiskFull):
+        await World(tmp_path / "run" / "control.sock").link.start(tmp_path / "run" / "control.sock")

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from hourwheel import errors
 from replication import control_process
-from replication.control_config import ControlConfig
+from replication.control_config import EXIT_NO_ROOM, ControlConfig
+from replication.raft.journal import RaftJournal
 from tests.support.control_cluster import ControlCluster
 
 
@@ -60,3 +62,14 @@ def test_false_alarm_of_pysyncobj_is_left_out() -> None:
 
     assert not control_process._is_true_alarm(record("truncating already-applied log entries"))
     assert control_process._is_true_alarm(record("failed"))
+
+
+def test_process_says_that_it_has_no_room_to_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_journal(*_: object) -> None:
+        raise errors.DiskFull("no room to write vote.tmp")
+
+    monkeypatch.setattr(RaftJournal, "open", open_journal)
+    assert control_process.main(config(tmp_path).arguments()) == EXIT_NO_ROOM
+    assert "no room to write vote.tmp" in caplog.text

@@ -189,7 +189,7 @@ def test_B5_state_is_there_when_all_restart_after_compaction(  # noqa: N802
     world.elect()
     commands = fill(world, 60)
     world.settle()
-    assert sum(life.node.compaction_count for life in world.lives.values()) > 3
+    assert all(life.node.compaction_count for life in world.lives.values())
     for node_id in NODE_IDS:
         world.kill(node_id)
     for node_id in NODE_IDS:
@@ -426,7 +426,7 @@ def test_group_votes_commits_and_compacts_when_all_disks_are_full(
             world.start(dead)
     world.settle()
     assert world.applied("a") == commands
-    assert all(life.node.compaction_count for life in world.lives.values())
+    assert sum(life.node.compaction_count for life in world.lives.values()) > 3
     for life in world.lives.values():
         assert life.journal._file._room_end <= 16 * 1024
         assert life.node.no_room_count == 0

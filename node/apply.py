@@ -70,7 +70,8 @@ class Applier:
                 again with the same batch, before anything else. Until then the views are not whole.
         """
         views, header = self.views, batch.header
-        invariant(views.is_whole, "nothing is applied behind a batch that failed half-way")
+        is_sound = views.is_whole or self._begun is not None
+        invariant(is_sound, "nothing is applied behind a batch that failed half-way")
         invariant(header.offset == views.applied_offset, "batches are applied in log order")
         handler = self._handlers.get(Kind(header.kind)) if header.kind in _KINDS else None
         if handler is None:

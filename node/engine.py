@@ -324,8 +324,9 @@ class Engine:
     def _set_timer(self) -> None:
         if not self._may_act():
             return
+        is_stalled = self.shard.is_stalled  # housekeeping looks whether there is room
         wakeups = [
-            self.shard.dispatcher.next_wakeup_ms(self.shard.views),
+            None if is_stalled else self.shard.dispatcher.next_wakeup_ms(self.shard.views),
             self.consuming.next_wakeup_ms(),
         ]
         times = [at for at in wakeups if at is not None]

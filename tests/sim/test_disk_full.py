@@ -154,10 +154,9 @@ def test_apply_when_there_is_no_reserve_waits_and_goes_on() -> None:
     world.has_reserve = False
     world.disk.capacity_bytes = world.disk.used_bytes("")
     assert world.shard.apply_some(8) == []
-    assert world.shard.is_stalled
-    assert not world.shard.has_committed
-    assert not world.shard.views.is_whole
-    assert not token.is_answered
+    shard = world.shard
+    how = (shard.is_stalled, shard.has_committed, shard.views.is_whole, token.is_answered)
+    assert how == (True, False, False, False)
     world.disk.capacity_bytes = 1 << 40
     world.shard.try_again()
     assert world.apply()

@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from queue import Empty
 from typing import Any, Final, Protocol
 
 from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf
+from pysyncobj.fast_queue import Queue
 from pysyncobj.node import Node
 from pysyncobj.version import VERSION
 
@@ -333,7 +333,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]
             except errors.DiskFull as error:  # several large ones; who waits asks again
                 self._note_no_room(error)
             return
-        with suppress(Empty):
+        with suppress(Queue.Empty):
             while True:
                 _, callback = self._SyncObj__commandsQueue.get_nowait()
                 self._SyncObj__callErrCallback(FAIL_REASON.REQUEST_DENIED, callback)

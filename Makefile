@@ -80,7 +80,7 @@ bench: $(VENV)/dev.stamp  ## measure; prints a table and writes build/bench.json
 soak: $(VENV)/dev.stamp  ## long random tests: new seeds, many more examples
 	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -n $(WORKERS) tests/property tests/sim \
 		tests/cluster/test_kill.py tests/cluster/test_chaos.py tests/cluster/test_bench_smoke.py \
-		tests/cluster/test_stopped_master.py
+		tests/cluster/test_stopped_master.py tests/cluster/test_hostile_streams.py
 
 chaos: $(VENV)/dev.stamp  ## a real cluster under load and faults, checked (< 3 minutes)
 	@$(BIN)/python -m chaos --mix short

@@ -31,6 +31,7 @@ from node.metrics_http import MetricsServer, in_loop
 from node.node_meta import NodeMeta, open_node_meta
 from node.opening import Opened, open_shard
 from node.process_clock import SlewedClock, StepEvent
+from node.process_memory import Trimming
 from node.reopening import reopen_shard
 from node.scrubber import FIRST_S, PASS_S_MIN, Scrubber, ScrubSource
 from node.stats import ApiStats
@@ -349,6 +350,9 @@ class Node:
             )
         )
         undo.push_async_callback(api.stop, 0)
+        stats = self._stats
+        trimming = Trimming(lambda: stats.bytes_taken, lambda: stats.bytes_in_flight)
+        undo.callback(asyncio.create_task(trimming.run()).cancel)
         self.address = await api.start()
         self._api = api
 

@@ -249,6 +249,26 @@ class LimitsSection(Section):
     stream_bytes_in_flight: int = _key(
         16 * _MIB, "bytes", "And their size together.", ge=64 * _KIB, le=_GIB
     )
+    publish_streams: int = _key(
+        128, "streams", "Publish streams open at one time; more are Overloaded.", ge=1, le=65_536
+    )
+    answer_wait_ms: int = _key(
+        60_000,
+        "ms",
+        "A publish stream whose next answer the client has no room for, for so long, is ended.",
+        ge=100,
+        le=_DAY_MS,
+    )
+    request_wait_ms: int = _key(
+        10_000,
+        "ms",
+        "A request that has not arrived whole for so long is refused.",
+        ge=100,
+        le=_DAY_MS,
+    )
+    connections: int = _key(
+        8_192, "connections", "Connections of clients; more are closed at once.", ge=1, le=1 << 20
+    )
     calls_per_connection: int = _key(
         1_024, "calls", "Calls and streams that one connection may have open.", ge=1, le=65_536
     )

@@ -25,6 +25,7 @@ from hourwheel.connection import PINGS, REDIRECT
 from hourwheel.failures import failure_of
 from node.api import status
 from node.api.calls import Calls, Context, UnaryHandler
+from node.api.publish_stream import METHOD
 from node.stats import ApiStats
 
 FORWARDED: Final = "hourwheel-forwarded"
@@ -218,8 +219,10 @@ class Forwarder:
         """Bytes to the master and back. As slow as the slower end: nothing piles up here."""
         stats, code = calls.stats.method(path.rpartition("/")[2]), "CANCELLED"
         begun_ms = calls.clock.monotonic_ms()
-        calls.stats.streams += 1
+        is_counted = False
         try:
+            calls.admission.begin_stream()
+            is_counted = True
             self._enter()
             try:
                 call: Any = channel.stream_stream(path)(
@@ -235,11 +238,11 @@ class Forwarder:
             code = passed.status.code.name
             await context.abort_with_status(passed.status)
         except errors.HourwheelError as error:
-            code = error.code
-            calls.stats.reject(error.reason)
-            await context.abort_with_status(status.to_status(error))
+            code, refusal = calls.refuse(METHOD, error, context)
+            await context.abort_with_status(refusal)
         finally:
-            calls.stats.streams -= 1
+            if is_counted:
+                calls.admission.end_stream()
             stats.count(code, (calls.clock.monotonic_ms() - begun_ms) / 1_000)
 
 

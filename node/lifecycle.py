@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
-from node import logs
+from node import logs, process_memory
 from node.app import Node
 from node.config import NodeConfig
 from storage.real_file import NO_ROOM
@@ -61,6 +61,7 @@ def run(config: NodeConfig, ready_file: Path | None = None) -> int:
         config: its configuration.
         ready_file: where to write, as JSON, the addresses and the process's number, once it serves.
     """
+    process_memory.configure()
     logs.configure(config.telemetry.log_level, config.telemetry.log_format)
     try:
         with asyncio.Runner(loop_factory=_loop_factory(config.node.event_loop)) as runner:

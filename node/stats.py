@@ -104,6 +104,8 @@ class ApiStats:
     """Typed reason -> calls and batches refused with it."""
     requests_in_flight: int = 0
     bytes_in_flight: int = 0
+    bytes_taken: int = 0
+    """Of all requests, refused ones too."""
     long_polls: int = 0
     streams: int = 0
     forwarded: int = 0

@@ -32,6 +32,7 @@ class Admission:
             Overloaded, ShuttingDown: refused; `leave` must not follow.
         """
         stats, limits = self.stats, self._limits
+        stats.bytes_taken += size
         if (
             stats.requests_in_flight >= limits.requests_in_flight
             or stats.bytes_in_flight + size > limits.bytes_in_flight
@@ -70,6 +71,24 @@ class Admission:
     def let_go(self, size: int) -> None:
         """The client has read an answer, or is gone."""
         self.stats.bytes_in_flight -= size
+
+    def begin_stream(self) -> None:
+        """A publish stream is opened; `end_stream` must follow.
+
+        Raises:
+            Overloaded: too many are open; `end_stream` must not follow.
+        """
+        if self.stats.streams >= self._limits.publish_streams:
+            raise errors.Overloaded(
+                "too many publish streams are open",
+                limit="limits.publish_streams",
+                limit_value=self._limits.publish_streams,
+            )
+        self.stats.streams += 1
+
+    def end_stream(self) -> None:
+        """It is closed."""
+        self.stats.streams -= 1
 
     def begin_poll(self) -> None:
         """A request begins to wait for messages: it is none in flight until it has them.

@@ -78,13 +78,21 @@ class Calls:
                 code = passed.status.code.name
                 await context.abort_with_status(passed.status)
             except Exception as error:  # noqa: BLE001 - a bug of ours must not look like the network
-                told = self.judge(method, error, context)
-                code = told.code
-                await context.abort_with_status(status.to_status(told))
+                code, refusal = self.refuse(method, error, context)
+                await context.abort_with_status(refusal)
             finally:
                 stats.count(code, (monotonic_ms() - started_ms) * _SECONDS)
 
         return handle
+
+    def refuse(self, method: str, error: Exception, context: Context) -> tuple[str, grpc.Status]:
+        """(name of the code, status to end the call with): see `judge`.
+
+        A handler must not keep the error in a variable of its own: its traceback leads back to the
+        handler's frame, so that the request would stay in memory until cycles are looked for.
+        """
+        told = self.judge(method, error, context)
+        return told.code, status.to_status(told)
 
     def judge(self, method: str, error: Exception, context: Context) -> errors.HourwheelError:
         """What the caller is told of `error`. Counts refusals; faults of ours are logged."""

@@ -2,10 +2,12 @@
 
 A stream is read ahead while earlier batches wait for the disk, up to a number of batches and bytes;
 what is beyond stays in the network and slows the sender down. A refused batch is answered with its
-error and the stream goes on. A shutdown stops the reading, answers what was read, then ends.
+error and the stream goes on. A shutdown stops the reading, answers what was read, then ends. A
+client that does not read its answers is not read from either, and after a time its stream is ended.
 """
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from hourwheel import errors
@@ -20,6 +22,11 @@ from node.config import LimitsSection
 
 METHOD: Final = "PublishStream"
 _SECONDS: Final = 0.001
+_PARTING_S: Final = 1.0
+
+
+class _Unread(Exception):
+    """The client has had no room for an answer for too long."""
 
 
 class PublishStreams:
@@ -38,23 +45,52 @@ class PublishStreams:
     async def handle(self, _requests: object, context: Context) -> None:
         """Serve one stream."""
         admission = self._calls.admission
-        admission.stats.streams += 1
-        window = _Window(self._allowed)
+        try:
+            admission.begin_stream()
+        except errors.Overloaded as error:
+            _, refusal = self._calls.refuse(METHOD, error, context)
+            await context.abort_with_status(refusal)
+        try:
+            is_read = await self._serve(_Window(self._allowed), context)
+        finally:
+            admission.end_stream()
+        if not is_read:
+            await self._end_unread(context)
+        elif admission.is_draining:
+            await context.abort_with_status(status.to_status(errors.ShuttingDown()))
+
+    async def _serve(self, window: "_Window", context: Context) -> bool:
+        """Read and answer until the stream ends; whether the client took its answers."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_answer(window, context))
+                tasks.create_task(self._answer(window, context))
                 try:
-                    with admission.until_drain():
+                    with self._calls.admission.until_drain():
                         await self._read(window, context, tasks)
                 finally:
                     window.answers.put_nowait(None)
         except BaseExceptionGroup as group:
+            if isinstance(group.exceptions[0], _Unread):
+                return False
             # Only the answering task can fail: the client is gone, and so is whom to tell.
             raise group.exceptions[0] from None
-        finally:
-            admission.stats.streams -= 1
-        if admission.is_draining:
-            await context.abort_with_status(status.to_status(errors.ShuttingDown()))
+        return True
+
+    async def _end_unread(self, context: Context) -> None:
+        wait_ms = self._allowed.answer_wait_ms
+        _, refusal = self._calls.refuse(
+            METHOD,
+            errors.Overloaded(
+                f"the answers of this stream were not read for {wait_ms} ms",
+                limit="limits.answer_wait_ms",
+                limit_value=wait_ms,
+            ),
+            context,
+        )
+        # Whether the client ever takes the status, it does not say. Behind it the call is let go.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PARTING_S):
+                await context.abort_with_status(refusal)
 
     async def _read(self, window: "_Window", context: Context, tasks: asyncio.TaskGroup) -> None:
         while True:
@@ -66,6 +102,20 @@ class PublishStreams:
             # Tasks start in the order they are made, so batches reach the engine in theirs.
             answer = tasks.create_task(self._publish(raw, context))
             window.answers.put_nowait((answer, len(raw)))
+            del raw, answer  # while the next one is awaited, this one is its task's alone
+
+    async def _answer(self, window: "_Window", context: Context) -> None:
+        """Write the answers in their order. Raises `_Unread`."""
+        wait_s = self._allowed.answer_wait_ms * _SECONDS
+        while (following := await window.answers.get()) is not None:
+            answer, size = following
+            encoded = await answer
+            try:
+                async with asyncio.timeout(wait_s):
+                    await context.write(encoded)
+            except TimeoutError:
+                raise _Unread from None
+            window.give_back(size)
 
     async def _publish(self, raw: bytes, context: Context) -> bytes:
         """Publish one batch: the answer, encoded, whatever happens to it."""
@@ -80,12 +130,15 @@ class PublishStreams:
             code = "OK"
             response = PublishStreamResponse(published=published)
         except Exception as error:  # noqa: BLE001 - a bug must not end the answers of other batches
-            told = calls.judge(METHOD, error, context)
-            code = told.code
-            response = PublishStreamResponse(error=status.to_detail(told))
+            code, response = self._refusal(error, context)
         finally:
             self._stats.count(code, (calls.clock.monotonic_ms() - started_ms) * _SECONDS)
         return response.SerializeToString()
+
+    def _refusal(self, error: Exception, context: Context) -> tuple[str, PublishStreamResponse]:
+        """As `Calls.refuse`, for one batch of a stream that goes on."""
+        told = self._calls.judge(METHOD, error, context)
+        return told.code, PublishStreamResponse(error=status.to_detail(told))
 
     async def _accept(self, raw: bytes) -> PublishedBatch:
         request = PublishStreamRequest.FromString(raw)
@@ -141,10 +194,3 @@ class _Window:
             self._has_room.set()
         else:
             self._has_room.clear()
-
-
-async def _answer(window: _Window, context: Context) -> None:
-    while (following := await window.answers.get()) is not None:
-        answer, size = following
-        await context.write(await answer)
-        window.give_back(size)

@@ -17,14 +17,15 @@ from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
 from node.api import health
 from node.api.admin import Admin
 from node.api.admission import Admission
-from node.api.calls import Calls
+from node.api.calls import Calls, Context, UnaryHandler
 from node.api.cluster_port import ClusterPort, LoneCluster
 from node.api.consumer import Consumer
 from node.api.ports import EnginePort, Failure
 from node.api.producer import Producer
 from node.api.publish_stream import PublishStreams
+from node.api.request_gate import RequestGate
 from node.api.status_answer import NodeIdentity
-from node.config import NodeConfig
+from node.config import LimitsSection, NodeConfig
 from node.config_check import split_address
 from node.forward import Forwarder
 from node.stats import ApiStats
@@ -37,7 +38,17 @@ PING_INTERVAL_MS_MIN: Final = 1_000
 """Who pings more often while nothing is sent is thrown out. Our client pings while a call is under
 way: a node that is stopped is found out (`hourwheel.connection.PING_MS`)."""
 _SPARE_CALLS: Final = 256
-"""Streams, health and reflection calls beside those that admission counts."""
+"""Health and reflection calls, and those that are about to be refused, beside those that admission
+counts."""
+LOOKAHEAD_BYTES: Final = 256 * 1024
+"""What gRPC takes from the network of a call before anybody reads it. Left to itself it probes for
+bandwidth and takes up to 16 MiB. A larger message is taken whole once the call is read; where the
+way is long, a batch above this costs a round trip more."""
+REQUEST_SPARE_BYTES: Final = 2 * 1024 * 1024
+"""What a request may be larger than the largest batch and still be told so by a typed error; what
+is larger than that is refused by gRPC itself, unread."""
+_REQUEST_BYTES_MIN: Final = 4 * 1024 * 1024
+"""The largest acknowledgements and cancels are smaller."""
 
 PRODUCER: Final = broker_pb2.DESCRIPTOR.services_by_name["ProducerService"]
 CONSUMER: Final = consumer_pb2.DESCRIPTOR.services_by_name["ConsumerService"]
@@ -112,13 +123,14 @@ class ApiServer:
         calls = Calls(self._admission, parts.clock, parts.failure)
         identity = NodeIdentity(parts.config.node.id, address, parts.started_ms)
         cluster = parts.cluster or LoneCluster(identity.node_id, address, hourwheel.__version__)
+        gate = RequestGate(allowed.request_wait_ms)
         streams = PublishStreams(calls, parts.engine, allowed, horizon_ms)
         for service, servicer in (
             (PRODUCER, Producer(parts.engine, allowed, horizon_ms)),
             (CONSUMER, Consumer(parts.engine, self._admission)),
             (ADMIN, Admin(parts.engine, identity, cluster)),
         ):
-            handlers = _handlers(service, servicer, calls, streams, parts.forwarder)
+            handlers = _handlers(service, servicer, calls, streams, gate, parts.forwarder)
             self._server.add_generic_rpc_handlers((handlers,))
 
     async def drain(self) -> None:
@@ -136,6 +148,7 @@ def _handlers(
     servicer: object,
     calls: Calls,
     streams: PublishStreams,
+    gate: RequestGate,
     forwarder: Forwarder | None,
 ) -> grpc.GenericRpcHandler:
     """Handlers for all methods of a service; a method that nobody implements is an error."""
@@ -152,8 +165,27 @@ def _handlers(
             unary = calls.unary(method.name, _parser(method), implement)
             if forwarder is not None:
                 unary = forwarder.unary(path, calls, unary)
-            found[method.name] = grpc.unary_unary_rpc_method_handler(unary)
+            found[method.name] = received(method.name, calls, gate, unary)
     return grpc.method_handlers_generic_handler(service.full_name, found)
+
+
+def received(
+    method: str, calls: Calls, gate: RequestGate, handle: UnaryHandler
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    """A unary method for gRPC, which is not to read requests before the gate lets it."""
+
+    async def read_and_handle(_requests: object, context: Context) -> bytes:
+        raw = b""
+        try:
+            raw = await gate.read(context)
+        except errors.HourwheelError as error:
+            _, refusal = calls.refuse(method, error, context)
+            await context.abort_with_status(refusal)
+        return await handle(raw, context)
+
+    handler: grpc.RpcMethodHandler[Any, Any]
+    handler = grpc.stream_unary_rpc_method_handler(read_and_handle)
+    return handler
 
 
 def _parser(method: MethodDescriptor) -> Callable[[bytes], Any]:
@@ -167,15 +199,26 @@ def _snake(name: str) -> str:
 
 def _calls_max(config: NodeConfig) -> int:
     """Calls that gRPC lets in at all: what is above costs no memory and gets no typed reason."""
-    return config.limits.requests_in_flight + config.limits.long_polls + _SPARE_CALLS
+    allowed = config.limits
+    counted = allowed.requests_in_flight + allowed.long_polls + allowed.publish_streams
+    return counted + _SPARE_CALLS
+
+
+def request_bytes_max(allowed: LimitsSection) -> int:
+    """The largest request that is read from the network at all."""
+    return max(allowed.batch_bytes, _REQUEST_BYTES_MIN) + REQUEST_SPARE_BYTES
 
 
 def _options(config: NodeConfig) -> list[tuple[str, Any]]:
     return [
-        ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+        ("grpc.max_receive_message_length", request_bytes_max(config.limits)),
         ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
         ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
         ("grpc.absolute_max_metadata_size", 2 * _METADATA_BYTES_MAX),
+        # Bounds of what gRPC itself holds: docs/LIMITS.md, "Memory".
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
+        ("grpc.max_allowed_incoming_connections", config.limits.connections),
         ("grpc.max_concurrent_streams", config.limits.calls_per_connection),
         ("grpc.max_connection_idle_ms", config.limits.connection_idle_ms),
         # A dead peer is noticed, and one that pings without pause is thrown out.

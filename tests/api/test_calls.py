@@ -1,10 +1,19 @@
 """What surrounds each call: metrics, logs and the end of the process."""
 
-from typing import Any
+import gc
+import tracemalloc
+from contextlib import suppress
+from typing import Any, cast
 
 import pytest
 
 from hourwheel import errors
+from hourwheel.clock import SystemClock
+from node.api.admission import Admission
+from node.api.calls import Calls, Context
+from node.api.ports import Failure
+from node.config import NodeConfig
+from node.stats import ApiStats
 from tests.support.api_world import ApiWorld, refused
 
 
@@ -70,3 +79,40 @@ async def test_call_goes_on_when_stored_bytes_are_damaged(
     assert (refusal.reason, refusal.params) == ("CORRUPT_LOG", {"file": "a.log", "offset": "9"})
     (line,) = lines(caplog)
     assert (line["file"], line["offset"]) == ("a.log", "9")
+
+
+class Ended(Exception):
+    """A call ends so."""
+
+
+class Caller:
+    """A call that nobody made."""
+
+    async def abort_with_status(self, status: object) -> None:
+        raise Ended
+
+    def peer(self) -> str:
+        return "nobody"
+
+
+async def test_call_keeps_no_request_in_memory_when_it_was_refused() -> None:
+    """An error's traceback leads to the handler's frame: that must not lead back to the error."""
+
+    async def refuse(request: bytes, _: object) -> Any:
+        raise errors.InvalidTopic(f"{len(request)} bytes")
+
+    config, stats = NodeConfig.of({}), ApiStats()
+    calls = Calls(Admission(config.limits, stats), SystemClock(), Failure())
+    handle = calls.unary("Publish", bytes, refuse)
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for _ in range(4):
+            with suppress(Ended):
+                await handle(bytes(4 << 20), cast(Context, Caller()))
+        assert tracemalloc.get_traced_memory()[0] < 4 << 20
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert stats.rejected == {"INVALID_TOPIC": 4}

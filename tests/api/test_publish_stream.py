@@ -1,6 +1,8 @@
 """PublishStream over real gRPC: pipelining, order, refusals, bounds, shutdown."""
 
 import asyncio
+import gc
+import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +13,7 @@ from hourwheel import errors
 from hourwheel.filter_wire import gene_from_wire
 from hourwheel.record_batch import build_publish
 from hourwheel.tag_gene import GeneKind, GeneSpec
+from hourwheel.v1 import broker_pb2_grpc
 from hourwheel.v1.broker_pb2 import PublishStreamRequest
 from tests.support.api_world import ApiWorld, refusal_of
 from tests.support.eventually import until
@@ -165,3 +168,58 @@ async def test_stream_says_how_the_topic_wants_genes_made() -> None:
         (quiet,) = await answers_to(world, batch(b"a"))
     assert gene_from_wire(told.published.expected_gene) == GeneSpec(GeneKind.BLOOM, 2, ("region",))
     assert not quiet.published.HasField("expected_gene")
+
+
+async def test_stream_is_ended_when_its_answers_are_not_read() -> None:
+    values = {"limits": {"answer_wait_ms": 100}}
+    async with ApiWorld(values) as world:
+        world.engine.errors["publish_batch"] = errors.DiskFull("no room " * 100)  # a long answer
+        few = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1_024)]
+        channel = grpc.aio.insecure_channel(world.address, options=few)
+        stream = broker_pb2_grpc.ProducerServiceStub(channel).PublishStream()
+        for _ in range(100):  # which the network takes, so that no write waits
+            await stream.write(batch(b"x"))
+        await until(lambda: world.stats.rejected.get("OVERLOADED"))
+        await until(lambda: world.stats.streams == 0)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:  # when it reads at last
+            async for _ in stream:
+                pass
+        await channel.close()
+        assert (world.stats.requests_in_flight, world.stats.bytes_in_flight) == (0, 0)
+    refusal = refusal_of(caught.value)
+    assert (refusal.reason, refusal.params["limit"]) == ("OVERLOADED", "limits.answer_wait_ms")
+
+
+async def test_stream_is_refused_when_too_many_are_open() -> None:
+    async with ApiWorld({"limits": {"publish_streams": 2}}) as world:
+        open_ones = [world.producer.PublishStream() for _ in range(2)]
+        await until(lambda: world.stats.streams == 2)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await world.producer.PublishStream().read()
+        await open_ones[0].done_writing()
+        assert await open_ones[0].read() is grpc.aio.EOF
+        assert [one.published.count for one in await answers_to(world, batch(b"x"))] == [1]
+    refusal = refusal_of(caught.value)
+    assert (refusal.reason, refusal.params["limit"]) == ("OVERLOADED", "limits.publish_streams")
+
+
+async def test_stream_keeps_no_batch_in_memory_when_it_was_answered() -> None:
+    """Neither refused ones, by a circle of error and traceback, nor the last one."""
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        async with ApiWorld() as world:
+            requests = [batch(bytes(4 << 20)) for _ in range(4)]
+            for request in requests:
+                request.record_batch = request.record_batch[:-1]
+            stream = world.producer.PublishStream()
+            for request in requests:
+                await stream.write(request)
+                assert (await stream.read()).error.reason == "INVALID_BATCH"
+            del request, requests
+            assert tracemalloc.get_traced_memory()[0] < 4 << 20
+            await stream.done_writing()
+    finally:
+        tracemalloc.stop()
+        gc.enable()

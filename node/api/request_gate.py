@@ -1,0 +1,118 @@
+"""Which calls gRPC may take whole from the network, and for how long: half-sent ones cost memory.
+
+Of a call that nobody reads gRPC holds the first `LOOKAHEAD_BYTES`; of one that is read, all that
+its client says there is, however slowly it comes. So a call is read only when it has a place. Most
+requests are there already, whole, and give their place back at once. One that is still on its way
+after `_QUICK_S` gives way and goes on in one of the places for slow ones, if there is any left, for
+`limits.request_wait_ms` at most. Who sends many halves is in the way of slow and large requests,
+and of others for moments.
+"""
+
+import asyncio
+from typing import Final
+
+from hourwheel import errors
+from node.api.calls import Context
+
+QUICK_PLACES: Final = 32
+SLOW_PLACES: Final = 32
+_WAITING_MAX: Final = 1_024
+_QUICK_S: Final = 0.1
+_SECONDS: Final = 0.001
+
+
+class RequestGate:
+    """Places for calls that are being read. Belongs to one event loop.
+
+    Invariant: at most `QUICK_PLACES` + `SLOW_PLACES` calls are read at one time.
+    """
+
+    def __init__(self, wait_ms: int) -> None:
+        """`wait_ms`: how long a request may be on its way."""
+        self.wait_ms = wait_ms
+        self.quick = asyncio.Semaphore(QUICK_PLACES)
+        self.slow_count = 0
+        self._waiting = 0
+
+    async def read(self, context: Context) -> bytes:
+        """The call's request.
+
+        Raises:
+            Overloaded: too many are on their way, or this one is for too long.
+            InvalidArgument: the client has sent none.
+        """
+        if self.quick.locked():
+            await self._wait()
+        else:
+            await self.quick.acquire()
+        reading = _Reading(self)
+        try:
+            raw: object = await context.read()
+        except asyncio.CancelledError:
+            if reading.refusal is None:  # the client went away
+                raise
+            reading.uncancel()
+            raise reading.refusal from None
+        finally:
+            reading.end()
+        if not isinstance(raw, bytes):  # grpc.aio.EOF
+            raise errors.InvalidArgument("the call has no request")
+        return raw
+
+    async def _wait(self) -> None:
+        if self._waiting >= _WAITING_MAX:
+            raise errors.Overloaded("too many requests are on their way", places=QUICK_PLACES)
+        self._waiting += 1
+        try:
+            await self.quick.acquire()
+        finally:
+            self._waiting -= 1
+
+
+class _Reading:
+    """One call in its place, first a quick one, then a slow one."""
+
+    def __init__(self, gate: RequestGate) -> None:
+        """Has a quick place."""
+        self._gate = gate
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._is_slow = False
+        self._timer = self._loop.call_later(_QUICK_S, self._give_way)
+        self.refusal: errors.Overloaded | None = None
+        """Why it was given up."""
+
+    def end(self) -> None:
+        """It is read, or will not be."""
+        self._timer.cancel()
+        if self._is_slow:
+            self._gate.slow_count -= 1
+        elif self.refusal is None:
+            self._gate.quick.release()
+
+    def uncancel(self) -> None:
+        """Who waited for it knows that it was given up."""
+        if self._task is not None:
+            self._task.uncancel()
+
+    def _give_way(self) -> None:
+        gate = self._gate
+        if gate.slow_count >= SLOW_PLACES:
+            self._give_up("too many slow requests are on their way", places=SLOW_PLACES)
+        else:
+            gate.slow_count += 1
+            self._is_slow = True
+            self._timer = self._loop.call_later(gate.wait_ms * _SECONDS, self._end_slow)
+        gate.quick.release()
+
+    def _end_slow(self) -> None:
+        self._give_up(
+            f"the request has not arrived whole for {self._gate.wait_ms} ms",
+            limit="limits.request_wait_ms",
+            limit_value=self._gate.wait_ms,
+        )
+
+    def _give_up(self, message: str, **params: object) -> None:
+        self.refusal = errors.Overloaded(message, **params)
+        if self._task is not None:
+            self._task.cancel()

@@ -1,0 +1,77 @@
+"""What a node takes of memory while strangers send large batches and read no answers: a bound that
+docs/LIMITS.md has as a formula; and that it gives the memory back.
+
+`make soak` sends more, from more streams.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from hourwheel import AsyncProducer, Message, errors
+from node.api.server import LOOKAHEAD_BYTES, request_bytes_max
+from node.config import NodeConfig
+from tests.bench import subject
+from tests.support.eventually import until
+
+IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+TREE: Final = Path(__file__).resolve().parents[2]
+STREAMS: Final = 120 if IS_SOAK else 24
+BATCHES: Final = 2_000 if IS_SOAK else 60
+BODY_BYTES: Final = 4_000_000
+BASE_BYTES: Final = 512 << 20
+"""What a node needs for itself at most while it publishes as fast as it can."""
+VALUES: Final[dict[str, Any]] = {
+    "disk": {"free_bytes_min": 0},
+    "limits": {"publish_streams": 8, "bytes_in_flight": 64 << 20},
+}
+
+
+def bound_bytes() -> int:
+    """The formula of docs/LIMITS.md, as far as it is about streams."""
+    allowed = NodeConfig.of(VALUES).limits
+    per_stream = request_bytes_max(allowed) + LOOKAHEAD_BYTES
+    return BASE_BYTES + allowed.bytes_in_flight * 3 // 2 + allowed.publish_streams * per_stream
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is no file's."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(line)
+
+
+@asynccontextmanager
+async def flood(address: str) -> AsyncIterator[None]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.support.hostile_streams"),
+        *(address, str(STREAMS), str(BODY_BYTES)),
+        cwd=TREE,
+        stdin=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(TREE)},
+    )
+    try:
+        yield
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        await process.wait()
+
+
+async def test_memory_is_bounded_when_streams_send_much_and_read_nothing(tmp_path: Path) -> None:
+    async with subject.running(tmp_path / "data", VALUES) as node:
+        async with flood(node.child.address):
+            published = 0
+            while published < BATCHES:
+                assert resident_bytes(node.pid) <= bound_bytes()
+                with suppress(errors.Timeout):  # on a busy machine
+                    published = (await node.status()).published_count
+        # And then it goes back, and others are served.
+        await until(lambda: resident_bytes(node.pid) <= BASE_BYTES // 2)
+        async with AsyncProducer(node.channel) as producer:
+            await producer.publish("orders", Message(b"x"))

@@ -114,7 +114,7 @@ class ReceivedBatch:
 
         Args:
             delivery: the messages.
-            topic: topic they were received from.
+            topic: topic they were published to.
             receipt: the receipt of all of them.
             invisible_until_ms: end of the lease by the node's clock, epoch milliseconds.
             lease_until_ms: the same by the monotonic clock of this process.
@@ -279,7 +279,7 @@ class ReceivedMessage:
 
     @property
     def topic(self) -> str:
-        """The topic that it was received from."""
+        """The topic that it was published to, also of a dead letter."""
         return self.batch.topic
 
     @property

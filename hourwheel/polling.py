@@ -144,7 +144,7 @@ class Poll:
         delivery = DeliveryBatch(answer.delivery_batch)
         batch = ReceivedBatch(
             delivery,
-            topic=self._topic,
+            topic=answer.topic or self._topic,
             receipt=answer.receipt,
             invisible_until_ms=answer.invisible_until_ms,
             lease_until_ms=self._channel.clock.monotonic_ms() + lease_ms,

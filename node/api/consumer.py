@@ -184,6 +184,7 @@ def _pack(delivery: Delivery, receipt: Receipt, request: ReceiveRequest) -> Rece
         invisible_until_ms=delivery.invisible_until_ms,
         receive_ms=delivery.receive_ms,
         to_check=None if delivery.to_check is None else filter_to_wire(delivery.to_check),
+        topic=delivery.topic,
     )
     if request.format == RECEIVE_FORMAT_BATCH:
         response.delivery_batch = delivery_batch.pack(

@@ -6,6 +6,10 @@ These are the hard limits of the formats. A node may be configured to be stricte
 from typing import Final
 
 MESSAGE_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+MESSAGE_BODY_BYTES_DEFAULT: Final = MESSAGE_BODY_BYTES_MAX - 64 * 1024
+"""What a node accepts if it is not told otherwise: with the largest metadata and all that is around
+them, an answer with one such message is below 4 MiB, the most that gRPC clients receive by default.
+"""
 MESSAGE_META_BYTES_MAX: Final = 32 * 1024
 """Tags, keys and properties of one message, encoded. Fits the u16 that index entries keep."""
 MESSAGE_TAG_COUNT_MAX: Final = 64

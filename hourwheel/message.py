@@ -41,7 +41,7 @@ class Message:
     """
 
     body: bytes
-    """The payload, at most 4 MiB, of any content."""
+    """The payload, of any content; nodes accept 4 MiB less 64 KiB by default, and 4 MiB at most."""
     delay_ms: int | None = field(default=None, kw_only=True)
     """Delay in milliseconds, from 0 to the horizon (at least two years)."""
     due_ms: int | None = field(default=None, kw_only=True)

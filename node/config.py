@@ -207,9 +207,10 @@ class LimitsSection(Section):
     """What clients may ask for. Stricter than the formats' limits (docs/LIMITS.md), never laxer."""
 
     message_body_bytes: int = _key(
-        hard.MESSAGE_BODY_BYTES_MAX,
+        hard.MESSAGE_BODY_BYTES_DEFAULT,
         "bytes",
-        "Body of one message.",
+        "Body of one message. Above the default it cannot be received by gRPC clients with their "
+        "own default limit of 4 MiB.",
         ge=1,
         le=hard.MESSAGE_BODY_BYTES_MAX,
     )

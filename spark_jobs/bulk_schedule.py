@@ -56,7 +56,7 @@ class ScheduleOptions:
     topic: str | None = None
     """For rows without one."""
     batch_messages: int = BATCH_MESSAGES
-    body_bytes_max: int = limits.MESSAGE_BODY_BYTES_MAX
+    body_bytes_max: int = limits.MESSAGE_BODY_BYTES_DEFAULT
     """What the nodes are configured to accept (`limits.message_body_bytes`)."""
     producer_idle_ms: int = PRODUCER_IDLE_MS
     """As the nodes are configured (`limits.producer_idle_ms`)."""

@@ -82,9 +82,9 @@ async def test_publish_is_not_an_error_when_the_instant_is_past() -> None:
         (OutgoingMessage(delay_ms=2**63 - 1), "BEYOND_HORIZON", {}),
         (OutgoingMessage(due_ms=2**63 - 1), "BEYOND_HORIZON", {"due_ms": str(2**63 - 1)}),
         (
-            OutgoingMessage(body=bytes(limits.MESSAGE_BODY_BYTES_MAX + 1)),
+            OutgoingMessage(body=bytes(limits.MESSAGE_BODY_BYTES_DEFAULT + 1)),
             "MESSAGE_TOO_LARGE",
-            {"bytes_max": str(limits.MESSAGE_BODY_BYTES_MAX)},
+            {"bytes_max": str(limits.MESSAGE_BODY_BYTES_DEFAULT)},
         ),
         (
             OutgoingMessage(meta=meta_pb2.MessageMeta(tags=["t"] * 65)),

@@ -7,8 +7,19 @@ from typing import Any
 import grpc
 import pytest
 
-from hourwheel import AsyncProducer, Message, errors
-from hourwheel.v1 import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc
+from hourwheel import AsyncProducer, Message, errors, limits
+from hourwheel.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    broker_pb2,
+    broker_pb2_grpc,
+    consumer_pb2_grpc,
+)
+from hourwheel.v1.consumer_pb2 import (
+    RECEIVE_FORMAT_BATCH,
+    RECEIVE_FORMAT_MESSAGES,
+    ReceiveRequest,
+)
 from node.app import Node
 from node.embedded import config_for
 from node.node_meta import NODE_META
@@ -152,4 +163,35 @@ async def test_node_says_where_old_log_is_damaged_that_nobody_reads(
     assert (said["error_type"], said["file"]) == ("CorruptLog", f"shard-0/log/{segment.name}")
     assert not node.failure.found.done()
     assert (await status_of(node)).shards[0].pending_count == 180
+    await node.stop(0)
+
+
+@pytest.mark.parametrize("form", [RECEIVE_FORMAT_MESSAGES, RECEIVE_FORMAT_BATCH])
+async def test_what_is_accepted_can_be_received_by_a_client_with_grpcs_defaults(
+    tmp_path: Path, form: Any
+) -> None:
+    node = node_in(tmp_path)
+    await node.start()
+    async with grpc.aio.insecure_channel(node.address) as channel:
+        producer: Any = broker_pb2_grpc.ProducerServiceStub(channel)
+        consumer: Any = consumer_pb2_grpc.ConsumerServiceStub(channel)
+        largest = broker_pb2.OutgoingMessage(body=bytes(limits.MESSAGE_BODY_BYTES_DEFAULT))
+        for name in ("a" * limits.PROPERTY_NAME_BYTES_MAX, "b"):
+            largest.meta.properties.add(name=name, value="v" * (16 * 1024 - 100))
+        topic = "t" * limits.NAME_BYTES_MAX
+        request = broker_pb2.PublishRequest(topic=topic, messages=[largest])
+        published = await producer.Publish(request)
+        larger = broker_pb2.OutgoingMessage(body=largest.body + b"x")
+        with pytest.raises(grpc.aio.AioRpcError, match="at most 4128768 are allowed"):
+            await producer.Publish(broker_pb2.PublishRequest(topic=topic, messages=[larger]))
+        asking = ReceiveRequest(
+            group="g" * limits.NAME_BYTES_MAX,
+            topic=topic,
+            max_bytes=limits.RECEIVE_BYTES_MAX,
+            wait_ms=limits.RECEIVE_WAIT_MS_MAX,
+            format=form,
+        )
+        answer = await consumer.Receive(asking)
+    assert len(published.messages) == 1
+    assert limits.MESSAGE_BODY_BYTES_DEFAULT < answer.ByteSize() < 4 << 20
     await node.stop(0)

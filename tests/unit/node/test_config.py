@@ -65,7 +65,7 @@ def test_configuration_is_refused_naming_key_and_value_when_one_is_wrong(
     ],
 )
 def test_limits_are_never_laxer_than_those_of_the_formats(key: str, hard: int) -> None:
-    assert getattr(NodeConfig.of().limits, key) == hard
+    assert getattr(NodeConfig.of({"limits": {key: hard}}).limits, key) == hard
     with pytest.raises(ConfigError):
         NodeConfig.of({"limits": {key: hard + 1}})
 

@@ -158,6 +158,31 @@ async def full_disk(node: NodeProcess, disk: Tmpfs, larger_mib: int) -> AsyncIte
 
 
 @asynccontextmanager
+async def full_disks(nodes: Nodes) -> AsyncIterator[None]:
+    """Fill the disk of each to the last byte; then make room again."""
+    ballasts = [fill_disk(node.data) for node in nodes]
+    try:
+        yield
+    finally:
+        for ballast in ballasts:
+            ballast.unlink()
+        await restart(nodes)
+
+
+@asynccontextmanager
+async def control_killed(node: NodeProcess) -> AsyncIterator[None]:
+    """SIGKILL to the control process; its broker ends by itself. Then start the node again."""
+    for pid in members_of(node.mark):
+        if pid != node.pid:
+            os.kill(pid, signal.SIGKILL)
+    await node.ended()
+    try:
+        yield
+    finally:
+        await restart([node])
+
+
+@asynccontextmanager
 async def low_disks(nodes: Nodes, leave_mib: int) -> AsyncIterator[None]:
     """Leave so much room on the disk of each; then make room again."""
     ballasts = [node.data / "ballast" for node in nodes]

@@ -8,10 +8,12 @@ from chaos import faults
 from chaos.decay import VIEWS, Decay
 from chaos.faults import (
     alone,
+    control_killed,
     cut,
     decaying,
     frozen,
     full_disk,
+    full_disks,
     inwards,
     killed,
     low_disks,
@@ -29,6 +31,7 @@ ROOM_MIB: Final = 64
 LEFT_MIB: Final = 12
 WITH_WATERMARK: Final = {"disk": {"free_bytes_min": 4 << 20, "reserve_bytes": 2 << 20}}
 WITH_HIGH_WATERMARK: Final = {"disk": {"free_bytes_min": 20 << 20, "reserve_bytes": 2 << 20}}
+_FULL: Final = "full disks"
 _AHEAD_MESSAGES: Final = 50
 _AHEAD_MS: Final = 6_000
 
@@ -149,6 +152,31 @@ async def low_disk(stage: Stage) -> None:
         await stage.ends_reign("kill -9, whole", [master], killed([master]), whole=False)
         await stage.cluster.refusing()
     stage.note("low disks, all", nodes, begun_ms)
+    await stage.some_load()
+    await stage.cluster.whole()
+
+
+async def full(stage: Stage) -> None:
+    """One, two or all disks are full to the last byte, and the master dies in one of three ways."""
+    nodes = list(stage.cluster.nodes.values())
+    count = 1 + sum(one.name == _FULL for one in stage.load.history.faults) % len(nodes)
+    filled = stage.chooser.sample(nodes, count)
+    await stage.publish_ahead(_AHEAD_MESSAGES, _AHEAD_MS)
+    begun_ms = stage.clock.wall_ms()
+    async with full_disks(filled):
+        if count == len(nodes):
+            await stage.cluster.refusing()
+        master = await stage.master()
+        name, fault = stage.chooser.choice(
+            (
+                ("kill -9, whole", killed([master])),
+                ("kill -9, broker", killed([master], whole=False)),
+                ("kill -9, control process", control_killed(master)),
+            )
+        )
+        # The publishers wait, so nobody hears of the nodes but those who wait for these messages.
+        await stage.ends_reign(name, [master], fault, whole=False)
+    stage.note(_FULL, filled, begun_ms)
     await stage.some_load()
     await stage.cluster.whole()
 
@@ -295,6 +323,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         Scenario(
             "low-disks", "all disks are low", low_disk, 1, "rooms", values=WITH_HIGH_WATERMARK
         ),
+        Scenario("full-disks", "full to the last byte", full, 3, "rooms", values=WITH_WATERMARK),
         Scenario("freeze-master", "SIGSTOP of the master", freeze_master, 1),
         Scenario("freeze-broker", "SIGSTOP of the master's broker", freeze_broker, 1),
         Scenario("freeze-follower", "SIGSTOP of a follower", freeze_follower, 1),

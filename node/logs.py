@@ -7,7 +7,7 @@ receipts are never logged; a field whose name says that it is a secret is blacke
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, TextIO, cast
 
 import structlog
@@ -92,9 +92,10 @@ def context(**fields: object) -> Iterator[None]:
 
 
 def flush() -> None:
-    """Write out what is buffered; before the process ends at once."""
+    """Write out what is buffered, as far as its disk has room; before the process ends at once."""
     for handler in logging.getLogger().handlers:
-        handler.flush()
+        with suppress(OSError):
+            handler.flush()
 
 
 def fields_of(error: BaseException) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Log lines: their form, and what is not in them."""
 
+import errno
 import io
 import json
 import logging
@@ -123,3 +124,19 @@ def test_fields_of_an_error_are_its_text_type_and_facts() -> None:
         "offset": "9",
     }
     assert logs.fields_of(ValueError("x")) == {"error": "x", "error_type": "ValueError"}
+
+
+class FullDisk(io.StringIO):
+    """A log file that finds no room, neither for a line nor for what is buffered."""
+
+    def write(self, _: str) -> int:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+
+def test_nobody_fails_when_the_log_has_no_room() -> None:
+    logs.configure("info", "json", FullDisk())
+    logs.get("test").error("something", what=1)
+    logs.flush()

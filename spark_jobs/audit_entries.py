@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from spark_jobs.audit_ledger import BY_DISPATCH
 from spark_jobs.audit_releases import Slice
 from spark_jobs.audit_sums import hash_units
+from spark_jobs.instants import exact_instant_text
 from storage.unit import Units
 
 Array = NDArray[Any]
@@ -37,6 +38,7 @@ _FIELDS: Final = (
 _FACTS, _PLACE = _FIELDS[-2:]
 _ELSEWHERE: Final = (1 << 64) - 1
 """The place of an entry whose message lies in a delay log: `audit_bodies` looks there."""
+_INSTANTS: Final = ("due_ms", "store_ms")
 _STRAY: Final = "it is not in its place in the order of release; maybe not the only one"
 
 
@@ -223,6 +225,8 @@ def _check_of(name: str) -> str:
 def _difference(name: str, mine: int, theirs: int) -> str:
     if name == _FACTS:
         return f"its {name} are not those of the message"
+    if name in _INSTANTS:
+        return f"its {name} is {exact_instant_text(theirs)} and not {exact_instant_text(mine)}"
     if name == _PLACE:
         return f"it points to offset {theirs} of the log, and its message lies at {mine}"
     return f"its {name} is {theirs} and not {mine}"

@@ -76,8 +76,9 @@ def lateness_findings(
     for group in groups:
         numbers = late.kept["dispatch"]
         rows = late.kept[(numbers >= group["dispatch"][0]) & (numbers <= group["dispatch"][-1])]
-        found.add([teller.gap(group)])
-        found.add(map(teller.message, np.sort(rows, order="sequence")))
+        gap = teller.gap(group)
+        found.add([gap])
+        found.add(teller.message(row, gap) for row in np.sort(rows, order="sequence"))
         found.count_more(WARNING, "message-late", shard, int(group["count"].sum()) - len(rows))
     return found
 
@@ -156,8 +157,9 @@ class _Teller:
         begun = [one.epoch for one in self._facts.epoch_starts if one.offset <= offset]
         return begun[-1] if begun else self._facts.first.epoch if self._facts.first else 0
 
-    def message(self, row: Array) -> Finding:
+    def message(self, row: Array, gap: Finding) -> Finding:
         """Of a row of `LATE`."""
+        cause = f"{gap.check} at offset {gap.offset}" if gap.offset >= 0 else gap.check
         at, due_ms = int(row["dispatch"]), int(row["due_ms"])
         detail, offset = f"due {exact_instant_text(due_ms)}", -1
         if row["attempt"] > 1:
@@ -177,4 +179,5 @@ class _Teller:
             topic=self._line.name_of(int(row["topic_queue"]) >> 8),
             due_ms=due_ms,
             detail=f"{detail}, {span_text(int(row['late_ms']))} late",
+            cause=cause,
         )

@@ -328,7 +328,7 @@ class Joining:
         state.add(*chunk_findings(self._faults, state.shard))
         self.diffs = {place: settle(diff) for place, diff in self.diffs.items()}
         applied = {replica.node: copy.applied_offset for replica, copy in state.copies}
-        state.add(*queue_findings(self.diffs, applied, state.line, state.shard, self._look_up))
+        state.add(*queue_findings(self.diffs, applied, state.line, state.shard, self.look_up))
         for replica, copy in state.copies:
             bad = sum(1 for node, _ in damaged if node == replica.node)
             state.note("queues", *self._limit(copy, bad), node=replica.node)
@@ -344,7 +344,8 @@ class Joining:
             return "log-trimmed", "the log does not begin at 0: only sums are compared"
         return checkpoint_limit(state, copy)
 
-    def _look_up(self, sequences: Sequence[int]) -> dict[int, Known]:
+    def look_up(self, sequences: Sequence[int]) -> dict[int, Known]:
+        """What the log says about each of some messages that it has."""
         state = self._state
         wanted = state.runner.share(np.array(sequences, np.uint64))
         found = state.runner.map(partial(look_up, state.shared_plan, wanted), state.ranges)

@@ -25,6 +25,7 @@ from spark_jobs.audit_wheel import (
     unit_keys,
 )
 from spark_jobs.findings import Finding
+from spark_jobs.instants import exact_instant_text
 from spark_jobs.ranges import SegmentRange
 from spark_jobs.replica import ERROR, ShardCopy
 from spark_jobs.segment_reader import HEADERS, read_blocks
@@ -157,7 +158,7 @@ def _tell_apart(
         for row in rows.tolist():
             sequence, due_ms, topic_queue = row
             topic = state.line.name_of(topic_queue >> 8)
-            detail = f"queue {topic_queue:08x}: {what}"
+            detail = f"queue {topic_queue:08x}, due {exact_instant_text(due_ms)}: {what}"
             state.add(
                 Finding(
                     ERROR,

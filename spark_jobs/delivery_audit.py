@@ -15,6 +15,7 @@ import numpy as np
 
 from hourwheel.clock import SystemClock
 from spark_jobs.audit_bodies import check_bodies
+from spark_jobs.audit_causes import changed_records, with_causes
 from spark_jobs.audit_gaps import late_retries, lateness_findings
 from spark_jobs.audit_join import Joining
 from spark_jobs.audit_lateness import LateSums
@@ -138,7 +139,20 @@ def audit_shard(state: ShardState) -> ShardAudit:
     check_checkpoints(state, joining)
     _tell_late(state, joining)
     recheck(state)
+    _tell_causes(state, joining)
     return _result(state, joining, wheel_units)
+
+
+def _tell_causes(state: ShardState, joining: Joining) -> None:
+    """Name records that all replicas contradict, and say what follows from what."""
+    assert state.plan is not None
+    nodes = {replica.node for replica, copy in state.copies if copy.applied_offset}
+    state.add(
+        *changed_records(
+            state.findings.kept, nodes, joining.look_up, state.plan.cancels, state.shard
+        )
+    )
+    state.findings.kept = with_causes(state.findings.kept)
 
 
 def _tell_late(state: ShardState, joining: Joining) -> None:

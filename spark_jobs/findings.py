@@ -46,6 +46,9 @@ class Finding(NamedTuple):
     due_ms: int = NONE
     detail: str = ""
     """For people: a plain sentence without an end."""
+    cause: str = ""
+    """The finding that this one follows from, by its check and place; empty: from none that is
+    known. See `audit_causes`."""
 
 
 FINDING_COLUMNS: Final[tuple[tuple[str, str], ...]] = (
@@ -60,6 +63,7 @@ FINDING_COLUMNS: Final[tuple[tuple[str, str], ...]] = (
     ("topic", "string"),
     ("due_ms", "int64"),
     ("detail", "string"),
+    ("cause", "string"),
 )
 """(name, Arrow type) of the Parquet file's columns, in the order of `Finding`."""
 
@@ -83,6 +87,9 @@ CHECKS: Final[dict[str, str]] = {
     "replica-diverges": "two replicas have different bytes below the high watermark",
     "replica-short": "a replica's log ends below the high watermark of another",
     "replica-uncommitted": "a log goes on above what is known to be committed",
+    # records that all replicas contradict
+    "message-changed": "all replicas have a message with another due time than the log",
+    "cancel-changed": "a CANCEL names another message than all replicas have cancelled",
     # what was promised about each message
     "dispatch-chain": "a DISPATCH does not follow on the one before it",
     "dispatch-early": "a DISPATCH reaches further ahead of its store_ms than any lead allows",
@@ -120,7 +127,17 @@ CHECKS: Final[dict[str, str]] = {
 }
 """Every check of the audit, and what a finding of it says. Those of `PROBLEMS` come to them."""
 
+SUM_CHECKS: Final = frozenset({"dispatch-check", "checkpoint", "queue-end"})
+"""What only says that something is wrong, and not what: told last."""
 ALL_CHECKS: Final = {**PROBLEMS, **CHECKS}
+_RANKS: Final = {name: rank for rank, name in enumerate(CHECKS)}
+
+
+def rank_of(check: str) -> int:
+    """Causes first: files, the log's records, messages, and sums last."""
+    return len(CHECKS) if check in SUM_CHECKS else _RANKS.get(check, -1)
+
+
 SEVERITIES: Final = (ERROR, WARNING, INFO)
 assert not PROBLEMS.keys() & CHECKS.keys()
 
@@ -308,10 +325,18 @@ class FindingSet:
         return sum(count for (level, _, _), count in self.counts.items() if level == severity)
 
     def sorted(self) -> list[Finding]:
-        """Those kept: errors first, then by shard, offset and check."""
+        """Those kept: errors first, causes before what follows from them, sums last."""
         order = {name: rank for rank, name in enumerate(SEVERITIES)}
         return sorted(
-            self.kept, key=lambda one: (order[one.severity], one.shard, one.check, one.offset)
+            self.kept,
+            key=lambda one: (
+                order[one.severity],
+                bool(one.cause),
+                one.shard,
+                rank_of(one.check),
+                one.check,
+                one.offset,
+            ),
         )
 
 

@@ -292,14 +292,29 @@ def _cell(value: Any) -> str:
     return f"<td{' class=t' if len(text) > _SHORT_CHARS else ''}>{escape(text)}</td>"
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[Any]], *, caption: str = "") -> str:
-    """An HTML table; numbers to the right, only long texts in several lines, text escaped."""
+def table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    caption: str = "",
+    notes: Sequence[str] = (),
+) -> str:
+    """An HTML table; numbers to the right, only long texts in several lines, text escaped.
+
+    `notes`: a line under each row, over the whole width.
+    """
     numbers = [_is_number(value) for value in rows[0]] if rows else [False] * len(heads)
     cells = "".join(
         f'<th scope="col"{" class=n" if is_number else ""}>{escape(head)}</th>'
         for head, is_number in zip(heads, numbers, strict=True)
     )
     lines_ = [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows]
+    if notes:
+        lines_ = [
+            f"{line.replace('<tr>', '<tr class=o>', 1)}"
+            f'<tr class=n><td class="t" colspan="{len(heads)}">{escape(note)}</td></tr>'
+            for line, note in zip(lines_, notes, strict=True)
+        ]
     named = f"<caption>{escape(caption)}</caption>" if caption else ""
     return (
         f'<div class="wide"><table>{named}<thead><tr>{cells}</tr></thead>'

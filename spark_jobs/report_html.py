@@ -14,7 +14,8 @@ import numpy as np
 from spark_jobs import plots
 from spark_jobs.audit_result import EXACT_MS, AuditResult, ShardAudit, bin_upper_ms
 from spark_jobs.audit_words import WORDS, sentences
-from spark_jobs.findings import ALL_CHECKS, Finding, Made
+from spark_jobs.findings import ALL_CHECKS, Finding, Made, rank_of
+from spark_jobs.instants import exact_instant_text
 from spark_jobs.plots import Caption, Series, instant_text, join_steps, table
 from spark_jobs.replica import INFO
 
@@ -47,7 +48,10 @@ h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; } p { margin: .3rem 0; } .dim { co
 th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid var(--soft);
   vertical-align: top; white-space: nowrap; } th.n, td.n { text-align: right;
   font-variant-numeric: tabular-nums; }
-td.t { white-space: normal; min-width: 16rem; overflow-wrap: anywhere; }
+td.t { white-space: normal; min-width: 12rem; overflow-wrap: anywhere; }
+tr.o td { border-bottom: 0; white-space: normal; overflow-wrap: break-word; }
+tr.o td:nth-child(-n+2) { white-space: nowrap; }
+tr.n td { padding-top: 0; padding-left: 1.4rem; color: var(--dim); }
 svg { width: 100%; height: auto; background: var(--panel); } svg text { fill: var(--dim);
   font: 12px system-ui, sans-serif; } .grid { stroke: var(--soft); } .axis { stroke: var(--line); }
 .a { fill: var(--a); color: var(--a); } .b { fill: var(--b); color: var(--b); }
@@ -105,7 +109,8 @@ def _findings(result: AuditResult, folder: str) -> str:
     counts = [
         (severity, check, shard, count, ALL_CHECKS.get(check, ""))
         for (severity, check, shard), count in sorted(
-            result.finding_counts.items(), key=lambda item: (_rank(item[0][0]), item[0][1:])
+            result.finding_counts.items(),
+            key=lambda item: (_rank(item[0][0]), rank_of(item[0][1]), item[0][1:]),
         )
     ]
     shown = list(result.findings[:FINDINGS_SHOWN])
@@ -113,37 +118,55 @@ def _findings(result: AuditResult, folder: str) -> str:
     where = f" in <code>{escape(folder)}</code>" if folder else ""
     some = f"{len(shown):,} of {total:,} are shown; the Parquet file{where} has more."
     more = f"<p class='dim'>{some}</p>"
-    worth = [one for one in shown if one.severity != INFO]
+    worth = [one for one in shown if one.severity != INFO and not one.cause]
+    follows = [one for one in shown if one.severity != INFO and one.cause]
     usual = [one for one in shown if one.severity == INFO]
     return (
         "<h2>Findings</h2>"
         + table(("severity", "check", "shard", "count", "what it says"), counts)
         + "<h3>One by one</h3>"
         + (_finding_table(worth) if worth else "")
+        + (
+            _folded(f"{len(follows):,} that follow from these", _finding_table(follows))
+            * bool(follows)
+        )
         + (_folded(f"{len(usual):,} for information", _finding_table(usual)) if usual else "")
         + (more if total > len(shown) else "")
     )
 
 
 def _finding_table(found: Sequence[Finding]) -> str:
-    heads = ("severity", "check", "shard", "node", "where", "sequence", "topic", "due", "detail")
-    return table(heads, [_finding_row(one) for one in found])
+    """A row a finding, of the columns that any of them has, and below it place and detail."""
+    heads = ("severity", "check", "shard", "node", "sequence", "topic", "due", "cause")
+    rows = [_finding_row(one) for one in found]
+    is_one = len({one.shard for one in found}) == 1
+    used = [
+        at
+        for at, head in enumerate(heads)
+        if any(row[at] for row in rows) and not (head == "shard" and is_one)
+    ]
+    return table(
+        [heads[at] for at in used],
+        [[row[at] for at in used] for row in rows],
+        notes=[_note(one) for one in found],
+    )
 
 
 def _finding_row(one: Finding) -> Sequence[Any]:
-    where = " ".join(
-        part
-        for part in (
-            one.file,
-            f"offset {one.offset}" if one.offset >= 0 else "",
-            f"position {one.position}" if one.position >= 0 else "",
-        )
-        if part
+    due = exact_instant_text(one.due_ms) if one.due_ms >= 0 else ""
+    sequence = f"{one.sequence}" if one.sequence >= 0 else ""
+    shard = f"{one.shard}" if one.shard >= 0 else ""
+    return (one.severity, one.check, shard, one.node, sequence, one.topic, due, one.cause)
+
+
+def _note(one: Finding) -> str:
+    where = (
+        one.file,
+        f"offset {one.offset}" if one.offset >= 0 else "",
+        f"position {one.position}" if one.position >= 0 else "",
     )
-    due = instant_text(one.due_ms) if one.due_ms >= 0 else ""
-    sequence = one.sequence if one.sequence >= 0 else ""
-    shard = one.shard if one.shard >= 0 else ""
-    return (one.severity, one.check, shard, one.node, where, sequence, one.topic, due, one.detail)
+    place = ", ".join(part for part in where if part)
+    return ": ".join(part for part in (place, one.detail or ALL_CHECKS.get(one.check, "")) if part)
 
 
 def _rank(severity: str) -> int:

@@ -5,11 +5,11 @@ Exit codes: 0 clean, 1 faulty, 2 incomplete (or no audit at all), 3 nothing wron
 
 import argparse
 import sys
+from collections import Counter
 from dataclasses import replace
 from typing import Any, Final
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from hourwheel import errors
@@ -18,7 +18,7 @@ from spark_jobs import report
 from spark_jobs.audit_lateness import LATE_MS_MAX
 from spark_jobs.audit_result import AuditResult, Verdict
 from spark_jobs.audit_words import sentences
-from spark_jobs.findings import ALL_CHECKS, LIMITS
+from spark_jobs.findings import ALL_CHECKS, LIMITS, Finding
 from spark_jobs.plots import instant_text
 from spark_jobs.progress import Progress
 from spark_jobs.replica import ERROR, INFO
@@ -213,22 +213,29 @@ def _show_findings(result: AuditResult, console: Console) -> None:
         if severity == INFO:
             line = f"  {count:,} x {check}: {ALL_CHECKS.get(check, '')}"
             console.print(Text(line, style="dim"))
-    told = [one for one in result.findings if one.severity != INFO]
+    told = [one for one in result.findings if one.severity != INFO and not one.cause]
+    follows = [one for one in result.findings if one.cause]
     if not told:
         return
-    table = Table(show_edge=False, pad_edge=False)
-    for name in ("severity", "check", "node", "sequence", "offset", "what"):
-        table.add_column(name, overflow="fold")
     for one in told[:_SHOWN]:
-        table.add_row(
-            one.severity,
-            one.check,
-            one.node,
-            str(one.sequence) if one.sequence >= 0 else "",
-            str(one.offset) if one.offset >= 0 else "",
-            Text(one.detail or ALL_CHECKS.get(one.check, "")),
-        )
-    console.print(table)
+        where = ", ".join(place_of(one))
+        style = "red" if one.severity == ERROR else "yellow"
+        console.print(Text(f"{one.severity} {one.check}", style=style), end="")
+        console.print(Text(f"  {where}"))
+        console.print(Text(f"    {one.detail or ALL_CHECKS.get(one.check, '')}"))
     total = sum(n for (severity, _, _), n in result.finding_counts.items() if severity != INFO)
-    if total > _SHOWN:
-        console.print(f"  ... and {total - _SHOWN:,} more in the files")
+    left = total - len(follows) - min(len(told), _SHOWN)
+    if left > 0:
+        console.print(f"  ... and {left:,} more in the files")
+    if follows:
+        each = Counter(one.check for one in follows)
+        named = ", ".join(f"{count:,} x {check}" for check, count in each.most_common())
+        console.print(Text(f"  {len(follows):,} that follow from these: {named}", style="dim"))
+
+
+def place_of(one: Finding) -> list[str]:
+    """Where it is, of whom, and of which message, as far as it says so."""
+    numbers = ("sequence", "offset", "position")
+    found = [one.node, one.topic, one.file]
+    found += [f"{name} {getattr(one, name)}" for name in numbers if getattr(one, name) >= 0]
+    return [each for each in found if each]

@@ -82,6 +82,24 @@ def test_of_many_findings_the_rest_is_in_the_file() -> None:
     assert "/out/findings.parquet" in text
 
 
+def test_columns_that_nobody_fills_take_no_room() -> None:
+    found = (Finding("error", "checkpoint", 0, "n", file="shard-0/checkpoint", detail="wrong"),)
+    text = page(replace(clean_result(), findings=found, finding_counts={found[0][:3]: 1}))
+    heads = re.findall(r"<h3>One by one</h3>.*?<thead><tr>(.*?)</tr>", text)[0]
+    assert re.findall(">([a-z]+)</th>", heads) == ["severity", "check", "node"]
+    assert '<td class="t" colspan="3">shard-0/checkpoint: wrong</td>' in text
+
+
+def test_what_follows_from_a_cause_is_folded_away() -> None:
+    cause = Finding("error", "message-changed", 0, "", offset=64, sequence=7)
+    follows = Finding("error", "checkpoint", 0, "n", cause="message-changed of sequence 7")
+    counts = {("error", "checkpoint", 0): 1, ("error", "message-changed", 0): 1}
+    text = page(replace(clean_result(), findings=(cause, follows), finding_counts=counts))
+    folded = text.index("<summary>1 that follow from these</summary>")
+    assert text.index("<td>message-changed</td>") < text.index("<td>checkpoint</td>"), "by rank"
+    assert text.rindex("<td>message-changed</td>") < folded < text.rindex("<td>checkpoint</td>")
+
+
 def test_findings_for_information_are_folded_away() -> None:
     found = (Finding("error", "queue-missing", 0, "n"), Finding("info", "dead-letter", 0, "n"))
     counts = {("error", "queue-missing", 0): 1, ("info", "dead-letter", 0): 1}

@@ -157,13 +157,13 @@ class NotFound(HourwheelError):
 
 
 class UnknownTopic(NotFound):
-    """There is no such topic and automatic creation is off."""
+    """There is no such topic, and this call does not make it."""
 
     reason = "UNKNOWN_TOPIC"
 
 
 class UnknownGroup(NotFound):
-    """There is no such consumer group and automatic creation is off."""
+    """There is no such consumer group, and this call does not make it."""
 
     reason = "UNKNOWN_GROUP"
 

@@ -357,7 +357,7 @@ class Applier:
         """Entries released before an instant leave the queues, read or not."""
         views = self.views
         retain_from_ms = int(batch.rows[0]["retain_from_ms"])
-        for topic_queue in views.queues.topic_queues():
+        for topic_queue in views.queues.trimmable(retain_from_ms):
             queue = views.queues.get(topic_queue)
             position = queue.trim_position_for(retain_from_ms)
             if position > queue.start_position:

@@ -38,6 +38,8 @@ class Background:
         self._job_name = ""
         """Of the job that is under way, or was last."""
         self._stopping = threading.Event()
+        self._settling: asyncio.Handle | None = None
+        """The next turn in which a plan is prepared."""
         self._near = asyncio.Event()
         self._not_before_s = 0.0
         self._has_no_room = False
@@ -47,13 +49,21 @@ class Background:
         """Begin the next job, if there is one and none is under way."""
         if self._task is not None or self._stopping.is_set() or self._failure.found.done():
             return
-        if self._loop.time() < self._not_before_s:
+        if self._loop.time() < self._not_before_s or self._settling is not None:
+            return
+        if not self.maintenance.settle():
+            self._settling = self._loop.call_soon(self._settle_on)
             return
         job = self._plan()
         if job is not None:
             self._job_name = job.name
             self._task = self._loop.create_task(self._run(job))
             self._task.add_done_callback(self._on_task_end)
+
+    def _settle_on(self) -> None:
+        self._settling = None
+        with self._failure.catching():
+            self.start_if_due()
 
     def _plan(self, *, save: bool = False) -> Job | None:
         try:

@@ -194,7 +194,6 @@ def small_state(views: Views) -> Checkpoint:
         cursor=views.cursor.state(),
         next_topic_id=views.catalog.next_topic_id,
         next_group_id=views.catalog.next_group_id,
-        queues=views.queues.state(),
         epochs=views.epochs,
         sequence_index_count=views.sequences.count,
         cancelled_count=views.counters.cancelled,
@@ -233,7 +232,7 @@ class CheckpointJob:
         self.manifest.next_run_id = next_run_id + 2
         self.manifest.hour_level_end_day = hour_level_end_day
         self.manifest.delay_logs.extend(delay_logs)
-        self._catalog = views.catalog.capture()
+        self._catalog, self._queues = views.catalog.capture(), views.queues.capture()
         self._acks = views.acks.capture()
         self._producers = views.producers.capture()
         self._old_runs = [run_state(run) for run in views.wheel.runs.all()]
@@ -267,6 +266,7 @@ class CheckpointJob:
         self.manifest.topics.extend(topics)
         self.manifest.groups.extend(groups)
         self.manifest.subscriptions.extend(subscriptions)
+        self.manifest.queues.extend(self._queues())
         self.manifest.acks.extend(self._acks())
         self.manifest.producers.extend(self._producers())
         self._name(written)

@@ -171,8 +171,9 @@ class DispatchSection(Section):
 class TopicsSection(Section):
     """Topics that are made by themselves."""
 
-    auto_create: bool = _key(
-        True, "", "Publishing to an unknown topic makes it, and so does receiving."
+    auto_create: bool = _key(True, "", "Publishing to an unknown topic makes it.")
+    auto_create_by_receiving: bool = _key(
+        False, "", "Receiving from an unknown topic makes it, too; else it is UNKNOWN_TOPIC."
     )
     queue_count: int = _key(1, "queues", "Queues of a topic made so.", ge=1, le=256)
 

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from hourwheel import errors
 from hourwheel.filter_text import FilterExpression
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneSpec
+from hourwheel.types import topic_queue
 from node.api.ports import GroupInfo, GroupSettings, SubscriptionInfo, TopicInfo
 from node.filter_reading import read_filter
 from node.lease import Held
@@ -16,12 +17,16 @@ from node.listing import Listing
 from node.shard import Shard
 from node.subscribing import Subscribed, find_mismatch, stored
 from storage.catalog import (
+    DEAD_LETTER_PREFIX,
     dead_letter_topic_name,
     retry_topic_name,
     validate_group_name,
     validate_topic_name,
 )
 from storage.catalog_items import Group, Subscription, Topic
+
+_DELETED_AT_ONCE: Final = 64
+"""Subscriptions that one record may take with it: a millisecond or two."""
 
 
 class Propose(Protocol):
@@ -41,6 +46,7 @@ class DefaultsConfig:
     """What is made by itself, and how."""
 
     topics_auto_create: bool = True
+    topics_auto_create_by_receiving: bool = False
     topic_queue_count: int = 1
     topics_max: int = 10_000
     groups_auto_create: bool = True
@@ -77,12 +83,12 @@ class Configurator:
         self.listing = Listing(shard)
         self._lock = asyncio.Lock()
         self._proposed: dict[str, Topic] = {}
-        self._next_topic_id = 0
+        self._next_topic_id = self._next_group_id = 0
 
     def retire(self) -> None:
         """This node is not the master any more: what was proposed may never be."""
         self._proposed.clear()
-        self._next_topic_id = 0
+        self._next_topic_id = self._next_group_id = 0
 
     @property
     def _catalog(self) -> Any:
@@ -109,6 +115,22 @@ class Configurator:
         if not self._defaults.topics_auto_create:
             raise errors.UnknownTopic(f"there is no topic {name!r}", topic=name)
         return self._make_topic(name, self._defaults.topic_queue_count)[0]
+
+    def _topic_to_receive(self, name: str) -> Topic:
+        """The topic of this name, internal ones included; made only if the configuration says so.
+
+        A typing error would make a topic, and wait at it for ever.
+        """
+        topic: Topic | None = self._catalog.find_topic(name) or self._proposed.get(name)
+        if topic is not None:
+            return topic
+        if self._defaults.topics_auto_create_by_receiving:
+            return self.topic_to_publish(name)
+        validate_topic_name(name)
+        raise errors.UnknownTopic(
+            f"there is no topic {name!r}: receiving does not make one, publishing to it does",
+            topic=name,
+        )
 
     def gene_spec(self, name: str) -> GeneSpec:
         """How the genes of a topic's messages are made, also of one that publishing will make."""
@@ -169,31 +191,53 @@ class Configurator:
         """See EnginePort."""
         async with self._lock:
             topic = self._catalog.get_topic(name)
-            if topic.internal:
+            group = name.removeprefix(DEAD_LETTER_PREFIX)
+            is_left = group != name and self._catalog.find_group(group) is None
+            if topic.internal and not is_left:
                 raise errors.InvalidTopic("this topic is the cluster's own", topic=name)
+            await self._delete_many(self._catalog.subscriptions_to(topic.topic_id))
             await self._change(ConfigChange(delete_topic_id=topic.topic_id))
+
+    async def _delete_many(self, subscriptions: list[Subscription]) -> None:
+        """Delete subscriptions one by one, where they are too many for one record.
+
+        What one record deletes is applied in one turn of the loop. If this ends early, some are
+        gone, and whoever wanted all gone asks again.
+        """
+        if len(subscriptions) <= _DELETED_AT_ONCE:
+            return
+        for first in range(0, len(subscriptions), _DELETED_AT_ONCE):
+            piece = subscriptions[first : first + _DELETED_AT_ONCE]
+            await asyncio.gather(
+                *(self._change(ConfigChange(delete_topic_id=one.retry_topic_id)) for one in piece)
+            )
 
     # -- groups -----------------------------------------------------------------------------------
 
     async def put_group(self, name: str, settings: GroupSettings) -> GroupInfo:
         """See EnginePort."""
         async with self._lock:
-            return self.listing.put_group_info(await self._put_group(name, settings))
+            await asyncio.gather(*self._make_group(name, settings)[1])
+            return self.listing.put_group_info(self._catalog.get_group(name))
 
-    async def _put_group(self, name: str, settings: GroupSettings) -> Group:
+    def _make_group(
+        self, name: str, settings: GroupSettings
+    ) -> tuple[Group, list["asyncio.Future[bool]"]]:
+        """Propose a group with its topic for dead letters, all of it for one group commit.
+
+        The numbers are those that it will have; where something comes in between, it is void.
+        """
         validate_group_name(name)
         catalog, defaults = self._catalog, self._defaults
         old: Group | None = catalog.find_group(name)
+        number = max(catalog.next_group_id, self._next_group_id)
         if old is None:
             check_room("groups", catalog.group_count, defaults.groups_max)
-        letters = catalog.find_topic(dead_letter_topic_name(name))
-        if letters is None:
-            made = self._make_topic(dead_letter_topic_name(name), 1, internal=True)
-            await made[1]
-            letters = catalog.get_topic(dead_letter_topic_name(name))
+            self._next_group_id = number + 1
+        letters, made = self._internal_topic(dead_letter_topic_name(name))
         delay_ms = settings.retry_delay_ms or defaults.retry_delay_ms
         config = GroupConfig(
-            group_id=catalog.next_group_id if old is None else old.group_id,
+            group_id=number if old is None else old.group_id,
             name=name,
             attempts_max=settings.attempts_max or defaults.attempts_max,
             invisible_ms=settings.invisible_ms or defaults.invisible_ms,
@@ -203,9 +247,16 @@ class Configurator:
             ),
             dead_letter_topic_id=letters.topic_id,
         )
-        await self._change(ConfigChange(put_group=config))
-        group: Group = catalog.get_group(name)
-        return group
+        made.append(self._change(ConfigChange(put_group=config)))
+        return Group.read(config), made
+
+    def _internal_topic(self, name: str) -> tuple[Topic, list["asyncio.Future[bool]"]]:
+        """A topic of the cluster's own; and its proposal, if it is not there."""
+        found: Topic | None = self._catalog.find_topic(name) or self._proposed.get(name)
+        if found is not None:
+            return found, []
+        topic, made = self._make_topic(name, 1, internal=True)
+        return topic, [made]
 
     # -- subscriptions ----------------------------------------------------------------------------
 
@@ -235,7 +286,9 @@ class Configurator:
             known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
         if known is None:
             async with self._lock:
-                known, found_group = await self._subscribe(group, topic, stored(kept))
+                known, found_group = await self._subscribe(
+                    group, topic, stored(kept), self._topic_to_receive
+                )
         if kept is not None:
             mismatch = find_mismatch(catalog, known.group_id, known.topic_id, kept)
             if mismatch is not None:
@@ -253,7 +306,12 @@ class Configurator:
                 raise errors.InvalidArgument(
                     "on the cluster's own topics each Receive says what it wants", topic=topic
                 )
-            known, found_group = await self._subscribe(group, topic, kept)
+            known, found_group = await self._subscribe(
+                group,
+                topic,
+                kept,
+                lambda name: self._catalog.find_topic(name) or self.topic_to_publish(name),
+            )
             if known.filter != kept:
                 # What was passed over stays so: it stands in the log before the change.
                 for queue in self._shard.receiver.queues_of(known.group_id, known.topic_id):
@@ -265,45 +323,51 @@ class Configurator:
         return SubscriptionInfo(topic, kept)
 
     async def _subscribe(
-        self, group: str, topic: str, wanted: FilterExpression | None
+        self,
+        group: str,
+        topic: str,
+        wanted: FilterExpression | None,
+        find_topic: Callable[[str], Topic],
     ) -> tuple[Subscription, Group]:
-        """The subscription; where there is none, one with this filter is made."""
-        catalog = self._catalog
-        found_topic: Topic | None = catalog.find_topic(topic)
-        if found_topic is None:
-            self.topic_to_publish(topic)
-        found_group: Group | None = catalog.find_group(group)
+        """The subscription; where there is none, one with this filter is made, in one commit."""
+        catalog, defaults = self._catalog, self._defaults
+        found_topic, found_group = find_topic(topic), catalog.find_group(group)
+        made: list[asyncio.Future[bool]] = []
         if found_group is None:
             validate_group_name(group)
-            if not self._defaults.groups_auto_create:
+            if not defaults.groups_auto_create:
                 raise errors.UnknownGroup(f"there is no group {group!r}", group=group)
-            found_group = await self._put_group(group, GroupSettings())
-        retries = retry_topic_name(group, topic)
-        if catalog.find_topic(retries) is None:
-            await self._make_topic(retries, 1, internal=True)[1]
-        found_topic = catalog.get_topic(topic)
-        known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
-        if known is None:
-            check_room(
-                "subscriptions", catalog.subscription_count, self._defaults.subscriptions_max
-            )
-            retry_topic = catalog.get_topic(retries)
-            made = Subscription(
-                found_group.group_id, found_topic.topic_id, retry_topic.topic_id, wanted
-            )
-            await self._change(ConfigChange(put_subscription=made.config()))
-            known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
-        if known is None:
-            raise _gone()
-        return known, found_group
+        elif known := catalog.find_subscription(found_group.group_id, found_topic.topic_id):
+            return known, found_group
+        check_room("subscriptions", catalog.subscription_count, defaults.subscriptions_max)
+        if found_group is None:
+            found_group, made = self._make_group(group, GroupSettings())
+        retries, made_retries = self._internal_topic(retry_topic_name(group, topic))
+        subscription = Subscription(
+            found_group.group_id, found_topic.topic_id, retries.topic_id, wanted
+        )
+        change = ConfigChange(put_subscription=subscription.config())
+        await asyncio.gather(*made, *made_retries, self._change(change))
+        applied: Group | None = catalog.find_group(group)
+        now_topic: Topic | None = catalog.find_topic(topic)
+        if applied is not None and now_topic is not None:
+            known = catalog.find_subscription(applied.group_id, now_topic.topic_id)
+            if known is not None:
+                return known, applied
+        raise _gone()
 
     async def delete_group(self, name: str) -> None:
         """See EnginePort."""
         async with self._lock:
             group = self._catalog.get_group(name)
+            await self._delete_many(self._catalog.subscriptions_of(group.group_id))
             await self._change(ConfigChange(delete_group_id=group.group_id))
             self._shard.receiver.leases.drop_group(group.group_id)
             self._shard.receiver.passed_over.drop_group(group.group_id)
+            letters = group.dead_letter_topic_id
+            start, end = self._shard.views.queues.bounds(topic_queue(letters, 0))
+            if start == end and letters and not self._catalog.subscriptions_to(letters):
+                await self._change(ConfigChange(delete_topic_id=letters))
 
 
 def check_room(what: str, count: int, count_max: int) -> None:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
 
+import hourwheel.filter_sql  # noqa: F401 - now: with the first filter, it would hold up the loop
 from filters.compile import compile_filter, is_compiled
 from hourwheel.filter_text import FilterExpression, is_read
 from hourwheel.tag_gene import GeneSpec

@@ -18,6 +18,8 @@ from storage.catalog_items import Group, Subscription, Topic
 QUEUES_AT_ONCE: Final = 512
 """So many queues are looked at for one part: about a millisecond. One topic has fewer."""
 assert QUEUE_COUNT_MAX < QUEUES_AT_ONCE
+LAG_QUEUES_AT_ONCE: Final = 128
+"""The same where what is resolved and leased of each is counted."""
 LISTED_SUBSCRIPTIONS_MAX: Final = 100
 """So many subscriptions of each group are told in a list; all of them of one group by itself."""
 _BEHIND_INTERNAL: Final = "&"
@@ -66,11 +68,12 @@ class Listing:
     def group(self, name: str, after: int, count_max: int) -> GroupInfo:
         """See EnginePort."""
         group = self._catalog.get_group(name)
-        subscriptions = self._behind(group, after)
+        count_max = min(count_max, QUEUES_AT_ONCE)
+        subscriptions = self._catalog.subscriptions_of(group.group_id, after, count_max + 1)
         chosen, queue_count = list[Subscription](), 0
         for one in subscriptions[:count_max]:
             queue_count += self._queue_count(one)
-            if queue_count > QUEUES_AT_ONCE and chosen:
+            if queue_count > LAG_QUEUES_AT_ONCE and chosen:
                 break
             chosen.append(one)
         lags = tuple(self._lag(one) for one in chosen)
@@ -82,7 +85,7 @@ class Listing:
         """See EnginePort."""
         found, subscription_count = list[GroupInfo](), 0
         for group in self._catalog.groups_after(after, min(count_max, QUEUES_AT_ONCE)):
-            subscriptions = self._behind(group, 0)[:LISTED_SUBSCRIPTIONS_MAX]
+            subscriptions = self._listed(group)
             subscription_count += 1 + len(subscriptions)
             if subscription_count > QUEUES_AT_ONCE:
                 break
@@ -91,11 +94,10 @@ class Listing:
 
     def put_group_info(self, group: Group) -> GroupInfo:
         """What is told of a group that was made or changed."""
-        return self._group_info(group, self._behind(group, 0)[:LISTED_SUBSCRIPTIONS_MAX], (), 0)
+        return self._group_info(group, self._listed(group), (), 0)
 
-    def _behind(self, group: Group, topic_id: int) -> list[Subscription]:
-        found = self._catalog.subscriptions_of(group.group_id)
-        return [one for one in found if one.topic_id > topic_id] if topic_id else found
+    def _listed(self, group: Group) -> list[Subscription]:
+        return self._catalog.subscriptions_of(group.group_id, 0, LISTED_SUBSCRIPTIONS_MAX)
 
     def _group_info(
         self,
@@ -126,7 +128,7 @@ class Listing:
         name, topic_id = ("", 0) if after is None else after
         group = self._catalog.find_group(name) if topic_id else None
         found, work = list[tuple[str, GroupLagInfo]](), 0
-        while work < QUEUES_AT_ONCE:
+        while work < LAG_QUEUES_AT_ONCE:
             if group is None:
                 behind = self._catalog.groups_after(name, 1)
                 if not behind:
@@ -134,8 +136,8 @@ class Listing:
                 (group,), topic_id = behind, 0
                 name = group.name
             work += 1
-            for one in self._behind(group, topic_id):
-                if work >= QUEUES_AT_ONCE:
+            for one in self._catalog.subscriptions_of(group.group_id, topic_id, LAG_QUEUES_AT_ONCE):
+                if work >= LAG_QUEUES_AT_ONCE:
                     break
                 work += self._queue_count(one)
                 found.append((name, self._lag(one)))

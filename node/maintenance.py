@@ -31,6 +31,8 @@ from timewheel.run import Run, open_run
 from timewheel.run_format import delay_log_path
 
 _CLEAN_UP_MS: Final = 60_000
+_QUEUES_AT_ONCE: Final = 64
+_SETTLINGS_MAX: Final = 2_000
 
 Work: TypeAlias = Callable[[], None]
 
@@ -74,14 +76,14 @@ class _Rewrite:
     def __init__(
         self, place: ShardPlace, inner: MergeJob | CascadeJob, manifest: Checkpoint
     ) -> None:
-        self.place, self.inner = place, inner
+        self.place, self.inner, self._former = place, inner, manifest
         self.manifest = Checkpoint()
-        self.manifest.CopyFrom(manifest)
         self.name = "merge" if isinstance(inner, MergeJob) else "cascade"
         self.opened: Run | None = None
 
     def run(self, pause: Pause) -> None:
         written = self.inner.run(pause)
+        self.manifest.CopyFrom(self._former)  # it names ten thousands of queues, maybe
         wheel = self.place.wheel
         if written.footer.unit_count:
             footer = written.footer
@@ -141,6 +143,9 @@ class Maintenance:
         self._clean_up_ms = 0
         self.checkpoint_ms = 0
         """Cluster clock at the last checkpoint of this process, 0 before the first."""
+        self._settlings = 0
+        self._log_floor = 0
+        """Nothing points below it into the log, but what a restart needs; as of the last plan."""
         self._measured = 0, 0
         """(Bytes of the shard's files on disk, the log's end then.)"""
         for remove in self._removals_of_unnamed():
@@ -185,6 +190,18 @@ class Maintenance:
             or self.unsaved_bytes >= 6 * config.memtable_span_bytes_max
         )
 
+    def settle(self) -> bool:
+        """Prepare the next plan a little; whether to go on now, or to call again in another turn.
+
+        Of ten thousand queues that have changed each costs tens of microseconds.
+        """
+        self._settlings += 1
+        is_enough = self._settlings >= _SETTLINGS_MAX  # where they change as fast as that
+        if not self.is_due or is_enough or self._views.queues.settle(_QUEUES_AT_ONCE):
+            self._settlings = 0
+            return True
+        return False
+
     def plan(self, now_ms: int, *, force_checkpoint: bool = False) -> Job | None:
         """The next job, which is then under way, or None.
 
@@ -221,6 +238,7 @@ class Maintenance:
                 views.wheel.runs.add(run)
             raise
         self.next_run_id += 2
+        self._log_floor = self._find_log_floor()
         return _Checkpoint(job, past)
 
     def _is_past(self, run: Run) -> bool:
@@ -363,15 +381,19 @@ class Maintenance:
         self._known_delay_logs = kept
         return [*self._removals_of_unnamed(), *self._removals_of_log(now_ms)]
 
-    def _removals_of_log(self, now_ms: int) -> list[Work]:
-        """Of segments that are past retention and that nothing points into."""
-        retention, segments = self._retention, self._log.segments()
+    def _find_log_floor(self) -> int:
+        """Below it nothing points into the log now, nor will: what is added points at its end."""
         needed = [
-            self.manifest.applied_offset,
+            self._views.applied_offset,
             self._views.queues.references()[0],
             *(log_offset_min(units) for units in self._views.wheel.units_in_memory()),
         ]
-        floor = min(one for one in needed if one is not None)
+        return min(one for one in needed if one is not None)
+
+    def _removals_of_log(self, now_ms: int) -> list[Work]:
+        """Of segments that are past retention and that nothing points into."""
+        retention, segments = self._retention, self._log.segments()
+        floor = min(self.manifest.applied_offset, self._log_floor)
         size = sum(one.end_offset - one.start_offset for one in segments)
         until = self._log.start_offset
         for segment in segments[:-1]:
@@ -395,11 +417,7 @@ class Maintenance:
     def plan_trim_ms(self, now_ms: int) -> int | None:
         """The `retain_from_ms` of a TRIM that would remove something, or None."""
         retain_from_ms = now_ms - self._retention.retention_ms
-        for topic_queue in self._views.queues.topic_queues():
-            queue = self._views.queues.get(topic_queue)
-            if queue.trim_position_for(retain_from_ms) > queue.start_position:
-                return retain_from_ms
-        return None
+        return retain_from_ms if self._views.queues.trimmable(retain_from_ms) else None
 
     def plan_expire_ms(self, now_ms: int) -> int | None:
         """The `idle_before_ms` of an EXPIRE that would remove something, or None."""

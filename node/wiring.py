@@ -53,6 +53,7 @@ def engine_config(config: NodeConfig) -> EngineConfig:
         async_flush_ms=config.log.async_flush_ms,
         defaults=DefaultsConfig(
             topics_auto_create=topics.auto_create,
+            topics_auto_create_by_receiving=topics.auto_create_by_receiving,
             topic_queue_count=topics.queue_count,
             topics_max=config.limits.topics,
             groups_auto_create=groups.auto_create,

@@ -110,6 +110,8 @@ class Catalog:
         self._internal_count = sum(topic.internal for topic in self._topics.values())
         self._by_group: dict[int, dict[int, Subscription]] = {}
         """group -> topic -> subscription; and the same the other way round."""
+        self._topics_of: dict[int, list[int]] = {}
+        """group -> its topics in `_by_group`, ascending."""
         self._by_topic: dict[int, dict[int, Subscription]] = {}
         self._by_retry: dict[int, Subscription] = {}
         for config in subscriptions:
@@ -144,6 +146,10 @@ class Catalog:
                 sum(map(len, index.values())) == len(self._by_retry) and all(index.values()),
                 "an index of subscriptions is not of those that there are",
             )
+        errors.invariant(
+            self._topics_of == {group: sorted(each) for group, each in self._by_group.items()},
+            "topics of groups are not those of their subscriptions",
+        )
         errors.invariant(
             self._topic_names == sorted(self._topic_by_name)
             and self._group_names == sorted(self._group_by_name)
@@ -244,9 +250,14 @@ class Catalog:
         """How many subscriptions there are."""
         return len(self._by_retry)
 
-    def subscriptions_of(self, group_id: int) -> list[Subscription]:
-        """A group's, by topic."""
-        return [one for _, one in sorted(self._by_group.get(group_id, _NONE).items())]
+    def subscriptions_of(
+        self, group_id: int, after: int = 0, count_max: int | None = None
+    ) -> list[Subscription]:
+        """A group's behind a topic, by topic: all, or so many at most."""
+        topics = self._topics_of.get(group_id, [])
+        first = bisect_right(topics, after)
+        end = None if count_max is None else first + count_max
+        return [self._by_group[group_id][topic_id] for topic_id in topics[first:end]]
 
     def subscriptions_to(self, topic_id: int) -> list[Subscription]:
         """Those to a topic, by group."""
@@ -374,6 +385,8 @@ class Catalog:
 
     def _store_subscription(self, subscription: Subscription) -> None:
         group_id, topic_id = subscription.group_id, subscription.topic_id
+        if topic_id not in self._by_group.get(group_id, _NONE):
+            insort(self._topics_of.setdefault(group_id, []), topic_id)
         self._by_group.setdefault(group_id, {})[topic_id] = subscription
         self._by_topic.setdefault(topic_id, {})[group_id] = subscription
         self._by_retry[subscription.retry_topic_id] = subscription
@@ -390,6 +403,10 @@ class Catalog:
             del index[first][second]
             if not index[first]:
                 del index[first]
+        topics = self._topics_of[group_id]
+        del topics[bisect_left(topics, topic_id)]
+        if not topics:
+            del self._topics_of[group_id]
 
     def capture(self) -> Callable[[], States]:
         """The state as of now, to be sorted and encoded by another thread: for the manifest.

@@ -14,7 +14,7 @@ and copies rows in mapped memory; a checkpoint makes durable what changed, in an
 """
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,16 @@ _DIGEST_ENTRIES: Final = 4_096
 Work: TypeAlias = Callable[[], None]
 
 
+class QueueChanges(NamedTuple):
+    """What all queues note for their keeper, so that it need not look at each of them."""
+
+    changed: set[int]
+    """Queues that were appended to or trimmed, until the keeper takes them out."""
+    full_ms: dict[int, int]
+    """Queue -> latest release in its first full chunk, of those that have one: it may be trimmed
+    when that is past retention."""
+
+
 class ConsumeQueue:
     """See the top of this file. One thread; the works of a checkpoint run in any."""
 
@@ -68,8 +78,10 @@ class ConsumeQueue:
         state: state_pb2.QueueState,
         chunk_entries: int = CHUNK_ENTRIES,
         budget: MappingBudget | None = None,
+        changes: QueueChanges | None = None,
     ) -> None:
         """A queue of that state; see `open`."""
+        self._changes = QueueChanges(set(), {}) if changes is None else changes
         self._disk = disk
         self._directory = directory
         self._identity = identity
@@ -105,6 +117,7 @@ class ConsumeQueue:
         state: state_pb2.QueueState,
         chunk_entries: int = CHUNK_ENTRIES,
         budget: MappingBudget | None = None,
+        changes: QueueChanges | None = None,
     ) -> "ConsumeQueue":
         """Take up the state of a checkpoint. Reads one small piece of each chunk.
 
@@ -115,12 +128,13 @@ class ConsumeQueue:
             state: of the last manifest: entries beyond it do not exist, whatever the files hold.
             chunk_entries: entries of a chunk.
             budget: shared by all queues.
+            changes: shared by all queues.
 
         Raises:
             CorruptFile: a chunk that the checkpoint made durable is missing or damaged. Entries are
                 looked at when they are mapped, and raise it then.
         """
-        queue = cls(disk, directory, identity, state, chunk_entries, budget)
+        queue = cls(disk, directory, identity, state, chunk_entries, budget, changes)
         queue._load()
         return queue
 
@@ -143,6 +157,7 @@ class ConsumeQueue:
             else:
                 self._tail_seal = seal
                 self._ledger.note_tail(number, Settled(count, slot))
+        self._note_full()
         self._mapped.writable_from = self._end // self._chunk_entries
         needed = {file_name(number) for number in range(self._first_chunk, last)}
         if self._disk.exists(self._directory):
@@ -201,6 +216,7 @@ class ConsumeQueue:
             DiskFull: nothing was appended.
         """
         first, count = self._end, len(units)
+        self._changes.changed.add(self.topic_queue)
         rows = units.view(ROW)
         at = first % self._chunk_entries
         tail = self._tail
@@ -237,7 +253,7 @@ class ConsumeQueue:
         """The chunk at the end, or a new one behind it."""
         if number in self._mapped or number * self._chunk_entries < self._end:
             return self._chunk(number)
-        self._disk.make_dir(self._directory)
+        self._disk.make_dir(self._directory, is_durable=False)
         chunk = self._mapped.create(number)
         self._sums[number] = chunk.sums
         return chunk
@@ -246,9 +262,18 @@ class ConsumeQueue:
         """The tail has just become full."""
         self._extend_tail_seal(self._chunk_entries)
         self._seals.append(self._tail_seal)
+        if len(self._seals) == 1:
+            self._note_full()
         self._tail_seal = NO_ENTRIES
         self._tail = None
         self._mapped.writable_from += 1
+
+    def _note_full(self) -> None:
+        """The first full chunk is another one."""
+        if self._seals:
+            self._changes.full_ms[self.topic_queue] = self._seals[0].release_ms_max
+        else:
+            self._changes.full_ms.pop(self.topic_queue, None)
 
     def _extend_tail_seal(self, entry_count: int) -> None:
         """Let the seal be over the first `entry_count` entries of the chunk that is not full."""
@@ -364,6 +389,8 @@ class ConsumeQueue:
             self._ledger.note_trimmed(number, self._seal_of(number))
         del self._seals[: first_chunk - self._first_chunk]
         self._first_chunk = first_chunk
+        self._note_full()
+        self._changes.changed.add(self.topic_queue)
 
     def references(self) -> tuple[int | None, int | None]:
         """(lowest commit-log offset, lowest delay log) that entries point at, or None.

@@ -7,13 +7,12 @@ that the manifest does not name: it is of a log that may not be any more, and is
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
-from hourwheel.types import topic_of
-from storage.consume_queue import CHUNK_ENTRIES, ConsumeQueue
+from hourwheel.types import QUEUE_BITS
+from storage.consume_queue import CHUNK_ENTRIES, ConsumeQueue, QueueChanges
 from storage.digest import Hasher, feed_numbers
 from storage.disk import Disk, join
 from storage.file_header import Identity
@@ -30,7 +29,7 @@ References: TypeAlias = tuple[int | None, int | None]
 class _Pending(NamedTuple):
     """A checkpoint that has begun and not ended."""
 
-    queues: list[ConsumeQueue]
+    queues: dict[int, ConsumeQueue]
     dropped: list[int]
 
 
@@ -40,7 +39,14 @@ def folder_name(topic_queue: int) -> str:
 
 
 class ConsumeQueues:
-    """See the top of this file. One thread; the works of a checkpoint run in any."""
+    """See the top of this file. One thread; the works of a checkpoint run in any.
+
+    There may be ten thousands of queues, and this is asked between two messages: what is told of
+    all of them together is kept, and only queues that have changed are looked at again (`settle`).
+
+    Invariant: but for those in `_changes.changed`, `_bounds` and `_references` are those of all
+    queues that had an entry once.
+    """
 
     def __init__(
         self,
@@ -61,6 +67,12 @@ class ConsumeQueues:
         self._unopened = {each.topic_queue: each for each in state}
         """State of the queues that nobody asked for yet."""
         self._queues: dict[int, ConsumeQueue] = {}
+        self._changes = QueueChanges(set(self._unopened), {})
+        self._bounds: dict[int, tuple[int, int]] = {}
+        """Queue -> (start, end)."""
+        self._references: dict[int, References] = {}
+        self._unsaved: set[int] = set()
+        """Queues that the last checkpoint that ended does not have as they are."""
         self._dropped: dict[int, References] = {}
         """Queues whose folders may go when a manifest is durable that does not name them."""
         self._pending: _Pending | None = None
@@ -116,6 +128,7 @@ class ConsumeQueues:
             state,
             self._chunk_entries,
             self._budget,
+            self._changes,
         )
         self._unopened.pop(topic_queue, None)
         self._queues[topic_queue] = queue
@@ -134,40 +147,84 @@ class ConsumeQueues:
 
     def topic_queues(self) -> list[int]:
         """All queues that had an entry once, ascending."""
-        return [state.topic_queue for state in self.state()]
+        self.settle()
+        return sorted(self._bounds)
 
     def all(self) -> list[ConsumeQueue]:
         """All queues that had an entry once, by topic_queue. Opens those that were not."""
         return [self.get(topic_queue) for topic_queue in self.topic_queues()]
 
+    def settle(self, count_max: int | None = None) -> bool:
+        """Look at queues that have changed, so many at most; whether that was all.
+
+        Whoever is about to ask for something of all queues does this first, in small pieces.
+        """
+        changed = self._changes.changed
+        for _ in range(len(changed) if count_max is None else min(count_max, len(changed))):
+            number = next(iter(changed))
+            if number not in self._unopened:
+                self._unsaved.add(number)
+            queue = self.get(number)
+            self._references[number] = queue.references()
+            if queue.end_position:
+                self._bounds[number] = queue.start_position, queue.end_position
+            changed.discard(number)
+        return not changed
+
+    def trimmable(self, retain_from_ms: int) -> list[int]:
+        """Queues that `ConsumeQueue.trim_position_for` would trim, ascending."""
+        if self._unopened:
+            self.all()
+        full_ms = self._changes.full_ms
+        return sorted(number for number, at_ms in full_ms.items() if at_ms < retain_from_ms)
+
+    def capture(self) -> Callable[[], list[state_pb2.QueueState]]:
+        """The state as of now, to be sorted and encoded by another thread: for the manifest."""
+        self.settle()
+        bounds = self._bounds.copy()
+        return lambda: [
+            state_pb2.QueueState(topic_queue=number, start_position=start, end_position=end)
+            for number, (start, end) in sorted(bounds.items())
+        ]
+
     def state(self) -> list[state_pb2.QueueState]:
-        """For the manifest, as of now, by topic_queue."""
-        states = chain(self._unopened.values(), (queue.state() for queue in self._queues.values()))
-        return sorted(
-            (state for state in states if state.end_position), key=lambda state: state.topic_queue
-        )
+        """The state as of now, by topic_queue."""
+        return self.capture()()
 
     def references(self) -> References:
-        """What any queue points at; see `ConsumeQueue.references`. Opens all queues."""
-        found = [*self._dropped.values(), *(queue.references() for queue in self.all())]
+        """What any queue points at; see `ConsumeQueue.references`."""
+        self.settle()
+        found = [*self._dropped.values(), *self._references.values()]
         offsets = [offset for offset, _ in found if offset is not None]
         delay_logs = [delay_log for _, delay_log in found if delay_log is not None]
         return min(offsets, default=None), min(delay_logs, default=None)
 
     def drop_topic(self, topic_id: int) -> None:
         """Forget all queues of a deleted topic. Files go when a manifest no longer needs them."""
-        for topic_queue in [*self._queues, *self._unopened]:
-            if topic_of(topic_queue) == topic_id:
-                queue = self.get(topic_queue)
-                self._dropped[topic_queue] = queue.references()
+        for number in range(topic_id << QUEUE_BITS, (topic_id + 1) << QUEUE_BITS):
+            if number in self._queues or number in self._unopened:
+                queue = self.get(number)
+                self._dropped[number] = queue.references()
                 queue.close_mappings()
-                del self._queues[topic_queue]
+                del self._queues[number]
+                self._bounds.pop(number, None)
+                self._references.pop(number, None)
+                self._unsaved.discard(number)
+                self._changes.changed.discard(number)
+                self._changes.full_ms.pop(number, None)
 
     def begin_checkpoint(self) -> list[Work]:
         """Capture what changed, as of now (`state`); see `ConsumeQueue.begin_checkpoint`."""
-        queues = list(self._queues.values())
+        self.settle()
+        if self._pending is not None:  # it failed
+            self._unsaved |= self._pending.queues.keys() & self._queues.keys()
+        queues = {number: self._queues[number] for number in sorted(self._unsaved)}
+        self._unsaved.clear()
         self._pending = _Pending(queues, list(self._dropped))
-        return [work for queue in queues for work in queue.begin_checkpoint()]
+        works = [work for queue in queues.values() for work in queue.begin_checkpoint()]
+        if works:  # some may be of folders that were made since
+            works.append(partial(self._disk.sync_dir, self._directory))
+        return works
 
     def end_checkpoint(self) -> list[Work]:
         """The manifest is durable; see `ConsumeQueue.end_checkpoint`."""
@@ -175,7 +232,12 @@ class ConsumeQueues:
             return []
         queues, dropped = self._pending
         self._pending = None
-        works = [work for queue in queues for work in queue.end_checkpoint()]
+        works: list[Work] = []
+        for number, queue in queues.items():
+            removals = queue.end_checkpoint()
+            works += removals
+            if removals and number in self._queues:  # what they point at is needed no more
+                self._changes.changed.add(number)
         for topic_queue in dropped:
             del self._dropped[topic_queue]
             works.append(partial(self._remove_folder, self._path(topic_queue)))

@@ -129,8 +129,12 @@ class Disk(Protocol):
         """Names of all files and folders in a folder, sorted."""
         ...
 
-    def make_dir(self, path: str) -> None:
-        """Make a folder, with those above it, durably. Nothing to do where it exists."""
+    def make_dir(self, path: str, *, is_durable: bool = True) -> None:
+        """Make a folder, with those above it, durably. Nothing to do where it exists.
+
+        Not `is_durable`: the folder itself may be lost, with all in it, until the one above it is
+        synced. That takes no time.
+        """
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -221,7 +225,7 @@ class RealDisk:
         except OSError as error:
             fail(error, "list", path)
 
-    def make_dir(self, path: str) -> None:
+    def make_dir(self, path: str, *, is_durable: bool = True) -> None:
         """See `Disk.make_dir`."""
         if not path or self.exists(path):
             return
@@ -231,7 +235,8 @@ class RealDisk:
             self._real(path).mkdir(0o750)
         except OSError as error:
             fail(error, "make folder", path)
-        self.sync_dir(parent)
+        if is_durable:
+            self.sync_dir(parent)
 
     def rename(self, old: str, new: str) -> None:
         """See `Disk.rename`."""

@@ -47,8 +47,8 @@ class Admin:
     async def delete_topic(
         self, request: wire.DeleteTopicRequest, _context: Context
     ) -> wire.DeleteTopicResponse:
-        """Delete a topic."""
-        check_topic(request.name)
+        """Delete a topic; also dead letters of a group that was deleted."""
+        check_readable_topic(request.name)
         await self._engine.delete_topic(request.name)
         return wire.DeleteTopicResponse()
 

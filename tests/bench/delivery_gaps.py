@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from hourwheel.admin import AsyncAdmin
 from hourwheel.consumer import AsyncConsumer
 from hourwheel.message import Message
 from hourwheel.producer import AsyncProducer
@@ -112,6 +113,8 @@ class Stream:
                 await asyncio.sleep(max(0.0, _LOAD_EVERY_S - (time.perf_counter() - begun)))
 
     async def _receive(self) -> None:
+        async with AsyncAdmin(self._servers) as admin:
+            await admin.create_topic(_TOPIC)
         async with AsyncConsumer(self._servers, group=_GROUP, topic=_TOPIC) as consumer:
             while True:
                 messages = await consumer.receive(1_000, wait_ms=1_000)

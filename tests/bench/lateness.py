@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel.admin import AsyncAdmin
 from hourwheel.consumer import AsyncConsumer
 from hourwheel.message import Message
 from hourwheel.producer import AsyncProducer
@@ -78,6 +79,8 @@ async def _receive(consumer: AsyncConsumer, count: int) -> NDArray[np.float64]:
 
 async def _warm_up(node: Subject) -> None:
     """The topic, the group, and each code path once."""
+    async with AsyncAdmin(node.channel) as admin:
+        await admin.create_topic(load.TOPIC)
     async with AsyncProducer(node.channel) as producer, _consumer(node, "steady") as consumer:
         await load.publish_columns(
             producer, load.cut_columns(np.arange(50, 300).repeat(4), load.make_bodies())

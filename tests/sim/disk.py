@@ -110,6 +110,8 @@ class SimulatedDisk:
         self._folders: dict[str, Folder] = {"": Folder()}
         self._moves: list[tuple[str, str]] = []
         """Folders that were renamed, (old, new), where that is not durable yet."""
+        self._loose: set[str] = set()
+        """Folders that were made, where that is not durable yet."""
         self._is_down = False
         self._fail_at: int | None = None
         self._takes_effect = False
@@ -137,6 +139,11 @@ class SimulatedDisk:
             old, new = self._moves.pop()
             self._move(new, old)
         self._moves.clear()
+        for path in sorted(self._loose):
+            if Random(f"{self.life} {path}").random() < 0.5:
+                for lost in [one for one in self._folders if f"{one}/".startswith(f"{path}/")]:
+                    del self._folders[lost]
+        self._loose.clear()
         for folder in self._folders.values():
             folder.crash(rng)
         seen: dict[int, Inode] = {}
@@ -228,13 +235,18 @@ class SimulatedDisk:
     def list(self, path: str) -> list[str]:
         return sorted([*self._folder(path).names, *self._folders_in(path)])
 
-    def make_dir(self, path: str) -> None:
-        if not self.exists(path):
-            self.make_dir(parent_of(path))
+    def make_dir(self, path: str, *, is_durable: bool = True) -> None:
+        if self.exists(path):
+            return
+        self.make_dir(parent_of(path))
+        if is_durable:
             self._durability_op(lambda: self._add_folder(path), path)
+        else:
+            self._folders[path] = Folder()
+            self._loose.add(path)
 
     def _add_folder(self, path: str) -> None:
-        self._settle_moves(parent_of(path))
+        self._settle(parent_of(path))
         self._folders[path] = Folder()
 
     def rename(self, old: str, new: str) -> None:
@@ -255,8 +267,12 @@ class SimulatedDisk:
     def _move(self, old: str, new: str) -> None:
         for path in [one for one in self._folders if one == old or one.startswith(f"{old}/")]:
             self._folders[new + path[len(old) :]] = self._folders.pop(path)
+            if path in self._loose:
+                self._loose.remove(path)
+                self._loose.add(new + path[len(old) :])
 
-    def _settle_moves(self, parent: str) -> None:
+    def _settle(self, parent: str) -> None:
+        self._loose = {path for path in self._loose if parent_of(path) != parent}
         self._moves = [move for move in self._moves if parent_of(move[0]) != parent]
 
     def link(self, old: str, new: str) -> None:
@@ -269,7 +285,7 @@ class SimulatedDisk:
 
     def _sync_folder(self, folder: Folder, path: str) -> None:
         folder.sync()
-        self._settle_moves(path)
+        self._settle(path)
 
     def remove(self, path: str) -> None:
         self.check_alive(self.life)
@@ -277,6 +293,7 @@ class SimulatedDisk:
             if self.list(path):
                 raise errors.DiskFailed(f"cannot remove {path}: not empty", file=path)
             del self._folders[path]
+            self._loose.discard(path)
             return
         self._inode(path)
         self._folder(parent_of(path)).remove(_name_of(path))

@@ -94,6 +94,16 @@ class DiskConformance:
         assert not disk.exists("a/x")
         assert not disk.exists("no/x")
 
+    def test_make_dir_when_it_need_not_be_durable_yet(self, disk: Disk) -> None:
+        disk.make_dir("a/b", is_durable=False)
+        disk.open("a/b/f", create=True).pwrite([b"abc"], 0)
+        disk.make_dir("a/b")
+        disk.sync_dir("a")
+        assert disk.list("a/b") == ["f"]
+        disk.remove("a/b/f")
+        disk.remove("a/b")
+        assert disk.list("a") == []
+
     def test_rename_when_the_new_name_is_taken(self, disk: Disk) -> None:
         disk.make_dir("a")
         old, new = disk.open("a/old", create=True), disk.open("a/new", create=True)

@@ -30,6 +30,7 @@ from node.api.ports import (
     TopicInfo,
 )
 from node.checkpoint import ShardPlace
+from node.configurator import DefaultsConfig
 from node.disk_guard import DiskGuard
 from node.dispatcher import DispatchConfig
 from node.engine import Engine, EngineConfig
@@ -58,10 +59,11 @@ class EngineWorld:
     def __init__(
         self, root: Path, config: EngineConfig | None = None, shard: ShardConfig = _SHARD
     ) -> None:
-        """Files go below `root`."""
+        """Files go below `root`. By default receiving makes topics, for short tests."""
         self.now_ms = START_MS
         self.disk = RealDisk(root)
-        self._config, self._shard = config or EngineConfig(), shard
+        makes_topics = DefaultsConfig(topics_auto_create_by_receiving=True)
+        self._config, self._shard = config or EngineConfig(defaults=makes_topics), shard
         self._boots = 0
 
     async def __aenter__(self) -> Self:

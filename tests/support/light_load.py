@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from hourwheel import AsyncConsumer, AsyncProducer, Message, errors
+from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message, errors
 from hourwheel.clock import SystemClock
 from hourwheel.receipt import parse
 
@@ -83,6 +83,8 @@ class LightLoad:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["LightLoad"]:
         """Under load inside; after it, all that was accepted has come, or the wait was in vain."""
+        async with AsyncAdmin(self.servers) as admin:
+            await admin.create_topic(_TOPIC)
         consuming = asyncio.ensure_future(self._consume())
         publishing = asyncio.ensure_future(self._publish())
         try:

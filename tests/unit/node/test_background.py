@@ -42,8 +42,13 @@ class FakeMaintenance:
         self.jobs = list(jobs)
         self.said: list[str] = []
         self.no_room = False
+        self.unsettled = 0
         self.unsaved_bytes = 0
         self.is_far_behind = False
+
+    def settle(self) -> bool:
+        self.unsettled -= self.unsettled > 0
+        return not self.unsettled
 
     def plan(self, now_ms: int, *, force_checkpoint: bool = False) -> FakeJob | None:
         assert now_ms == NOW_MS
@@ -110,6 +115,18 @@ async def test_one_job_runs_at_a_time_and_the_next_begins_when_it_ends() -> None
     stats = world.stats
     assert (stats.checkpoints, stats.flushes, stats.cascades, stats.merges) == (1, 1, 1, 0)
     assert stats.checkpoint_ms == NOW_MS
+
+
+async def test_a_plan_is_prepared_in_as_many_turns_as_it_takes() -> None:
+    job = FakeJob()
+    job.go_on.set()
+    world = World(job)
+    world.maintenance.unsettled = 50
+    world.background.start_if_due()
+    world.background.start_if_due()
+    assert world.maintenance.unsettled == 49, "once in a turn, whoever asks"
+    await until(lambda: world.ends == 1)
+    await world.close()
 
 
 async def test_job_is_tried_again_later_when_the_disk_was_full() -> None:

@@ -59,6 +59,7 @@ def test_every_field_is_the_same_when_loaded_again() -> None:
     views, loaded = load_views(world.place, WheelConfig())
     assert loaded == manifest
     assert small_state(views) == small_state(world.shard.views)
+    assert views.queues.state() == world.shard.views.queues.state()
     assert views.catalog.capture()() == world.shard.views.catalog.capture()()
     assert list(views.acks.capture()()) == list(manifest.acks)
     assert list(views.producers.capture()()) == list(manifest.producers)

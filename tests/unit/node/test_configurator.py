@@ -47,6 +47,43 @@ async def test_topic_is_unknown_when_none_is_made(tmp_path: Path) -> None:
         assert await world.receive() is not None, "retry topics are made all the same"
 
 
+async def test_receiving_makes_no_topic_unless_that_is_wanted(tmp_path: Path) -> None:
+    async with configured(tmp_path, DefaultsConfig()) as world:
+        with pytest.raises(errors.UnknownTopic, match="receiving does not make one"):
+            await world.receive(topic="ordres")
+        assert names(world, include_internal=True) == []
+        assert world.groups() == [], "nothing is left of it"
+        with pytest.raises(errors.InvalidTopic):
+            await world.receive(topic="a b")
+        await world.publish(world.now_ms)
+        assert await world.receive() is not None
+        await world.put_subscription("a", topic="bills")
+        assert names(world) == ["bills", "orders"], "whoever subscribes by command means it"
+
+
+async def test_group_is_made_with_all_that_it_needs_in_one_commit(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms)
+        before = world.engine.stats.fsync.read()
+        assert await world.receive() is not None
+        after = world.engine.stats.fsync.read()
+        assert sum(after.counts) - sum(before.counts) == 1
+        made = [topic.name for topic in world.topics(include_internal=True)]
+        assert made == ["%DLQ%billing", "%RETRY%billing|orders", "orders"]
+        assert world.group().subscriptions == (SubscriptionInfo("orders", None),)
+
+
+async def test_group_is_there_when_whoever_made_it_goes_away_meanwhile(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms)
+        first = asyncio.ensure_future(world.receive())
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await world.receive() is not None
+        assert len(world.topics(include_internal=True)) == 3
+        assert world.engine.shard.views.catalog.next_group_id == 2
+
+
 async def test_group_is_unknown_when_none_is_made(tmp_path: Path) -> None:
     async with configured(tmp_path, DefaultsConfig(groups_auto_create=False)) as world:
         await world.publish(world.now_ms)
@@ -111,6 +148,7 @@ async def test_topics_are_refused_when_there_are_enough(tmp_path: Path) -> None:
 
 async def test_groups_are_refused_when_there_are_enough(tmp_path: Path) -> None:
     async with configured(tmp_path, DefaultsConfig(groups_max=1)) as world:
+        await world.publish(world.now_ms)
         await within(world.engine.put_group("a", GroupSettings()))
         with pytest.raises(errors.LimitReached):
             await within(world.engine.put_group("b", GroupSettings()))
@@ -204,6 +242,42 @@ async def test_group_is_gone_when_deleted_and_gets_everything_when_made_again(
         with pytest.raises(errors.UnknownGroup):
             await within(world.engine.delete_group("billing"))
         assert (await world.leased()).units["sequence"].tolist() == [0, 1]
+
+
+async def test_dead_letters_stay_when_their_group_is_deleted_until_somebody_deletes_them(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms)
+        for name in ("billing", "idle"):
+            await within(world.engine.put_group(name, GroupSettings(attempts_max=1)))
+        delivery = await world.leased()
+        await world.nack(world.select(delivery))
+        for name in ("billing", "idle"):
+            with pytest.raises(errors.InvalidTopic):
+                await within(world.engine.delete_topic(f"%DLQ%{name}"))
+            await within(world.engine.delete_group(name))
+        assert names(world, include_internal=True) == ["%DLQ%billing", "orders"], (
+            "the other is empty"
+        )
+        await within(world.engine.delete_topic("%DLQ%billing"))
+        assert names(world, include_internal=True) == ["orders"]
+
+
+async def test_topic_or_group_with_many_subscriptions_is_deleted_in_pieces(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        for number in range(70):
+            await world.publish(world.now_ms, topic=f"t{number}")
+            await world.receive(topic=f"t{number}", group="one")
+            await world.receive(topic="t0", group=f"g{number}")
+        stats = world.engine.shard.stats
+        before = stats.appended_batches
+        await within(world.engine.delete_topic("t0"))
+        assert stats.appended_batches - before == 71 + 1
+        assert len(world.group("one").subscriptions) == 69
+        await within(world.engine.delete_group("one"))
+        internal = [name for name in names(world, include_internal=True) if name[0] == "%"]
+        assert internal == sorted(f"%DLQ%g{number}" for number in range(70))
 
 
 async def test_lag_counts_what_is_still_to_be_done(tmp_path: Path) -> None:

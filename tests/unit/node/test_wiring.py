@@ -26,7 +26,7 @@ OTHER = {
         "job_units_per_slice": 2_048,
     },
     "dispatch": {"units_max": 7, "lead_ms_min": 4, "lead_ms_max": 8, "interval_ms": 5},
-    "topics": {"auto_create": False, "queue_count": 4},
+    "topics": {"auto_create": False, "auto_create_by_receiving": True, "queue_count": 4},
     "groups": {
         "auto_create": False,
         "attempts_max": 3,
@@ -34,7 +34,7 @@ OTHER = {
         "retry_delay_ms": 5,
         "retry_delay_ms_max": 6,
     },
-    "limits": {"topics": 11, "groups": 12, "producer_idle_ms": 60_002},
+    "limits": {"topics": 11, "groups": 12, "subscriptions": 13, "producer_idle_ms": 60_002},
 }
 
 

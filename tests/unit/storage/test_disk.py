@@ -57,6 +57,23 @@ def test_read_only_when_inspecting(tmp_path: Path) -> None:
 # --- the simulated one, on power cuts
 
 
+def test_crash_when_a_folder_is_not_durable_yet_may_take_it_with_all_that_is_in_it() -> None:
+    kept = set()
+    for seed in SEEDS:
+        disk = SimulatedDisk()
+        for name in ("a/lost", "a/synced"):
+            disk.make_dir(name, is_durable=False)
+            if name == "a/synced":
+                disk.sync_dir("a")
+            disk.open(f"{name}/f", create=True).datasync()
+            disk.sync_dir(name)
+        disk.make_dir(f"a/lost{seed}", is_durable=False)
+        disk.crash(Random(seed))
+        assert disk.list("a/synced") == ["f"]
+        kept.add(disk.exists(f"a/lost{seed}"))
+    assert kept == {False, True}
+
+
 def test_crash_when_synced_keeps_everything() -> None:
     for seed in SEEDS:
         disk = SimulatedDisk()

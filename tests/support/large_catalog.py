@@ -1,0 +1,125 @@
+"""A shard with ten thousand topics and groups, and a million leased messages, made without calls.
+
+What the log would have made of it is put into the views and the lease table directly. Each group
+reads the topic of its own number; one topic has many groups, and one group many topics.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
+from hourwheel.types import topic_queue
+from node.lease import Held
+from node.shard import Shard
+from storage.catalog import Catalog, dead_letter_topic_name, retry_topic_name
+from storage.unit import UNIT, Units
+
+POPULAR: Final = "popular"
+"""The topic of many groups."""
+BROAD: Final = "broad"
+"""The group of many topics."""
+OLD: Final = "old"
+"""A topic whose first chunk may be trimmed: nothing else may."""
+
+
+_HOUR_MS: Final = 3_600_000
+_LEASE_MESSAGES: Final = 5
+
+
+class Size(NamedTuple):
+    """How much there is."""
+
+    topics: int = 10_000
+    groups: int = 10_000
+    leased_each: int = 100
+    """Messages that a group holds of its topic, by a lease for each five."""
+    crowd: int = 2_000
+    """Groups of `POPULAR`, and topics of `BROAD`."""
+
+
+def topic_name(number: int) -> str:
+    """Of the topic that group `number` reads."""
+    return f"topic-{number:05}"
+
+
+def group_name(number: int) -> str:
+    """See `topic_name`."""
+    return f"group-{number:05}"
+
+
+def fill(shard: Shard, now_ms: int, size: Size) -> None:
+    """Make it all, as if by the log. Nothing of it ends or is due before an hour has passed."""
+    catalog = shard.views.catalog
+    topics = [put_topic(catalog, topic_name(number)) for number in range(size.topics)]
+    groups = [put_group(catalog, group_name(number)) for number in range(size.groups)]
+    popular, broad = put_topic(catalog, POPULAR), put_group(catalog, BROAD)
+    for group_id, topic_id in zip(groups, topics, strict=False):
+        subscribe(catalog, group_id, topic_id)
+    for group_id in groups[: size.crowd]:
+        subscribe(catalog, group_id, popular)
+    for topic_id in topics[: size.crowd]:
+        subscribe(catalog, broad, topic_id)
+    entries = released(now_ms, size.leased_each + 2)
+    for group_id, topic_id in zip(groups, topics, strict=False):
+        _lease(shard, Held(group_id, topic_queue(topic_id, 0)), entries, now_ms)
+    old = topic_queue(put_topic(catalog, OLD), 0)
+    shard.views.queues.get(old).append(released(1, 16_384))
+
+
+def _lease(shard: Shard, held: Held, entries: Units, now_ms: int) -> None:
+    """The first is resolved, the last passed over by a filter, and the others are leased."""
+    units = entries.copy()
+    units["topic_queue"] = held.topic_queue
+    shard.views.queues.get(held.topic_queue).append(units)
+    shard.views.acks.to_change(*held).resolve(0, 1)
+    leases, last = shard.receiver.leases, len(units) - 1
+    leases.skip_to(held, last)
+    for first in range(1, last, _LEASE_MESSAGES):
+        leases.hold(held, first, min(first + _LEASE_MESSAGES, last), now_ms + _HOUR_MS + first)
+    leases.skip_to(held, last + 1)
+    shard.receiver.passed_over.add(held, last, last + 1, now_ms + _HOUR_MS)
+
+
+def released(release_ms: int, count: int) -> Units:
+    """Entries without bytes anywhere."""
+    units = np.zeros(count, UNIT)
+    units["due_ms"] = units["store_ms"] = release_ms
+    units["position"] = 1 << 40
+    units["attempt"] = 1
+    return units
+
+
+def put_topic(catalog: Catalog, name: str, *, is_internal: bool = False) -> int:
+    """Make a topic; its number."""
+    number = catalog.next_topic_id
+    config = TopicConfig(topic_id=number, name=name, queue_count=1, internal=is_internal)
+    assert catalog.apply(ConfigChange(put_topic=config))
+    return number
+
+
+def put_group(catalog: Catalog, name: str) -> int:
+    """Make a group with its topic for dead letters; its number."""
+    letters = put_topic(catalog, dead_letter_topic_name(name), is_internal=True)
+    number = catalog.next_group_id
+    config = GroupConfig(
+        group_id=number,
+        name=name,
+        attempts_max=16,
+        invisible_ms=30_000,
+        retry_delay_ms=1_000,
+        retry_delay_ms_max=1_000,
+        dead_letter_topic_id=letters,
+    )
+    assert catalog.apply(ConfigChange(put_group=config))
+    return number
+
+
+def subscribe(catalog: Catalog, group_id: int, topic_id: int) -> None:
+    """Have a group read a topic."""
+    group, topic = catalog.find_group_by_id(group_id), catalog.find_topic_by_id(topic_id)
+    assert group is not None
+    assert topic is not None
+    retries = put_topic(catalog, retry_topic_name(group.name, topic.name), is_internal=True)
+    made = Subscription(group_id=group_id, topic_id=topic_id, retry_topic_id=retries)
+    assert catalog.apply(ConfigChange(put_subscription=made))

@@ -343,12 +343,13 @@ class Applier:
         """Whether the change took effect."""
         change = ConfigChange.FromString(bytes(batch.blobs))
         views = self.views
-        deleted = views.catalog.topics_deleted_by(change)
+        doomed = map(views.catalog.find_topic_by_id, views.catalog.topics_deleted_by(change))
+        deleted = [topic for topic in doomed if topic is not None]
         done = views.catalog.apply(change)
         if done:
-            for topic_id in deleted:
-                views.queues.drop_topic(topic_id)
-                views.acks.drop_topic(topic_id)
+            for topic in deleted:
+                views.queues.drop_topic(topic.topic_id, topic.queue_count)
+                views.acks.drop_topic(topic.topic_id, topic.queue_count)
             if change.HasField("delete_group_id"):
                 views.acks.drop_group(change.delete_group_id)
         return done

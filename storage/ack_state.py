@@ -24,7 +24,7 @@ import numpy as np
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
-from hourwheel.types import QUEUE_BITS
+from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX
 from storage.digest import Hasher, feed_numbers
 
 WINDOW_POSITIONS: Final = 65_536
@@ -260,9 +260,10 @@ class AckStates:
         for topic_queue in list(self._queues_of.get(group_id, ())):
             self._drop(group_id, topic_queue)
 
-    def drop_topic(self, topic_id: int) -> None:
+    def drop_topic(self, topic_id: int, queue_count: int = QUEUE_COUNT_MAX) -> None:
         """Forget all queues of a topic."""
-        for topic_queue in range(topic_id << QUEUE_BITS, (topic_id + 1) << QUEUE_BITS):
+        first = topic_id << QUEUE_BITS
+        for topic_queue in range(first, first + queue_count):
             for group_id in list(self._groups_of.get(topic_queue, ())):
                 self._drop(group_id, topic_queue)
 

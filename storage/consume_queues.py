@@ -7,11 +7,13 @@ that the manifest does not name: it is of a log that may not be any more, and is
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
+from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
-from hourwheel.types import QUEUE_BITS
+from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX
 from storage.consume_queue import CHUNK_ENTRIES, ConsumeQueue, QueueChanges
 from storage.digest import Hasher, feed_numbers
 from storage.disk import Disk, join
@@ -33,6 +35,9 @@ class _Pending(NamedTuple):
     dropped: list[int]
 
 
+_ENDED_AT_ONCE: Final = 64
+
+
 def folder_name(topic_queue: int) -> str:
     """Name of a queue's folder."""
     return f"{topic_queue:08x}"
@@ -44,8 +49,8 @@ class ConsumeQueues:
     There may be ten thousands of queues, and this is asked between two messages: what is told of
     all of them together is kept, and only queues that have changed are looked at again (`settle`).
 
-    Invariant: but for those in `_changes.changed`, `_bounds` and `_references` are those of all
-    queues that had an entry once.
+    Invariant: but for those in `_changes.changed`, `_bounds`, `_offsets` and `_delay_logs` are those
+    of all queues that had an entry once.
     """
 
     def __init__(
@@ -70,9 +75,17 @@ class ConsumeQueues:
         self._changes = QueueChanges(set(self._unopened), {})
         self._bounds: dict[int, tuple[int, int]] = {}
         """Queue -> (start, end)."""
-        self._references: dict[int, References] = {}
+        self._offsets: dict[int, int] = {}
+        """Queue -> lowest offset in the commit log that it points at; and the same of delay logs."""
+        self._delay_logs: dict[int, int] = {}
         self._unsaved: set[int] = set()
-        """Queues that the last checkpoint that ended does not have as they are."""
+        """Queues that the last checkpoint does not have as they are, nor `_prepared`."""
+        self._prepared: dict[int, tuple[ConsumeQueue, list[Work]]] = {}
+        """Queues as the next checkpoint would have them if they do not change any more."""
+        self._ending: dict[int, ConsumeQueue] = {}
+        """Those whose part of the checkpoint that has ended is still to be ended."""
+        self._removals: list[Work] = []
+        """What that has left to be done."""
         self._dropped: dict[int, References] = {}
         """Queues whose folders may go when a manifest is durable that does not name them."""
         self._pending: _Pending | None = None
@@ -155,21 +168,44 @@ class ConsumeQueues:
         return [self.get(topic_queue) for topic_queue in self.topic_queues()]
 
     def settle(self, count_max: int | None = None) -> bool:
-        """Look at queues that have changed, so many at most; whether that was all.
+        """Look at queues that have changed, and prepare them for a checkpoint; whether that is all.
 
         Whoever is about to ask for something of all queues does this first, in small pieces.
         """
-        changed = self._changes.changed
+        changed, left = self._changes.changed, len(self._ending)
+        for _ in range(left if count_max is None else min(count_max, left)):
+            self._end_one()
         for _ in range(len(changed) if count_max is None else min(count_max, len(changed))):
             number = next(iter(changed))
             if number not in self._unopened:
                 self._unsaved.add(number)
             queue = self.get(number)
-            self._references[number] = queue.references()
+            self._note_references(number, queue.references())
             if queue.end_position:
                 self._bounds[number] = queue.start_position, queue.end_position
             changed.discard(number)
-        return not changed
+        if self._pending is not None or self._ending:  # a queue can be in one checkpoint only
+            return not changed and not self._ending
+        left = len(self._unsaved)
+        for _ in range(left if count_max is None else min(count_max, left)):
+            number = self._unsaved.pop()
+            queue = self._queues[number]
+            self._prepared[number] = queue, queue.begin_checkpoint()
+        return not changed and not self._unsaved
+
+    def _note_references(self, number: int, found: References) -> None:
+        for lowest, value in zip((self._offsets, self._delay_logs), found, strict=True):
+            if value is None:
+                lowest.pop(number, None)
+            else:
+                lowest[number] = value
+
+    def _end_one(self) -> None:
+        number, queue = self._ending.popitem()
+        removals = queue.end_checkpoint()
+        self._removals += removals
+        if removals and self._queues.get(number) is queue:  # what they point at is needed no more
+            self._changes.changed.add(number)
 
     def trimmable(self, retain_from_ms: int) -> list[int]:
         """Queues that `ConsumeQueue.trim_position_for` would trim, ascending."""
@@ -194,50 +230,54 @@ class ConsumeQueues:
     def references(self) -> References:
         """What any queue points at; see `ConsumeQueue.references`."""
         self.settle()
-        found = [*self._dropped.values(), *self._references.values()]
-        offsets = [offset for offset, _ in found if offset is not None]
-        delay_logs = [delay_log for _, delay_log in found if delay_log is not None]
-        return min(offsets, default=None), min(delay_logs, default=None)
+        offsets = [offset for offset, _ in self._dropped.values() if offset is not None]
+        delay_logs = [number for _, number in self._dropped.values() if number is not None]
+        offset = min(chain(offsets, self._offsets.values()), default=None)
+        return offset, min(chain(delay_logs, self._delay_logs.values()), default=None)
 
-    def drop_topic(self, topic_id: int) -> None:
+    def drop_topic(self, topic_id: int, queue_count: int = QUEUE_COUNT_MAX) -> None:
         """Forget all queues of a deleted topic. Files go when a manifest no longer needs them."""
-        for number in range(topic_id << QUEUE_BITS, (topic_id + 1) << QUEUE_BITS):
+        first = topic_id << QUEUE_BITS
+        for number in range(first, first + queue_count):
             if number in self._queues or number in self._unopened:
                 queue = self.get(number)
                 self._dropped[number] = queue.references()
                 queue.close_mappings()
                 del self._queues[number]
                 self._bounds.pop(number, None)
-                self._references.pop(number, None)
+                self._note_references(number, (None, None))
                 self._unsaved.discard(number)
+                self._prepared.pop(number, None)
                 self._changes.changed.discard(number)
                 self._changes.full_ms.pop(number, None)
 
     def begin_checkpoint(self) -> list[Work]:
         """Capture what changed, as of now (`state`); see `ConsumeQueue.begin_checkpoint`."""
-        self.settle()
         if self._pending is not None:  # it failed
             self._unsaved |= self._pending.queues.keys() & self._queues.keys()
-        queues = {number: self._queues[number] for number in sorted(self._unsaved)}
-        self._unsaved.clear()
+            self._pending = None
+        self.settle()
+        prepared, self._prepared = self._prepared, {}
+        removals, self._removals = self._removals, []
+        queues = dict(zip(prepared, map(itemgetter(0), prepared.values()), strict=True))
         self._pending = _Pending(queues, list(self._dropped))
-        works = [work for queue in queues.values() for work in queue.begin_checkpoint()]
+        works = list(chain(removals, *map(itemgetter(1), prepared.values())))
         if works:  # some may be of folders that were made since
             works.append(partial(self._disk.sync_dir, self._directory))
         return works
 
     def end_checkpoint(self) -> list[Work]:
-        """The manifest is durable; see `ConsumeQueue.end_checkpoint`."""
+        """The manifest is durable; see `ConsumeQueue.end_checkpoint`.
+
+        Of many queues the rest is ended by `settle`, and their files go with the next checkpoint.
+        """
         if self._pending is None:
             return []
-        queues, dropped = self._pending
+        self._ending, dropped = self._pending
         self._pending = None
-        works: list[Work] = []
-        for number, queue in queues.items():
-            removals = queue.end_checkpoint()
-            works += removals
-            if removals and number in self._queues:  # what they point at is needed no more
-                self._changes.changed.add(number)
+        for _ in range(min(_ENDED_AT_ONCE, len(self._ending))):
+            self._end_one()
+        works, self._removals = self._removals, []
         for topic_queue in dropped:
             del self._dropped[topic_queue]
             works.append(partial(self._remove_folder, self._path(topic_queue)))

@@ -25,7 +25,7 @@ from storage.catalog import (
 )
 from storage.catalog_items import Group, Subscription, Topic
 
-_DELETED_AT_ONCE: Final = 64
+_DELETED_AT_ONCE: Final = 32
 """Subscriptions that one record may take with it: a millisecond or two."""
 
 

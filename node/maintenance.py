@@ -31,8 +31,8 @@ from timewheel.run import Run, open_run
 from timewheel.run_format import delay_log_path
 
 _CLEAN_UP_MS: Final = 60_000
-_QUEUES_AT_ONCE: Final = 64
-_SETTLINGS_MAX: Final = 2_000
+_QUEUES_AT_ONCE: Final = 24
+_SETTLINGS_MAX: Final = 5_000
 
 Work: TypeAlias = Callable[[], None]
 

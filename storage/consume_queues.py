@@ -35,7 +35,7 @@ class _Pending(NamedTuple):
     dropped: list[int]
 
 
-_ENDED_AT_ONCE: Final = 64
+_ENDED_AT_ONCE: Final = 24
 
 
 def folder_name(topic_queue: int) -> str:
@@ -49,8 +49,8 @@ class ConsumeQueues:
     There may be ten thousands of queues, and this is asked between two messages: what is told of
     all of them together is kept, and only queues that have changed are looked at again (`settle`).
 
-    Invariant: but for those in `_changes.changed`, `_bounds`, `_offsets` and `_delay_logs` are those
-    of all queues that had an entry once.
+    Invariant: `_bounds`, `_offsets` and `_delay_logs` are those of all queues that had an entry
+    once, but for those in `_changes.changed`.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ConsumeQueues:
         self._bounds: dict[int, tuple[int, int]] = {}
         """Queue -> (start, end)."""
         self._offsets: dict[int, int] = {}
-        """Queue -> lowest offset in the commit log that it points at; and the same of delay logs."""
+        """Queue -> lowest offset in the commit log that it points at; below: lowest delay log."""
         self._delay_logs: dict[int, int] = {}
         self._unsaved: set[int] = set()
         """Queues that the last checkpoint does not have as they are, nor `_prepared`."""

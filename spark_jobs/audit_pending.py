@@ -13,6 +13,7 @@ from spark_jobs.audit_shard import ShardState, checkpoint_limit
 from spark_jobs.audit_sums import HOUR_MS, HourSums, times_ms
 from spark_jobs.audit_wheel import (
     UNIT_KEY,
+    UNIT_ROW,
     DelayLogs,
     WheelPart,
     WheelRange,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from spark_jobs.audit_join import Joining
 
 Array = NDArray[Any]
+_REST: Final = "CRC, lengths, store_ms or tag gene"
 _UNITS_TOLD_MAX: Final = 1_000_000
 """Units of differing hours that are looked at one by one."""
 
@@ -140,20 +142,26 @@ def _tell_apart(
 ) -> None:
     """Name the messages in which log and delay index differ."""
     there = np.concatenate(
-        [np.empty(0, UNIT_KEY), *state.runner.map(partial(keys_of_hours, hours=hours), tasks)]
+        [np.empty(0, UNIT_ROW), *state.runner.map(partial(keys_of_hours, hours=hours), tasks)]
     )
     here = state.runner.map(
         partial(pending_keys, state.shared_plan, applied, tuple(hours)), state.ranges
     )
-    retried = np.zeros(len(waiting), UNIT_KEY)
+    retried = np.zeros(len(waiting), UNIT_ROW)
     for at, one in enumerate(waiting):
-        retried[at] = (one.unit.sequence, one.unit.due_ms, one.topic_queue)
+        unit = one.unit
+        retried[at] = (unit.sequence, unit.due_ms, one.topic_queue, unit.store_ms, unit.facts)
     retried = retried[np.isin(retried["due_ms"] // HOUR_MS, hours)]
     wanted = np.concatenate([retried, *here])
-    lost, extra = not_in(wanted, there), not_in(there, wanted)
+    mine, theirs = unit_keys(wanted), unit_keys(there)
+    lost, extra = not_in(mine, theirs), not_in(theirs, mine)
+    other = np.empty(0, UNIT_KEY)
+    if not len(lost) and not len(extra):  # the same messages, and something else of them differs
+        other = np.unique(unit_keys(not_in(there, wanted)))
     for check, rows, what in (
         ("wheel-missing", lost, "was pending, and is not in the delay index"),
         ("wheel-extra", extra, "is in the delay index, and was not pending"),
+        ("wheel-extra", other, f"its {_REST} in the delay index are not those of its message"),
     ):
         for row in rows.tolist():
             sequence, due_ms, topic_queue = row
@@ -171,27 +179,23 @@ def _tell_apart(
                     detail=detail,
                 )
             )
-    if not len(lost) and not len(extra):
-        detail = f"units due in the hours of {[hour * HOUR_MS for hour in hours[:10]]} differ from"
-        detail += " their messages in CRC, lengths, store_ms or tag gene"
-        state.add(Finding(ERROR, "wheel-extra", state.shard, node, detail=detail))
 
 
 def pending_keys(
     plan: Shared[LedgerPlan], applied: int, hours: tuple[int, ...], where: SegmentRange
 ) -> Array:
-    """UNIT_KEY[n]: the messages of a range that were pending at an offset, due in some hours."""
-    found = [np.empty(0, UNIT_KEY)]
+    """UNIT_ROW[n]: the messages of a range that were pending at an offset, due in some hours."""
+    found = [np.empty(0, UNIT_ROW)]
     for table in read_blocks(where, verify=HEADERS):
         if not len(table.messages):
             continue
         messages = judge(table, plan.value)
         chosen = (messages.offset < np.uint64(applied)) & (messages.end >= np.uint64(applied))
         chosen &= (messages.state >= CANCELLED) & np.isin(messages.due_ms // HOUR_MS, hours)
-        rows = np.zeros(int(chosen.sum()), UNIT_KEY)
-        for name in UNIT_KEY.names or ():
+        rows = np.zeros(int(chosen.sum()), UNIT_ROW)
+        for name in UNIT_ROW.names or ():
             rows[name] = getattr(messages, name)[chosen]
-        found.append(unit_keys(rows))
+        found.append(rows)
     return np.concatenate(found)
 
 

@@ -313,13 +313,22 @@ def read_tombstones(disk: Disk, where: WheelRange) -> BitPages:
 
 UNIT_KEY: Final = np.dtype([("sequence", "<u8"), ("due_ms", "<i8"), ("topic_queue", "<u4")])
 
+UNIT_ROW: Final = np.dtype([*UNIT_KEY.descr, ("store_ms", "<i8"), ("facts", "<u4")])
+"""All that a unit says, as `HourSums` sum it up."""
+
 
 def keys_of_hours(where: WheelRange, hours: list[int]) -> Array:
-    """UNIT_KEY[n]: the pending units of a range that are due in some hours."""
-    found = [np.empty(0, UNIT_KEY)]
+    """UNIT_ROW[n]: the pending units of a range that are due in some hours."""
+    found = [np.empty(0, UNIT_ROW)]
     for units in read_wheel(where):
-        chosen = np.isin(units["due_ms"] // HOUR_MS, hours)
-        found.append(unit_keys(units[chosen]))
+        chosen = units[np.isin(units["due_ms"] // HOUR_MS, hours)]
+        rows = np.zeros(len(chosen), UNIT_ROW)
+        for name in (*(UNIT_KEY.names or ()), "store_ms"):
+            rows[name] = chosen[name]
+        rows["facts"] = hash_units(
+            chosen["tag_gene"], chosen["crc"], chosen["body_len"], chosen["meta_len"]
+        )
+        found.append(rows)
     return np.concatenate(found)
 
 

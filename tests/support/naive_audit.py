@@ -311,8 +311,12 @@ class _Audit:
     def _check_wheel(self, one: NaiveReplica, moment: Moment) -> None:
         units, wanted = one.wheel(), moment.waiting
         mine = Counter((unit.sequence, unit.due_ms, unit.topic_queue) for unit in units)
-        if mine == wanted and not all(self._is_true(unit, moment) for unit in units):
-            self.errors.append(Expected("wheel-extra", one.node))
+        if mine == wanted:
+            self.errors += [
+                Expected("wheel-extra", one.node, sequence=unit.sequence)
+                for unit in units
+                if not self._is_true(unit, moment)
+            ]
         for check, rows in (("wheel-missing", wanted - mine), ("wheel-extra", mine - wanted)):
             self.errors += [Expected(check, one.node, sequence=key[0]) for key in rows]
         manifest, cursor = one.manifest, one.manifest.cursor

@@ -1,14 +1,15 @@
 """The asyncio administrator: topics, groups, status, single messages."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import grpc
 
-from hourwheel import cancelling, message_id, pending
+from hourwheel import cancelling, damage, message_id, pending
 from hourwheel.channel import SERVER_DEFAULT, Channel
 from hourwheel.cluster_status import ClusterStatus, Mastership, cluster_status
+from hourwheel.damage import DamagedMessage
 from hourwheel.endpoints import Servers
 from hourwheel.filter_given import as_filter
 from hourwheel.filter_text import FilterExpression
@@ -65,6 +66,8 @@ class GroupLag:
     """Released messages that the group has neither acknowledged nor given up."""
     leased_count: int
     """Of those, how many are leased now."""
+    damaged_count: int = 0
+    """Of those, how many the master cannot read now; see `AsyncAdmin.list_damaged`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,8 @@ class MessageDescription:
     state: MessageState
     due_ms: int
     """When it is or was due, in milliseconds since the Unix epoch."""
+    is_damaged: bool = False
+    """The master has found its bytes damaged, and has no good ones so far."""
 
 
 class AsyncAdmin:
@@ -361,7 +366,44 @@ class AsyncAdmin:
         parsed = of if isinstance(of, MessageId) else message_id.parse(of)
         request = admin_pb2.DescribeMessageRequest(message_id=str(parsed))
         answer = await self._channel.call(DESCRIBE_MESSAGE, request)
-        return MessageDescription(parsed, MessageState(answer.state), answer.due_ms)
+        return MessageDescription(
+            parsed, MessageState(answer.state), answer.due_ms, answer.is_damaged
+        )
+
+    async def list_damaged(self, group: str = "", topic: str = "") -> list[DamagedMessage]:
+        """Messages that groups should get and that no replica in reach has intact.
+
+        Found when they are read, by this master; they count as lag, and are delivered if their
+        bytes turn up.
+
+        Args:
+            group: only of this group; empty: of all.
+            topic: only those published to this topic; empty: to any.
+
+        Raises:
+            UnknownGroup, UnknownTopic: there is none.
+        """
+        return await damage.list_damaged(self._channel, group, topic)
+
+    async def discard_damaged(
+        self, group: str, ids: Sequence[MessageId | str] | None = None, *, topic: str = ""
+    ) -> list[DamagedMessage]:
+        """Give damaged messages up for a group; those that were given up.
+
+        They become its dead letters, where whoever can read them gets them; those that stand there
+        already are done with. What can be read by now is left alone.
+
+        Args:
+            group: the group.
+            ids: which; None: all that are listed.
+            topic: only those published to this topic; empty: to any.
+
+        Raises:
+            UnknownGroup, UnknownTopic: there is none.
+            InvalidMessageId: naming a text that is no id; nothing is given up then.
+            HourwheelError: a call failed; calling again is safe.
+        """
+        return await damage.discard_damaged(self._channel, group, topic, ids)
 
     async def cancel(self, of: MessageId | str) -> CancelOutcome:
         """Take one message back. Raises `InvalidMessageId` for a text that is no id."""
@@ -396,6 +438,9 @@ def _group(group: admin_pb2.Group) -> GroupInfo:
         settings.invisible_ms,
         settings.retry_delay_ms,
         settings.retry_delay_ms_max,
-        tuple(GroupLag(lag.topic, lag.unresolved_count, lag.leased_count) for lag in group.lags),
+        tuple(
+            GroupLag(lag.topic, lag.unresolved_count, lag.leased_count, lag.damaged_count)
+            for lag in group.lags
+        ),
         tuple(map(_subscription, group.subscriptions)),
     )

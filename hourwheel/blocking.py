@@ -24,6 +24,7 @@ from hourwheel.channel import SERVER_DEFAULT
 from hourwheel.clock import SystemClock
 from hourwheel.cluster_status import ClusterStatus, Mastership
 from hourwheel.consumer import WAIT_MS, AsyncConsumer
+from hourwheel.damage import DamagedMessage
 from hourwheel.endpoints import Servers
 from hourwheel.filter_text import FilterExpression
 from hourwheel.fork_guard import Home
@@ -328,6 +329,16 @@ class Admin:
     def transfer_master(self, to: str = "", *, shard: int = 0) -> Mastership:
         """See `AsyncAdmin.transfer_master`."""
         return self._thread.run(self._twin.transfer_master(to, shard=shard))
+
+    def list_damaged(self, group: str = "", topic: str = "") -> list[DamagedMessage]:
+        """See `AsyncAdmin.list_damaged`."""
+        return self._thread.run(self._twin.list_damaged(group, topic))
+
+    def discard_damaged(
+        self, group: str, ids: Sequence[MessageId | str] | None = None, *, topic: str = ""
+    ) -> list[DamagedMessage]:
+        """See `AsyncAdmin.discard_damaged`."""
+        return self._thread.run(self._twin.discard_damaged(group, ids, topic=topic))
 
     def list_pending(
         self,

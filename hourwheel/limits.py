@@ -37,6 +37,8 @@ LIST_PAGE_SIZE_MAX: Final = 1_000
 """Topics or groups of one page of a list."""
 LIST_BYTES_MAX: Final = 2 * 1024 * 1024
 """A list that is asked for without pages is refused when it is longer."""
+DAMAGED_PAGE_SIZE_MAX: Final = 1_000
+"""Messages of one page of a listing of damaged ones, and those that one call discards."""
 PRODUCER_BATCHES_REMEMBERED: Final = 5
 """How many of a producer's latest batches are known again when they are sent twice."""
 GRPC_MESSAGE_BYTES_MAX: Final = BATCH_BYTES_MAX + RECEIVE_BYTES_MAX + 65_536

@@ -150,6 +150,19 @@ TRANSFER_MASTER: Final = Method(
     is_waiting=True,
 )
 """To "whoever is best" a second time would be to somebody else."""
+LIST_DAMAGED: Final = Method(
+    _ADMIN + "ListDamaged",
+    admin_pb2.ListDamagedRequest,
+    admin_pb2.ListDamagedResponse,
+    is_repeatable=True,
+)
+DISCARD_DAMAGED: Final = Method(
+    _ADMIN + "DiscardDamaged",
+    admin_pb2.DiscardDamagedRequest,
+    admin_pb2.DiscardDamagedResponse,
+    is_repeatable=True,
+)
+"""What the first try gave up is not listed any more: the second one leaves it out."""
 DESCRIBE_MESSAGE: Final = Method(
     _ADMIN + "DescribeMessage",
     admin_pb2.DescribeMessageRequest,

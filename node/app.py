@@ -207,7 +207,6 @@ class Node:
             cluster_id=meta.cluster_id,
             gate=None if clustering is None else clustering.make_member(opened, place, guard),
         )
-        engine.consuming.unasked.on_corrupt = _log_corrupt
         undo.push_async_callback(engine.close)
         if clustering is None:
             await engine.start(meta.node_id, uuid.uuid4().hex)
@@ -268,13 +267,14 @@ class Node:
         engine: Engine,
         clustering: Clustering | None,
     ) -> None:
+        repair = None
+        if clustering is not None:
+            repair = clustering.make_repair(engine.damage.files, self._renew)
+            undo.push_async_callback(repair.close)
+            engine.damage.on_many = repair.give_up
         bytes_per_s = self.config.log.scrub_bytes_per_s
         if not bytes_per_s:
             return
-        repair = None
-        if clustering is not None:
-            repair = clustering.make_repair(self._renew)
-            undo.push_async_callback(repair.close)
 
         def on_damage(error: errors.CorruptLog) -> None:
             _log.error("the log is damaged where nobody has read it", **logs.fields_of(error))
@@ -292,6 +292,8 @@ class Node:
             now_ms=engine.now_ms,
             first_s=FIRST_S if self._former_damage is None else PASS_S_MIN,
         )
+        if repair is not None:
+            repair.on_mended = scrubber.on_mended
         undo.push_async_callback(scrubber.close)
 
     def _renew(self, damage: errors.DataLoss) -> None:
@@ -364,10 +366,6 @@ def _log_opened(opened: Opened, seconds: float) -> None:
     if opened.rebuilt_because:
         _log.warning("views were rebuilt from the log", because=opened.rebuilt_because)
     _log.info("opened", replayed_batches=opened.replayed_batches, seconds=round(seconds, 3))
-
-
-def _log_corrupt(error: errors.DataLoss) -> None:
-    _log.error("a damaged message is not delivered", **logs.fields_of(error))
 
 
 def _log_step(event: StepEvent, step_ms: float) -> None:

@@ -5,12 +5,15 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, TypeVar
 
 from hourwheel import errors
 from node.api.ports import Failure
 from node.maintenance import Job, Maintenance, Work
 from node.stats import EngineStats
+from timewheel.compaction import Pause
+
+T = TypeVar("T")
 
 _DUTY: Final = 0.5
 """Merges and cascades rest as long as they work: half of one core at most, in slices."""
@@ -119,6 +122,21 @@ class Background:
             stats.merges += 1
         else:
             stats.cascades += 1
+
+    async def run_aside(self, work: Callable[[Pause], T]) -> T:
+        """Run `work(pause)` on the jobs' thread, between two jobs.
+
+        What it has to do with files is so never done while a job's files are removed.
+
+        Raises:
+            ShuttingDown: it was not begun, or left off.
+        """
+        if self._stopping.is_set():
+            raise errors.ShuttingDown
+        try:
+            return await self._loop.run_in_executor(self._thread, work, _Throttle(self._stopping))
+        except _Stopped:
+            raise errors.ShuttingDown from None
 
     async def wait_for_checkpoint(self) -> None:
         """Return when no checkpoint is under way: only then may the log be cut.

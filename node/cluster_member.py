@@ -22,6 +22,8 @@ from node.disk_guard import DiskGuard
 from node.engine import Engine
 from node.follower_stream import FollowerStream
 from node.isr_changes import ask_isr
+from node.peer_reads import PeerReads
+from node.peers import PeerCalls, Peers
 from node.redirect import not_master
 from node.replica import Replica
 from node.replica_effects import (
@@ -67,12 +69,15 @@ class ClusterMember:
         is_registered: Callable[[], bool] = lambda: True,
         giver: SnapshotGiver | None = None,
         taking: SnapshotTaking | None = None,
+        calls: PeerCalls | None = None,
     ) -> None:
         """`dial` begins a Replicate call to a node.
 
         `is_sound`: the log may lead as it is; `guard`: of the disk's room. `giver` and `taking`: of
-        snapshots, for nodes that are too far behind.
+        snapshots, for nodes that are too far behind. `calls`: to other nodes, for what this one has
+        lost.
         """
+        self._calls = calls
         self._giver, self._taking = giver, taking
         self._guard, self._is_registered = guard, is_registered
         self.replica = replica
@@ -106,6 +111,9 @@ class ClusterMember:
     def start(self, engine: Engine) -> None:
         """Take part. The engine writes and applies already."""
         self._engine = engine
+        identity = engine.place.identity
+        if self._calls is not None:
+            engine.damage.files.peers = Peers(self._calls, identity, self._others)
         self.server = ReplicationServer(
             self.replica,
             engine.writer,
@@ -118,9 +126,16 @@ class ClusterMember:
             wait_for_checkpoint=engine.background.wait_for_checkpoint,
             on_snapshot_needed=self._on_snapshot_needed,
             giver=self._giver,
+            reads=PeerReads(engine.shard, identity),
         )
         engine.writer.replication = self
         self._tick()
+
+    def _others(self) -> list[str]:
+        """The other nodes that live: first the master, then those in sync."""
+        who, assignment = self.replica.who, self.replica.assignment
+        others = [one for one in who.members if one != who.me and not self._control.is_dead(one)]
+        return sorted(others, key=lambda one: (one != assignment.master, one not in assignment.isr))
 
     async def close(self) -> None:
         """Take part no more."""

@@ -30,6 +30,7 @@ from node.config_check import cluster_nodes
 from node.data_plane import DataServer, Dialer, read_trust
 from node.disk_guard import DiskGuard
 from node.engine import Engine
+from node.file_repair import FileRepair
 from node.forward import Forwarder
 from node.joining import build_member, open_epoch_seen
 from node.log_repair import LogRepair
@@ -108,6 +109,7 @@ class Clustering:
             guard=guard,
             is_registered=lambda: self._control.is_registered,
             fetch=self._dialer.fetch_snapshot,
+            calls=self._dialer,
             on_snapshot_taken=self._on_snapshot_taken,
         )
         return self.member
@@ -129,10 +131,15 @@ class Clustering:
             errors.violated("there is no member yet")
         return self.member
 
-    def make_repair(self, renew: Callable[[errors.DataLoss], None]) -> LogRepair:
+    def make_repair(self, files: FileRepair, renew: Callable[[errors.DataLoss], None]) -> LogRepair:
         """What is done about a damaged log; `renew` has the shard copied from the master."""
-        min_in_sync = self._config.cluster.min_in_sync
-        return LogRepair(self._member, self._failure, min_in_sync=min_in_sync, renew=renew)
+        return LogRepair(
+            self._member,
+            self._failure,
+            min_in_sync=self._config.cluster.min_in_sync,
+            mend=files.mend_at,
+            renew=renew,
+        )
 
     def make_forwarder(self, stats: ApiStats) -> Forwarder:
         """The way of other clients' calls to the master."""

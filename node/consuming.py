@@ -174,6 +174,10 @@ class Consuming:
             delivery.to_check,
         )
 
+    def see_damage_by(self, take_found: Callable[[int], None]) -> None:
+        """Call `take_found` in each turn in which messages could not be read."""
+        self._polls.on_damage = take_found
+
     # -- turns ------------------------------------------------------------------------------------
 
     def turn(self, touched: Iterable[int], now_ms: int) -> bool:

@@ -17,6 +17,10 @@ import grpc
 from hourwheel import errors, limits
 from hourwheel.internal.v1 import replication_pb2
 from hourwheel.internal.v1.replication_pb2 import (
+    FetchLogRequest,
+    FetchLogResponse,
+    FetchMessagesRequest,
+    FetchMessagesResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     ReplicateRequest,
@@ -28,6 +32,8 @@ from node.config_check import split_address
 SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
 REPLICATE: Final = f"/{SERVICE.full_name}/Replicate"
 FETCH_SNAPSHOT: Final = f"/{SERVICE.full_name}/FetchSnapshot"
+FETCH_MESSAGES: Final = f"/{SERVICE.full_name}/FetchMessages"
+FETCH_LOG: Final = f"/{SERVICE.full_name}/FetchLog"
 _PROOF: Final = "hourwheel-cluster-secret"
 """Key of the call's metadata."""
 _SECRET_BYTES_MIN: Final = 16
@@ -141,6 +147,24 @@ class Dialer:
             FETCH_SNAPSHOT,
             request_serializer=FetchSnapshotRequest.SerializeToString,
             response_deserializer=FetchSnapshotResponse.FromString,
+        )
+        return call(request, metadata=self._metadata())
+
+    def fetch_messages(self, node: str, request: FetchMessagesRequest) -> Any:
+        """Begin a FetchMessages call: an awaitable of FetchMessagesResponse."""
+        call: Any = self._channel(node).unary_unary(
+            FETCH_MESSAGES,
+            request_serializer=FetchMessagesRequest.SerializeToString,
+            response_deserializer=FetchMessagesResponse.FromString,
+        )
+        return call(request, metadata=self._metadata())
+
+    def fetch_log(self, node: str, request: FetchLogRequest) -> Any:
+        """Begin a FetchLog call: an awaitable of FetchLogResponse."""
+        call: Any = self._channel(node).unary_unary(
+            FETCH_LOG,
+            request_serializer=FetchLogRequest.SerializeToString,
+            response_deserializer=FetchLogResponse.FromString,
         )
         return call(request, metadata=self._metadata())
 

@@ -19,7 +19,10 @@ from node.api.ports import Failure
 from node.background import Background
 from node.configurator import Configurator, DefaultsConfig
 from node.consuming import Consuming
+from node.damage_control import DamageControl
+from node.damage_desk import DamageDesk
 from node.disk_guard import DiskGuard
+from node.file_repair import FileRepair
 from node.intake import Intake
 from node.opening import Opened
 from node.pending import Pending
@@ -116,6 +119,16 @@ class Engine:
             lambda step: self._loop.call_soon(self._or_fail(step)),
             self._check_master,
         )
+        self.place = opened.maintenance.place
+        self.damage = DamageControl(
+            self.shard,
+            FileRepair(self.place, self.shard, self.stats, self.background.run_aside),
+            self.stats,
+            failure,
+            propose=self.propose,
+            wake=self._turn,
+        )
+        self.consuming.see_damage_by(self.damage.take_found)
         self.configurator = Configurator(
             *(self.shard, now_ms, self.propose, config.defaults),
             pass_over=self.consuming.unasked.pass_over,
@@ -146,6 +159,9 @@ class Engine:
         pending = Pending(self)
         self.list_pending = as_master(pending.list_pending)
         self.cancel_pending = as_master(pending.cancel_pending)
+        desk = DamageDesk(self)
+        self.list_damaged = as_master(desk.list_damaged)
+        self.discard_damaged = as_master(desk.discard_damaged)
         self.receive = as_master(self._receive)
         self.resolve = as_master(self._resolve)
 
@@ -193,6 +209,7 @@ class Engine:
         """It is not any more; who waits is told."""
         self._timer.clear()
         self.consuming.retire(error)
+        self.damage.retire()
         self.intake.retire(error)
         self.configurator.retire()
 
@@ -245,6 +262,7 @@ class Engine:
         if self._housekeeping is not None:
             self._housekeeping.cancel()
         self.consuming.close()
+        await self.damage.close()
         if not self._failure.found.done():
             await self.writer.drain()
         await self.writer.close()
@@ -412,4 +430,4 @@ class Engine:
 
     def describe(self, message_id: Any) -> ports.MessageInfo:
         """See EnginePort."""
-        return describe(self.shard, message_id)
+        return describe(self.shard, message_id, self.damage.damaged)

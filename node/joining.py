@@ -12,6 +12,7 @@ from node.config import ClusterSection
 from node.control_port import ControlPort
 from node.disk_guard import DiskGuard
 from node.opening import Opened
+from node.peers import PeerCalls
 from node.replica import Replica
 from node.replica_effects import Who
 from node.snapshot_giver import SnapshotGiver
@@ -57,11 +58,13 @@ def build_member(
     guard: DiskGuard,
     is_registered: Callable[[], bool] = lambda: True,
     fetch: Fetch | None = None,
+    calls: PeerCalls | None = None,
     on_snapshot_taken: Callable[[], None] = log_taken,
 ) -> ClusterMember:
     """A member that takes part when it is started.
 
     `fetch` begins a FetchSnapshot call to a node (without it no snapshot is taken);
+    `calls` are those by which it asks other nodes for what it has lost;
     `on_snapshot_taken` is called when one is complete: the next start installs it.
     """
     watermark = opened.watermark
@@ -120,4 +123,5 @@ def build_member(
         is_registered=is_registered,
         giver=giver,
         taking=taking,
+        calls=calls,
     )

@@ -186,6 +186,13 @@ class Progress:
     """Invariant: the sum of their `left_count`."""
     gap_count: int = 0
     """Invariant: the sum of their `gap_count`."""
+    withheld: AckWindow = field(default_factory=AckWindow)
+    """Positions whose messages cannot be read here now: delivered to nobody, and in no lease.
+    Invariant: all of it is `delivered`."""
+    exempt: AckWindow = field(default_factory=AckWindow)
+    """What was ever withheld in this mastership: it does not count in the consumer window."""
+    window_floor: int = 0
+    """Everything below is resolved or `exempt`: where to look on for the floor that counts."""
 
     def add_sparse(self, end: int, count: int) -> None:
         """So many messages that a filter picked are delivered, with all below `end`."""

@@ -11,6 +11,7 @@ messages stands (node/lease.py), and finishing them finishes what was passed ove
 
 import heapq
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from hourwheel.internal.v1.replication_pb2 import DeliveredTo, LeaseTable
 from node.lease import SPARSE_ID, Held, Lease, Part, Progress, runs_of
 from storage.ack_state import WINDOW_POSITIONS, AckWindow
+
+_WITHHELD_RANGES_MAX: Final = WINDOW_POSITIONS // 2
 
 
 class Leases:
@@ -50,9 +53,34 @@ class Leases:
         `bounds` are the queue's first position and the end of what may be seen of it.
         """
         floor = window.first_unresolved(bounds[0])
-        limit = min(bounds[1], floor + WINDOW_POSITIONS)
+        limit = min(bounds[1], self.window_floor(held, window, bounds[0]) + WINDOW_POSITIONS)
         first, end = self.find_stretch(held, window, (floor, limit))
         return first, min(end, first + count_max)
+
+    def window_floor(self, held: Held, window: AckWindow, start_position: int = 0) -> int:
+        """The first position that the group still works on: where its consumer window begins.
+
+        What is, or was, withheld is stepped over. It may stay unresolved for long, and a group must
+        not stand still for it.
+        """
+        floor = window.first_unresolved(start_position)
+        progress = self._progress.get(held)
+        if progress is None or progress.exempt.is_untouched:
+            return floor
+        at = max(floor, progress.window_floor)
+        while True:  # from where it ended the last time: neither of the two ever shrinks
+            beyond = progress.exempt.first_unresolved(window.first_unresolved(at))
+            if beyond == at:
+                break
+            at = beyond
+        progress.window_floor = at
+        return at
+
+    def range_count(self, held: Held, window: AckWindow) -> int:
+        """How many ranges of a window are not there because of what is withheld between them."""
+        progress = self._progress.get(held)
+        exempt = 0 if progress is None else progress.exempt.range_count
+        return max(0, window.range_count - exempt)
 
     def find_stretch(
         self, held: Held, window: AckWindow, bounds: tuple[int, int]
@@ -79,17 +107,17 @@ class Leases:
         With one it is *messages*: what stands between them is finished with them, in one range.
         """
         progress = self._progress.get(held)
-        ranges = min(window.range_count, WINDOW_POSITIONS // 2)
+        ranges = min(self.range_count(held, window), WINDOW_POSITIONS // 2)
         if progress is None:
             return WINDOW_POSITIONS - ranges
-        floor = window.first_unresolved(start_position)
+        floor = self.window_floor(held, window, start_position)
         while progress.sparse and progress.sparse[0][0] <= floor:
             progress.sparse_count -= progress.sparse.popleft()[1]
         return max(0, WINDOW_POSITIONS - ranges - progress.sparse_count)
 
     def is_blocked(self, held: Held, window: AckWindow, bounds: tuple[int, int]) -> bool:
         """Whether there is more to deliver, but only behind a full window."""
-        floor = window.first_unresolved(bounds[0])
+        floor = self.window_floor(held, window, bounds[0])
         position = max(self.next_position(held), floor)
         return position < bounds[1] and position >= floor + WINDOW_POSITIONS
 
@@ -192,6 +220,54 @@ class Leases:
     def skip(self, held: Held, first: int, end: int) -> None:
         """Do not deliver [first, end) in this reign."""
         self._progress_of(held).delivered.resolve(first, end - first)
+
+    # -- withholding ------------------------------------------------------------------------------
+
+    def withhold(self, held: Held, position: int) -> bool:
+        """Deliver a message to nobody until it is offered again: it cannot be read here.
+
+        Returns:
+            Whether there was room for it: scattered positions are bounded like a group's window.
+        """
+        progress = self._progress_of(held)
+        exempt = progress.exempt
+        if exempt.range_count >= _WITHHELD_RANGES_MAX and not exempt.is_resolved(position):
+            exempt.resolve(0, progress.window_floor)  # all that is not exempt there is resolved
+            if exempt.range_count >= _WITHHELD_RANGES_MAX:
+                return False
+        progress.delivered.resolve(position, 1)
+        progress.withheld.resolve(position, 1)
+        exempt.resolve(position, 1)
+        return True
+
+    def offer_again(self, held: Held, first: int, end: int) -> None:
+        """Deliver what is withheld of [first, end): it can be read again, or is to be tried."""
+        progress = self._progress.get(held)
+        if progress is None:
+            return
+        for low, high in progress.withheld.all_ranges():
+            if max(low, first) < min(high, end):
+                progress.delivered.reopen(max(low, first), min(high, end))
+        progress.withheld.reopen(first, end)
+
+    def settle(self, held: Held, position: int) -> None:
+        """A withheld position is resolved, or gone: nothing is to be offered there any more."""
+        progress = self._progress.get(held)
+        if progress is not None:
+            progress.withheld.reopen(position, position + 1)
+
+    def withheld_ranges(self, held: Held) -> list[tuple[int, int]]:
+        """What is withheld from a group of a queue, as [first, end), ascending."""
+        progress = self._progress.get(held)
+        return [] if progress is None else progress.withheld.all_ranges()
+
+    def withheld_count(self, held: Held, window: AckWindow, bounds: tuple[int, int]) -> int:
+        """How many positions in `bounds` are withheld and not resolved."""
+        ranges = self.withheld_ranges(held)
+        low, high = bounds
+        return sum(
+            window.count_unresolved(max(first, low), min(end, high)) for first, end in ranges
+        )
 
     # -- holding ----------------------------------------------------------------------------------
 
@@ -317,10 +393,10 @@ class Leases:
     ) -> tuple[int, int]:
         """(messages leased, positions not delivered), neither resolved; however many leases.
 
-        What is delivered, not resolved, and not passed over is leased: messages, and what stands
-        between those that a filter picked. How many of the latter is only counted as they come and
-        go, so where an acknowledgement came twice in part the messages may be too few until their
-        lease ends.
+        What is withheld is not delivered. What is delivered, not resolved, and not passed over is
+        leased: messages, and what stands between those that a filter picked. How many of the latter
+        is only counted as they come and go, so where an acknowledgement came twice in part the
+        messages may be too few until their lease ends.
 
         Args:
             held: of which group and queue.
@@ -332,6 +408,7 @@ class Leases:
         if progress is None:
             return 0, window.count_unresolved(*bounds)
         waiting = window.count_free(progress.delivered, *bounds)
+        waiting += self.withheld_count(held, window, bounds)
         covered = window.count_unresolved(*bounds) - waiting - passed_count
         return max(0, covered - progress.gap_count), waiting
 
@@ -344,7 +421,7 @@ class Leases:
         progress = self._progress.get(held)
         if progress is not None and progress.sparse_count:
             return max(0, progress.sparse_count - progress.held_count)
-        floor = window.first_unresolved(start_position)
+        floor = self.window_floor(held, window, start_position)
         return sum(end - first for first, end in window.ranges() if first > floor)
 
     def leased_ranges(self, held: Held) -> list[tuple[int, int]]:
@@ -365,6 +442,10 @@ class Leases:
                 table.sparse.append(lease.to_wire(epoch))
         for held, progress in self._progress.items():
             delivered = progress.delivered
+            if not progress.withheld.is_untouched:
+                delivered = delivered.copy()  # the successor's files may well be sound
+                for first, end in progress.withheld.all_ranges():
+                    delivered.reopen(first, end)
             table.delivered.append(
                 DeliveredTo(
                     group_id=held.group_id,

@@ -153,7 +153,7 @@ class Listing:
 
     def _lag(self, subscription: Subscription) -> GroupLagInfo:
         views, receiver = self._shard.views, self._shard.receiver
-        unresolved = leased = 0
+        unresolved = leased = damaged = 0
         for number in receiver.queues_of(subscription.group_id, subscription.topic_id):
             bounds = views.queues.bounds(number)
             if bounds[0] == bounds[1]:
@@ -162,6 +162,7 @@ class Listing:
             window = views.acks.find(*held) or _UNTOUCHED
             passed = receiver.passed_over.count_unresolved(held, window)
             messages, waiting = receiver.leases.count_unresolved(held, window, bounds, passed)
+            damaged += receiver.leases.withheld_count(held, window, bounds)
             leased += messages
             unresolved += messages + waiting
-        return GroupLagInfo(self._name_of(subscription), unresolved, leased)
+        return GroupLagInfo(self._name_of(subscription), unresolved, leased, damaged)

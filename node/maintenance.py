@@ -22,6 +22,7 @@ from node.checkpoint import (
 )
 from node.views import Views
 from storage.commit_log import CommitLog
+from storage.rewrite import REPAIR_SUFFIX, remove_leftovers
 from storage.unit import delay_log_min, log_offset_min
 from timewheel.bodies import Bodies
 from timewheel.compaction import CascadeJob, MergeJob, Pause, plan_cascade, plan_merge
@@ -148,6 +149,7 @@ class Maintenance:
         """Nothing points below it into the log, but what a restart needs; as of the last plan."""
         self._measured = 0, 0
         """(Bytes of the shard's files on disk, the log's end then.)"""
+        remove_leftovers(place.disk, place.under("wheel"))
         for remove in self._removals_of_unnamed():
             remove()
         self.measure_disk()
@@ -158,7 +160,16 @@ class Maintenance:
         named = {run.path for run in [*self._views.wheel.runs.all(), *self._garbage]}
         named |= {delay_log_path(directory, one.delay_log_id) for one in self.manifest.delay_logs}
         paths = [f"{directory}/{name}" for name in self._place.disk.list(directory)]
-        return [partial(self._place.disk.remove, path) for path in paths if path not in named]
+        return [
+            partial(self._place.disk.remove, path)
+            for path in paths
+            if path not in named and not path.endswith(REPAIR_SUFFIX)  # it may get its name yet
+        ]
+
+    @property
+    def place(self) -> ShardPlace:
+        """Of the shard's files."""
+        return self._place
 
     # -- what to do next --------------------------------------------------------------------------
 

@@ -253,6 +253,21 @@ FAMILIES: Final = (
         "Stored bytes that failed their checksum; they are never served.",
         lambda it: it.stats.crc_errors,
     ),
+    shard_gauge(
+        "hourwheel_damaged_messages",
+        "Messages that groups wait for and that this master cannot read, nor get elsewhere so far.",
+        lambda it: it.stats.damaged_messages,
+    ),
+    shard_counter(
+        "hourwheel_damaged_messages_fetched_total",
+        "Damaged messages whose bytes were found in another replica, or in this one's log.",
+        lambda it: it.stats.damaged_fetched,
+    ),
+    shard_counter(
+        "hourwheel_repaired_files_total",
+        "Damaged files of the log and of the wheel that were rewritten with good bytes.",
+        lambda it: it.stats.repaired_files,
+    ),
     shard_counter(
         "hourwheel_scrub_bytes_total",
         "Old log that was read only to be verified, and is well.",

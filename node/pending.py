@@ -181,6 +181,7 @@ class Pending:
             end_sequence=position.end_sequence,
             with_metas=with_metas,
             with_bodies=with_bodies,
+            on_damage=self._engine.damage.take_listed,
         )
 
     def _step(self, scan: PendingScan, topic: Topic, matches_max: int) -> Matches:

@@ -9,6 +9,7 @@ A message's bytes are believed only after their checksum: a damaged one neither 
 match, and is counted.
 """
 
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from hourwheel.types import QUEUE_BITS, SEQUENCE_MAX, Key
 from node.views import Views
 from storage.unit import NO_UNITS, Units, count_to, join, pick, sort_by_key
-from timewheel.bodies import Bodies
+from timewheel.bodies import BadBlob, Bodies
 from timewheel.range_scan import RangeScan
 
 Mask = NDArray[np.bool_]
@@ -95,6 +96,7 @@ class PendingScan:
         end_sequence: int = SEQUENCE_MAX,
         with_metas: bool = True,
         with_bodies: bool = False,
+        on_damage: Callable[[Units, list[BadBlob]], None] = lambda *_: None,
     ) -> None:
         """Nothing is read yet.
 
@@ -108,7 +110,9 @@ class PendingScan:
             end_sequence: messages from this one on do not exist.
             with_metas: whether `Matches.blobs` are wanted.
             with_bodies: whether bodies are wanted in them.
+            on_damage: is told of messages that cannot be read.
         """
+        self._on_damage = on_damage
         self._views, self._bodies, self._wanted = views, bodies, wanted
         self._topic_id, self._end_sequence = topic_id, end_sequence
         self._reads = with_metas or wanted.needs_metas
@@ -247,7 +251,10 @@ class PendingScan:
         for chosen in (order[:in_log], order[in_log:]):  # scattered; one behind the other
             if not len(chosen):
                 continue
-            read, bad = self._bodies.read(pick(part, chosen))
+            asked = pick(part, chosen)
+            read, bad = self._bodies.read(asked)
+            if bad:
+                self._on_damage(asked, bad)
             for ordinal, blob in zip(chosen.tolist(), read, strict=True):
                 blobs[ordinal] = blob
             is_bad[chosen[[one.ordinal for one in bad]]] = True

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from filters.compile import BlockFilter
 from hourwheel import errors
 from storage.consume_queue import ConsumeQueue
-from storage.unit import NO_UNITS, Units, join, pick
+from storage.unit import NO_UNITS, Units, copied, join, pick
 from timewheel.bodies import Bodies
 
 SLICE_WORK: Final = 262_144
@@ -57,6 +57,8 @@ class Damage(NamedTuple):
     """A message in the way whose bytes are not what was published."""
 
     position: int
+    unit: Units
+    """Array[1] of UNIT."""
     error: errors.DataLoss
 
 
@@ -178,7 +180,7 @@ class Picker:
             fitting = bad[0].ordinal
             if not fitting:
                 found.end = int(positions[0])
-                found.damage = Damage(found.end, bad[0].error)
+                found.damage = Damage(found.end, copied(units[:1]), bad[0].error)
                 return False
             raw, bad = self._bodies.read_joined(units[:fitting])
         if fitting < len(units):

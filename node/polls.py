@@ -49,6 +49,8 @@ class Polls:
         self._unfinished: dict[Interest, None] = {}
         """Whose queues were not looked through to the end: one of them goes on in each turn."""
         self._passed_due_ms: int | None = None
+        self.on_damage: Step = _nobody_sees_to_it
+        """Called when the receiver has found messages that cannot be read."""
 
     # -- one of them ------------------------------------------------------------------------------
 
@@ -70,7 +72,7 @@ class Polls:
         if waiter.selecting is not None:
             receiver.work += _ASKING_WORK
         if receiver.corrupt:
-            self._unasked.bury_corrupt(now_ms)
+            self.on_damage(now_ms)
         self._note_filtering(now_ms)
         if delivery is None:
             if waiter.is_unfinished and not waiter.future.done():
@@ -174,7 +176,8 @@ class Polls:
             start = self._shard.views.queues.get(held.topic_queue).start_position
             if receiver.leases.count_resolved(held, window, start) < WINDOW_POSITIONS // 2:
                 continue  # not a hole: that much is being worked on
-            for part in receiver.leases.take_at(held, window.first_unresolved(start)):
+            floor = receiver.leases.window_floor(held, window, start)
+            for part in receiver.leases.take_at(held, floor):
                 self._unasked.give_back(held, part, now_ms)
 
     # -- all of them ------------------------------------------------------------------------------
@@ -208,3 +211,7 @@ class Polls:
     def __len__(self) -> int:
         """Long polls that wait."""
         return len(self._waiters)
+
+
+def _nobody_sees_to_it(_: int) -> None:
+    errors.violated("damage was found, and nobody sees to it")

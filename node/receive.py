@@ -15,7 +15,7 @@ from node.picking import Counts, Picked, Picker, Wanted
 from node.selecting import Marks, Selecting
 from node.views import Views
 from storage.ack_state import WINDOW_POSITIONS
-from storage.unit import Units
+from storage.unit import Units, copied
 from timewheel.bodies import Bodies
 
 
@@ -41,10 +41,12 @@ class Delivery:
 
 
 class Corrupt(NamedTuple):
-    """A message in a queue whose bytes are not what was published."""
+    """A message in a queue whose bytes, as they lie here, are not what was published."""
 
     held: Held
     position: int
+    unit: Units
+    """Array[1] of UNIT."""
     error: errors.DataLoss
 
 
@@ -70,7 +72,7 @@ class Receiver:
         """What filters did; the shell adds it up and makes it anew."""
         self._turns: dict[tuple[int, int], int] = {}
         self.corrupt: list[Corrupt] = []
-        """Messages that failed their checksum: the shell buries them, then clears this."""
+        """Messages that failed their checksum, withheld from the group: the shell sees to them."""
         self.work = 0
         """What looking through queues has cost; the shell makes it 0 again. See node/picking.py."""
         self.is_unfinished = False
@@ -183,10 +185,10 @@ class Receiver:
             if not bad:
                 break
             low, high = _good_run([one.ordinal for one in bad], len(units))
-            self.corrupt += [
-                Corrupt(held, first + one.ordinal, one.error) for one in bad if one.ordinal < high
-            ]
-            self.leases.skip_to(held, first + low)
+            for ordinal, error in bad:
+                unit = units[ordinal : ordinal + 1]
+                if ordinal < low and not self._withhold(held, first + ordinal, unit, error):
+                    return None
             count_max = max(1, high - low)  # and read those again, by themselves
         lease = self.leases.grant(held, first, end, now_ms + invisible_ms)
         return self._delivery(lease, units, blobs, now_ms)
@@ -206,8 +208,8 @@ class Receiver:
             picked = picker.pick(
                 queue, wanted, stretch, count_max=count_max, bytes_max=ask.bytes_max
             )
-            self.leases.skip_to(held, picked.end + (picked.damage is not None))
-            self._note_damage(held, picked)
+            self.leases.skip_to(held, picked.end)
+            gets_on = self._withhold_picked(held, picked)
             if picked.count:
                 span = self.passed_over.absorb(held, first), picked.end
                 positions, units, blobs = picked.joined()
@@ -216,6 +218,8 @@ class Receiver:
                 return self._delivery(lease, units, blobs, ask.now_ms)
             if picked.end > first:
                 self.passed_over.add(held, first, picked.end, ask.now_ms)
+            if not gets_on:
+                return None
         self.is_unfinished = count_max > 0
         return None
 
@@ -225,8 +229,9 @@ class Receiver:
         """The next messages that one call wants; the others stay for other calls."""
         queue, window = self._views.queues.get(held.topic_queue), self._views.acks.get(*held)
         end = int(queue.visible_end(ask.now_ms))
-        if window.range_count >= WINDOW_POSITIONS // 2:
-            end = min(end, window.first_unresolved(queue.start_position) + WINDOW_POSITIONS)
+        if self.leases.range_count(held, window) >= WINDOW_POSITIONS // 2:
+            floor = self.leases.window_floor(held, window, queue.start_position)
+            end = min(end, floor + WINDOW_POSITIONS)
         at = max(queue.start_position, selecting.begin_at(held, self._marks))
         while picker.work > 0:
             stretch = self.leases.find_stretch(held, window, (at, end))
@@ -237,20 +242,31 @@ class Receiver:
             )
             at = picked.end
             selecting.note(held, at, self._marks)
-            self._note_damage(held, picked)
-            if picked.damage is not None:
-                self.leases.skip(held, picked.end, picked.end + 1)
+            gets_on = self._withhold_picked(held, picked)
             if picked.count:
                 positions, units, blobs = picked.joined()
                 until_ms = ask.now_ms + ask.invisible_ms
                 lease = self.leases.grant_selected(held, positions, until_ms)
                 return self._delivery(lease, units, blobs, ask.now_ms)
+            if not gets_on:
+                return None
         self.is_unfinished = True
         return None
 
-    def _note_damage(self, held: Held, picked: Picked) -> None:
-        if picked.damage is not None:
-            self.corrupt.append(Corrupt(held, picked.damage.position, picked.damage.error))
+    def _withhold_picked(self, held: Held, picked: Picked) -> bool:
+        return picked.damage is None or self._withhold(held, *picked.damage)
+
+    def _withhold(self, held: Held, position: int, unit: Units, error: errors.DataLoss) -> bool:
+        """Go on behind a message that cannot be read. False: there are too many such places."""
+        if not self.leases.withhold(held, position):
+            return False
+        self.corrupt.append(Corrupt(held, position, copied(unit), error))
+        return True
+
+    def offer_again(self, held: Held, first: int, end: int) -> None:
+        """Deliver what was withheld of [first, end)."""
+        self.leases.offer_again(held, first, end)
+        self._marks.forget()
 
     def _delivery(self, lease: Lease, units: Units, blobs: bytes, now_ms: int) -> Delivery:
         topic = self._views.catalog.find_topic_by_id(int(units["origin_topic"][0]))

@@ -19,6 +19,7 @@ from node import logs
 from node.api import status
 from node.api.ports import Failure
 from node.cluster_time import ClusterTime
+from node.peer_reads import PeerReads
 from node.replica import Replica
 from node.snapshot_giver import METHOD as FETCH_SNAPSHOT
 from node.snapshot_giver import SnapshotGiver
@@ -49,6 +50,7 @@ class ReplicationServer:
         is_registered: Callable[[], bool],
         wait_for_checkpoint: Callable[[], Awaitable[None]],
         giver: SnapshotGiver | None = None,
+        reads: PeerReads | None = None,
     ) -> None:
         """Follow nobody yet.
 
@@ -65,12 +67,14 @@ class ReplicationServer:
                 follows nobody: what it has must be judged as it was when it started.
             wait_for_checkpoint: returns when the log may be cut.
             giver: serves FetchSnapshot.
+            reads: serves what other replicas have lost.
         """
         self._is_registered, self._wait_for_checkpoint = is_registered, wait_for_checkpoint
         self._replica, self._writer, self._time = replica, writer, time
         self._mono_ms, self._perform = mono_ms, perform
         self._failure, self._is_full = failure, is_full
         self._on_snapshot_needed, self._giver = on_snapshot_needed, giver
+        self._reads = reads
         self._stream = 0
         self._complained_of: tuple[str, int] | None = None
         self._has_news = asyncio.Event()
@@ -188,4 +192,6 @@ class ReplicationServer:
         methods = {SERVICE.methods_by_name["Replicate"].name: replicate}
         if self._giver is not None:
             methods[FETCH_SNAPSHOT.name] = self._giver.handler()
+        if self._reads is not None:
+            methods |= self._reads.handlers()
         return grpc.method_handlers_generic_handler(SERVICE.full_name, methods)

@@ -81,6 +81,10 @@ class Scrubber:
         await asyncio.wait([self._task])
         await asyncio.to_thread(self._thread.shutdown)
 
+    def on_mended(self, error: errors.DataLoss) -> None:
+        """A file in which damage was found is sound again."""
+        self._note_damaged(self._damaged - {str(error.params.get("file", ""))})
+
     async def _run(self) -> None:
         with self._failure.catching():
             await self._sleep(self._first_s)

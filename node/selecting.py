@@ -29,6 +29,13 @@ class Marks:
     def __init__(self) -> None:
         """Nobody has looked yet."""
         self._marks = WeighedCache[tuple[Held, str, str], int](_MARKS_BYTES)
+        self.generation = 0
+        """How often all was forgotten: a call that is under way forgets its own place, too."""
+
+    def forget(self) -> None:
+        """Among what was looked at is what could not be read then, and can be now: look again."""
+        self._marks.clear()
+        self.generation += 1
 
     def find(self, held: Held, wanted: FilterExpression) -> int:
         """Behind what was looked at; 0 where that is not known. `wanted` in canonical form."""
@@ -48,9 +55,14 @@ class Selecting:
     """In canonical form."""
     looked_to: dict[Held, int] = field(default_factory=dict)
     """Behind what the call has looked at so far: its own, lest it loses its place to others."""
+    generation: int = 0
+    """Of the marks, when it was noted."""
 
     def begin_at(self, held: Held, marks: Marks) -> int:
         """Where to look on."""
+        if self.generation != marks.generation:
+            self.looked_to.clear()
+            self.generation = marks.generation
         return max(self.looked_to.get(held, 0), marks.find(held, self.filter))
 
     def note(self, held: Held, position: int, marks: Marks) -> None:

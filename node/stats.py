@@ -52,6 +52,12 @@ class EngineStats:
     """Those of them that did not match."""
     crc_errors: int = 0
     """Stored bytes that failed their checksum."""
+    damaged_messages: int = 0
+    """Messages that groups wait for and that cannot be read here, as of now."""
+    damaged_fetched: int = 0
+    """Damaged messages whose bytes were found elsewhere: in another replica, or in the log."""
+    repaired_files: int = 0
+    """Damaged files that were rewritten with good bytes."""
 
     scrub_bytes: int = 0
     """Bytes of old log that were read and found well."""

@@ -9,6 +9,7 @@ from hourwheel.message_id import MessageId
 from hourwheel.types import SEQUENCE_MAX, Key
 from hourwheel.v1.admin_pb2 import MessageState
 from node.api.ports import MessageInfo, ShardStatusData
+from node.damaged import DamagedMessages
 from node.disk_guard import DiskGuard
 from node.maintenance import Maintenance
 from node.shard import Shard
@@ -57,7 +58,9 @@ def shard_status(
     )
 
 
-def describe(shard: Shard, message_id: MessageId) -> MessageInfo:
+def describe(
+    shard: Shard, message_id: MessageId, damaged: DamagedMessages | None = None
+) -> MessageInfo:
     """What is known of one message."""
     views = shard.views
     sequence = np.array([message_id.sequence], np.uint64)
@@ -75,4 +78,5 @@ def describe(shard: Shard, message_id: MessageId) -> MessageInfo:
     key = Key(message_id.due_ms, message_id.sequence)
     waits = int(states[0]) == SlotState.WHEEL and key > views.cursor.key
     state = MessageState.MESSAGE_STATE_PENDING if waits else MessageState.MESSAGE_STATE_RELEASED
-    return MessageInfo(state, message_id.due_ms)
+    is_damaged = damaged is not None and damaged.has(message_id.sequence)
+    return MessageInfo(state, message_id.due_ms, is_damaged)

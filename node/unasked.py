@@ -1,4 +1,4 @@
-"""What the master resolves though no consumer asked: ended leases, corrupt messages, passed over.
+"""What the master resolves though no consumer asked: ended leases, and what filters passed over.
 
 All of it goes through the log. Where there is no room for it, it is tried again later.
 """
@@ -16,7 +16,7 @@ from hourwheel.types import topic_of
 from node.configurator import Propose
 from node.lease import Held, Part
 from node.passed_over import Stretch
-from node.retries import ack_rows, dead_rows, filtered_rows, give_back_rows, unresolved_of
+from node.retries import filtered_rows, give_back_rows, unresolved_of
 from node.shard import Shard
 from node.stats import EngineStats
 from storage.catalog_items import Group
@@ -46,26 +46,6 @@ class Unasked:
         """Records on their way that end leases."""
         self.is_closing = False
         """Nothing is proposed any more."""
-        self.on_corrupt: Callable[[errors.DataLoss], None] | None = None
-        """Told of each message whose bytes are lost, for the log."""
-
-    # -- corrupt messages -------------------------------------------------------------------------
-
-    def bury_corrupt(self, now_ms: int) -> None:
-        """Corrupt messages become dead letters: never served, and the queue goes on."""
-        corrupt, self._shard.receiver.corrupt = self._shard.receiver.corrupt, []
-        for one in corrupt:
-            self._stats.crc_errors += 1
-            if self.on_corrupt is not None:
-                self.on_corrupt(one.error)
-            rows = ack_rows if self._is_buried(one.held) else dead_rows
-            part = Part(one.position, one.position + 1, 0)
-            _ = self._resolve([(one.held, part)], rows(one.held, [(part.first, part.end)]), now_ms)
-
-    def _is_buried(self, held: Held) -> bool:
-        """Whether these are a group's own dead letters: to bury one again would never end."""
-        group = self._shard.views.catalog.find_group_by_id(held.group_id)
-        return group is not None and group.dead_letter_topic_id == topic_of(held.topic_queue)
 
     # -- leases that end --------------------------------------------------------------------------
 

@@ -140,6 +140,25 @@ class AckWindow:
             holes.append((first, end))
         return holes
 
+    def reopen(self, first: int, end: int) -> None:
+        """Let [first, end) not be resolved any more.
+
+        For what a master remembers of its deliveries. What a group has resolved stays resolved.
+        """
+        errors.invariant(0 <= first <= end, "no such positions", first=first, end=end)
+        kept: list[tuple[int, int]] = []
+        for low, high in self.all_ranges():
+            pieces = ((low, min(high, first)), (max(low, end), high))
+            kept += [piece for piece in pieces if piece[0] < piece[1]]
+        self._floor = kept.pop(0)[1] if kept and kept[0][0] == 0 else 0
+        self._starts = [low for low, _ in kept]
+        self._ends = [high for _, high in kept]
+
+    def all_ranges(self) -> list[tuple[int, int]]:
+        """Everything that is resolved as [first, end), ascending: what is below the floor, too."""
+        below = [(0, self._floor)] if self._floor else []
+        return below + self.ranges()
+
     def unresolved(self, from_: int, to: int) -> Iterator[tuple[int, int]]:
         """The ranges [first, end) of [from_, to) that are not resolved, ascending.
 

@@ -333,6 +333,19 @@ class CommitLog:
                 work.append(save)
         return work
 
+    def roll_behind(self, offset: int) -> None:
+        """Let the next batch begin a segment, if the last one has `offset`.
+
+        So that the file of `offset` is closed soon, and can be rewritten.
+        """
+        self._tail.roll_behind(offset)
+
+    def reopen(self, offset: int) -> None:
+        """Read the closed segment of `offset` from its file anew: another one has its name now."""
+        segment = self._segments.get(offset)
+        if segment is not self._segments.last:
+            segment.file = None  # closed when its last reader is through with it
+
     def truncate(self, offset: int) -> None:
         """Cut the log durably to [start_offset, offset), which ends with a batch.
 

@@ -50,6 +50,7 @@ class LogTail:
         "_index",
         "_part",
         "_parts",
+        "_roll_behind",
         "_segment",
         "end_offset",
         "is_open",
@@ -62,6 +63,7 @@ class LogTail:
         self._config = config
         self._identity = identity
         self.is_open = False
+        self._roll_behind = -1
         self.reset(None)
 
     def reset(self, last: Segment | None) -> None:
@@ -82,6 +84,10 @@ class LogTail:
         self._take()
         return taken
 
+    def roll_behind(self, offset: int) -> None:
+        """Let the next batch begin a segment, if it would share one with `offset`."""
+        self._roll_behind = max(self._roll_behind, offset)
+
     def append(self, pieces: Sequence[Buffer]) -> Offset:
         """See `CommitLog.append`."""
         size = sum(map(len, pieces))
@@ -95,7 +101,11 @@ class LogTail:
             self._refuse(size, total_bytes, offset)
         part = self._part
         end = Offset(offset + size)
-        if part is None or end - part.segment.start_offset > self._config.segment_bytes:
+        if (
+            part is None
+            or end - part.segment.start_offset > self._config.segment_bytes
+            or part.segment.start_offset <= self._roll_behind
+        ):
             part = self._next_part(size)
         part.pieces += pieces
         part.bytes += size
@@ -120,6 +130,7 @@ class LogTail:
             segment is None
             or index is None
             or (end + size - segment.start_offset > room and end > segment.start_offset)
+            or segment.start_offset <= self._roll_behind < end
         )
         if segment is None or index is None or is_new:
             segment = Segment(self._disk, self._directory, end, self._identity)

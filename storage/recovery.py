@@ -31,6 +31,7 @@ from hourwheel.record_batch import HEADER_BYTES, RecordBatch, header_crc, unpack
 from hourwheel.types import Offset
 from storage.disk import Disk, join
 from storage.file_header import FILE_HEADER_BYTES, Identity
+from storage.rewrite import remove_leftovers
 from storage.scan import CHUNK_BYTES, LOG_BATCH_BYTES_MAX, BatchWalk, corrupt_log
 from storage.segment import (
     INDEX_SUFFIX,
@@ -89,6 +90,7 @@ def find_log(disk: Disk, directory: str, identity: Identity, mark: int) -> Found
         CorruptLog: a segment is missing, too short or has a damaged header.
         ForeignDirectory, IncompatibleFormat: a segment is of another cluster, shard or version.
     """
+    remove_leftovers(disk, directory)
     names = disk.list(directory)
     starts = [start for name in names if (start := find_start_offset(name)) is not None]
     _remove_stray_indexes(disk, directory, names, set(starts))

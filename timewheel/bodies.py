@@ -20,6 +20,7 @@ from storage.unit import Units, stretches
 from timewheel.run_format import delay_log_path
 
 _OPEN_FILES_MAX: Final = 128
+_OVERLAY_BYTES_MAX: Final = 64 << 20
 _GAP_BYTES_MAX: Final = 16_384
 _PIECE_BYTES_MAX: Final = 8 << 20
 _SCATTERED_MESSAGES_PER_PIECE: Final = 4
@@ -48,12 +49,69 @@ class BadBlob(NamedTuple):
     error: errors.DataLoss
 
 
+class Place(NamedTuple):
+    """Where a message's bytes lie: see `storage.unit`."""
+
+    dlog_id: int
+    position: int
+
+
+def place_of(unit: Units) -> Place:
+    """The place that a unit names; of one row, or of array[1]."""
+    return Place(unit["dlog_id"].item(), unit["position"].item())
+
+
+class Overlay:
+    """Good bytes of messages whose own are damaged, until their file is rewritten.
+
+    Bounded: what was put first goes first, and is looked for again where it is still needed.
+    What it holds was verified, and is verified again against each unit that asks for it.
+    """
+
+    def __init__(self, bytes_max: int = _OVERLAY_BYTES_MAX) -> None:
+        """Nothing yet."""
+        self.bytes_max = bytes_max
+        self.size_bytes = 0
+        self._found: dict[Place, bytes] = {}
+
+    def put(self, place: Place, raw: bytes) -> None:
+        """Keep a message's bytes."""
+        self.drop(place)
+        while self._found and self.size_bytes + len(raw) > self.bytes_max:
+            self.drop(next(iter(self._found)))
+        self._found[place] = raw
+        self.size_bytes += len(raw)
+
+    def find(self, unit: Units) -> bytes | None:
+        """The bytes of a message whose own are bad, or None."""
+        raw = self._found.get(place_of(unit)) if self._found else None
+        if raw is None or len(raw) != unit["body_len"].item() + unit["meta_len"].item():
+            return None
+        return raw if crc32c(raw) == unit["crc"].item() else None
+
+    def items(self) -> list[tuple[Place, bytes]]:
+        """All that is kept."""
+        return list(self._found.items())
+
+    def forget(self, dlog_id: int) -> None:
+        """A delay log is removed."""
+        for place in [one for one in self._found if one.dlog_id == dlog_id]:
+            self.drop(place)
+
+    def drop(self, place: Place) -> None:
+        """Its file is sound again, or gone."""
+        self.size_bytes -= len(self._found.pop(place, b""))
+
+
 class Bodies:
     """Reads blobs (meta and body together). One instance a thread."""
 
-    def __init__(self, disk: Disk, directory: str, log: LogReader) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, log: LogReader, overlay: Overlay | None = None
+    ) -> None:
         """`directory` holds the delay logs."""
         self._disk, self._directory, self._log = disk, directory, log
+        self.overlay = Overlay() if overlay is None else overlay
         self._files: OrderedDict[int, File] = OrderedDict()
 
     def read(self, units: Units) -> tuple[list[bytes | memoryview], list[BadBlob]]:
@@ -64,9 +122,12 @@ class Bodies:
         right &= np.fromiter(map(len, blobs), np.int64, len(blobs)) == lengths
         if right.all():
             return blobs, []
-        bad = [BadBlob(one, self._corrupt(units[one])) for one in np.flatnonzero(~right).tolist()]
-        for one in bad:
-            blobs[one.ordinal] = b""
+        bad: list[BadBlob] = []
+        for one in np.flatnonzero(~right).tolist():
+            found = self.overlay.find(units[one])
+            blobs[one] = b"" if found is None else found
+            if found is None:
+                bad.append(BadBlob(one, self._corrupt(units[one])))
         return blobs, bad
 
     def read_joined(self, units: Units) -> tuple[bytes, list[BadBlob]]:
@@ -108,20 +169,30 @@ class Bodies:
         if not dlog_id:
             try:
                 return self._log.read(position, length)
-            except errors.CorruptLog:
+            except (errors.CorruptLog, errors.DiskFailed):
                 return b""  # cut off, or deleted: a message that was lost before points there
         file = self._find_file(dlog_id)
-        return b"" if file is None else file.pread(length, position)
+        try:
+            return b"" if file is None else file.pread(length, position)
+        except errors.DiskFailed:  # a sector that cannot be read is damage like any other
+            return b""
 
     def _read_many(self, dlog_id: int, positions: list[int], sizes: list[int]) -> list[bytes]:
         if not dlog_id:
             try:
                 return self._log.read_many(positions, sizes)
-            except errors.CorruptLog:
-                pairs = zip(positions, sizes, strict=True)
-                return [self._read_one(0, position, size) for position, size in pairs]
+            except (errors.CorruptLog, errors.DiskFailed):
+                return self._read_each(0, positions, sizes)
         file = self._find_file(dlog_id)
-        return [b""] * len(sizes) if file is None else file.pread_many(sizes, positions)
+        try:
+            return [b""] * len(sizes) if file is None else file.pread_many(sizes, positions)
+        except errors.DiskFailed:
+            return self._read_each(dlog_id, positions, sizes)
+
+    def _read_each(self, dlog_id: int, positions: list[int], sizes: list[int]) -> list[bytes]:
+        """So that one that cannot be read does not take the others with it."""
+        pairs = zip(positions, sizes, strict=True)
+        return [self._read_one(dlog_id, position, size) for position, size in pairs]
 
     def _find_file(self, dlog_id: int) -> File | None:
         """A delay log, or None where it is gone: what was in it is bad then."""
@@ -156,7 +227,12 @@ class Bodies:
         )
 
     def forget(self, dlog_id: int) -> None:
-        """Close a delay log that is about to be removed."""
+        """Let go of a delay log that is about to be removed."""
+        self.reopen(dlog_id)
+        self.overlay.forget(dlog_id)
+
+    def reopen(self, dlog_id: int) -> None:
+        """Read a delay log from its file anew: another one may have its name now."""
         file = self._files.pop(dlog_id, None)
         if file is not None:
             file.close()

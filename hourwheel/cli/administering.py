@@ -339,12 +339,14 @@ def describe(
                 clock_ms = max((node.clock_ms for node in (await admin.status()).nodes), default=0)
         facts: dict[str, Any] = {"message_id": text, "state": found.state.name}
         if output.is_json:
-            facts |= parsed._asdict() | {"due_ms": found.due_ms}
+            facts |= parsed._asdict() | {"due_ms": found.due_ms, "is_damaged": found.is_damaged}
         else:
             left_ms = found.due_ms - clock_ms
             facts["due"] = format_instant(found.due_ms)
             if found.state is MessageState.PENDING and clock_ms and left_ms > 0:
                 facts["left"] = format_duration(left_ms)
+            if found.is_damaged:
+                facts["bytes"] = "damaged on the master, and not found elsewhere so far"
             facts |= {"shard": parsed.shard, "epoch": parsed.epoch, "sequence": parsed.sequence}
         output.facts("message", facts)
         return ExitCode.PARTLY if found.state is MessageState.UNKNOWN else ExitCode.OK

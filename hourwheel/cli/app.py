@@ -6,7 +6,15 @@ import typer
 
 import hourwheel
 from hourwheel.channel import SERVER_DEFAULT
-from hourwheel.cli import administering, consuming, handover, overseeing, pending, publishing
+from hourwheel.cli import (
+    administering,
+    consuming,
+    damage,
+    handover,
+    overseeing,
+    pending,
+    publishing,
+)
 from hourwheel.cli.exit_codes import describe_exit_codes
 from hourwheel.cli.options import Json, Server
 
@@ -25,6 +33,7 @@ app.command()(administering.describe)
 app.add_typer(administering.topics, name="topics")
 app.add_typer(administering.groups, name="groups")
 app.add_typer(pending.pending, name="pending")
+app.add_typer(damage.damaged, name="damaged")
 app.command()(overseeing.status)
 app.command()(overseeing.transfer)
 app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.node)

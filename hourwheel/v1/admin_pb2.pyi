@@ -128,14 +128,16 @@ class GroupSubscription(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ...) -> None: ...
 
 class GroupLag(_message.Message):
-    __slots__ = ("topic", "unresolved_count", "leased_count")
+    __slots__ = ("topic", "unresolved_count", "leased_count", "damaged_count")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     UNRESOLVED_COUNT_FIELD_NUMBER: _ClassVar[int]
     LEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_COUNT_FIELD_NUMBER: _ClassVar[int]
     topic: str
     unresolved_count: int
     leased_count: int
-    def __init__(self, topic: _Optional[str] = ..., unresolved_count: _Optional[int] = ..., leased_count: _Optional[int] = ...) -> None: ...
+    damaged_count: int
+    def __init__(self, topic: _Optional[str] = ..., unresolved_count: _Optional[int] = ..., leased_count: _Optional[int] = ..., damaged_count: _Optional[int] = ...) -> None: ...
 
 class PutGroupRequest(_message.Message):
     __slots__ = ("name", "settings")
@@ -334,11 +336,77 @@ class DescribeMessageRequest(_message.Message):
     def __init__(self, message_id: _Optional[str] = ...) -> None: ...
 
 class DescribeMessageResponse(_message.Message):
-    __slots__ = ("message_id", "state", "due_ms")
+    __slots__ = ("message_id", "state", "due_ms", "is_damaged")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    IS_DAMAGED_FIELD_NUMBER: _ClassVar[int]
     message_id: str
     state: MessageState
     due_ms: int
-    def __init__(self, message_id: _Optional[str] = ..., state: _Optional[_Union[MessageState, str]] = ..., due_ms: _Optional[int] = ...) -> None: ...
+    is_damaged: bool
+    def __init__(self, message_id: _Optional[str] = ..., state: _Optional[_Union[MessageState, str]] = ..., due_ms: _Optional[int] = ..., is_damaged: bool = ...) -> None: ...
+
+class ListDamagedRequest(_message.Message):
+    __slots__ = ("group", "topic", "page_size", "page_token")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    page_size: int
+    page_token: bytes
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[bytes] = ...) -> None: ...
+
+class ListDamagedResponse(_message.Message):
+    __slots__ = ("messages", "next_page_token")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[DamagedMessage]
+    next_page_token: bytes
+    def __init__(self, messages: _Optional[_Iterable[_Union[DamagedMessage, _Mapping]]] = ..., next_page_token: _Optional[bytes] = ...) -> None: ...
+
+class DamagedMessage(_message.Message):
+    __slots__ = ("message_id", "group", "topic", "stands_in", "due_ms", "attempt", "body_bytes", "place", "found_ms", "tries")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    STANDS_IN_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    FOUND_MS_FIELD_NUMBER: _ClassVar[int]
+    TRIES_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    group: str
+    topic: str
+    stands_in: str
+    due_ms: int
+    attempt: int
+    body_bytes: int
+    place: str
+    found_ms: int
+    tries: int
+    def __init__(self, message_id: _Optional[str] = ..., group: _Optional[str] = ..., topic: _Optional[str] = ..., stands_in: _Optional[str] = ..., due_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., body_bytes: _Optional[int] = ..., place: _Optional[str] = ..., found_ms: _Optional[int] = ..., tries: _Optional[int] = ...) -> None: ...
+
+class DiscardDamagedRequest(_message.Message):
+    __slots__ = ("group", "topic", "message_ids", "all")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    message_ids: _containers.RepeatedScalarFieldContainer[str]
+    all: bool
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., message_ids: _Optional[_Iterable[str]] = ..., all: bool = ...) -> None: ...
+
+class DiscardDamagedResponse(_message.Message):
+    __slots__ = ("messages", "left_count")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    LEFT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[DamagedMessage]
+    left_count: int
+    def __init__(self, messages: _Optional[_Iterable[_Union[DamagedMessage, _Mapping]]] = ..., left_count: _Optional[int] = ...) -> None: ...

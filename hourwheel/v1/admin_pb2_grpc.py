@@ -100,6 +100,16 @@ class AdminServiceStub(object):
                 request_serializer=hourwheel_dot_v1_dot_admin__pb2.CancelPendingRequest.SerializeToString,
                 response_deserializer=hourwheel_dot_v1_dot_admin__pb2.CancelPendingResponse.FromString,
                 _registered_method=True)
+        self.ListDamaged = channel.unary_unary(
+                '/hourwheel.v1.AdminService/ListDamaged',
+                request_serializer=hourwheel_dot_v1_dot_admin__pb2.ListDamagedRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_admin__pb2.ListDamagedResponse.FromString,
+                _registered_method=True)
+        self.DiscardDamaged = channel.unary_unary(
+                '/hourwheel.v1.AdminService/DiscardDamaged',
+                request_serializer=hourwheel_dot_v1_dot_admin__pb2.DiscardDamagedRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_admin__pb2.DiscardDamagedResponse.FromString,
+                _registered_method=True)
         self.DescribeMessage = channel.unary_unary(
                 '/hourwheel.v1.AdminService/DescribeMessage',
                 request_serializer=hourwheel_dot_v1_dot_admin__pb2.DescribeMessageRequest.SerializeToString,
@@ -204,6 +214,22 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListDamaged(self, request, context):
+        """Messages that the master could not read when a group was to get them, and cannot get from
+        another node either: they wait, and count as lag.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DiscardDamaged(self, request, context):
+        """Give such messages up for a group: they become its dead letters, or are forgotten where they
+        were that already.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeMessage(self, request, context):
         """What is known of one message by its id.
         """
@@ -278,6 +304,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.CancelPending,
                     request_deserializer=hourwheel_dot_v1_dot_admin__pb2.CancelPendingRequest.FromString,
                     response_serializer=hourwheel_dot_v1_dot_admin__pb2.CancelPendingResponse.SerializeToString,
+            ),
+            'ListDamaged': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDamaged,
+                    request_deserializer=hourwheel_dot_v1_dot_admin__pb2.ListDamagedRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_admin__pb2.ListDamagedResponse.SerializeToString,
+            ),
+            'DiscardDamaged': grpc.unary_unary_rpc_method_handler(
+                    servicer.DiscardDamaged,
+                    request_deserializer=hourwheel_dot_v1_dot_admin__pb2.DiscardDamagedRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_admin__pb2.DiscardDamagedResponse.SerializeToString,
             ),
             'DescribeMessage': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeMessage,
@@ -637,6 +673,60 @@ class AdminService(object):
             '/hourwheel.v1.AdminService/CancelPending',
             hourwheel_dot_v1_dot_admin__pb2.CancelPendingRequest.SerializeToString,
             hourwheel_dot_v1_dot_admin__pb2.CancelPendingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDamaged(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AdminService/ListDamaged',
+            hourwheel_dot_v1_dot_admin__pb2.ListDamagedRequest.SerializeToString,
+            hourwheel_dot_v1_dot_admin__pb2.ListDamagedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DiscardDamaged(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AdminService/DiscardDamaged',
+            hourwheel_dot_v1_dot_admin__pb2.DiscardDamagedRequest.SerializeToString,
+            hourwheel_dot_v1_dot_admin__pb2.DiscardDamagedResponse.FromString,
             options,
             channel_credentials,
             insecure,

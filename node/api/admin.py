@@ -12,7 +12,7 @@ from hourwheel.filter_wire import (
 )
 from hourwheel.types import QUEUE_COUNT_MAX
 from hourwheel.v1 import admin_pb2 as wire
-from node.api import pending
+from node.api import damage, pending
 from node.api.calls import Context
 from node.api.cluster_port import ClusterPort
 from node.api.listing import Page, by_name
@@ -172,6 +172,18 @@ class Admin:
         """Cancel a page of it."""
         return await pending.cancel_pending(self._engine, request)
 
+    async def list_damaged(
+        self, request: wire.ListDamagedRequest, _context: Context
+    ) -> wire.ListDamagedResponse:
+        """A page of what cannot be read."""
+        return await damage.list_damaged(self._engine, request)
+
+    async def discard_damaged(
+        self, request: wire.DiscardDamagedRequest, _context: Context
+    ) -> wire.DiscardDamagedResponse:
+        """Give some of it up."""
+        return await damage.discard_damaged(self._engine, request)
+
     async def describe_message(
         self, request: wire.DescribeMessageRequest, _context: Context
     ) -> wire.DescribeMessageResponse:
@@ -181,6 +193,7 @@ class Admin:
             message_id=request.message_id,
             state=wire.MessageState.Name(found.state),
             due_ms=found.due_ms,
+            is_damaged=found.is_damaged,
         )
 
 
@@ -214,6 +227,7 @@ def _group(group: GroupInfo) -> wire.Group:
                 topic=lag.topic,
                 unresolved_count=lag.unresolved_count,
                 leased_count=lag.leased_count,
+                damaged_count=lag.damaged_count,
             )
             for lag in group.lags
         ],

@@ -6,7 +6,7 @@ then nothing is leased, and what was appended may or may not become durable.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -117,6 +117,8 @@ class GroupLagInfo:
     topic: str
     unresolved_count: int
     leased_count: int
+    damaged_count: int = 0
+    """Of those that are not resolved, how many cannot be read here now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,37 @@ class MessageInfo:
     state: int
     """A value of admin_pb2.MessageState."""
     due_ms: int
+    is_damaged: bool = False
+    """This node has found its bytes damaged, and has no good ones so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedInfo:
+    """A message that a group should get, and that this node cannot read."""
+
+    message_id: MessageId
+    group: str
+    topic: str
+    """That it was published to."""
+    stands_in: str
+    """The same, or the topic of the group's retries or dead letters."""
+    due_ms: int
+    attempt: int
+    body_bytes: int
+    place: str
+    """Where its bytes are, and what is wrong with them."""
+    found_ms: int
+    tries: int
+    """How often good bytes were looked for since, in vain."""
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedPage:
+    """A page of them, in the order in which they were found."""
+
+    messages: list[DamagedInfo]
+    next_token: bytes = b""
+    """Empty: this was the last page."""
 
 
 @dataclass(slots=True)
@@ -383,6 +416,29 @@ class EnginePort(Protocol):
         Raises:
             As list_pending; and whatever appending may raise: some may be cancelled then, and to
             ask again is safe.
+        """
+        ...
+
+    async def list_damaged(
+        self, group: str, topic: str, token: bytes, *, count_max: int
+    ) -> DamagedPage:
+        """A page of what this master cannot read; empty names: of any group, of any topic.
+
+        Raises:
+            UnknownGroup, UnknownTopic. InvalidArgument: `token` is of another mastership, or none.
+        """
+        ...
+
+    async def discard_damaged(
+        self, group: str, topic: str, ids: Sequence[MessageId] | None, *, count_max: int
+    ) -> tuple[list[DamagedInfo], int]:
+        """Give up so many damaged messages of a group, of these `ids` or all.
+
+        Returns:
+            Which were given up, and how many are left that match.
+
+        Raises:
+            UnknownGroup, UnknownTopic; and whatever appending may raise.
         """
         ...
 

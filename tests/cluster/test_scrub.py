@@ -28,10 +28,18 @@ async def no_sleep(_: float) -> None:
 class Scrubbed:
     """A node with what the application gives it beside the member."""
 
-    def __init__(self, node: MemberNode) -> None:
+    def __init__(self, node: MemberNode, *, is_mended: bool = False) -> None:
+        """With `is_mended` it asks others for what is damaged; else nobody answers it."""
         self.renewed: list[DataLoss] = []
+        files = node.engine.damage.files
+        if not is_mended:
+            files.peers = None
         self.repair = LogRepair(
-            node.member, node.failure, min_in_sync=2, renew=self.renewed.append, sleep=no_sleep
+            *(node.member, node.failure),
+            min_in_sync=2,
+            mend=files.mend_at,
+            renew=self.renewed.append,
+            sleep=no_sleep,
         )
         shard = node.shard
         self.scrubber = Scrubber(
@@ -49,6 +57,7 @@ class Scrubbed:
             first_s=0.0,
             sleep=no_sleep,
         )
+        self.repair.on_mended = self.scrubber.on_mended
 
     async def close(self) -> None:
         await self.repair.close()
@@ -87,6 +96,29 @@ def rot(node: MemberNode) -> str:
     file.pwrite((bytes((byte ^ 4,)),), 700)
     file.close()
     return path
+
+
+@pytest.mark.parametrize("who", ["n1", "n3"])
+async def test_I8_rotten_log_is_mended_by_others_whoever_it_is(  # noqa: N802
+    tmp_path: Path, damage: list[DataLoss], who: str
+) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1, node = await begin(world), world[who]
+        path = rot(node)
+        scrubbed, stats = Scrubbed(node, is_mended=True), node.engine.stats
+        await until(lambda: stats.repaired_files == 1)
+        await until(lambda: stats.scrub_passes > 2)
+        assert (stats.scrub_damaged_segments, scrubbed.renewed) == (0, [])
+        assert stats.crc_errors == 1
+        assert node.member.is_ready
+        assert n1.serves
+        await scrubbed.close()
+        others = [one.shard.log for one in world.nodes.values()]
+        assert path in {one.path for one in others[0].segments()}
+        end = others[0].segments()[-1].start_offset
+        assert len({bytes(one.read(0, end)) for one in others}) == 1
+        await n1.publish(0)
+        await world.agreed()
 
 
 async def test_I8_follower_with_rotten_log_is_not_elected_and_gets_a_good_copy(  # noqa: N802

@@ -49,3 +49,21 @@ def test_count_free_is_of_what_neither_window_has(
     free = len(set(range(from_, to)) - resolved)
     assert windows[0].count_free(windows[1], from_, to) == free
     assert windows[1].count_free(windows[0], from_, to) == free
+
+
+@given(st.lists(st.tuples(st.booleans(), RANGES), max_size=40))
+def test_what_is_reopened_is_not_resolved_any_more(
+    steps: list[tuple[bool, tuple[int, int]]],
+) -> None:
+    window, resolved = AckWindow(), set[int]()
+    for is_reopened, (first, count) in steps:
+        changed = set(range(first, first + count))
+        if is_reopened:
+            window.reopen(first, first + count)
+            resolved -= changed
+        else:
+            window.resolve(first, count)
+            resolved |= changed
+        window.check()
+        assert window.all_ranges() == ranges_of(resolved)
+        assert window.floor == next(at for at in range(100) if at not in resolved)

@@ -70,6 +70,9 @@ class FakeBroker:
         self.producers: dict[int, Producer] = {}
         self.leases: dict[str, list[Stored]] = {}
         self.cancelled: set[int] = set()
+        self.damaged: list[admin_pb2.DamagedMessage] = []
+        self.discard_max = 1_000
+        """So many one call gives up."""
         self.topics: dict[str, int] = {}
         self.groups: dict[str, admin_pb2.GroupSettings] = {}
         self.genes: dict[str, filter_pb2.GeneSpec] = {}

@@ -9,6 +9,7 @@ id is in `engine.stale_leases`.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ from hourwheel.v1.consumer_pb2 import (
     RECEIPT_OUTCOME_STALE,
 )
 from node.api.ports import (
+    DamagedInfo,
+    DamagedPage,
     Delivery,
     GroupInfo,
     GroupLagInfo,
@@ -88,6 +91,7 @@ class FakeEngine:
     shard_status: ShardStatusData = field(default_factory=ShardStatusData)
     pending_page: PendingPage = field(default_factory=PendingPage)
     cancelled_page: CancelledPage = field(default_factory=CancelledPage)
+    damaged_page: DamagedPage = field(default_factory=lambda: DamagedPage([]))
     is_closed: bool = False
     leases: int = 0
     arrival: asyncio.Event = field(default_factory=asyncio.Event)
@@ -309,6 +313,18 @@ class FakeEngine:
     async def cancel_pending(self, query: PendingQuery, token: bytes) -> CancelledPage:
         await self._begin("cancel_pending", (query, token))
         return self.cancelled_page
+
+    async def list_damaged(
+        self, group: str, topic: str, token: bytes, *, count_max: int
+    ) -> DamagedPage:
+        await self._begin("list_damaged", (group, topic, token, count_max))
+        return self.damaged_page
+
+    async def discard_damaged(
+        self, group: str, topic: str, ids: Sequence[MessageId] | None, *, count_max: int
+    ) -> tuple[list[DamagedInfo], int]:
+        await self._begin("discard_damaged", (group, topic, ids, count_max))
+        return self.damaged_page.messages[:count_max], 7
 
     def status(self) -> ShardStatusData:
         self._note("status", None)

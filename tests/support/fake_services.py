@@ -291,6 +291,23 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         except errors.HourwheelError as error:
             await context.abort_with_status(to_status(error))
 
+    async def ListDamaged(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "ListDamaged", request, context)
+        first = int(request.page_token or b"0")
+        found = [one for one in self._node.damaged if request.group in {"", one.group}]
+        end = first + (request.page_size or 100)
+        token = b"%d" % end if end < len(found) else b""
+        return admin_pb2.ListDamagedResponse(messages=found[first:end], next_page_token=token)
+
+    async def DiscardDamaged(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "DiscardDamaged", request, context)
+        mine = [one for one in self._node.damaged if one.group == request.group]
+        gone = [one for one in mine if request.all or one.message_id in request.message_ids]
+        gone = gone[: self._node.discard_max]
+        self._node.damaged = [one for one in self._node.damaged if one not in gone]
+        left = len(mine) - len(gone)
+        return admin_pb2.DiscardDamagedResponse(messages=gone, left_count=left)
+
     async def DescribeMessage(self, request: Any, context: Any) -> Any:  # noqa: N802
         await arrive_or_abort(self._node, "DescribeMessage", request, context)
         parts = message_id.parse(request.message_id)

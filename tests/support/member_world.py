@@ -159,6 +159,7 @@ class MemberNode:
             dial=self.dialer.replicate,
             failure=self.failure,
             guard=self.guard,
+            calls=self.dialer,
         )
         self.engine = Engine(
             opened,

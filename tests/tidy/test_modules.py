@@ -20,6 +20,7 @@ SHOWN_BY: Final[dict[str, str]] = {
     "chaos/stage.py": "tests/cluster/test_chaos.py",
     "chaos/workload.py": "tests/cluster/test_chaos.py",
     "node/control_port.py": "tests/unit/node/test_isr_changes.py",
+    "node/damage_desk.py": "tests/unit/node/test_damage_control.py",
     "node/replica_effects.py": "tests/unit/node/test_replica.py",
     "spark_jobs/run_schedule.py": "tests/spark/test_commands.py",
     "spark_jobs/spread.py": "tests/unit/spark_jobs/test_folder_spread.py",

@@ -303,3 +303,63 @@ class SnapshotEnd(_message.Message):
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     total_bytes: int
     def __init__(self, total_bytes: _Optional[int] = ...) -> None: ...
+
+class FetchMessagesRequest(_message.Message):
+    __slots__ = ("cluster_id", "shard", "messages")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: bytes
+    shard: int
+    messages: _containers.RepeatedCompositeFieldContainer[WantedMessage]
+    def __init__(self, cluster_id: _Optional[bytes] = ..., shard: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[WantedMessage, _Mapping]]] = ...) -> None: ...
+
+class WantedMessage(_message.Message):
+    __slots__ = ("due_ms", "sequence", "topic_queue", "queue_position", "crc", "meta_bytes", "body_bytes")
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_POSITION_FIELD_NUMBER: _ClassVar[int]
+    CRC_FIELD_NUMBER: _ClassVar[int]
+    META_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    due_ms: int
+    sequence: int
+    topic_queue: int
+    queue_position: int
+    crc: int
+    meta_bytes: int
+    body_bytes: int
+    def __init__(self, due_ms: _Optional[int] = ..., sequence: _Optional[int] = ..., topic_queue: _Optional[int] = ..., queue_position: _Optional[int] = ..., crc: _Optional[int] = ..., meta_bytes: _Optional[int] = ..., body_bytes: _Optional[int] = ...) -> None: ...
+
+class FetchMessagesResponse(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[FetchedMessage]
+    def __init__(self, messages: _Optional[_Iterable[_Union[FetchedMessage, _Mapping]]] = ...) -> None: ...
+
+class FetchedMessage(_message.Message):
+    __slots__ = ("ordinal", "blob")
+    ORDINAL_FIELD_NUMBER: _ClassVar[int]
+    BLOB_FIELD_NUMBER: _ClassVar[int]
+    ordinal: int
+    blob: bytes
+    def __init__(self, ordinal: _Optional[int] = ..., blob: _Optional[bytes] = ...) -> None: ...
+
+class FetchLogRequest(_message.Message):
+    __slots__ = ("cluster_id", "shard", "offset", "bytes_max")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: bytes
+    shard: int
+    offset: int
+    bytes_max: int
+    def __init__(self, cluster_id: _Optional[bytes] = ..., shard: _Optional[int] = ..., offset: _Optional[int] = ..., bytes_max: _Optional[int] = ...) -> None: ...
+
+class FetchLogResponse(_message.Message):
+    __slots__ = ("batches",)
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    batches: bytes
+    def __init__(self, batches: _Optional[bytes] = ...) -> None: ...

@@ -45,6 +45,16 @@ class ReplicationServiceStub(object):
                 request_serializer=hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchSnapshotRequest.SerializeToString,
                 response_deserializer=hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchSnapshotResponse.FromString,
                 _registered_method=True)
+        self.FetchMessages = channel.unary_unary(
+                '/hourwheel.v1.ReplicationService/FetchMessages',
+                request_serializer=hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchMessagesRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchMessagesResponse.FromString,
+                _registered_method=True)
+        self.FetchLog = channel.unary_unary(
+                '/hourwheel.v1.ReplicationService/FetchLog',
+                request_serializer=hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchLogRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchLogResponse.FromString,
+                _registered_method=True)
 
 
 class ReplicationServiceServicer(object):
@@ -67,6 +77,21 @@ class ReplicationServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FetchMessages(self, request, context):
+        """Messages whose bytes the asking node cannot read any more. By what they are: where they lie
+        differs from node to node. Any replica answers, of what it has applied.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FetchLog(self, request, context):
+        """A piece of the log below what the answering node has applied: there, all logs are the same.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReplicationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -79,6 +104,16 @@ def add_ReplicationServiceServicer_to_server(servicer, server):
                     servicer.FetchSnapshot,
                     request_deserializer=hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchSnapshotRequest.FromString,
                     response_serializer=hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchSnapshotResponse.SerializeToString,
+            ),
+            'FetchMessages': grpc.unary_unary_rpc_method_handler(
+                    servicer.FetchMessages,
+                    request_deserializer=hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchMessagesRequest.FromString,
+                    response_serializer=hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchMessagesResponse.SerializeToString,
+            ),
+            'FetchLog': grpc.unary_unary_rpc_method_handler(
+                    servicer.FetchLog,
+                    request_deserializer=hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchLogRequest.FromString,
+                    response_serializer=hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchLogResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -136,6 +171,60 @@ class ReplicationService(object):
             '/hourwheel.v1.ReplicationService/FetchSnapshot',
             hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchSnapshotRequest.SerializeToString,
             hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchMessages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.ReplicationService/FetchMessages',
+            hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchMessagesRequest.SerializeToString,
+            hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchMessagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.ReplicationService/FetchLog',
+            hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchLogRequest.SerializeToString,
+            hourwheel_dot_internal_dot_v1_dot_replication__pb2.FetchLogResponse.FromString,
             options,
             channel_credentials,
             insecure,

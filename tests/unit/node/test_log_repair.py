@@ -32,13 +32,22 @@ class World:
         )
         self.failure = Failure()
         self.looks = 0
+        self.is_mendable = False
+        self.mended: list[errors.DataLoss] = []
+        self.tried: list[int] = []
         self.repair = LogRepair(
             self.member,
             self.failure,
             min_in_sync=2,
+            mend=self.mend,
             renew=self.renewed.append,
             sleep=self.sleep,
         )
+        self.repair.on_mended = self.mended.append
+
+    async def mend(self, offset: int) -> bool:
+        self.tried.append(offset)
+        return self.is_mendable
 
     async def sleep(self, _: float) -> None:
         self.looks += 1
@@ -50,11 +59,53 @@ class World:
         await until(lambda: self.looks > seen + 1)
 
 
+async def test_damage_is_mended_and_the_node_may_lead_on() -> None:
+    world = World()
+    world.replica.master = object()
+    world.is_mendable = True
+    world.repair.on_damage(DAMAGE)
+    other = errors.CorruptLog("another", file="log", offset=9)
+    world.repair.on_damage(other)
+    await until(lambda: len(world.mended) > 1)
+    third = errors.CorruptLog("a third", file="log", offset=11)
+    await let_others_run()
+    world.repair.on_damage(third)
+    await until(lambda: len(world.mended) > 2)
+    assert (world.mended, world.tried) == ([DAMAGE, other, third], [7, 9, 11])
+    assert (world.asked, world.renewed, world.member.is_damaged) == ([], [], False)
+    await world.repair.close()
+
+
+async def test_mending_is_tried_some_times_before_all_is_copied() -> None:
+    world = World()
+    world.repair.on_damage(DAMAGE)
+    await until(lambda: len(world.tried) > 1)
+    assert not world.member.is_damaged
+    world.is_mendable = True
+    await until(lambda: world.mended)
+    assert not world.member.is_damaged
+    await world.repair.close()
+
+
+async def test_nothing_is_mended_piece_by_piece_when_very_much_is_damaged() -> None:
+    world = World()
+    world.is_mendable = True
+    world.replica.master = object()
+    world.repair.give_up(DAMAGE)
+    await until(lambda: world.asked)
+    assert world.member.is_damaged
+    world.replica.master = None
+    await until(lambda: world.renewed)
+    assert (world.tried, world.renewed) == ([], [DAMAGE])
+    await world.repair.close()
+
+
 async def test_follower_is_copied_anew_when_enough_others_are_in_sync() -> None:
     world = World()
     world.repair.on_damage(DAMAGE)
-    assert world.member.is_damaged
     await until(lambda: world.renewed)
+    assert world.member.is_damaged
+    assert len(world.tried) > 3
     world.repair.on_damage(errors.CorruptLog("another"))
     await let_others_run()
     assert world.renewed == [DAMAGE]
@@ -66,7 +117,7 @@ async def test_master_hands_over_first() -> None:
     world = World()
     world.replica.master = object()
     world.repair.on_damage(DAMAGE)
-    await world.look()
+    await until(lambda: world.asked)
     assert set(world.asked) == {""}
     assert world.renewed == []
     world.replica.master = None

@@ -35,7 +35,8 @@ def test_groups_when_made_listed_and_forgotten(cli: Cli, fake: FakeNodeThread) -
     put = cli("groups", "put", "g", "--attempts", "3", "--invisible", "1m", "--json")
     group = json.loads(put.stdout)
     assert (group["name"], group["attempts_max"], group["invisible_ms"]) == ("g", 3, 60_000)
-    assert group["lags"] == [{"topic": "orders", "unresolved_count": 12, "leased_count": 2}]
+    lag = {"topic": "orders", "unresolved_count": 12, "leased_count": 2, "damaged_count": 0}
+    assert group["lags"] == [lag]
     (listed,) = [json.loads(line) for line in cli("groups", "--json").stdout.splitlines()]
     assert group["subscriptions"] == []
     del group["lags"], group["subscriptions"]
@@ -62,6 +63,7 @@ def test_describe_when_pending_and_unknown(cli: Cli, fake: FakeNodeThread) -> No
         "epoch": EPOCH,
         "sequence": 0,
         "due_ms": STORE_MS + 90_000,
+        "is_damaged": False,
     }
     unknown = f"{SHARD:08x}{EPOCH:08x}{99:016x}{5:016x}"
     assert cli("describe", unknown).exit_code == ExitCode.PARTLY

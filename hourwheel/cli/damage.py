@@ -1,0 +1,105 @@
+"""`hourwheel damaged list` and `discard`: messages that the master cannot read."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hourwheel.admin import AsyncAdmin
+from hourwheel.channel import SERVER_DEFAULT
+from hourwheel.cli.exit_codes import ExitCode
+from hourwheel.cli.options import Json, Server, Yes, connect
+from hourwheel.cli.output import Output, format_instant, run
+from hourwheel.damage import DamagedMessage
+
+damaged = typer.Typer(
+    help="Messages whose bytes the master cannot read: list them, give them up.",
+    no_args_is_help=True,
+)
+_Topic = Annotated[str, typer.Option("--topic", help="Only those published to this topic.")]
+
+
+@damaged.command("list")
+def list_damaged(
+    group: Annotated[str, typer.Option("--group", help="Only of this group.")] = "",
+    topic: _Topic = "",
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """List messages that groups should get and that no replica has intact.
+
+    Damage is found when it is read: what nobody has received yet is not looked at.
+    """
+    output = Output(is_json=is_json)
+
+    async def command() -> None:
+        async with connect(server) as channel:
+            found = await AsyncAdmin(channel).list_damaged(group, topic)
+        _show(output, found)
+        if not found:
+            output.line("no damaged message is known")
+
+    run(output, command())
+
+
+@damaged.command("discard")
+def discard_damaged(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Which.")] = None,
+    topic: _Topic = "",
+    *,
+    group: Annotated[str, typer.Option("--group", help="The group that shall not get them.")],
+    is_all: Annotated[bool, typer.Option("--all", help="All that are listed.")] = False,
+    is_sure: Yes = False,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Give damaged messages up: they become dead letters of the group.
+
+    Those that stand among its dead letters already are done with.
+    """
+    if is_all == bool(ids):
+        raise typer.BadParameter("give message ids, or --all")
+    if not is_sure:
+        what = "all damaged messages" if is_all else f"{len(ids or ()):,} damaged messages"
+        typer.confirm(f"Give up {what} of group {group}?", abort=True)
+    output = Output(is_json=is_json)
+
+    async def command() -> ExitCode | None:
+        async with connect(server) as channel:
+            gone = await AsyncAdmin(channel).discard_damaged(group, ids, topic=topic)
+        _show(output, gone)
+        output.line(f"{len(gone):,} discarded")
+        is_partly = ids and len({str(one.message_id) for one in gone}) < len(set(ids))
+        return ExitCode.PARTLY if is_partly else ExitCode.OK
+
+    run(output, command())
+
+
+def _show(output: Output, found: list[DamagedMessage]) -> None:
+    """One line a message: an id that is broken over two cannot be copied."""
+    for one in found:
+        if output.is_json:
+            output.json(_facts(one))
+            continue
+        parts = (
+            *(format_instant(one.due_ms), str(one.message_id), f"{one.body_bytes:,} B"),
+            *(f"group: {one.group}", f"topic: {one.topic}"),
+            f"in: {one.stands_in}" if one.stands_in != one.topic else "",
+            *(f"tries: {one.tries:,}", one.place),
+        )
+        output.line("  ".join(part for part in parts if part))
+
+
+def _facts(one: DamagedMessage) -> dict[str, Any]:
+    return {
+        "message_id": str(one.message_id),
+        "group": one.group,
+        "topic": one.topic,
+        "stands_in": one.stands_in,
+        "due_ms": one.due_ms,
+        "attempt": one.attempt,
+        "body_bytes": one.body_bytes,
+        "place": one.place,
+        "found_ms": one.found_ms,
+        "tries": one.tries,
+    }

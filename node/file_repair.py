@@ -1,0 +1,141 @@
+"""Rewrite damaged files of a shard with good bytes: closed segments of the log, and delay logs.
+
+A segment is looked through to its end; what is damaged in it is fetched from other replicas, batch
+by batch. A delay log gets the messages whose bytes were found elsewhere. The new file takes the
+name of the old one when it is durable and verified (storage/rewrite.py).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+from hourwheel import errors
+from node import logs
+from node.checkpoint import ShardPlace
+from node.peers import Peers
+from node.shard import Shard
+from node.stats import EngineStats
+from storage.disk import File
+from storage.rewrite import Patch, rewrite
+from storage.segment import SegmentInfo
+from storage.segment_mend import SegmentMend
+from timewheel.run_format import delay_log_path
+
+_LOOK_BYTES: Final = 1 << 20
+_FETCH_BYTES: Final = 64 << 10
+_PATCH_BYTES_MAX: Final = 64 << 20
+"""Of one segment: with more damage a copy of everything is the better repair."""
+_log = logs.get(__name__)
+
+Aside: TypeAlias = Callable[[Callable[[Callable[[], None]], Any]], Awaitable[Any]]
+"""Runs `work(pause)` on the thread on which files of the shard are removed."""
+
+
+class FileRepair:
+    """See the top of this file. On the event loop's thread; one file at a time."""
+
+    def __init__(self, place: ShardPlace, shard: Shard, stats: EngineStats, aside: Aside) -> None:
+        """Of a shard. Nothing is fetched before `peers` is set: a node alone has none.
+
+        `aside`: a file must not be removed between the look at it and the rename.
+        """
+        self._place, self._shard, self._stats, self._aside = place, shard, stats, aside
+        self._turn = asyncio.Lock()
+        self.peers: Peers | None = None
+
+    def find_closed(self, offset: int) -> SegmentInfo | None:
+        """The segment that an offset lies in, if nothing is written to it any more.
+
+        Nothing of it may be cut any more either: it is committed.
+        """
+        shard = self._shard
+        for one in shard.log.segments()[:-1]:
+            if one.start_offset <= offset < one.end_offset <= shard.high_watermark:
+                return one
+        return None
+
+    async def mend_at(self, offset: int) -> bool:
+        """Repair the log at an offset below what is committed. Returns whether it is sound there.
+
+        Raises:
+            FsyncFailed, DiskFailed: stop the process.
+        """
+        log = self._shard.log
+        if offset < log.start_offset:
+            return True  # past retention
+        segment = self.find_closed(offset)
+        if segment is None:  # it is still written to: close it, and come again
+            log.roll_behind(offset)
+            return False
+        try:
+            return await self.mend_segment(segment)
+        except FileNotFoundError:
+            return False  # past retention, as the next look at it tells; or lost
+        except (errors.DiskFull, errors.ShuttingDown) as error:
+            _log.warning("a damaged file cannot be repaired now", **logs.fields_of(error))
+            return False
+
+    async def mend_segment(self, segment: SegmentInfo) -> bool:
+        """Rewrite a closed segment. False: nobody has all the bytes now, or too many are needed.
+
+        Raises:
+            DiskFull: there is no room for the new file.
+            FileNotFoundError: the segment was removed meanwhile.
+            FsyncFailed, DiskFailed: stop the process.
+        """
+        async with self._turn:
+            mend = SegmentMend(self._place.disk, self._place.identity, segment)
+            try:
+                if not await self._fill(mend):
+                    return False
+                if mend.is_needed:
+                    await self._aside(mend.rewrite)
+            except errors.CorruptLog as error:  # the new file, as it was verified
+                _log.error("a repaired file is not right", **logs.fields_of(error))
+                return False
+            finally:
+                mend.close()
+            self._shard.log.reopen(segment.start_offset)
+            if mend.is_needed:
+                self._stats.repaired_files += 1
+                _log.warning(
+                    "a damaged segment of the log is repaired",
+                    file=segment.path,
+                    bytes=mend.patch_bytes,
+                )
+            return True
+
+    async def _fill(self, mend: SegmentMend) -> bool:
+        while not mend.is_done:
+            try:
+                fault = await asyncio.to_thread(mend.look_on, _LOOK_BYTES)
+            except errors.DiskFailed as error:
+                _log.error("a damaged file cannot even be opened", **logs.fields_of(error))
+                return False
+            if fault is None:
+                continue
+            if self.peers is None or mend.patch_bytes > _PATCH_BYTES_MAX:
+                return False
+            raw = await self.peers.fetch_log(fault, _FETCH_BYTES, mend.fits)
+            if raw is None:
+                return False
+            mend.put(raw)
+        return True
+
+    async def mend_delay_log(self, number: int, patches: Sequence[Patch]) -> None:
+        """Put the bytes of messages into a delay log. Raises as `mend_segment`."""
+        path = delay_log_path(self._place.under("wheel"), number)
+
+        def check(copy: File) -> None:
+            for position, raw in patches:
+                if copy.pread(len(raw), position) != raw:
+                    raise errors.CorruptFile(f"{copy.path}: what was written is not there")
+
+        def work(pause: Callable[[], None]) -> None:
+            rewrite(self._place.disk, path, patches, check=check, pause=pause)
+
+        async with self._turn:
+            await self._aside(work)
+            self._shard.bodies.reopen(number)
+            self._stats.repaired_files += 1
+            _log.warning("a damaged delay log is repaired", file=path, messages=len(patches))

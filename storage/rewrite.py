@@ -1,0 +1,107 @@
+"""Replace a damaged file by a copy of it with the right bytes put in. Old or new, never in between.
+
+    <path>          the damaged file
+    <path>.repair   the copy: written, synced, checked; then it takes the name
+
+What is left of a copy after a crash is removed at the next start.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from hourwheel import errors
+from storage.disk import Disk, File, join, parent_of
+
+REPAIR_SUFFIX: Final = ".repair"
+_CHUNK_BYTES: Final = 256 << 10
+_SYNC_BYTES: Final = 8 << 20
+"""Synced so often: one large sync at the end would keep the log's own waiting."""
+_SECTOR_BYTES: Final = 4_096
+
+
+class Patch(NamedTuple):
+    """Right bytes, and where in the file they belong."""
+
+    position: int
+    raw: bytes
+
+
+def rewrite(
+    disk: Disk,
+    path: str,
+    patches: Sequence[Patch],
+    *,
+    check: Callable[[File], None] = lambda _: None,
+    pause: Callable[[], None] = lambda: None,
+) -> None:
+    """Put `patches` in. Nobody else writes to the file. Blocks: for a thread that may.
+
+    Args:
+        disk: where it is.
+        path: the file. Who has it open goes on reading the old one.
+        patches: where it should be longer than it is, too: what is missing comes as zeros.
+        check: raises where the copy is not what it should be; it never gets the name then.
+        pause: called between two pieces of work.
+
+    Raises:
+        FileNotFoundError: the file, or the copy, was removed meanwhile.
+        DiskFull: the old file is still there.
+        FsyncFailed: stop the process.
+    """
+    copy = path + REPAIR_SUFFIX
+    if disk.exists(copy):
+        disk.remove(copy)
+    source, target = disk.open(path), disk.open(copy, create=True)
+    try:
+        size = max([source.size(), *(one.position + len(one.raw) for one in patches)])
+        _copy(source, target, size, sorted(patches), pause)
+        errors.invariant(target.size() == size, "a copy is whole", file=path)
+        target.datasync()
+        check(target)
+        disk.rename(copy, path)
+    except (errors.DiskFull, errors.DataLoss):
+        disk.remove(copy)
+        raise
+    finally:
+        source.close()
+        target.close()
+    disk.sync_dir(parent_of(path))
+
+
+def _copy(
+    source: File, target: File, size: int, patches: list[Patch], pause: Callable[[], None]
+) -> None:
+    synced = 0
+    for at in range(0, size, _CHUNK_BYTES):
+        chunk = bytearray(_read(source, at, min(_CHUNK_BYTES, size - at)))
+        end = min(at + _CHUNK_BYTES, size)
+        chunk += bytes(end - at - len(chunk))
+        for position, raw in patches:
+            low, high = max(position, at), min(position + len(raw), end)
+            if low < high:
+                chunk[low - at : high - at] = raw[low - position : high - position]
+        target.pwrite((chunk,), at)
+        if end - synced >= _SYNC_BYTES:
+            target.datasync()
+            synced = end
+        pause()
+
+
+def _read(file: File, at: int, length: int) -> bytes:
+    """The bytes; zeros where the disk cannot read them: whoever asks for those finds that out."""
+    try:
+        return file.pread(length, at)
+    except errors.DiskFailed:
+        if length <= _SECTOR_BYTES:
+            return bytes(length)
+    firsts = range(at, at + length, _SECTOR_BYTES)
+    return b"".join(_read(file, one, min(_SECTOR_BYTES, at + length - one)) for one in firsts)
+
+
+def remove_leftovers(disk: Disk, directory: str) -> None:
+    """Remove what rewrites have left that did not end."""
+    left = [name for name in disk.list(directory) if name.endswith(REPAIR_SUFFIX)]
+    for name in left:
+        disk.remove(join(directory, name))
+    if left:
+        disk.sync_dir(directory)

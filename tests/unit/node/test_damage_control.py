@@ -34,7 +34,7 @@ def window(world: EngineWorld) -> AckWindow:
 
 def lag(world: EngineWorld) -> tuple[int, int, int]:
     """(unresolved, leased, damaged)."""
-    found = world.engine.group("billing").lags[0]
+    found = world.engine.group("billing", 0, 9).lags[0]
     return found.unresolved_count, found.leased_count, found.damaged_count
 
 

@@ -243,6 +243,7 @@ async def test_a_consumer_that_waits_is_told_when_its_filter_is_changed(tmp_path
         AsyncConsumer(node.address, **settings, filter="nothing") as named,
         AsyncConsumer(node.address, **settings) as silent,
     ):
+        await admin.create_topic("orders")
         assert await named.receive(1, 0) == []
         waits = [asyncio.ensure_future(one.receive(1, IN_TIME_MS)) for one in (named, silent)]
         await becomes(2, partial(asyncio.to_thread, counted, node, "hourwheel_long_polls"))

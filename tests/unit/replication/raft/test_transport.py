@@ -102,3 +102,22 @@ def test_frame_beyond_the_cap_is_a_bug(
     transport = DurableTransport(journal, ["b"])
     with pytest.raises(errors.InvariantViolated, match="bounded"):
         transport.send(transport.peers["b"], VOTE)
+
+
+def test_message_does_not_leave_when_there_is_no_room_for_what_it_says(
+    journal: RaftJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def store(_: object) -> None:
+        raise errors.DiskFull("no room to write vote")
+
+    network = Network(journal)
+    transport = NetworkTransport(journal, ["b", "c"], network)
+    with monkeypatch.context() as full:
+        full.setattr(journal._vote_file, "store", store)
+        journal.setCurrentTerm(7, "b")
+        assert not transport.send(transport.peers["b"], VOTE)
+    assert (network.sent, transport.withheld_count) == ([], 1)
+    assert transport.send(transport.peers["b"], VOTE), "there is room again: it is durable first"
+    assert journal._vote_file._generation == 2
+    transport.destroy()
+    transport.close()

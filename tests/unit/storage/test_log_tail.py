@@ -135,3 +135,25 @@ def test_reset_when_not_taken_forgets() -> None:
     tail.reset(None)
     assert tail.end_offset == 0
     assert tail.take() == ([], 0)
+
+
+def test_append_when_rolling_behind_an_offset() -> None:
+    tail = tail_of(300)
+    append(tail, 200)
+    tail.roll_behind(3_100)
+    append(tail, 200)
+    append(tail, 200)
+    assert layout(tail) == [(3_000, 364, 200, False), (3_500, 64, 400, True)]
+    tail.roll_behind(3_100)  # it is closed already
+    append(tail, 200)
+    assert layout(tail) == [(3_500, 464, 200, False)]
+
+
+def test_append_when_rolling_and_what_was_written_is_dropped() -> None:
+    tail = tail_of(300)
+    tail.roll_behind(3_100)
+    last = tail._segment
+    append(tail, 200)
+    tail.reset(last)
+    append(tail, 200)
+    assert layout(tail) == [(3_300, 64, 200, True)]

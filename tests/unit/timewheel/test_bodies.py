@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from tests.sim.disk import SimulatedDisk
 from tests.support.runs import DIRECTORY, keyed
 from tests.support.wheel_world import MemoryLog, body_of
 from timewheel import bodies as module
-from timewheel.bodies import Bodies
+from timewheel.bodies import Bodies, Overlay, Place, place_of
 from timewheel.run_format import delay_log_path
 
 GAP = module._GAP_BYTES_MAX
@@ -227,3 +229,68 @@ def test_forget_when_a_delay_log_is_written_anew_reads_the_new_one() -> None:
     assert blobs.read(blobs.put(b"new body", file=5)) == [b"new body"]
     blobs.bodies.close()
     assert blobs.read(blobs.put(b"again", file=5)) == [b"again"]
+
+
+# -- what is kept in memory instead of damaged bytes -----------------------------------------------
+
+
+def test_overlay_stands_in_for_damaged_bytes_only_where_it_is_right() -> None:
+    world = Blobs()
+    units = join([world.put(b"one", file=3), world.put(b"two", file=3), world.put(b"three")])
+    file = world.disk.open(delay_log_path(DIRECTORY, 3))
+    file.pwrite([b"TWO"], int(units["position"][1]))
+    assert [one.ordinal for one in world.bodies.read(units)[1]] == [1]
+    overlay, place = world.bodies.overlay, place_of(units[1])
+    for wrong in (b"twO", b"tw", b"twoo"):
+        overlay.put(place, wrong)
+        assert [one.ordinal for one in world.bodies.read(units)[1]] == [1]
+    overlay.put(place, b"two")
+    assert world.read(units) == [b"one", b"two", b"three"]
+    assert world.bodies.read_joined(units[:2]) == (b"onetwo", [])
+    assert (overlay.size_bytes, overlay.items()) == (3, [(place, b"two")])
+    world.bodies.forget(3)
+    assert (overlay.size_bytes, overlay.items()) == (0, [])
+
+
+def test_overlay_is_bounded_and_lets_the_oldest_go() -> None:
+    overlay = Overlay(bytes_max=10)
+    for number in range(4):
+        overlay.put(Place(0, number), bytes(4))
+    assert [place.position for place, _ in overlay.items()] == [2, 3]
+    overlay.put(Place(1, 9), bytes(50))
+    assert [place for place, _ in overlay.items()] == [(1, 9)], "one is kept, whatever its size"
+    overlay.drop(Place(1, 9))
+    overlay.drop(Place(1, 9))
+    assert overlay.size_bytes == 0
+
+
+def test_delay_log_is_read_anew_when_another_one_has_its_name() -> None:
+    world = Blobs()
+    unit = world.put(b"one", file=3)
+    path = delay_log_path(DIRECTORY, 3)
+    assert world.read(unit) == [b"one"]
+    other = world.disk.open(path + ".new", create=True)
+    other.pwrite([b"bad"], int(unit["position"][0]))
+    world.disk.rename(path + ".new", path)
+    assert world.read(unit) == [b"one"]
+    world.bodies.reopen(3)
+    assert [one.ordinal for one in world.bodies.read(unit)[1]] == [0]
+
+
+def test_sector_that_cannot_be_read_is_damage_of_those_in_it_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Blobs()
+    units = join([world.put(b"one", file=3), world.put(b"two", file=3, gap=50_000)])
+    file = world.disk.open(delay_log_path(DIRECTORY, 3))
+    pread = type(file).pread
+
+    def failing(self: Any, length: int, position: int) -> bytes:
+        if position <= 1 < position + length:
+            raise errors.DiskFailed("a sector cannot be read")
+        return pread(self, length, position)
+
+    monkeypatch.setattr(type(file), "pread", failing)
+    blobs, bad = world.bodies.read(units)
+    assert [one.ordinal for one in bad] == [0]
+    assert bytes(blobs[1]) == b"two"

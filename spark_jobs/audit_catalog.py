@@ -5,6 +5,7 @@ groups are never used again, so a topic has one stretch of life.
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
@@ -55,6 +56,8 @@ class Timeline:
         default_factory=dict
     )
     """(group, topic it reads from, its own retries too) -> changes, ascending."""
+    catalogs: dict[int, Catalog] = field(default_factory=dict)
+    """Offset of a checkpoint -> all that was there when records below it were applied."""
     findings: list[Finding] = field(default_factory=list)
     is_whole: bool = True
     """The log begins at 0: nothing existed before it."""
@@ -102,7 +105,12 @@ def _at(changes: list[tuple[int, V | None]], offset: int) -> V | None:
 
 
 def build_timeline(
-    configs: list[Blob], manifest: Checkpoint | None, shard: int, *, is_whole: bool = True
+    configs: list[Blob],
+    manifest: Checkpoint | None,
+    shard: int,
+    *,
+    is_whole: bool = True,
+    catalogs_at: Sequence[int] = (),
 ) -> Timeline:
     """Follow the CONFIG records of a log.
 
@@ -112,11 +120,15 @@ def build_timeline(
             subscriptions were there at the beginning, as far as anyone knows; else None.
         shard: for the findings.
         is_whole: the log begins at 0.
+        catalogs_at: where the whole catalog is kept: `Timeline.catalogs`.
     """
     line = Timeline(is_whole=is_whole)
     catalog = _catalog_of(manifest, configs)
     _note(line, catalog, -1)
+    waiting = sorted(catalogs_at, reverse=True)
     for blob in configs:
+        while waiting and waiting[-1] <= blob.offset:
+            line.catalogs[waiting.pop()] = _copied(catalog)
         try:
             done = catalog.apply(ConfigChange.FromString(blob.raw))
         except (DecodeError, errors.HourwheelError) as error:
@@ -133,7 +145,18 @@ def build_timeline(
             continue
         if done:
             _note(line, catalog, blob.offset)
+    line.catalogs.update((at, _copied(catalog)) for at in waiting)
     return line
+
+
+def _copied(catalog: Catalog) -> Catalog:
+    return Catalog(
+        [one.config() for one in catalog.topics()],
+        [one.config() for one in catalog.groups()],
+        [one.config() for one in catalog.subscriptions()],
+        next_topic_id=catalog.next_topic_id,
+        next_group_id=catalog.next_group_id,
+    )
 
 
 def _catalog_of(manifest: Checkpoint | None, configs: list[Blob]) -> Catalog:

@@ -98,6 +98,7 @@ def judge_rows(
     """
     facts = GroupFacts()
     cover = _merged(covers, len(resolves))
+    facts.findings += _unknown(resolves, line, shard)
     facts.counts = _subscribed(resolves, line)
     static = facts.counts & ~np.isin(resolves["topic_queue"] >> 8, list(line.internal))
     size = resolves["end"] - resolves["first"]
@@ -119,6 +120,24 @@ def judge_rows(
             mine = np.flatnonzero(static & (keys == key))
             facts.winners[group_id, topic_queue] = _winners(resolves, mine, queue)
     return facts
+
+
+def _unknown(resolves: Array, line: Timeline, shard: int) -> list[Finding]:
+    """Rows that no node writes: of groups that there never were by then, with unknown outcomes.
+
+    What a group had in hand when it was deleted may still be resolved.
+    """
+    found = []
+    for group_id in np.unique(resolves["group_id"]).tolist():
+        born = min((at for at, _ in line.groups.get(group_id, [])), default=FOREVER)
+        rows = resolves[(resolves["group_id"] == group_id)]
+        early = rows["offset"].astype(np.int64) <= born
+        for row in rows[early]:
+            detail = f"{_what(row, line)}: there was no such group"
+            found.append(_finding("resolve-unknown", row, line, shard, detail))
+    odd = resolves[~np.isin(resolves["outcome"], list(_OUTCOMES))]
+    found += [_finding("resolve-unknown", row, line, shard, _what(row, line)) for row in odd]
+    return found
 
 
 def _merged(covers: Array, count: int) -> Array:

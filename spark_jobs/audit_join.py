@@ -37,6 +37,7 @@ from spark_jobs.audit_steps import (
     look_up,
     read_pieces,
 )
+from spark_jobs.audit_windows import Window, windows_at
 from spark_jobs.block_table import Damage
 from spark_jobs.findings import Finding
 from spark_jobs.queue_reader import QueueRange, plan_queues
@@ -66,6 +67,7 @@ class Joining:
         self.retries = Retries()
         self.groups: list[GroupAudit] = []
         self._queues: dict[int, StaticQueue] = {}
+        self._counts = np.empty(0, np.bool_)
         self._faults: list[Damage] = []
         self._sums: list[tuple[tuple[int, int], SetSum]] = []
         self._copies = [
@@ -265,6 +267,7 @@ class Joining:
             resolves, self.part.covers, self._queues, state.line, state.shard
         )
         state.add(*facts.findings)
+        self._counts = facts.counts
         named = audit_groups.effective(self.part.named, facts, resolves)
         self.retries = audit_retries.follow(
             resolves,
@@ -307,6 +310,13 @@ class Joining:
                 state.add(*(gene_finding(one, state.line, state.shard) for one in part.genes))
         if asked.unread:
             state.note("groups", "filter-unread", f"some filters were not judged: {asked.unread}")
+
+    def windows_at(self, applied: int) -> dict[tuple[int, int], Window]:
+        """What groups have resolved when records below an offset are applied."""
+        queues = {key: (one.released, one.starts) for key, one in self._queues.items()}
+        queues |= {key: (len(one.entries), one.starts) for key, one in self.retries.queues.items()}
+        state = self._state
+        return windows_at(state.facts.resolves, self._counts, queues, state.line, applied)
 
     def _release_ms(self, topic_queue: int, position: int) -> int:
         """Release time of an entry, by whichever replica has it; -1 without any."""

@@ -98,6 +98,9 @@ class LedgerPart:
     """(bucket, topic_queue) -> releases."""
     wheels: dict[int, HourSums] = field(default_factory=dict)
     """Applied offset -> sums of what was pending then, by due hour."""
+    ended: dict[int, I64] = field(default_factory=dict)
+    """Applied offset -> (cancelled, discarded, released by a DISPATCH in the cursor's second) by
+    records below it."""
     late: LateSums = field(default_factory=LateSums)
 
     def merge(self, other: "LedgerPart") -> None:
@@ -109,6 +112,8 @@ class LedgerPart:
         self.queued.update(other.queued)
         for offset, sums in other.wheels.items():
             self.wheels[offset] = self.wheels[offset].plus(sums) if offset in self.wheels else sums
+        for offset, counts in other.ended.items():
+            self.ended[offset] = self.ended.get(offset, np.zeros(3, np.int64)) + counts
         self.late = self.late.plus(other.late)
 
 
@@ -269,6 +274,7 @@ def tally(found: Messages, plan: LedgerPlan) -> tuple[LedgerPart, dict[int, Arra
         part.late = part.late.plus(_late(found, plan, waiting, none, end_ms))
     for at in plan.wheel_at:
         part.wheels[at] = _in_wheel(found, at)
+        part.ended[at] = _ended(found, at, plan.dispatch.cursor_at(at)[0] // SECOND_MS * SECOND_MS)
     return part, _releases(found, plan, part)
 
 
@@ -302,6 +308,14 @@ def _in_wheel(found: Messages, applied: int) -> HourSums:
         found.topic_queue[chosen],
         found.facts[chosen],
     )
+
+
+def _ended(found: Messages, applied: int, second_ms: int) -> I64:
+    """What records below an applied offset ended: see `LedgerPart.ended`."""
+    before = found.end < np.uint64(applied)
+    released = before & (found.state == RELEASED) & (found.due_ms >= second_ms)
+    ended = [before & (found.state == one) for one in (CANCELLED, DISCARDED)]
+    return np.array([int(one.sum()) for one in (*ended, released)], np.int64)
 
 
 def _releases(found: Messages, plan: LedgerPlan, part: LedgerPart) -> dict[int, Array]:

@@ -10,7 +10,7 @@ from spark_jobs.audit_ledger import CANCELLED, NEVER, LedgerPlan, judge
 from spark_jobs.audit_retries import Retries, Scheduled
 from spark_jobs.audit_runner import Shared
 from spark_jobs.audit_shard import ShardState, checkpoint_limit
-from spark_jobs.audit_sums import HOUR_MS, HourSums, times_ms
+from spark_jobs.audit_sums import HOUR_MS, HourSums, times_ms, tries_of
 from spark_jobs.audit_wheel import (
     UNIT_KEY,
     UNIT_ROW,
@@ -129,6 +129,11 @@ def _sums_of(waiting: list[Scheduled]) -> HourSums:
         np.array([one.unit.store_ms for one in waiting], np.int64),
         np.array([one.topic_queue for one in waiting], np.uint32),
         np.array([one.unit.facts for one in waiting], np.uint32),
+        tries_of(
+            np.array([one.unit.attempt for one in waiting], np.uint32),
+            np.array([one.unit.origin_topic for one in waiting], np.uint32),
+            np.array([one.topic_queue for one in waiting], np.uint32),
+        ),
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
+from hourwheel.internal.v1 import state_pb2
 from hourwheel.record_batch import Flag, Kind
 from spark_jobs.block_table import BlockTable
 from storage.producer_state import Duplicate, ProducerStates
@@ -185,6 +186,31 @@ class Request:
             void_before: first sequences of requests that are void, as long as nothing is known of
                 their producers: `audit_origin.void_firsts`.
         """
+        return Request._followed(requests, expires, deleted, is_whole, void_before)[0]
+
+    @staticmethod
+    def remembered(
+        requests: Array, expires: Array, deleted: dict[int, int]
+    ) -> list[state_pb2.ProducerState]:
+        """What producers are remembered by behind these requests of a log that begins at 0.
+
+        As `judge`; behind the last of the expiries, too.
+        """
+        states = Request._followed(requests, expires, deleted, is_whole=True, void_before=())[1]
+        last = int(requests["offset"][-1]) if len(requests) else -1
+        for offset, idle_before_ms in expires.tolist():
+            if offset > last:
+                states.expire(idle_before_ms)
+        return states.state()
+
+    @staticmethod
+    def _followed(
+        requests: Array,
+        expires: Array,
+        deleted: dict[int, int],
+        is_whole: bool,  # noqa: FBT001
+        void_before: Collection[int],
+    ) -> tuple[Voids, ProducerStates]:
         states, known = ProducerStates(), set[int]()
         starts: list[int] = []
         ends: list[int] = []
@@ -208,7 +234,8 @@ class Request:
                 is_certain &= number == 1
                 starts.append(sequence)
                 ends.append(sequence + count)
-        return Voids(np.array(starts, np.uint64), np.array(ends, np.uint64), is_certain)
+        voids = Voids(np.array(starts, np.uint64), np.array(ends, np.uint64), is_certain)
+        return voids, states
 
 
 def _is_new(states: ProducerStates, producer: int, first: int, count: int) -> bool:

@@ -49,6 +49,8 @@ class Scheduled(NamedTuple):
     """Offset of the DISPATCH that released or discarded it; `NEVER`: pending."""
     topic_queue: int
     unit: Unit
+    is_discarded: bool = False
+    """Its topic was deleted before it was due."""
 
 
 class Dead(NamedTuple):
@@ -72,6 +74,8 @@ class DynamicQueue:
     """A heap: (release offset, due_ms, sequence, serial, unit)."""
     start: int = 0
     """What is below was trimmed."""
+    starts: list[tuple[int, int]] = field(default_factory=list)
+    """(offset of a TRIM record, `start` behind it), ascending."""
 
     def release_below(self, offset: int) -> None:
         """Release what DISPATCH records below an offset have released."""
@@ -80,8 +84,14 @@ class DynamicQueue:
             self.entries.append(unit)
             self.offsets.append(at | _BY_DISPATCH)
 
-    def trim(self, from_ms: int, chunk_entries: int) -> None:
+    def trim(self, offset: int, from_ms: int, chunk_entries: int) -> None:
         """A TRIM record."""
+        before = self.start
+        self._trim(from_ms, chunk_entries)
+        if self.start > before:
+            self.starts.append((offset, self.start))
+
+    def _trim(self, from_ms: int, chunk_entries: int) -> None:
         while self.start + chunk_entries <= len(self.entries):
             chunk = self.entries[self.start : self.start + chunk_entries]
             if max(max(one.due_ms, one.store_ms) for one in chunk) >= from_ms:
@@ -185,7 +195,7 @@ class _Follower:
     def _trim(self, offset: int, from_ms: int) -> None:
         for topic_queue, queue in self.found.queues.items():
             queue.release_below(offset)
-            queue.trim(from_ms, self._chunk_entries)
+            queue.trim(offset, from_ms, self._chunk_entries)
             for (_, number), window in self.found.windows.items():
                 if number == topic_queue and window.floor < queue.start:
                     window.resolve(window.floor, queue.start - window.floor)
@@ -281,7 +291,8 @@ class _Follower:
                 queue.offsets.append(offset)
                 continue
             end = int(dispatch.offset[at]) if at < len(dispatch) else _NEVER
-            self.found.scheduled.append(Scheduled(offset, end, topic_queue, unit))
+            is_discarded = died < end < _NEVER
+            self.found.scheduled.append(Scheduled(offset, end, topic_queue, unit, is_discarded))
             if end < _NEVER and end <= died:
                 self._serial += 1
                 key = (end, unit.due_ms, unit.sequence, self._serial, unit)

@@ -10,7 +10,7 @@ kinds every row, since they are what moves messages on:
     edges       first and last batch, so that ranges can be put together
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -50,6 +50,18 @@ class Edge(NamedTuple):
     clocks of the others are known, and so what follows may go back."""
 
 
+class Moment(NamedTuple):
+    """How things stand where records below an offset are applied."""
+
+    next_sequence: int
+    """-1: no record ends there."""
+    store_ms: int
+    """Largest of these records; -1: there is none."""
+
+
+NO_MOMENT: Final = Moment(-1, -1)
+
+
 class Blob(NamedTuple):
     """A CONFIG or EPOCH_START record."""
 
@@ -77,6 +89,8 @@ class LogFacts:
     epoch_starts: list[Blob] = field(default_factory=list)
     levels: list[tuple[int, int]] = field(default_factory=list)
     """(offset, feature level)."""
+    moments: dict[int, Moment] = field(default_factory=dict)
+    """Offset of a checkpoint -> how things stand there."""
     first_store_ms: int = -1
     batches: int = 0
     messages: int = 0
@@ -99,16 +113,23 @@ class ScanPart:
     facts: LogFacts | None = None
 
 
-def scan(where: SegmentRange, tables: Iterable[BlockTable], *, with_facts: bool) -> ScanPart:
+def scan(
+    where: SegmentRange,
+    tables: Iterable[BlockTable],
+    *,
+    with_facts: bool,
+    moments_at: Sequence[int] = (),
+) -> ScanPart:
     """Go over a range once.
 
     Args:
         where: the range.
         tables: its batches: `segment_reader.read_blocks(where)`.
         with_facts: also collect the records: for the node that the audit goes by.
+        moments_at: offsets of checkpoints.
     """
     part = ScanPart(where, end_offset=where.from_offset)
-    collector = _Collector(where) if with_facts else None
+    collector = _Collector(where, moments_at) if with_facts else None
     blocks: list[Array] = []
     for table in tables:
         part.damages += table.damages
@@ -179,8 +200,8 @@ def merge_blocks(parts: list[Array]) -> Array:
 class _Collector:
     """Collects the facts of a range."""
 
-    def __init__(self, where: SegmentRange) -> None:
-        self._where = where
+    def __init__(self, where: SegmentRange, moments_at: Sequence[int]) -> None:
+        self._where, self._moments_at = where, moments_at
         self._facts = LogFacts()
         self._rows: dict[int, list[Array]] = {}
         self._requests: list[Array] = []
@@ -190,6 +211,7 @@ class _Collector:
     def take(self, table: BlockTable, headers: Array) -> None:
         facts = self._facts
         self._check(headers)
+        self._note_moments(headers)
         facts.batches += len(headers)
         publishes = headers["kind"] == Kind.PUBLISH
         facts.messages += int(headers["count"][publishes].sum(dtype=np.int64))
@@ -248,14 +270,27 @@ class _Collector:
             int(last["kind"]) in _STARTS,
         )
 
+    def _note_moments(self, headers: Array) -> None:
+        moments, offset = self._facts.moments, headers["offset"].astype(np.int64)
+        for at in self._moments_at:
+            before = headers[offset < at]
+            if not len(before):
+                continue
+            last = before[-1]
+            given = int(last["count"]) if int(last["kind"]) == Kind.PUBLISH else 0
+            is_end = int(last["offset"]) + int(last["total_bytes"]) == at
+            following = int(last["base_sequence"]) + given if is_end else -1
+            moment = Moment(following, int(before["store_ms"].max()))
+            moments[at] = _later(moments.get(at, NO_MOMENT), moment)
+
     def finish(self) -> LogFacts:
         facts = self._facts
         for name, kind in FIELDS.items():
             if kind in self._rows:
                 setattr(facts, name, np.concatenate(self._rows[kind]))
         if self._requests:
-            configs = np.array([one.offset for one in facts.configs], np.uint64)
-            at = np.sort(np.concatenate((facts.expires["offset"], configs)))
+            more = [*(one.offset for one in facts.configs), *self._moments_at]
+            at = np.sort(np.concatenate((facts.expires["offset"], np.array(more, np.uint64))))
             facts.requests = Request.shortened(np.concatenate(self._requests), at)
         if self._bad_count > self._bad_told:
             more = f"{self._bad_count - self._bad_told:,} more messages of this part of the log"
@@ -263,6 +298,11 @@ class _Collector:
             begin = self._where.from_offset
             facts.findings.append(_finding("message-corrupt", begin, self._where, detail))
         return facts
+
+
+def _later(one: Moment, other: Moment) -> Moment:
+    """Of two parts of a log."""
+    return Moment(*map(max, one, other))
 
 
 def _blob(table: BlockTable, ordinal: int) -> Blob:
@@ -381,6 +421,8 @@ def join_facts(parts: Iterable[LogFacts]) -> LogFacts:
         whole.batches += part.batches
         whole.messages += part.messages
         whole.findings += part.findings
+        for at, moment in part.moments.items():
+            whole.moments[at] = _later(whole.moments.get(at, NO_MOMENT), moment)
     for name, found in pieces.items():
         if found:
             setattr(whole, name, np.concatenate(found))

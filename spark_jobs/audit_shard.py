@@ -143,7 +143,7 @@ def scan_logs(state: ShardState) -> None:
     began = state.now_ms()
     base = _base_of(state.copies)
     tasks = [
-        ScanTask(one, with_facts=replica.node == base)
+        ScanTask(one, with_facts=replica.node == base, moments_at=_moments_at(state))
         for replica, copy in state.copies
         for one in plan_ranges(replica, copy, partition_bytes=state.options.partition_bytes)
     ]
@@ -165,6 +165,11 @@ def scan_logs(state: ShardState) -> None:
     state.ranges = _ranges_of(state.spans, parts, state.end_offset)
     _collect_facts(state, parts, damages)
     state.timed("compare", began)
+
+
+def _moments_at(state: ShardState) -> tuple[int, ...]:
+    """Where the replicas' checkpoints stand."""
+    return tuple(sorted({copy.applied_offset for _, copy in state.copies} - {0}))
 
 
 def _base_of(copies: Sequence[tuple[Replica, ShardCopy]]) -> str:
@@ -279,7 +284,9 @@ def _collect_facts(state: ShardState, parts: Sequence[ScanPart], damages: Sequen
     for where in state.ranges:
         part = ready.get((where.node, where.from_offset))
         if part is None or part.end_offset > where.to_offset:
-            again.append(ScanTask(where, with_facts=True, is_verified=True))
+            again.append(
+                ScanTask(where, with_facts=True, is_verified=True, moments_at=_moments_at(state))
+            )
     read = {
         (one.where.node, one.where.from_offset): one for one in state.runner.map(scan_range, again)
     }
@@ -339,7 +346,9 @@ def make_ledger(state: ShardState) -> None:
             key=lambda one: one.applied_offset,
             default=None,
         )
-    state.line = build_timeline(facts.configs, manifest, shard, is_whole=state.is_whole)
+    state.line = build_timeline(
+        facts.configs, manifest, shard, is_whole=state.is_whole, catalogs_at=_moments_at(state)
+    )
     state.add(*state.line.findings)
     state.dispatch, found = build_table(
         facts.dispatches, shard, lead_ms_max=state.options.lead_ms_max, is_whole=state.is_whole

@@ -46,13 +46,15 @@ class ScanTask(NamedTuple):
     with_facts: bool
     is_verified: bool = False
     """It was scanned before."""
+    moments_at: tuple[int, ...] = ()
+    """See `audit_scan.scan`."""
 
 
 def scan_range(task: ScanTask) -> ScanPart:
     """See `audit_scan.scan`."""
     verify = HEADERS if task.is_verified else FULL
     tables = read_blocks(task.where, verify=verify)
-    return scan(task.where, tables, with_facts=task.with_facts)
+    return scan(task.where, tables, with_facts=task.with_facts, moments_at=task.moments_at)
 
 
 def ledger_of(plan: Shared[LedgerPlan], where: SegmentRange) -> Iterator[tuple[int, Any]]:

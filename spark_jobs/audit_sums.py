@@ -48,15 +48,29 @@ def hash_units(tag_gene: Array, crc: Array, body_len: Array, meta_len: Array) ->
     return (value >> _32).astype(np.uint32)
 
 
+def tries_of(attempt: Array, origin_topic: Array, topic_queue: Array) -> Array:
+    """uint64[n]: which attempt of a message of which topic units are; 0 for all first ones."""
+    origin = origin_topic.astype(np.uint64) - (topic_queue.astype(np.uint64) >> np.uint64(8))
+    value: Array = (attempt.astype(np.uint64) - np.uint64(1)) * _A + origin * _B
+    return value
+
+
 def hash_rows(
-    due_ms: I64, sequence: Array, store_ms: I64, topic_queue: Array, facts: Array
+    due_ms: I64,
+    sequence: Array,
+    store_ms: I64,
+    topic_queue: Array,
+    facts: Array,
+    tries: Array | None = None,
 ) -> Array:
-    """uint64[n]: of all fields of units."""
+    """uint64[n]: of all fields of units. `tries`: as `tries_of`; None: all are first attempts."""
     value = sequence.astype(np.uint64) * _B
     value ^= due_ms.astype(np.uint64)
     value = scramble(value)
     value ^= store_ms.astype(np.uint64)
     value += (topic_queue.astype(np.uint64) << _32) | facts.astype(np.uint64)
+    if tries is not None:
+        value += tries
     return scramble(value)
 
 
@@ -120,14 +134,25 @@ class HourSums:
 
     @classmethod
     def of(
-        cls, due_ms: I64, sequence: Array, store_ms: I64, topic_queue: Array, facts: Array
+        cls,
+        due_ms: I64,
+        sequence: Array,
+        store_ms: I64,
+        topic_queue: Array,
+        facts: Array,
+        tries: Array | None = None,
     ) -> "HourSums":
-        """Of some units."""
+        """Of some units; as `hash_rows`."""
         total = cls()
         for low in range(0, len(due_ms), _EXACT_MAX):
             part = slice(low, low + _EXACT_MAX)
             value = hash_rows(
-                due_ms[part], sequence[part], store_ms[part], topic_queue[part], facts[part]
+                due_ms[part],
+                sequence[part],
+                store_ms[part],
+                topic_queue[part],
+                facts[part],
+                None if tries is None else tries[part],
             )
             total = total.plus(cls._of(due_ms[part] // HOUR_MS, value))
         return total

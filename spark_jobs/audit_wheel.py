@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from spark_jobs.audit_sums import HOUR_MS, HourSums, hash_units
+from spark_jobs.audit_sums import HOUR_MS, HourSums, hash_units, tries_of
 from spark_jobs.paths import open_disk
 from spark_jobs.replica import Replica, ShardCopy
 from storage.bit_pages import BitPages
@@ -146,6 +146,7 @@ def sum_wheel(where: WheelRange, cancelled: BitPages | None = None) -> WheelPart
                     hash_units(
                         units["tag_gene"], units["crc"], units["body_len"], units["meta_len"]
                     ),
+                    tries_of(units["attempt"], units["origin_topic"], units["topic_queue"]),
                 )
             )
             part.lost += _lost_bodies(units, where)

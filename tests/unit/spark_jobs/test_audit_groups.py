@@ -11,7 +11,7 @@ from spark_jobs.audit_catalog import Life, Timeline
 from spark_jobs.audit_groups import StaticQueue, judge_rows, sum_up, trim_queue
 from spark_jobs.audit_ledger import RELEASE
 from spark_jobs.audit_records import RESOLVE, TRIM
-from spark_jobs.audit_releases import CHUNK_FACT, Resolves, Slice
+from spark_jobs.audit_releases import CHUNK_FACT, COVER, Resolves, Slice
 from spark_jobs.audit_retries import Retries
 from storage.catalog_items import Subscription
 
@@ -22,7 +22,8 @@ def line() -> Timeline:
     found = Timeline()
     found.topics = {1: Life(0, 1 << 62)}
     found.names = {1: "orders"}
-    found.group_names = {1: "g"}
+    found.group_names = {1: "g", 9: "other"}
+    found.groups = {1: [(-1, None)], 9: [(-1, None)]}
     found.subscriptions = {(1, 1): [(-1, Subscription(GroupId(1), TopicId(1), TopicId(2)))]}
     return found
 
@@ -104,6 +105,18 @@ def test_row_of_a_group_that_does_not_read_the_queue_means_nothing() -> None:
     facts = judged(rows, StaticQueue(10))
     assert facts.findings == []
     assert facts.winners == {}
+
+
+def test_row_of_a_group_that_never_was_is_named_and_of_a_deleted_one_is_not() -> None:
+    rows = resolves((400, 0, 1, 1), (401, 1, 2, 9))
+    rows["group_id"] = (77, 9)
+    known = line()
+    known.groups[9] = [(100, None)]
+    found = judge_rows(rows, np.empty(0, COVER), {}, known, 0).findings
+    assert [(one.check, one.offset) for one in found] == [
+        ("resolve-unknown", 400),
+        ("resolve-unknown", 401),
+    ], "the one for its group, the other for its outcome"
 
 
 def test_queue_is_trimmed_by_whole_old_chunks() -> None:

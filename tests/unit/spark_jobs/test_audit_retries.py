@@ -45,9 +45,9 @@ def test_dynamic_queue_when_trimmed_lets_whole_old_chunks_go() -> None:
     for at in range(10):
         queue.entries.append(Unit(at, at, 0, 0, 1, 2, 0))
         queue.offsets.append(80)
-    queue.trim(8, 4)
+    queue.trim(1, 8, 4)
     assert queue.start == 8
-    queue.trim(100, 4)
+    queue.trim(2, 100, 4)
     assert queue.start == 8
 
 

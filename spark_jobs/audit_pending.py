@@ -129,11 +129,15 @@ def _sums_of(waiting: list[Scheduled]) -> HourSums:
         np.array([one.unit.store_ms for one in waiting], np.int64),
         np.array([one.topic_queue for one in waiting], np.uint32),
         np.array([one.unit.facts for one in waiting], np.uint32),
-        tries_of(
-            np.array([one.unit.attempt for one in waiting], np.uint32),
-            np.array([one.unit.origin_topic for one in waiting], np.uint32),
-            np.array([one.topic_queue for one in waiting], np.uint32),
-        ),
+        _tries_of(waiting),
+    )
+
+
+def _tries_of(waiting: list[Scheduled]) -> Array:
+    return tries_of(
+        np.array([one.unit.attempt for one in waiting], np.uint32),
+        np.array([one.unit.origin_topic for one in waiting], np.uint32),
+        np.array([one.topic_queue for one in waiting], np.uint32),
     )
 
 
@@ -155,7 +159,8 @@ def _tell_apart(
     retried = np.zeros(len(waiting), UNIT_ROW)
     for at, one in enumerate(waiting):
         unit = one.unit
-        retried[at] = (unit.sequence, unit.due_ms, one.topic_queue, unit.store_ms, unit.facts)
+        retried[at] = (unit.sequence, unit.due_ms, one.topic_queue, unit.store_ms, unit.facts, 0)
+    retried["tries"] = _tries_of(waiting)
     retried = retried[np.isin(retried["due_ms"] // HOUR_MS, hours)]
     wanted = np.concatenate([retried, *here])
     mine, theirs = unit_keys(wanted), unit_keys(there)
@@ -199,7 +204,8 @@ def pending_keys(
         chosen &= (messages.state >= CANCELLED) & np.isin(messages.due_ms // HOUR_MS, hours)
         rows = np.zeros(int(chosen.sum()), UNIT_ROW)
         for name in UNIT_ROW.names or ():
-            rows[name] = getattr(messages, name)[chosen]
+            if name != "tries":  # all are first ones
+                rows[name] = getattr(messages, name)[chosen]
         found.append(rows)
     return np.concatenate(found)
 

@@ -293,8 +293,8 @@ class _Collector:
             at = np.sort(np.concatenate((facts.expires["offset"], np.array(more, np.uint64))))
             facts.requests = Request.shortened(np.concatenate(self._requests), at)
         if self._bad_count > self._bad_told:
-            more = f"{self._bad_count - self._bad_told:,} more messages of this part of the log"
-            detail = f"{more} fail their own CRC32C"
+            rest = f"{self._bad_count - self._bad_told:,} more messages of this part of the log"
+            detail = f"{rest} fail their own CRC32C"
             begin = self._where.from_offset
             facts.findings.append(_finding("message-corrupt", begin, self._where, detail))
         return facts

@@ -314,7 +314,9 @@ def read_tombstones(disk: Disk, where: WheelRange) -> BitPages:
 
 UNIT_KEY: Final = np.dtype([("sequence", "<u8"), ("due_ms", "<i8"), ("topic_queue", "<u4")])
 
-UNIT_ROW: Final = np.dtype([*UNIT_KEY.descr, ("store_ms", "<i8"), ("facts", "<u4")])
+UNIT_ROW: Final = np.dtype(
+    [*UNIT_KEY.descr, ("store_ms", "<i8"), ("facts", "<u4"), ("tries", "<u8")]
+)
 """All that a unit says, as `HourSums` sum it up."""
 
 
@@ -329,6 +331,7 @@ def keys_of_hours(where: WheelRange, hours: list[int]) -> Array:
         rows["facts"] = hash_units(
             chosen["tag_gene"], chosen["crc"], chosen["body_len"], chosen["meta_len"]
         )
+        rows["tries"] = tries_of(chosen["attempt"], chosen["origin_topic"], chosen["topic_queue"])
         found.append(rows)
     return np.concatenate(found)
 

@@ -23,8 +23,6 @@ KINDS: Final = {
     "tombstones": "tombstones/*.tomb",
 }
 """Kind of file -> where such files lie in a shard's folder."""
-VIEWS: Final = ("run", "queue", "sequences", "tombstones")
-"""What can be made from the log again."""
 _HEADER_BYTES: Final = 64
 _RECENT_BYTES: Final = 64 << 10
 _TRIES: Final = 20

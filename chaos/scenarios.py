@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from chaos import faults
-from chaos.decay import VIEWS, Decay
+from chaos.decay import KINDS, Decay
 from chaos.faults import (
     alone,
     control_killed,
@@ -291,7 +291,7 @@ async def decay_master(stage: Stage) -> None:
     """
     node = await stage.master()
     await stage.a_moment()
-    fault = decaying([node], Decay(stage.chooser), VIEWS, 60)
+    fault = decaying([node], Decay(stage.chooser), KINDS, 60)
     await stage.bothers("bits flip, master", [node], fault, hold_ms=2_000)
 
 
@@ -299,12 +299,25 @@ async def decay_follower(stage: Stage) -> None:
     """Bits flip in files of a follower, which then becomes the master."""
     master, node = await stage.master(), await stage.a_follower()
     begun_ms = stage.clock.wall_ms()
-    async with decaying([node], Decay(stage.chooser), VIEWS, 60):
+    async with decaying([node], Decay(stage.chooser), KINDS, 60):
         await stage.some_load()
         async with killed([master]):
             await stage.some_load()
         await stage.pass_ms(1_000)
     stage.note("bits flip, follower, and the master dies", [node, master], begun_ms)
+    await stage.cluster.whole()
+
+
+async def decay_two(stage: Stage) -> None:
+    """Bits flip on two nodes, at different places; one of the two dies meanwhile."""
+    nodes = [await stage.master(), await stage.a_follower()]
+    begun_ms = stage.clock.wall_ms()
+    async with decaying(nodes, Decay(stage.chooser), ("log", "delay log"), 60):
+        await stage.some_load()
+        async with killed([stage.chooser.choice(nodes)]):
+            await stage.pass_ms(500)
+        await stage.some_load()
+    stage.note("bits flip, two nodes", nodes, begun_ms)
     await stage.cluster.whole()
 
 
@@ -336,6 +349,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         Scenario("clocks", "wall clocks are set", step_clocks, 1, "clocks", 50.0),
         Scenario("fsync", "death at an fsync", crash_at_fsync, 2),
         Scenario("decay-master", "bits flip under the master", decay_master, 3),
+        Scenario("decay-two", "bits flip under two nodes", decay_two, 2),
         Scenario("decay-follower", "bits flip under the next master", decay_follower, 2),
     )
 }

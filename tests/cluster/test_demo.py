@@ -13,9 +13,8 @@ from storage.disk import RealDisk
 
 
 @pytest.fixture(autouse=True)
-def _same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "_settle_garbage_collector", lambda: None)  # of this process
-    monkeypatch.setattr(demo, "_ORDERS_PATH", tmp_path / "none")
 
 
 def test_demo_survives_the_death_of_the_master(capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,6 +81,8 @@ def _view_files() -> list[str]:
 
 
 VIEW_FILES = _view_files()
+NO_VIEWS = (".index", ".mark", ".spare")
+"""Files that are made again without a word; nothing of the views is in them."""
 
 
 def drain(world: ShardWorld) -> tuple[list[Delivery], list[Corrupt]]:
@@ -187,9 +189,17 @@ def test_start_when_the_tail_is_torn_cuts_it_and_says_so(kept_bytes: int) -> Non
 
 def test_view_files_are_of_every_kind() -> None:
     ends = {path.rpartition(".")[2] for path in VIEW_FILES}
-    assert ends == {"run", "dlog", "cq", "seq", "tomb", "index", "mark", f"{SHARD}/checkpoint"} | {
-        f"{SHARD}/sequences/tail"
-    }
+    assert ends == {
+        "run",
+        "dlog",
+        "cq",
+        "seq",
+        "tomb",
+        "index",
+        "mark",
+        "spare",
+        f"{SHARD}/checkpoint",
+    } | {f"{SHARD}/sequences/tail"}
 
 
 @pytest.mark.parametrize("path", VIEW_FILES)
@@ -201,7 +211,7 @@ def test_start_when_a_view_file_is_missing_rebuilds_it(path: str) -> None:
         world.checkpoints = 0
     world._check_opened = lambda: None  # type: ignore[method-assign]
     world.kill()
-    is_view = not path.endswith((".index", ".mark"))
+    is_view = not path.endswith(NO_VIEWS)
     assert bool(world.opened.rebuilt_because) == is_view
     if is_view and "checkpoint" not in path:
         assert path in world.opened.rebuilt_because
@@ -238,9 +248,7 @@ def test_I8_a_bit_flipped_in_a_view_file_is_never_served(path: str, flip: int) -
     assert {entry.sequence for entry in letters} == lost
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in VIEW_FILES if not path.endswith((".index", ".mark"))]
-)
+@pytest.mark.parametrize("path", [path for path in VIEW_FILES if not path.endswith(NO_VIEWS)])
 def test_start_when_a_view_is_missing_and_the_log_was_trimmed_says_so(path: str) -> None:
     world = lived(replace(CONFIG, retention=RetentionConfig(retention_ms=HOUR_MS)))
     world.advance(20_000)

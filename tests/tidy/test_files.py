@@ -20,6 +20,8 @@ PLACES: Final = (
     *("proto/api.golden.json", "proto/SOURCES"),
     *("helm/*/Dockerfile", "helm/*/*.md", "helm/*/*.yaml"),
     *("spark_jobs/log4j2.properties",),
+    *("clients/go/*.go", "clients/go/go.mod", "clients/go/go.sum"),
+    *("clients/node/*.js", "clients/node/package.json", "clients/node/package-lock.json"),
     *("hourwheel/py.typed", "hourwheel/internal/__init__.py"),
     *("hourwheel/v1/__init__.py", "hourwheel/v1/*_pb2*.py", "hourwheel/v1/*_pb2.pyi"),
     *("hourwheel/internal/v1/__init__.py", "hourwheel/internal/v1/*_pb2*.py"),
@@ -28,6 +30,8 @@ PLACES: Final = (
 )
 """Where a file that is not a module of a room may lie: `*` stands for one path component or a part
 of it, except below tests/, which has folders in folders."""
+
+_PLAIN: Final = (".proto", ".md", ".in", ".yaml", ".go", ".js")
 
 MACHINE_WORDS: Final = re.compile(
     r"(?<![\w.])/(?:home|root|Users|work)/|[\w.-]*(?:pythonhosted|artifactory|registry\.npmjs)"
@@ -65,7 +69,7 @@ def test_files_are_no_blobs() -> None:
 def test_lines_are_short_where_ruff_does_not_look() -> None:
     long = [
         f"{path}:{number}"
-        for path in (*tree.files_named(".proto", ".md", ".in", ".yaml"), "Makefile", ".ci/run")
+        for path in (*tree.files_named(*_PLAIN), "Makefile", ".ci/run")
         for number, line in enumerate(tree.text(path).splitlines(), 1)
         if len(line) > LINE_CHARS_MAX and not line.startswith("|") and "://" not in line
     ]
@@ -88,7 +92,7 @@ def test_text_is_clean() -> None:
             unclean.append(f"{path}: line ends")
         if re.search(r"[ \t]+$", content, re.MULTILINE):
             unclean.append(f"{path}: blanks at the end of a line")
-        if "\t" in content and path != "Makefile":
+        if "\t" in content and path != "Makefile" and not path.startswith("clients/go/"):
             unclean.append(f"{path}: tabs")
     assert unclean == []
 

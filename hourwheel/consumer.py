@@ -18,7 +18,7 @@ from hourwheel.channel import SERVER_DEFAULT, Channel
 from hourwheel.endpoints import Servers
 from hourwheel.filter_given import as_filter
 from hourwheel.filter_text import FilterExpression
-from hourwheel.following import follow
+from hourwheel.following import Patience, follow
 from hourwheel.instants import count_of_ms, duration_to_ms
 from hourwheel.lease_buffer import Finishable, LeaseBuffer, Selection, select
 from hourwheel.message import ReceivedBatch, ReceivedMessage
@@ -99,7 +99,7 @@ class AsyncConsumer:
         self._group = group
         self._is_ahead = prefetch_messages > 0
         self._polls = polls
-        self._unavailable_ms_max = unavailable_ms_max
+        self._patience = Patience(unavailable_ms_max)
         poll_messages = min(limits.RECEIVE_MESSAGE_COUNT_MAX, -(-prefetch_messages // polls))
         self._buffer = LeaseBuffer(prefetch_messages, max(1, poll_messages))
         self._acker = Acker(self._channel, group, linger_ms=ack_linger_ms)
@@ -115,7 +115,6 @@ class AsyncConsumer:
         self._pollers: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
-        self._failing_since_ms: float | None = None
         self._failure: errors.HourwheelError | None = None
         self._is_closed = False
         self._is_settled = False
@@ -164,7 +163,7 @@ class AsyncConsumer:
         if not self._is_ahead:
             self._acker.raise_deferred()
             poll = partial(self._poll, max_messages)
-            batch = await follow(self._channel, wait_ms, poll)
+            batch = await follow(self._channel, wait_ms, self._patience, poll)
             return [] if batch is None else batch.messages()
         until_ms = self._clock.monotonic_ms() + wait_ms
         while True:
@@ -186,7 +185,8 @@ class AsyncConsumer:
             wait_ms = duration_to_ms(wait_ms)
         if not self._is_ahead:
             self._acker.raise_deferred()
-            return await follow(self._channel, wait_ms, partial(self._poll, 0))
+            poll = partial(self._poll, 0)
+            return await follow(self._channel, wait_ms, self._patience, poll)
         until_ms = self._clock.monotonic_ms() + wait_ms
         while True:
             now_ms = self._prepare()
@@ -397,7 +397,7 @@ class AsyncConsumer:
             except errors.HourwheelError as error:
                 self._note_failure(error)
             else:
-                self._failing_since_ms = None
+                self._patience.on_success()
             finally:
                 self._buffer.add(asked, batch)
             if batch is not None:
@@ -409,10 +409,8 @@ class AsyncConsumer:
         if not error.retriable:
             raise error
         now_ms = self._clock.monotonic_ms()
-        if self._failing_since_ms is None:
-            self._failing_since_ms = now_ms
-        if now_ms - self._failing_since_ms >= self._unavailable_ms_max:
-            self._failing_since_ms = now_ms
+        if self._patience.is_over(now_ms):
+            self._patience.begin_anew(now_ms)
             self._failure = error
             self._is_settled = False
             self._arrived.set()

@@ -74,6 +74,7 @@ def consume(
             filter=wanted,
             invisible_ms=invisible_ms,
             prefetch_messages=0,
+            unavailable_ms_max=0.0,  # somebody looks on: what is wrong is to be said at once
         )
 
     run(output, _consume(output, make_consumer, max_messages, wait_ms, is_acked=is_acked))

@@ -200,6 +200,26 @@ async def test_receive_when_there_is_no_master_for_a_while(cluster: FakeCluster)
         assert [message.body for message in await receiving] == [b"one"]
 
 
+async def test_receive_when_the_master_steps_down_with_an_unknown_outcome(
+    cluster: FakeCluster,
+) -> None:
+    """It has leased messages, and may not say so any more; nobody names another for a while."""
+    first, second, _ = cluster.nodes
+    async with (
+        channel_to(cluster.servers) as channel,
+        AsyncConsumer(channel, group="g", topic="t", prefetch_messages=0) as consumer,
+    ):
+        lost = errors.Timeout("the node ceased to be master: the outcome is unknown")
+        first.fail_next("Receive", lost)
+        receiving = asyncio.create_task(consumer.receive())
+        await first.seen("Receive")
+        cluster.depose()
+        await asyncio.sleep(0)
+        cluster.promote(second)
+        second.add_topic("t", b"one")
+        assert [message.body for message in await receiving] == [b"one"]
+
+
 async def test_acks_when_the_master_changes(cluster: FakeCluster) -> None:
     first, second, _ = cluster.nodes
     first.add_topic("t", *[b"%d" % n for n in range(10)])

@@ -77,9 +77,20 @@ async def test_receive_when_nothing_is_fetched_ahead(node: FakeNode, channel: Ch
         assert len(await consumer.receive(max_messages=3)) == 3
         assert [request.max_messages for request in node.calls["Receive"]] == [3]
         assert (await consumer.__anext__()).body == b"3"
+        node.fail_next("Receive", errors.Timeout("the node ceased to be master"))
+        assert [message.body for message in await consumer.receive(1)] == [b"4"]
+
+
+async def test_receive_when_nothing_is_fetched_ahead_and_it_fails_for_long(
+    node: FakeNode, channel: Channel
+) -> None:
+    async with consumer_of(channel, prefetch_messages=0, unavailable_ms_max=0.0) as consumer:
         node.fail_next("Receive", errors.Overloaded())
         with pytest.raises(errors.Overloaded):
             await consumer.receive()
+        node.fail_next("Receive", errors.Overloaded())
+        with pytest.raises(errors.Overloaded):
+            await consumer.receive_batch()
 
 
 async def test_receive_batch_when_draining(node: FakeNode, channel: Channel) -> None:

@@ -5,7 +5,9 @@ and nobody sees them.
 """
 
 import asyncio
+import secrets
 from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
 from hourwheel import errors
@@ -30,6 +32,14 @@ be what is wanted, also for a caller who does not wait."""
 
 _UNSEEN_MAX: Final = 64
 """Older ones come again by themselves soon."""
+
+
+@dataclass(slots=True)
+class _Poller:
+    """One poll after the other; the next number says that the answer before has arrived."""
+
+    poller_id: int
+    number: int = 1
 
 
 class Poll:
@@ -76,6 +86,8 @@ class Poll:
         """Of the filter that a node last told us to check."""
         self._unseen: deque[str] = deque(maxlen=_UNSEEN_MAX)
         """Receipts of answers that nobody got, the last ones."""
+        self._idle: list[_Poller] = []
+        """Those that ask for nothing now; the last one first, and behind all the unanswered."""
         self.filtered_count = 0
         """Messages that came and did not match."""
 
@@ -96,6 +108,7 @@ class Poll:
 
     async def _ask(self, count: int, wait_ms: float, pace: Pace) -> ReceivedBatch | None:
         wait_ms = min(wait_ms, RECEIVE_WAIT_MS_MAX)
+        poller = self._idle.pop() if self._idle else _Poller(secrets.randbits(64) or 1)
         request = consumer_pb2.ReceiveRequest(
             group=self._group,
             topic=self._topic,
@@ -105,8 +118,15 @@ class Poll:
             invisible_ms=self._invisible_ms,
             format=consumer_pb2.RECEIVE_FORMAT_BATCH,
             filter=self._filter,
+            poller_id=poller.poller_id,
+            poll_number=poller.number,
         )
-        answer = await self._call(request, wait_ms + CALL_TIMEOUT_MS, pace)
+        try:
+            answer = await self._call(request, wait_ms + CALL_TIMEOUT_MS, pace, poller)
+        except BaseException:
+            self._idle.append(poller)  # the next poll asks for the same answer again
+            raise
+        self._idle.insert(0, poller)
         if not answer.delivery_batch:
             return None
         try:
@@ -116,21 +136,28 @@ class Poll:
             raise
 
     async def _call(
-        self, request: consumer_pb2.ReceiveRequest, timeout_ms: float, pace: Pace
+        self,
+        request: consumer_pb2.ReceiveRequest,
+        timeout_ms: float,
+        pace: Pace,
+        poller: _Poller,
     ) -> consumer_pb2.ReceiveResponse:
         """The node's answer; one that comes just as the caller goes is kept, to be given back."""
         call = asyncio.ensure_future(
             self._channel.call(RECEIVE, request, timeout_ms=timeout_ms, is_retried=False, pace=pace)
         )
         try:
-            return await asyncio.shield(call)
+            answer = await asyncio.shield(call)
         except asyncio.CancelledError:
             await asyncio.sleep(0)  # what has arrived gets through to here
             call.cancel()
             await asyncio.wait([call])
             if not call.cancelled() and call.exception() is None and call.result().receipt:
                 self._unseen.append(call.result().receipt)
+                poller.number += 1
             raise
+        poller.number += 1
+        return answer
 
     def take_unseen(self) -> list[consumer_pb2.ReceiptRange]:
         """What was leased to us lately and nobody here will see: for who gives it back."""

@@ -6,7 +6,7 @@ and hands the reading down (node/polls.py).
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from node.subscribing import Subscribed
 from node.unasked import Unasked
 from node.waiters import Interest, Waiter
 from storage.catalog_items import Subscription
+
+_COMES_BACK_MS: Final = 5_000
+"""So long what was leased by an answer that got lost is kept for who asks for it again."""
 
 
 class Consuming:
@@ -65,8 +68,9 @@ class Consuming:
         max_bytes: int,
         wait_ms: int,
         invisible_ms: int,
+        attempt: ports.Attempt | None = None,
     ) -> ports.Delivery | None:
-        """Lease messages, waiting for the first.
+        """Lease messages, waiting for the first; or what the same attempt was answered before.
 
         Raises:
             SubscriptionMismatch: the filter was changed meanwhile, and the caller named another.
@@ -75,19 +79,19 @@ class Consuming:
         subscription, group, asked, selecting = subscribed
         interest = Interest(group.group_id, subscription.topic_id)
         future: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
-        waiter = Waiter(future, max_messages, max_bytes, invisible_ms, asked)
+        waiter = Waiter(future, max_messages, max_bytes, invisible_ms, asked, attempt=attempt)
         if selecting is not None:
             waiter.selecting = Selecting(selecting)
         await self._make_ready(subscription, selecting)
         self._check()
         now_ms = self._now_ms()
-        delivery = self._polls.ask(interest, waiter, now_ms)
+        delivery = self._polls.begin(interest, waiter, now_ms)
         while delivery is None and waiter.is_unfinished and wait_ms <= 0 and not self._is_closing:
             async with self._turn:
                 await asyncio.sleep(0)
                 self._check()
                 delivery = self._polls.ask(interest, waiter, self._now_ms())
-        if delivery is None and wait_ms > 0 and not self._is_closing:
+        if delivery is None and wait_ms > 0 and not self._is_closing and not future.done():
             self._polls.wait(interest, waiter, now_ms)  # in the turn that found nothing
             delivery = await self._answer_to(interest, waiter, wait_ms)
         return None if delivery is None else self._to_port(delivery)
@@ -132,18 +136,24 @@ class Consuming:
         except asyncio.CancelledError:
             future = waiter.future
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._give_back(future.result())
+                self._give_back(interest, waiter, future.result())
             raise
         finally:
             timer.cancel()
             self._polls.discard(interest, waiter)
 
-    def _give_back(self, delivery: Delivery | None) -> None:
-        """The caller went away with its answer on the way: end the lease at once."""
-        if delivery is not None:
-            lease = delivery.lease
-            self._shard.receiver.leases.change(lease, lease.first, lease.end, self._now_ms())
-            self._rearm()
+    def _give_back(self, interest: Interest, waiter: Waiter, delivery: Delivery | None) -> None:
+        """The caller went away with its answer on the way: end the lease.
+
+        At once; or soon, where the caller may come back for the answer.
+        """
+        if delivery is None or not self._polls.is_last(interest, waiter):
+            return
+        lease, until_ms = delivery.lease, self._now_ms()
+        if waiter.attempt is not None:
+            until_ms = min(lease.until_ms, until_ms + _COMES_BACK_MS)
+        self._shard.receiver.leases.change(lease, lease.first, lease.end, until_ms)
+        self._rearm()
 
     def _to_port(self, delivery: Delivery) -> ports.Delivery:
         shard, units = self._shard, delivery.units

@@ -387,6 +387,7 @@ class Engine:
         wait_ms: int,
         invisible_ms: int,
         wanted: FilterExpression | None = None,
+        attempt: ports.Attempt | None = None,
     ) -> ports.Delivery | None:
         """See EnginePort."""
         if self._is_closing:
@@ -399,6 +400,7 @@ class Engine:
                 max_bytes=max_bytes,
                 wait_ms=wait_ms,
                 invisible_ms=invisible_ms or subscribed.group.invisible_ms,
+                attempt=attempt,
             )
 
     async def _resolve(

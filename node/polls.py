@@ -7,11 +7,13 @@ alarm and wake nobody.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.types import topic_of
+from node.answers import Answer, Answers
 from node.picking import SLICE_WORK, Counts
 from node.receive import Delivery
 from node.shard import Shard
@@ -51,8 +53,51 @@ class Polls:
         self._passed_due_ms: int | None = None
         self.on_damage: Step = _nobody_sees_to_it
         """Called when the receiver has found messages that cannot be read."""
+        self._answers = Answers()
 
     # -- one of them ------------------------------------------------------------------------------
+
+    def begin(self, interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:
+        """What a poll gets that begins now. Raises `SubscriptionMismatch`.
+
+        The same poll again replaces the first one, if that still waits, which is answered empty;
+        if it was answered, it gets the same lease again, where that is still whole. One that is
+        older than the poller's last is late, and over: its future is done.
+        """
+        attempt = waiter.attempt
+        if attempt is None:
+            return self.ask(interest, waiter, now_ms)
+        known = self._answers.begin(interest, attempt, waiter, now_ms)
+        if known is not None and known.number > attempt.number:
+            waiter.future.set_result(None)
+            return None
+        if known is not None and not known.waiter.future.done():
+            known.waiter.future.set_result(None)
+        if known is not None and known.lease_id is not None:
+            delivery = self._repeat(interest, waiter, known, now_ms)
+            if delivery is not None:
+                return delivery
+        return self.ask(interest, waiter, now_ms)
+
+    def is_last(self, interest: Interest, waiter: Waiter) -> bool:
+        """Whether its poller has not polled again since."""
+        return waiter.attempt is None or self._answers.is_last(interest, waiter.attempt, waiter)
+
+    def _repeat(
+        self, interest: Interest, waiter: Waiter, known: Answer, now_ms: int
+    ) -> Delivery | None:
+        """The lease that a poll got, once more. Raises `SubscriptionMismatch`."""
+        mismatch = self._find_mismatch(interest, waiter)
+        if mismatch is not None:
+            raise mismatch
+        until_ms = now_ms + waiter.invisible_ms
+        delivery = self._shard.receiver.repeat(known.lease_id or 0, until_ms, now_ms)
+        if delivery is None or waiter.attempt is None:
+            return None
+        self._answers.note(interest, waiter.attempt, delivery.lease.lease_id, known.to_check)
+        self._stats.delivered += len(delivery.units)
+        self._rearm()
+        return replace(delivery, to_check=known.to_check)
 
     def ask(self, interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:
         """What a waiter gets now. Raises `SubscriptionMismatch`."""
@@ -80,6 +125,11 @@ class Polls:
             self._unblock(interest, now_ms)
             return None
         self._observe(delivery, now_ms)
+        if self._shard.receiver.leases.next_end_ms() == delivery.lease.until_ms:
+            self._rearm()  # no other lease ends before
+        if waiter.attempt is not None:
+            lease_id = delivery.lease.lease_id
+            self._answers.note(interest, waiter.attempt, lease_id, delivery.to_check)
         return delivery
 
     def wait(self, interest: Interest, waiter: Waiter, now_ms: int) -> None:
@@ -206,6 +256,7 @@ class Polls:
     def close(self, error: HourwheelError | None = None) -> None:
         """Answer everyone who waits with nothing, or with an error."""
         self._waiters.close(error)
+        self._answers.clear()
         self._passed_due_ms = None
 
     def __len__(self) -> int:

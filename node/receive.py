@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
+
 from filters.compile import compile_filter
 from hourwheel import errors
 from hourwheel.filter_text import FilterExpression
@@ -267,6 +269,31 @@ class Receiver:
         """Deliver what was withheld of [first, end)."""
         self.leases.offer_again(held, first, end)
         self._marks.forget()
+
+    def repeat(self, lease_id: int, until_ms: int, now_ms: int) -> Delivery | None:
+        """A lease that was handed out once more, held until then; None if it is not whole any more.
+
+        Whole: all of its messages are held and none is resolved, trimmed, or damaged.
+        """
+        lease = self.leases.get(lease_id)
+        if lease is None or sum(lease.count_messages(*part[:2]) for part in lease.parts) < max(
+            1, lease.count
+        ):
+            return None
+        queue = self._views.queues.get(lease.held.topic_queue)
+        window = self._views.acks.get(*lease.held)
+        for run in lease.message_runs(0, lease.count):
+            if run[0] < queue.start_position or list(window.unresolved(*run)) != [run]:
+                return None
+        positions = lease.positions
+        if positions is None:
+            positions = np.arange(lease.first, lease.end, dtype=np.int64)
+        units = queue.pick(positions)
+        blobs, bad = self._bodies.read_joined(units)
+        if bad:
+            return None
+        self.leases.change(lease, lease.first, lease.end, until_ms)
+        return self._delivery(lease, units, blobs, now_ms)
 
     def _delivery(self, lease: Lease, units: Units, blobs: bytes, now_ms: int) -> Delivery:
         topic = self._views.catalog.find_topic_by_id(int(units["origin_topic"][0]))

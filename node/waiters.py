@@ -12,6 +12,7 @@ from typing import NamedTuple
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_text import FilterExpression
+from node.api.ports import Attempt
 from node.gates import Gates
 from node.receive import Delivery
 from node.selecting import Selecting
@@ -36,6 +37,8 @@ class Waiter:
     """What it says that the group wants, in canonical form; None: as the subscription says."""
     selecting: Selecting | None = None
     """What this call alone wants; None: what the group's subscription says."""
+    attempt: Attempt | None = None
+    """Which poll this is, where its caller would ask again for an answer that got lost."""
     is_unfinished: bool = False
     """It got nothing so far, but not everything was looked at."""
 

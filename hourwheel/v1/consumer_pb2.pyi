@@ -30,7 +30,7 @@ RECEIPT_OUTCOME_STALE: ReceiptOutcome
 RECEIPT_OUTCOME_INVALID: ReceiptOutcome
 
 class ReceiveRequest(_message.Message):
-    __slots__ = ("group", "topic", "max_messages", "max_bytes", "wait_ms", "invisible_ms", "format", "filter")
+    __slots__ = ("group", "topic", "max_messages", "max_bytes", "wait_ms", "invisible_ms", "format", "filter", "poller_id", "poll_number")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,8 @@ class ReceiveRequest(_message.Message):
     INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
+    POLLER_ID_FIELD_NUMBER: _ClassVar[int]
+    POLL_NUMBER_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     max_messages: int
@@ -47,7 +49,9 @@ class ReceiveRequest(_message.Message):
     invisible_ms: int
     format: ReceiveFormat
     filter: _filter_pb2.FilterExpression
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., format: _Optional[_Union[ReceiveFormat, str]] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ...) -> None: ...
+    poller_id: int
+    poll_number: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., format: _Optional[_Union[ReceiveFormat, str]] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., poller_id: _Optional[int] = ..., poll_number: _Optional[int] = ...) -> None: ...
 
 class ReceiveResponse(_message.Message):
     __slots__ = ("messages", "delivery_batch", "receipt", "invisible_until_ms", "receive_ms", "to_check", "topic")

@@ -30,7 +30,7 @@ from hourwheel.v1.consumer_pb2 import (
 from node.api.admission import Admission
 from node.api.calls import Context
 from node.api.names import check_group, check_readable_topic
-from node.api.ports import Delivery, EnginePort
+from node.api.ports import Attempt, Delivery, EnginePort
 from node.api.selections import Selected
 
 _MESSAGES_DEFAULT: Final = 32
@@ -70,6 +70,7 @@ class Consumer:
             wait_ms=wait_ms,
             invisible_ms=request.invisible_ms,
             wanted=filter_from_wire(request.filter) if request.HasField("filter") else None,
+            attempt=Attempt(request.poller_id, request.poll_number) if request.poller_id else None,
         )
 
     async def _poll(self, request: ReceiveRequest, wait_ms: int) -> Delivery | None:

@@ -59,6 +59,13 @@ class PublishedBatchResult:
     """How the topic wants genes to be made, where those of this batch were made otherwise."""
 
 
+class Attempt(NamedTuple):
+    """Which poll of which poller a Receive is: the same one again gets the same lease."""
+
+    poller_id: int
+    number: int
+
+
 @dataclass(slots=True)
 class Selection:
     """Some messages of one lease: ordinals [first, first + count), counted from its first one."""
@@ -316,11 +323,13 @@ class EnginePort(Protocol):
         wait_ms: int,
         invisible_ms: int,
         wanted: FilterExpression | None = None,
+        attempt: Attempt | None = None,
     ) -> Delivery | None:
         """Lease messages; None if there is none within `wait_ms`. `invisible_ms` 0: the default.
 
         `wanted`: what the group wants of the topic; None: as its subscription says. On the
-        cluster's own topics it selects for this call only.
+        cluster's own topics it selects for this call only. `attempt`: where the same one was
+        answered before, that answer again.
 
         Raises:
             InvalidFilter, SubscriptionMismatch: nothing is leased.

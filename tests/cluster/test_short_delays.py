@@ -14,7 +14,7 @@ import grpc
 from hourwheel import AsyncProducer, Message
 from hourwheel.v1 import consumer_pb2
 from hourwheel.v1.consumer_pb2_grpc import ConsumerServiceStub
-from node.embedded import EmbeddedNode
+from tests.bench.subject import running
 
 COUNT: Final = 600
 DELAYS_MS: Final = (3, 8)
@@ -26,9 +26,9 @@ TOPIC: Final = "orders"
 async def test_no_message_waits_for_the_end_of_a_poll(tmp_path: Path) -> None:
     delays = random.Random(3)
     async with (
-        EmbeddedNode(tmp_path) as node,
-        AsyncProducer(node.address) as producer,
-        grpc.aio.insecure_channel(node.address) as channel,
+        running(tmp_path) as node,
+        AsyncProducer(node.child.address) as producer,
+        grpc.aio.insecure_channel(node.child.address) as channel,
     ):
         stub = ConsumerServiceStub(channel)
         request = consumer_pb2.ReceiveRequest(group="billing", topic=TOPIC)

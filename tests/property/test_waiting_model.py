@@ -193,6 +193,8 @@ class WaitingMachine(RuleBasedStateMachine):
         self._hear()
         if self.stepped.gate.is_lapsed:
             return
+        end_ms = self.stepped.engine.shard.receiver.leases.next_end_ms()
+        assert end_ms is None or end_ms > self.stepped.now_ms, "a lease is over, and nobody looked"
         for poll in self.polls:
             found = list(self._visible(poll.group, poll.topic))
             assert not found, f"{poll.group} waits for {poll.topic}, where {found} are visible"

@@ -35,6 +35,7 @@ from hourwheel.v1.consumer_pb2 import (
     RECEIPT_OUTCOME_STALE,
 )
 from node.api.ports import (
+    Attempt,
     DamagedInfo,
     DamagedPage,
     Delivery,
@@ -168,9 +169,11 @@ class FakeEngine:
         wait_ms: int,
         invisible_ms: int,
         wanted: FilterExpression | None = None,
+        attempt: Attempt | None = None,
     ) -> Delivery | None:
         asked = (group, topic, max_messages, max_bytes, wait_ms, invisible_ms)
-        await self._begin("receive", asked if wanted is None else (*asked, wanted))
+        extras = tuple(one for one in (wanted, attempt) if one is not None)
+        await self._begin("receive", (*asked, *extras))
         while self.delivered >= len(self.stored):
             if not wait_ms:
                 return None

@@ -21,7 +21,7 @@ from hourwheel.meta import MessageMeta, encode
 from hourwheel.receipt import Receipt
 from hourwheel.record_batch import RecordBatch, build_publish
 from hourwheel.tag_gene import DEFAULT_SPEC
-from node.api.ports import Delivery, Failure, PublishedBatchResult, Selection
+from node.api.ports import Attempt, Delivery, Failure, PublishedBatchResult, Selection
 from node.checkpoint import ShardPlace
 from node.disk_guard import DiskGuard
 from node.dispatcher import DispatchConfig
@@ -209,6 +209,7 @@ class SteppedEngine:
         wait_ms: int = 0,
         invisible_ms: int = 0,
         wanted: str | None = None,
+        attempt: Attempt | None = None,
     ) -> Delivery | None:
         """Lease messages. `wanted`: a filter by tags."""
         return await self.engine.receive(
@@ -219,6 +220,7 @@ class SteppedEngine:
             wait_ms=wait_ms,
             invisible_ms=invisible_ms,
             wanted=None if wanted is None else FilterExpression.tags(wanted),
+            attempt=attempt,
         )
 
     async def resolve(

@@ -296,3 +296,45 @@ async def test_call_ends_with_its_caller_when_there_is_no_answer(*, fails: bool)
     assert task.cancelled()
     assert channel.answer.done()
     assert poll.take_unseen() == []
+
+
+# --- answers that get lost ------------------------------------------------------------------------
+
+
+async def test_poll_is_sent_again_as_the_same_when_its_answer_got_lost(
+    node: FakeNode, channel: Channel
+) -> None:
+    node.add_topic("orders", *[b"%d" % n for n in range(4)])
+    async with consumer_of(channel, prefetch_messages=0) as consumer:
+        await consumer.receive(1)
+        node.fail_next("Receive", errors.Timeout("the node ceased to be master"))
+        await consumer.receive(1)
+        await consumer.receive(1)
+    calls = node.calls["Receive"]
+    assert len({one.poller_id for one in calls}) == 1
+    assert calls[0].poller_id
+    assert [one.poll_number for one in calls] == [1, 2, 2, 3]
+
+
+async def test_poll_is_the_same_again_after_its_caller_went_away(
+    node: FakeNode, channel: Channel
+) -> None:
+    node.add_topic("orders")
+    async with consumer_of(channel, prefetch_messages=0) as consumer:
+        poll = asyncio.create_task(consumer.receive(1))
+        await node.seen("Receive")
+        poll.cancel()
+        await asyncio.wait([poll])
+        await consumer.receive(1, wait_ms=1)
+    first, again = node.calls["Receive"]
+    assert (first.poller_id, first.poll_number) == (again.poller_id, again.poll_number)
+
+
+async def test_polls_beside_each_other_are_those_of_different_pollers(
+    node: FakeNode, channel: Channel
+) -> None:
+    node.add_topic("orders")
+    async with consumer_of(channel, polls=3) as consumer:
+        assert await consumer.receive(1, wait_ms=1) == []
+        await node.seen("Receive", 3)
+    assert len({one.poller_id for one in node.calls["Receive"]}) == 3

@@ -70,6 +70,16 @@ def test_alarm_is_not_lost_when_another_group_sees_the_message_first() -> None:
         assert came(poll, other)
 
 
+def test_lease_ends_in_time_though_nothing_else_happens() -> None:
+    """It was given to a call that did not wait: no turn of the engine's own comes after it."""
+    with SteppedEngine() as stepped:
+        stepped.call(stepped.publish(0))
+        assert stepped.call(stepped.receive(invisible_ms=10_000)) is not None
+        stepped.settle()
+        stepped.advance(10_000)
+        assert stepped.engine.stats.lease_expirations == 1
+
+
 def test_nobody_is_served_while_the_node_may_not_act_and_nothing_is_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -37,6 +37,7 @@ from tests.bench import (
     pending,
     publish,
     scale,
+    short_delays,
     unary,
 )
 from tests.bench.results import Report, number
@@ -47,6 +48,7 @@ BENCHMARKS: Final[dict[str, ModuleType]] = {
     "hot_second": hot_second,
     "filtered_receive": filtered_receive,
     "lateness": lateness,
+    "short_delays": short_delays,
     "idle": idle,
     "cancel": cancel,
     "unary": unary,

@@ -11,7 +11,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
+import grpc
+
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
+from hourwheel.v1 import consumer_pb2
+from hourwheel.v1.consumer_pb2_grpc import ConsumerServiceStub
 from node.local_cluster import LocalCluster
 from tests.bench.subject import running
 from tests.support.eventually import until
@@ -92,3 +96,67 @@ async def test_messages_come_as_first_attempts_after_a_master_stood_still(tmp_pa
             return cluster.nodes[await cluster.wait_for_master()].pid
 
         await play(cluster.servers, find_pid)
+
+
+async def test_answers_come_again_that_were_lost_with_their_connection(tmp_path: Path) -> None:
+    """The connection is gone when the broker, which does not know of it yet, wakes up to answer."""
+    pollers, rounds = 8, 2
+    request = consumer_pb2.ReceiveRequest(
+        group="billing", topic="orders", max_messages=1, invisible_ms=INVISIBLE_MS, wait_ms=10_000
+    )
+    attempts: dict[bytes, int] = {}
+    async with running(tmp_path) as node, AsyncProducer(node.child.address) as producer:
+        async with AsyncAdmin(node.child.address) as admin:
+            await admin.create_topic("orders", queue_count=1)
+            await admin.put_group("billing")
+        for number in range(rounds):
+            asked = [
+                consumer_pb2.ReceiveRequest(poller_id=one, poll_number=number + 1)
+                for one in range(1, pollers + 1)
+            ]
+            for one in asked:
+                one.MergeFrom(request)
+            async with grpc.aio.insecure_channel(node.child.address) as channel:
+                polls = [ConsumerServiceStub(channel).Receive(one) for one in asked]
+                await asyncio.gather(*(one.wait_for_connection() for one in polls))
+                await producer.publish_many(
+                    "orders",
+                    [Message(b"%d %d" % (number, n), delay_ms=600) for n in range(pollers)],
+                )
+                os.kill(node.pid, signal.SIGSTOP)
+                await asyncio.sleep(FROZEN_S)
+            os.kill(node.pid, signal.SIGCONT)
+            async with (
+                asyncio.timeout(IN_TIME_S),
+                grpc.aio.insecure_channel(node.child.address) as channel,
+            ):
+                stub = ConsumerServiceStub(channel)
+                answers = await asyncio.gather(*(stub.Receive(one) for one in asked))
+            messages = [message for answer in answers for message in answer.messages]
+            attempts |= {message.body: message.attempt for message in messages}
+            receipts = [message.receipt for message in messages]
+            await stub_ack(node.child.address, receipts)
+    assert len(attempts) == pollers * rounds
+    assert set(attempts.values()) == {1}
+
+
+async def stub_ack(address: str, receipts: list[str]) -> None:
+    """Done with them."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        request = consumer_pb2.AckRequest(group="billing", receipts=receipts)
+        await ConsumerServiceStub(channel).Ack(request)
+
+
+async def test_same_poll_gets_the_same_receipts_from_a_real_node(tmp_path: Path) -> None:
+    async with running(tmp_path) as node, AsyncProducer(node.child.address) as producer:
+        await producer.publish("orders", Message(b"one"))
+        asked = consumer_pb2.ReceiveRequest(
+            group="billing", topic="orders", wait_ms=20_000, poller_id=5, poll_number=1
+        )
+        answers = []
+        for _ in range(2):
+            async with grpc.aio.insecure_channel(node.child.address) as channel:
+                answers.append(await ConsumerServiceStub(channel).Receive(asked))
+        first, again = answers
+        assert [one.body for one in first.messages] == [b"one"]
+        assert list(again.messages) == list(first.messages)

@@ -1,0 +1,120 @@
+"""Messages due in some milliseconds, to consumers that wait for each: none may miss its wake-up."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.consumer import AsyncConsumer
+from hourwheel.message import Message
+from hourwheel.producer import AsyncProducer
+from node.local_cluster import LocalCluster
+from tests.bench import load, subject
+from tests.bench.results import Report, at_least, at_most
+from tests.bench.sizes import Size
+
+MAX_TARGET = at_most(100)
+NODES: Final = 3
+DELAYS_MS: Final = (3, 8)
+PRODUCERS: Final = 4
+_SILENCE_MS: Final = 15_000.0
+"""A poll: far longer than what is promised, so that one that was missed shows."""
+_PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9)
+
+
+async def run(size: Size, folder: Path) -> Report:
+    """The same on one node and on three."""
+    count = size.pick(40, 1_000, 10_000)
+    report = Report(
+        [
+            (
+                f"{count:,} messages, each published by itself, {DELAYS_MS[0]}-{DELAYS_MS[1]} ms "
+                f"ahead, by {PRODUCERS} tasks that each wait for their message to arrive"
+            ),
+            (
+                f"{PRODUCERS} topics, so that nothing else happens on most; on each two consumers "
+                "of two groups wait, without prefetching, and acknowledge at once"
+            ),
+            "lateness: `receive` returns minus due time, by the clock of one machine",
+            f"a message that nobody was woken for would be {_SILENCE_MS / 1000:.0f} s late",
+            "client: garbage collector off while measuring; publish and receive in one process",
+        ]
+    )
+    async with subject.running(folder / "alone") as node:
+        _add(report, "1 node", await _measure(node.child.address, count))
+    async with LocalCluster(folder / "cluster", NODES) as cluster:
+        await cluster.wait_for_master(in_sync=NODES)
+        _add(report, f"{NODES} nodes", await _measure(cluster.servers, count))
+    return report
+
+
+def _add(report: Report, name: str, late_ms: NDArray[np.float64]) -> None:
+    values = np.percentile(late_ms, _PERCENTILES).tolist()
+    for percentile, value in zip(_PERCENTILES, values, strict=True):
+        note = f"{len(late_ms):,} deliveries" if percentile == _PERCENTILES[0] else ""
+        report.add(f"{name}: p{percentile:g}", value, "ms", None, note)
+    report.add(f"{name}: max", float(late_ms.max()), "ms", MAX_TARGET)
+    above = int((late_ms > MAX_TARGET.value).sum())
+    report.add(f"{name}: later than {MAX_TARGET.value:g} ms", above, "messages", at_most(0))
+    report.add(f"{name}: min (never early)", float(late_ms.min()), "ms", at_least(0))
+
+
+async def _measure(servers: str, count: int) -> NDArray[np.float64]:
+    """float64[2 * count]: lateness in ms of each message for each of its two groups."""
+    delays = np.random.default_rng(load.SEED).integers(*DELAYS_MS, count, endpoint=True).tolist()
+    async with AsyncProducer(servers) as producer:
+        lanes = [
+            _Lane(servers, producer, lane, delays[lane::PRODUCERS]) for lane in range(PRODUCERS)
+        ]
+        await asyncio.gather(*(lane.warm_up() for lane in lanes))
+        with subject.frozen_garbage(is_off=True):
+            await asyncio.gather(*(lane.run() for lane in lanes))
+        await asyncio.gather(*(lane.close() for lane in lanes))
+    return np.array([late for lane in lanes for late in lane.late_ms])
+
+
+class _Lane:
+    """One topic: a message after the other, for two groups."""
+
+    def __init__(
+        self, servers: str, producer: AsyncProducer, number: int, delays: list[int]
+    ) -> None:
+        self._topic, self._producer, self._delays = f"short-{number}", producer, delays
+        self._consumers = [
+            AsyncConsumer(servers, group=f"group-{one}", topic=self._topic, prefetch_messages=0)
+            for one in range(2)
+        ]
+        self.late_ms: list[float] = []
+
+    async def warm_up(self) -> None:
+        """The topic, the groups and each code path."""
+        for _ in range(3):
+            await self._one(5)
+        self.late_ms.clear()
+
+    async def run(self) -> None:
+        """All of them."""
+        for delay in self._delays:
+            await self._one(delay)
+
+    async def _one(self, delay_ms: int) -> None:
+        receiving = [asyncio.create_task(self._receive(one)) for one in self._consumers]
+        await self._producer.publish(self._topic, Message(b"x" * 100, delay_ms=delay_ms))
+        await asyncio.gather(*receiving)
+
+    async def _receive(self, consumer: AsyncConsumer) -> None:
+        while True:
+            received = await consumer.receive(1, wait_ms=_SILENCE_MS)
+            arrived_ms = time.time_ns() / 1e6
+            if received:
+                break
+        self.late_ms.append(arrived_ms - received[0].due_ms)
+        await consumer.ack(received)
+
+    async def close(self) -> None:
+        """End."""
+        for consumer in self._consumers:
+            await consumer.close()

@@ -32,6 +32,8 @@ from tests.sim.disk import SimulatedDisk
 
 START_MS: Final = 1_800_000_000_000
 LEAD_MS: Final = 20
+TOPICS: Final = ("orders", "bills")
+"""They are there from the beginning."""
 _CLUSTER_ID: Final = bytes(range(16))
 _SHARD: Final = ShardConfig(dispatch=DispatchConfig(lead_ms_min=LEAD_MS, lead_ms_max=LEAD_MS))
 _STEPS_MAX: Final = 10_000
@@ -147,6 +149,8 @@ class SteppedEngine:
                 gate=self.gate,
             )
         await engine.start("node-1", "boot-1")
+        for topic in TOPICS:
+            await engine.create_topic(topic, 1)
         return engine
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel.admin import AsyncAdmin
 from hourwheel.consumer import AsyncConsumer
 from hourwheel.message import Message
 from hourwheel.producer import AsyncProducer
@@ -65,7 +66,9 @@ def _add(report: Report, name: str, late_ms: NDArray[np.float64]) -> None:
 async def _measure(servers: str, count: int) -> NDArray[np.float64]:
     """float64[2 * count]: lateness in ms of each message for each of its two groups."""
     delays = np.random.default_rng(load.SEED).integers(*DELAYS_MS, count, endpoint=True).tolist()
-    async with AsyncProducer(servers) as producer:
+    async with AsyncProducer(servers) as producer, AsyncAdmin(servers) as admin:
+        for number in range(PRODUCERS):
+            await admin.create_topic(_topic(number))
         lanes = [
             _Lane(servers, producer, lane, delays[lane::PRODUCERS]) for lane in range(PRODUCERS)
         ]
@@ -76,13 +79,17 @@ async def _measure(servers: str, count: int) -> NDArray[np.float64]:
     return np.array([late for lane in lanes for late in lane.late_ms])
 
 
+def _topic(number: int) -> str:
+    return f"short-{number}"
+
+
 class _Lane:
     """One topic: a message after the other, for two groups."""
 
     def __init__(
         self, servers: str, producer: AsyncProducer, number: int, delays: list[int]
     ) -> None:
-        self._topic, self._producer, self._delays = f"short-{number}", producer, delays
+        self._topic, self._producer, self._delays = _topic(number), producer, delays
         self._consumers = [
             AsyncConsumer(servers, group=f"group-{one}", topic=self._topic, prefetch_messages=0)
             for one in range(2)

@@ -14,6 +14,7 @@ from typing import Final
 import grpc
 
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
+from hourwheel.clock import SystemClock
 from hourwheel.v1 import consumer_pb2
 from hourwheel.v1.consumer_pb2_grpc import ConsumerServiceStub
 from node.local_cluster import LocalCluster
@@ -22,11 +23,18 @@ from tests.support.eventually import until
 
 COUNT: Final = 400
 SPREAD_MS: Final = 3_000
-FROZEN_S: Final = 1.0
+FROZEN_MS: Final = 1_000.0
 ROUNDS: Final = 2
 INVISIBLE_MS: Final = 60_000
 """A lost lease would come again after the test has failed."""
 IN_TIME_S: Final = 30.0
+
+
+async def stood_still() -> None:
+    """That a stopped broker is so for a while is what is tested."""
+    clock = SystemClock()
+    begun_ms = clock.monotonic_ms()
+    await until(lambda: clock.monotonic_ms() >= begun_ms + FROZEN_MS)
 
 
 class Reader:
@@ -66,7 +74,7 @@ async def play(servers: str, find_pid: Callable[[], Awaitable[int]]) -> None:
                 pid = await find_pid()
                 os.kill(pid, signal.SIGSTOP)
                 try:
-                    await asyncio.sleep(FROZEN_S)  # that it stands still is what is tested
+                    await stood_still()
                 finally:
                     os.kill(pid, signal.SIGCONT)
                 async with asyncio.timeout(IN_TIME_S):
@@ -124,7 +132,7 @@ async def test_answers_come_again_that_were_lost_with_their_connection(tmp_path:
                     [Message(b"%d %d" % (number, n), delay_ms=600) for n in range(pollers)],
                 )
                 os.kill(node.pid, signal.SIGSTOP)
-                await asyncio.sleep(FROZEN_S)
+                await stood_still()
             os.kill(node.pid, signal.SIGCONT)
             async with (
                 asyncio.timeout(IN_TIME_S),

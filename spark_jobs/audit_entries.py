@@ -86,6 +86,8 @@ class EntryDiff:
     wrong: list[Wrong] = field(default_factory=list)
     uncounted: int = 0
     """Missing or too much, beyond what is listed."""
+    last: tuple[int, int] = (-1, -1)
+    """Of the last entry whose message the same stretch must have: where it is, where it belongs."""
 
     @property
     def is_equal(self) -> bool:
@@ -99,6 +101,7 @@ class EntryDiff:
         self.extra += other.extra
         self.wrong += other.wrong
         self.uncounted += other.uncounted
+        self.last = max(self.last, other.last)
 
 
 class Piece(NamedTuple):
@@ -135,6 +138,9 @@ def compare(one: Slice, pieces: Iterable[Piece], log_start: int) -> EntryDiff:
             and _tries_agree(part, piece)
         ):
             _check_fields(_fields(part), piece.units, partial(_at, piece), diff)
+            if len(found):
+                end = piece.first + len(found) - 1
+                diff.last = max(diff.last, (end, end))
         else:
             odd.append((part, piece))
     if odd:
@@ -280,6 +286,10 @@ def _tell_apart(odd: list[tuple[Slice, Piece]], diff: EntryDiff) -> None:
                 tuple(int(column[0]) for column in _fields_of(units[at : at + 1])),
             )
         )
+    if len(theirs):
+        at = int(np.argmax(theirs))
+        piece, inside = places[int(theirs[at])]
+        diff.last = max(diff.last, (piece.first + inside, int(positions[mine[at]])))
     ranks = np.argsort(np.argsort(mine[np.argsort(theirs, kind="stable")], kind="stable"))
     strays = np.flatnonzero(ranks != np.arange(len(ranks)))
     if len(strays):
@@ -331,7 +341,7 @@ def _paired(mine: Array, theirs: Array) -> tuple[Array, Array]:
     return first, second
 
 
-def settle(diff: EntryDiff) -> EntryDiff:
+def settle(diff: EntryDiff, *, is_open: bool = False) -> EntryDiff:
     """Take away what is missing in one stretch and too much in another: it only moved.
 
     What moved by as many positions as were lost and added before it is in order; of what did not,
@@ -355,13 +365,29 @@ def settle(diff: EntryDiff) -> EntryDiff:
         else:
             pairs.append((one, moved[key].pop()))
     missing.reverse()
+    if is_open:
+        missing, extra = _without_pushed(diff.last, pairs, missing, extra)
     fields = [wrong for pair in pairs for wrong in _wrong_fields(*pair)]
     strays = [] if diff.uncounted else _strays(pairs, missing, extra)
     strays += [one for one in diff.wrong if one.check == "queue-order"]
     wrong = [one for one in diff.wrong if one.check != "queue-order"]
     wrong += fields
     wrong += sorted(strays, key=lambda one: one.position)[:1]
-    return EntryDiff(diff.compared, missing, extra, wrong, diff.uncounted)
+    return EntryDiff(diff.compared, missing, extra, wrong, diff.uncounted, diff.last)
+
+
+def _without_pushed(
+    last: tuple[int, int], pairs: list[tuple[Odd, Odd]], missing: list[Odd], extra: list[Odd]
+) -> tuple[list[Odd], list[Odd]]:
+    """Without what was moved over the end of what was read, by as much as the last entry was."""
+    stand, belong = max([last, *((there.position, mine.position) for mine, there in pairs)])
+    pushed = [one for one in missing if one.position > belong]
+    pushed = pushed[len(pushed) - min(len(pushed), max(0, stand - belong)) :]
+    pulled = [one for one in extra if one.position > stand]
+    pulled = pulled[len(pulled) - min(len(pulled), max(0, belong - stand)) :]
+    return [one for one in missing if one not in pushed], [
+        one for one in extra if one not in pulled
+    ]
 
 
 def _wrong_fields(mine: Odd, theirs: Odd) -> list[Wrong]:

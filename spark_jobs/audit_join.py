@@ -40,7 +40,7 @@ from spark_jobs.audit_steps import (
 from spark_jobs.audit_windows import Window, windows_at
 from spark_jobs.block_table import Damage
 from spark_jobs.findings import Finding
-from spark_jobs.queue_reader import QueueRange, plan_queues
+from spark_jobs.queue_reader import QueueRange, plan_by_seals, plan_queues
 from spark_jobs.replica import ERROR, Replica, ShardCopy
 from storage.consume_queue import CHUNK_ENTRIES
 
@@ -73,8 +73,7 @@ class Joining:
         self._copies = [
             one
             for replica, copy in state.copies
-            if copy.applied_offset
-            for one in _copies_of(state, replica, copy)
+            for one in (_copies_of if copy.applied_offset else _sealed_of)(state, replica, copy)
         ]
         sizes = [one.where.chunk_entries for one in self._copies]
         self._chunk_entries = state.options.chunk_entries or max(sizes, default=0) or CHUNK_ENTRIES
@@ -334,22 +333,40 @@ class Joining:
 
     def _tell(self) -> None:
         state = self._state
-        damaged = {(one.node, one.file) for one in self._faults}
+        damaged = {(one.node, one.file) for one in self._faults if not one.is_expected}
         state.add(*chunk_findings(self._faults, state.shard))
-        self.diffs = {place: settle(diff) for place, diff in self.diffs.items()}
-        applied = {replica.node: copy.applied_offset for replica, copy in state.copies}
+        opened = {one.place for one in self._copies if not one.is_ended}
+        self.diffs = {
+            place: settle(diff, is_open=place in opened) for place, diff in self.diffs.items()
+        }
+        applied = {
+            replica.node: copy.applied_offset or state.end_offset for replica, copy in state.copies
+        }
         state.add(*queue_findings(self.diffs, applied, state.line, state.shard, self.look_up))
         for replica, copy in state.copies:
             bad = sum(1 for node, _ in damaged if node == replica.node)
-            state.note("queues", *self._limit(copy, bad), node=replica.node)
+            if not copy.applied_offset:
+                reason = self._what_seals_gave(replica.node)
+                state.note("queues", "checkpoint-missing", reason, replica.node)
+            if bad or copy.applied_offset:
+                state.note("queues", *self._limit(copy, bad), node=replica.node)
+
+    def _what_seals_gave(self, node: str) -> str:
+        """What was compared of the queues of a node without a checkpoint, and what was not."""
+        reason = "no checkpoint says what its queues must hold"
+        if not self._state.is_whole:
+            return f"{reason}; the log does not begin at 0: they are not compared"
+        seen = sum(diff.compared for place, diff in self.diffs.items() if place.node == node)
+        total = sum(self._state.ledger.queued.values())
+        total += sum(len(queue.offsets) for queue in self.retries.queues.values())
+        reason += f"; {seen:,} entries for which chunks vouch themselves were compared with the log"
+        return f"{reason}, and of {max(0, total - seen):,} more that the log releases none was"
 
     def _limit(self, copy: ShardCopy, bad_chunks: int) -> tuple[str, str]:
         """(limit, reason) of what was compared of a node's queues."""
         state = self._state
         if bad_chunks:
             return "file-unread", f"{bad_chunks} chunks cannot be read"
-        if not copy.applied_offset:
-            return "checkpoint-missing", "no checkpoint says what its queues must hold"
         if not state.is_whole:
             return "log-trimmed", "the log does not begin at 0: only sums are compared"
         return checkpoint_limit(state, copy)
@@ -402,6 +419,27 @@ def _copies_of(state: ShardState, replica: Replica, copy: ShardCopy) -> list[Que
         limit = min(applied, state.end_offset)
         found.append(QueueCopy(place, where, limit, copy.start_offset, limit == applied))
     return found
+
+
+def _sealed_of(state: ShardState, replica: Replica, copy: ShardCopy) -> list[QueueCopy]:
+    """The queues of a node without a checkpoint, as far as their chunks vouch for themselves.
+
+    Of a log that does not begin at 0 nothing is told: only sums are compared, up to a checkpoint.
+    A topic's queues may stay for a while when it is deleted.
+    """
+    if not state.is_whole:
+        return []
+    return [
+        QueueCopy(
+            Place(replica.node, one.topic_queue),
+            one,
+            state.end_offset,
+            copy.start_offset,
+            is_ended=False,
+        )
+        for one in plan_by_seals(replica, copy)
+        if one.topic_queue >> 8 not in state.line.deleted
+    ]
 
 
 def _no_queue(state: ShardState, replica: Replica, copy: ShardCopy, key: int) -> QueueCopy:

@@ -12,7 +12,7 @@ from spark_jobs.audit_entries import EntryDiff, Odd, Place
 from spark_jobs.audit_steps import Known
 from spark_jobs.block_table import Damage
 from spark_jobs.findings import Finding
-from spark_jobs.replica import ERROR
+from spark_jobs.replica import ERROR, WARNING
 
 LookUp = Callable[[Sequence[int]], dict[int, Known]]
 """Sequences -> what the log says about each that it has."""
@@ -30,7 +30,7 @@ def queue_findings(
 
     Args:
         diffs: settled (`audit_entries.settle`), by queue and node.
-        applied: node -> applied offset of its checkpoint.
+        applied: node -> applied offset of its checkpoint; without one, where the log ends.
         line: topics and groups.
         shard: for the findings.
         look_up: finds messages in the log.
@@ -121,11 +121,21 @@ def _finding(check: str, shard: int, place: Place, topic: str, one: Odd, detail:
 
 
 def chunk_findings(faults: Iterable[Damage], shard: int) -> list[Finding]:
-    """One finding a chunk that cannot be read, however many stretches came upon it."""
+    """One finding a chunk that cannot be read, however many stretches came upon it.
+
+    A warning where a crash may have left it so: see `queue_reader.plan_by_seals`.
+    """
     named: dict[tuple[str, str], Damage] = {}
     for one in faults:
         named.setdefault((one.node, one.file), one)
     return [
-        Finding(ERROR, "queue-damaged", shard, one.node, one.file, detail=one.detail)
+        Finding(
+            WARNING if one.is_expected else ERROR,
+            "queue-damaged",
+            shard,
+            one.node,
+            one.file,
+            detail=one.detail,
+        )
         for one in named.values()
     ]

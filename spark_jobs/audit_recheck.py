@@ -24,7 +24,7 @@ from spark_jobs.audit_wheel import (
 from spark_jobs.block_table import Damage
 from spark_jobs.discovery import read_replica
 from spark_jobs.findings import CheckOutcome, Finding
-from spark_jobs.queue_reader import QueueRange, plan_queues, read_queue
+from spark_jobs.queue_reader import QueueRange, plan_by_seals, plan_queues, read_queue
 from spark_jobs.replica import ERROR, WARNING, Replica, ShardCopy
 
 _AREAS: Final = {"queue-damaged": "queues", "wheel-damaged": "wheel"}
@@ -58,6 +58,8 @@ def _bad_files(replica: Replica, copy: ShardCopy, found: Sequence[Finding]) -> s
     bad, seen = {one.file for one in found}, copy.manifest_raw
     for _ in range(_TRIES):
         newest = read_replica(replica.uri).shard(copy.shard)
+        if newest is not None and not newest.manifest_raw and not seen:
+            return {file for file in bad if _is_bad(replica, newest, file)}
         if newest is None or newest.manifest_raw == seen:
             break  # nothing has been replaced: it is damage
         seen = newest.manifest_raw
@@ -71,15 +73,21 @@ def _is_bad(replica: Replica, copy: ShardCopy, file: str) -> bool:
     """Whether a checkpoint relies on a file, and it cannot be read."""
     manifest = copy.manifest
     if manifest is None:
-        return True
+        return not file.startswith(copy.path("queues")) or _is_bad_chunk(
+            plan_by_seals(replica, copy), file
+        )
     if any(file == path for path, _ in delay_log_faults(plan_delay_logs(replica, copy, manifest))):
         return True
     for one in plan_wheel(replica, copy, manifest):
         if file in {one.path, tombstone_path(one)} and sum_wheel(one).faults:
             return True
+    return _is_bad_chunk(plan_queues(replica, copy), file)
+
+
+def _is_bad_chunk(queues: Sequence[QueueRange], file: str) -> bool:
     return any(
-        isinstance(piece, Damage)
-        for one in plan_queues(replica, copy)
+        isinstance(piece, Damage) and not piece.is_expected
+        for one in queues
         for part in _part_in(one, file)
         for piece in read_queue(part)
     )

@@ -30,7 +30,7 @@ from spark_jobs.audit_releases import (
 from spark_jobs.audit_runner import Shared
 from spark_jobs.audit_scan import ScanPart, scan
 from spark_jobs.block_table import Damage
-from spark_jobs.queue_reader import QueueRange, read_queue
+from spark_jobs.queue_reader import BY_SEALS, QueueRange, read_queue
 from spark_jobs.ranges import SegmentRange
 from spark_jobs.segment_reader import FULL, HEADERS, read_blocks
 from spark_jobs.spread import FACTS
@@ -74,7 +74,7 @@ def ledger_of(plan: Shared[LedgerPlan], where: SegmentRange) -> Iterator[tuple[i
 
 
 class QueueCopy(NamedTuple):
-    """One replica's copy of a queue, as far as its checkpoint goes."""
+    """One replica's copy of a queue, as far as its checkpoint goes, or its chunks' seals."""
 
     place: Place
     where: QueueRange
@@ -147,7 +147,8 @@ def compare_copy(one: Slice, copy: QueueCopy, joined: Joined) -> None:
     if low < high:
         pieces += read_pieces(copy.where, low, high, joined.faults)
     behind = max(one.first, copy.where.end_position)
-    if behind < one.first + count:  # the queue ends too early
+    is_known = copy.where.sealed_end != BY_SEALS
+    if is_known and behind < one.first + count:  # the queue ends too early
         size, file = copy.where.chunk_entries, copy.where.folder
         file = copy.where.chunk_path(behind // size) if size else file
         pieces.append(Piece(behind, one.first + count - behind, np.empty(0, UNIT), file))

@@ -190,7 +190,9 @@ LIMITS: Final[dict[str, Limit]] = {
         Made.LIMITED, "the same, and the checkpoint is further behind than nodes let it fall"
     ),
     "checkpoint-missing": Limit(
-        Made.NOT_MADE, "no checkpoint says what a node's queues and its delay index must hold"
+        Made.NOT_MADE,
+        "no checkpoint says what a node's delay index must hold, and its queues beyond what their"
+        " chunks vouch for themselves",
     ),
     "checkpoint-ahead": Limit(
         Made.LIMITED, "the audited log ends below a checkpoint: views are compared up to there"

@@ -116,6 +116,18 @@ def pack_seal(seal: Seal, topic_queue: int) -> bytes:
     return raw[:-4] + crc32c(raw[:-4]).to_bytes(4, "little")
 
 
+def intact_seals(head: bytes, topic_queue: int) -> dict[int, Seal]:
+    """Slot -> seal of the intact ones of a queue's chunk, out of its first `ENTRIES_AT` bytes."""
+    found = {}
+    for slot in (0, 1):
+        raw = head[seal_position(slot) : seal_position(slot) + SEAL_BYTES]
+        if len(raw) == SEAL_BYTES:
+            count, entries_crc, offset, delay_log, of_queue, release, crc = _SEAL.unpack(raw)
+            if (of_queue, crc) == (topic_queue, crc32c(raw[:-4])):
+                found[slot] = Seal(count, entries_crc, offset, delay_log, release)
+    return found
+
+
 def find_seal(
     disk: Disk,
     path: str,
@@ -147,13 +159,9 @@ def find_seal(
     check_file_header(head, path, FileType.CONSUME_QUEUE, identity, number)
     if file_bytes is not None and size != file_bytes:
         raise errors.CorruptFile(f"{path} has {size} bytes instead of {file_bytes}", file=path)
-    for slot in (0, 1):
-        raw = head[seal_position(slot) : seal_position(slot) + SEAL_BYTES]
-        if len(raw) == SEAL_BYTES:
-            count, entries_crc, offset, delay_log, of_queue, release, crc = _SEAL.unpack(raw)
-            fits = count == entry_count or (or_more and count > entry_count)
-            if fits and (of_queue, crc) == (topic_queue, crc32c(raw[:-4])):
-                return Seal(count, entries_crc, offset, delay_log, release), slot
+    for slot, seal in intact_seals(head, topic_queue).items():
+        if seal.entry_count == entry_count or (or_more and seal.entry_count > entry_count):
+            return seal, slot
     raise errors.CorruptFile(
         f"{path} has no seal over {entry_count} entries of queue {topic_queue:08x}", file=path
     )

@@ -94,12 +94,14 @@ def late_ones(result: AuditResult) -> Counter[int]:
     number=st.integers(0, LOGS - 1),
     count=st.integers(1, 3),
     faults=st.lists(st.tuples(st.sampled_from(sorted(ALL)), st.integers(0, 9_999)), max_size=3),
+    forgetful=st.sampled_from([0, 0, 0, 1, 2, 3]),
 )
 def test_audit_equals_the_naive_one(
     logs: Callable[[int], list[Path]],
     number: int,
     count: int,
     faults: list[tuple[str, int]],
+    forgetful: int,
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         nodes = copies(logs(number)[:count], Path(folder))
@@ -108,6 +110,8 @@ def test_audit_equals_the_naive_one(
             # Some faults find nothing that they could change, or what is no longer there.
             with suppress(IndexError, ValueError):
                 ALL[name](cluster, random.Random(seed))
+        for node in nodes[:forgetful]:
+            (node / "shard-0" / "checkpoint").unlink(missing_ok=True)
         wanted, is_whole, late = naive_audit(nodes)
         result = run_audit(*nodes, options=OPTIONS)
         # The naive audit compares fewer fields of checkpoints: it knows some of their errors.

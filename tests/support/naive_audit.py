@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from chaos.log_model import Entry, LogModel
 from hourwheel.crc32c import crc32c
@@ -208,6 +208,15 @@ def mixed(sequence: int) -> int:
     return z ^ z >> 31
 
 
+_T = TypeVar("_T")
+
+
+def _without_last(found: list[_T], count: int, is_behind: list[bool]) -> list[_T]:
+    """Without so many of the last ones that are behind what was seen last."""
+    gone = min(max(0, count), sum(is_behind))
+    return found[: len(found) - gone]
+
+
 class _Audit:
     def __init__(self, replicas: list[NaiveReplica]) -> None:
         self.replicas = replicas
@@ -229,7 +238,8 @@ class _Audit:
         self._follow()
         for one in self.replicas:
             self._check_epochs(one)
-            if one.applied <= self.end:
+            self.is_whole &= one.has_checkpoint
+            if one.has_checkpoint and one.applied <= self.end:
                 self._check_wheel(one, self.moments[one.applied])
             self._check_queues(one)
         return sorted([*self.errors, *self.model.errors]), self.is_whole, self._late()
@@ -336,13 +346,15 @@ class _Audit:
         return facts == self.model.facts[unit.sequence] and unit.store_ms == stored_ms
 
     def _check_queues(self, one: NaiveReplica) -> None:
-        moment = self.moments[min(one.applied, self.end)]
+        moment = self.moments[min(one.applied, self.end) if one.has_checkpoint else self.end]
         numbers = {state.topic_queue for state in one.manifest.queues} | moment.ends.keys()
         for number in sorted(numbers):
             wanted = self.model.queues.get(number, [])[: moment.ends.get(number, 0)]
             found = one.queue(number)
-            if one.applied > self.end:
+            if one.applied > self.end or not one.has_checkpoint:
                 found = found[: len(wanted)]
+            if not one.has_checkpoint:
+                wanted = wanted[: len(found)]
             self._check_queue(one, moment, number, wanted, found)
 
     def _check_queue(
@@ -356,23 +368,30 @@ class _Audit:
         file = f"shard-0/queues/{number:08x}/{0:012}.cq"
         theirs: dict[tuple[int, int, int], int] = {}
         seen: Counter[tuple[int, int]] = Counter()
-        is_own = not self.model.topics[number >> 8].startswith("%")
+        is_own = not self.model.topics.get(number >> 8, "").startswith("%")
         for at, unit in enumerate(found):
             attempt = 1 if is_own else unit.attempt
             theirs[unit.sequence, attempt, seen[unit.sequence, attempt]] = at
             seen[unit.sequence, attempt] += 1
         seen.clear()
-        pairs = []
+        pairs, missing, last = [], list[Expected](), (-1, -1)
         for at, entry in enumerate(wanted):
             key = (entry.sequence, entry.attempt, seen[entry.sequence, entry.attempt])
             seen[entry.sequence, entry.attempt] += 1
             if key in theirs:
                 pairs.append((theirs.pop(key), entry))
+                last = max(last, (pairs[-1][0], at))
                 continue
             offset = self.model.by[number][at]
             place = Expected("queue-missing", one.node, file, offset, entry.sequence, at)
-            self.errors.append(place)
-        for (sequence, _, _), at in theirs.items():
+            missing.append(place)
+        extra = sorted((at, sequence) for (sequence, _, _), at in theirs.items())
+        if not one.has_checkpoint or one.applied > self.end:  # what stands behind is not known
+            shift = last[0] - last[1]
+            missing = _without_last(missing, shift, [one.position > last[1] for one in missing])
+            extra = _without_last(extra, -shift, [at > last[0] for at, _ in extra])
+        self.errors += missing
+        for at, sequence in extra:
             check = self._why(moment, number, sequence)
             self.errors.append(Expected(check, one.node, file, -1, sequence, at))
         for at, entry in pairs:

@@ -10,6 +10,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from hourwheel import errors
+from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1.state_pb2 import Checkpoint
 from hourwheel.record_batch import RecordBatch, header_crc, unpack_header
 from tests.support.log_copies import Expected
@@ -64,12 +65,15 @@ class NaiveReplica:
     flushed: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=list)
     manifest: Checkpoint = field(default_factory=Checkpoint)
+    has_checkpoint: bool = True
 
     def __post_init__(self) -> None:
         """Read it."""
         self.node = self.directory.name
         shard = self.directory / _SHARD
-        self.manifest = Checkpoint.FromString(_payload(shard / "checkpoint"))
+        self.has_checkpoint = (shard / "checkpoint").exists()
+        if self.has_checkpoint:
+            self.manifest = Checkpoint.FromString(_payload(shard / "checkpoint"))
         raw = _payload(shard / "epochs")
         self.epochs = [_EPOCH.unpack_from(raw, at) for at in range(0, len(raw), _EPOCH.size)]
         self.watermark = _mark(shard / "high_watermark")
@@ -96,13 +100,17 @@ class NaiveReplica:
         return any(at < offset < at + len(one.raw) for at, one in self.batches.items())
 
     def queue(self, number: int) -> list[Unit]:
-        """The entries of a queue, as far as the checkpoint goes."""
+        """The entries of a queue, as far as the checkpoint goes; without one, its longest seal."""
         count = next(
             (one.end_position for one in self.manifest.queues if one.topic_queue == number), 0
         )
         folder, found = self.directory / _SHARD / "queues" / f"{number:08x}", list[Unit]()
         for path in sorted(folder.glob("*.cq")):
             raw = path.read_bytes()
+            if not self.has_checkpoint:
+                seals = [raw[at : at + 64] for at in (64, 128)]
+                count = max(_u32(one) for one in seals if crc32c(one[:60]) == _u32(one[60:]))
+                assert count <= _CHUNK_ENTRIES, "too small a life for two chunks"
             rest = min(count - len(found), _CHUNK_ENTRIES)
             found += [Unit(*_UNIT.unpack_from(raw, _CHUNK_FIRST + 64 * at)) for at in range(rest)]
         return found
@@ -196,6 +204,10 @@ def _judge(raw: bytes, at: int, start: int) -> tuple[int, bool]:
     except errors.HourwheelError:
         return header.total_bytes, False
     return header.total_bytes, True
+
+
+def _u32(raw: bytes) -> int:
+    return int.from_bytes(raw[:4], "little")
 
 
 def _payload(path: Path) -> bytes:

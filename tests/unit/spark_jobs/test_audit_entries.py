@@ -35,7 +35,9 @@ def rows_of(units: Any) -> Any:
     return rows
 
 
-def compared(wanted: Any, found: Any, *, parts: int = 1, log_start: int = 0) -> EntryDiff:
+def compared(
+    wanted: Any, found: Any, *, parts: int = 1, log_start: int = 0, is_open: bool = False
+) -> EntryDiff:
     """Compare in so many stretches, each in chunks of 8 entries."""
     diff = EntryDiff()
     rows = rows_of(wanted)
@@ -53,7 +55,7 @@ def compared(wanted: Any, found: Any, *, parts: int = 1, log_start: int = 0) -> 
     if len(found) > len(wanted):
         rest = Piece(len(wanted), len(found) - len(wanted), found[len(wanted) :], "f")
         diff.merge(compare(Slice(QUEUE, len(wanted), rows[:0]), [rest], log_start))
-    return settle(diff)
+    return settle(diff, is_open=is_open)
 
 
 @pytest.mark.parametrize("parts", [1, 4])
@@ -137,3 +139,18 @@ def test_entries_when_a_chunk_cannot_be_read_are_left_out() -> None:
     diff = compare(Slice(QUEUE, 0, rows), [Piece(8, 8, units[8:], "f")], 0)
     assert diff.is_equal
     assert diff.compared == 8
+
+
+@pytest.mark.parametrize("at", [0, 11, 27])
+@pytest.mark.parametrize("parts", [1, 5])
+def test_entry_when_nobody_knows_what_follows_is_the_only_one(at: int, parts: int) -> None:
+    """Thirty of forty entries were read: what is too much pushes the last one out of sight."""
+    units = entries(40)
+    doubled = np.insert(units, at + 1, units[at])[:30]
+    diff = compared(units[:30], doubled, parts=parts, is_open=True)
+    assert [one.sequence for one in diff.extra] == [1_000 + at]
+    assert not diff.missing
+    diff = compared(units[:30], np.delete(units, at)[:30], parts=parts, is_open=True)
+    assert [one.sequence for one in diff.missing] == [1_000 + at]
+    assert not diff.extra
+    assert not diff.wrong

@@ -7,7 +7,7 @@ import pytest
 
 from chaos.log_model import LogModel
 from spark_jobs.block_table import CORRUPT_FILE, Damage
-from spark_jobs.queue_reader import QueuePiece, plan_queues, read_queue
+from spark_jobs.queue_reader import QueuePiece, plan_by_seals, plan_queues, read_queue
 from tests.bench.audit_log import CHUNK_ENTRIES, write_log
 from tests.support.audited import copied, only_copy, tables_of
 from tests.support.log_maker import TOPICS, Made
@@ -132,3 +132,65 @@ def test_chunk_when_the_first_is_cut_off_does_not_change_where_the_others_are(
         each for each in found if isinstance(each, QueuePiece) and each.where.topic_queue == number
     ]
     assert [each.first_position for each in rest] == [each.first_position for each in mine[1:]]
+
+
+# --- without a checkpoint: by the chunks' own seals -----------------------------------------------
+
+
+def sealed(directory: Path) -> list[QueuePiece | Damage]:
+    return [piece for one in plan_by_seals(*only_copy(directory)) for piece in read_queue(one)]
+
+
+def pieces_of(found: list[QueuePiece | Damage]) -> list[tuple[str, int, bytes]]:
+    pieces = [one for one in found if isinstance(one, QueuePiece)]
+    return sorted((one.file, one.first_position, one.units.tobytes()) for one in pieces)
+
+
+def test_chunks_when_there_is_no_checkpoint_are_read_by_their_seals(
+    made: Made, tmp_path: Path
+) -> None:
+    directory = copied(made.directory, tmp_path)
+    (directory / "shard-0" / "checkpoint").unlink()
+    assert pieces_of(sealed(directory)) == pieces_of(read(made.directory))
+
+
+@pytest.mark.parametrize("what", ["header", "nothing"])
+def test_chunk_when_no_checkpoint_relied_on_it_vouches_for_nothing(
+    made: Made, tmp_path: Path, what: str
+) -> None:
+    directory = copied(made.directory, tmp_path)
+    chunk = directory / "shard-0" / "queues" / "00000100" / f"{0:012d}.cq"
+    raw = bytearray(chunk.read_bytes())
+    low = 64 if what == "header" else 0
+    raw[low:256] = bytes(256 - low)
+    chunk.write_bytes(raw)
+    found = sealed(directory)
+    assert not any(isinstance(one, Damage) for one in found)
+    assert not any("00000100" in file for file, _, _ in pieces_of(found))
+
+
+@pytest.mark.parametrize("what", ["entry", "seals", "header", "cut off"])
+def test_chunk_when_it_fails_its_own_checks_is_told(made: Made, tmp_path: Path, what: str) -> None:
+    directory = copied(made.directory, tmp_path)
+    chunk = directory / "shard-0" / "queues" / "00000100" / f"{0:012d}.cq"
+    raw = bytearray(chunk.read_bytes())
+    for place in {"entry": [300], "seals": [64, 128], "header": [8], "cut off": []}[what]:
+        raw[place] ^= 1
+    chunk.write_bytes(raw[:400] if what == "cut off" else raw)
+    (one,) = [each for each in sealed(directory) if isinstance(each, Damage)]
+    assert (one.reason, one.is_expected) == (CORRUPT_FILE, False)
+    assert one.file.endswith(f"00000100/{0:012d}.cq")
+
+
+def test_chunk_when_it_is_missing_between_others_is_told(tmp_path: Path) -> None:
+    large = write_log(tmp_path / "node-1", messages=600_000, per_ms=1_000)
+    whole = [one for one in sealed(large.directory) if isinstance(one, QueuePiece)]
+    number = next(one.where.topic_queue for one in whole if one.first_position > CHUNK_ENTRIES)
+    folder = large.directory / "shard-0" / "queues" / f"{number:08x}"
+    (folder / f"{1:012d}.cq").unlink()
+    found = sealed(large.directory)
+    (gone,) = [one for one in found if isinstance(one, Damage)]
+    assert gone.file.endswith(f"{1:012d}.cq")
+    assert len(found) == len(whole)
+    (folder / f"{0:012d}.cq").unlink()  # as if retention had trimmed it
+    assert len(sealed(large.directory)) == len(whole) - 2

@@ -142,7 +142,8 @@ def with_causes(found: Sequence[Finding]) -> list[Finding]:
     causes = {one.sequence: one for one in errors if one.check.endswith("-changed")}
     of_all = next((one for one in errors if one.check in _OF_THE_LEDGER), None)
     bad_views = {one.node: one for one in reversed(errors) if _is_of_a_message(one)}
-    return [one._replace(cause=_cause_of(one, causes, of_all, bad_views)) for one in found]
+    moved = {(one.node, one.file): causes[one.sequence] for one in errors if one.sequence in causes}
+    return [one._replace(cause=_cause_of(one, causes, of_all, bad_views, moved)) for one in found]
 
 
 def _cause_of(
@@ -150,12 +151,15 @@ def _cause_of(
     causes: dict[int, Finding],
     of_all: Finding | None,
     bad_views: dict[str, Finding],
+    moved: dict[tuple[str, str], Finding],
 ) -> str:
     if one.severity != ERROR or one.check in _OF_THE_LEDGER:
         return one.cause
     cause = causes.get(one.sequence) if one.node else None
     if cause is None and (one.check in SUM_CHECKS or _is_by_position(one)):
         cause = of_all
+    if cause is None and one.check == "queue-order":  # the log has the changed one elsewhere in it
+        cause = moved.get((one.node, one.file))
     if cause is None and one.check == "checkpoint":
         cause = bad_views.get(one.node)
     return "" if cause is None else _name(cause)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hourwheel.message import Message, ReceivedBatch, ReceivedMessage
     from hourwheel.message_id import MessageId
     from hourwheel.meta import MessageMeta
-    from hourwheel.outcomes import CancelOutcome, MessageState
+    from hourwheel.outcomes import CancelOutcome, DeadLetterReason, MessageState
     from hourwheel.producer import AsyncProducer
     from hourwheel.published import PublishedIds
     from hourwheel.tag_gene import GeneKind, GeneSpec
@@ -42,6 +42,7 @@ __all__ = [
     "Channel",
     "Columns",
     "Consumer",
+    "DeadLetterReason",
     "FilterExpression",
     "GeneKind",
     "GeneSpec",
@@ -74,6 +75,7 @@ _HOMES = {
     "Message": "message",
     "MessageId": "message_id",
     "MessageMeta": "meta",
+    "DeadLetterReason": "outcomes",
     "MessageState": "outcomes",
     "Producer": "blocking",
     "PublishedIds": "published",

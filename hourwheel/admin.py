@@ -36,7 +36,7 @@ from hourwheel.methods import (
     TRANSFER_MASTER,
     Method,
 )
-from hourwheel.outcomes import CancelOutcome, MessageState
+from hourwheel.outcomes import CancelOutcome, DeadLetterReason, MessageState
 from hourwheel.pending import PendingCancelled, PendingCount, PendingMessage
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.v1 import admin_pb2
@@ -98,6 +98,18 @@ class GroupInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message as a dead letter of a group."""
+
+    group: str
+    topic: str
+    """The one that the message was published to; empty if that was deleted."""
+    attempts: int
+    """How often the group got it."""
+    reason: DeadLetterReason
+
+
+@dataclass(frozen=True, slots=True)
 class MessageDescription:
     """What is known of a message by its id."""
 
@@ -107,6 +119,10 @@ class MessageDescription:
     """When it is or was due, in milliseconds since the Unix epoch."""
     is_damaged: bool = False
     """The master has found its bytes damaged, and has no good ones so far."""
+    dead_letters: tuple[DeadLetter, ...] = ()
+    """Groups of which it is a dead letter, by name; only of a released message."""
+    dead_letter_search_is_complete: bool = True
+    """All dead letters were looked at: where none is listed, there is none. Else the newest."""
 
 
 class AsyncAdmin:
@@ -367,7 +383,15 @@ class AsyncAdmin:
         request = admin_pb2.DescribeMessageRequest(message_id=str(parsed))
         answer = await self._channel.call(DESCRIBE_MESSAGE, request)
         return MessageDescription(
-            parsed, MessageState(answer.state), answer.due_ms, answer.is_damaged
+            parsed,
+            MessageState(answer.state),
+            answer.due_ms,
+            answer.is_damaged,
+            tuple(
+                DeadLetter(one.group, one.topic, one.attempts, DeadLetterReason(one.reason))
+                for one in answer.dead_letters
+            ),
+            answer.dead_letter_search_is_complete,
         )
 
     async def list_damaged(self, group: str = "", topic: str = "") -> list[DamagedMessage]:

@@ -35,3 +35,13 @@ class MessageState(IntEnum):
     CANCELLED = 3
     UNKNOWN = 4
     """No message has this id, or its history is past retention."""
+
+
+class DeadLetterReason(IntEnum):
+    """Why a message became a dead letter, as far as that is known."""
+
+    UNKNOWN = 0
+    """It has fewer attempts than the group's settings allow now: an operator gave it up, or the
+    settings were changed since."""
+    ATTEMPTS_USED_UP = 1
+    """It has as many attempts as the group's settings allow, or more."""

@@ -21,6 +21,7 @@ from node.configurator import Configurator, DefaultsConfig
 from node.consuming import Consuming
 from node.damage_control import DamageControl
 from node.damage_desk import DamageDesk
+from node.dead_letters import DeadLetterSearch
 from node.disk_guard import DiskGuard
 from node.file_repair import FileRepair
 from node.intake import Intake
@@ -134,6 +135,7 @@ class Engine:
             pass_over=self.consuming.unasked.pass_over,
             on_filter=self.consuming.on_filter,
         )
+        self._dead_letters = DeadLetterSearch(self.shard)
         self.intake = Intake(self, config.horizon_ms, guard)
         self._delegate()
         self._housekeeping: asyncio.TimerHandle | None = None
@@ -433,3 +435,11 @@ class Engine:
     def describe(self, message_id: Any) -> ports.MessageInfo:
         """See EnginePort."""
         return describe(self.shard, message_id, self.damage.damaged)
+
+    async def dead_letters(self, message_id: Any) -> ports.DeadLettersInfo:
+        """See EnginePort."""
+        try:
+            return await self._dead_letters.find(message_id.sequence)
+        except errors.CorruptFile as error:
+            self.fail(error)
+            raise

@@ -304,6 +304,19 @@ class ConsumeQueue:
         genes: NDArray[np.uint64] = self._chunk(number).units(at, end)["tag_gene"]
         return genes
 
+    def find_before(self, end: int, sequence: int) -> tuple[Position, Position | None]:
+        """Look for a message in the chunk that has the entry before `end`, which is not trimmed.
+
+        Returns:
+            The first entry looked at, all below `end`; the last one of that message.
+        """
+        number = (end - 1) // self._chunk_entries
+        base = number * self._chunk_entries
+        first = max(self._start, base)
+        sequences = self._chunk(number).units(first - base, end - base)["sequence"]
+        (found,) = np.nonzero(sequences == sequence)
+        return Position(first), Position(first + int(found[-1])) if len(found) else None
+
     def pick(self, positions: NDArray[np.int64]) -> Units:
         """A copy of the entries at some positions, in this order; not trimmed, and all there."""
         numbers = positions // self._chunk_entries

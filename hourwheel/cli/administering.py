@@ -6,13 +6,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from hourwheel import message_id
-from hourwheel.admin import AsyncAdmin, GroupInfo, TopicInfo
+from hourwheel.admin import AsyncAdmin, GroupInfo, MessageDescription, TopicInfo
 from hourwheel.channel import SERVER_DEFAULT
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.options import Json, Server, Yes, connect, duration_option
 from hourwheel.cli.output import Output, format_duration, format_instant, run
 from hourwheel.cli.subscribing import subscribe, subscription_row
-from hourwheel.outcomes import MessageState
+from hourwheel.outcomes import DeadLetterReason, MessageState
 from hourwheel.tag_gene import GeneKind, GeneSpec
 
 topics = typer.Typer(help="List, create, show and delete topics.", invoke_without_command=True)
@@ -340,6 +340,10 @@ def describe(
         facts: dict[str, Any] = {"message_id": text, "state": found.state.name}
         if output.is_json:
             facts |= parsed._asdict() | {"due_ms": found.due_ms, "is_damaged": found.is_damaged}
+            facts["dead_letters"] = [
+                asdict(one) | {"reason": one.reason.name} for one in found.dead_letters
+            ]
+            facts["dead_letter_search_is_complete"] = found.dead_letter_search_is_complete
         else:
             left_ms = found.due_ms - clock_ms
             facts["due"] = format_instant(found.due_ms)
@@ -347,8 +351,27 @@ def describe(
                 facts["left"] = format_duration(left_ms)
             if found.is_damaged:
                 facts["bytes"] = "damaged on the master, and not found elsewhere so far"
+            facts |= _dead_letters(found)
             facts |= {"shard": parsed.shard, "epoch": parsed.epoch, "sequence": parsed.sequence}
         output.facts("message", facts)
         return ExitCode.PARTLY if found.state is MessageState.UNKNOWN else ExitCode.OK
 
     run(output, command())
+
+
+def _dead_letters(found: MessageDescription) -> dict[str, str]:
+    """For people: a line for each group, and that there may be more."""
+    why = {
+        DeadLetterReason.ATTEMPTS_USED_UP: "its attempts are used up",
+        DeadLetterReason.UNKNOWN: "given up before its attempts were used up, as they are set now",
+    }
+    facts = {
+        f"dead letter of {one.group}": (
+            f"published to {one.topic or 'a topic that was deleted'}, "
+            f"{one.attempts} attempt{'s' * (one.attempts != 1)}: {why[one.reason]}"
+        )
+        for one in found.dead_letters
+    }
+    if found.state is MessageState.RELEASED and not found.dead_letter_search_is_complete:
+        facts["dead letters"] = "only the newest were looked at: there may be more"
+    return facts

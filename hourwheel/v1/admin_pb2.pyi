@@ -17,11 +17,18 @@ class MessageState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MESSAGE_STATE_RELEASED: _ClassVar[MessageState]
     MESSAGE_STATE_CANCELLED: _ClassVar[MessageState]
     MESSAGE_STATE_UNKNOWN: _ClassVar[MessageState]
+
+class DeadLetterReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DEAD_LETTER_REASON_UNSPECIFIED: _ClassVar[DeadLetterReason]
+    DEAD_LETTER_REASON_ATTEMPTS_USED_UP: _ClassVar[DeadLetterReason]
 MESSAGE_STATE_UNSPECIFIED: MessageState
 MESSAGE_STATE_PENDING: MessageState
 MESSAGE_STATE_RELEASED: MessageState
 MESSAGE_STATE_CANCELLED: MessageState
 MESSAGE_STATE_UNKNOWN: MessageState
+DEAD_LETTER_REASON_UNSPECIFIED: DeadLetterReason
+DEAD_LETTER_REASON_ATTEMPTS_USED_UP: DeadLetterReason
 
 class TopicSettings(_message.Message):
     __slots__ = ("queue_count", "gene")
@@ -336,16 +343,32 @@ class DescribeMessageRequest(_message.Message):
     def __init__(self, message_id: _Optional[str] = ...) -> None: ...
 
 class DescribeMessageResponse(_message.Message):
-    __slots__ = ("message_id", "state", "due_ms", "is_damaged")
+    __slots__ = ("message_id", "state", "due_ms", "is_damaged", "dead_letters", "dead_letter_search_is_complete")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
     IS_DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_SEARCH_IS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
     message_id: str
     state: MessageState
     due_ms: int
     is_damaged: bool
-    def __init__(self, message_id: _Optional[str] = ..., state: _Optional[_Union[MessageState, str]] = ..., due_ms: _Optional[int] = ..., is_damaged: bool = ...) -> None: ...
+    dead_letters: _containers.RepeatedCompositeFieldContainer[DeadLetter]
+    dead_letter_search_is_complete: bool
+    def __init__(self, message_id: _Optional[str] = ..., state: _Optional[_Union[MessageState, str]] = ..., due_ms: _Optional[int] = ..., is_damaged: bool = ..., dead_letters: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ..., dead_letter_search_is_complete: bool = ...) -> None: ...
+
+class DeadLetter(_message.Message):
+    __slots__ = ("group", "topic", "attempts", "reason")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    attempts: int
+    reason: DeadLetterReason
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., attempts: _Optional[int] = ..., reason: _Optional[_Union[DeadLetterReason, str]] = ...) -> None: ...
 
 class ListDamagedRequest(_message.Message):
     __slots__ = ("group", "topic", "page_size", "page_token")

@@ -17,7 +17,14 @@ from node.api.calls import Context
 from node.api.cluster_port import ClusterPort
 from node.api.listing import Page, by_name
 from node.api.names import check_group, check_readable_topic, check_topic
-from node.api.ports import EnginePort, GroupInfo, GroupSettings, SubscriptionInfo, TopicInfo
+from node.api.ports import (
+    DeadLettersInfo,
+    EnginePort,
+    GroupInfo,
+    GroupSettings,
+    SubscriptionInfo,
+    TopicInfo,
+)
 from node.api.status_answer import NodeIdentity, status_answer
 
 _ATTEMPTS_MAX = 1_000
@@ -188,12 +195,26 @@ class Admin:
         self, request: wire.DescribeMessageRequest, _context: Context
     ) -> wire.DescribeMessageResponse:
         """What is known of one message."""
-        found = self._engine.describe(message_id.parse(request.message_id))
+        parsed = message_id.parse(request.message_id)
+        found = self._engine.describe(parsed)
+        dead = DeadLettersInfo()
+        if found.state == wire.MESSAGE_STATE_RELEASED:
+            dead = await self._engine.dead_letters(parsed)
         return wire.DescribeMessageResponse(
             message_id=request.message_id,
             state=wire.MessageState.Name(found.state),
             due_ms=found.due_ms,
             is_damaged=found.is_damaged,
+            dead_letters=[
+                wire.DeadLetter(
+                    group=letter.group,
+                    topic=letter.topic,
+                    attempts=letter.attempts,
+                    reason=wire.DeadLetterReason.Name(letter.reason),
+                )
+                for letter in dead.letters
+            ],
+            dead_letter_search_is_complete=dead.is_complete,
         )
 
 

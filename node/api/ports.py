@@ -218,6 +218,29 @@ class MessageInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetterInfo:
+    """A message as a group's dead letter."""
+
+    group: str
+    topic: str
+    """Which it was published to; empty if that was deleted since."""
+    attempts: int
+    """Deliveries to the group."""
+    reason: int
+    """A value of admin_pb2.DeadLetterReason."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettersInfo:
+    """Where a message is a dead letter."""
+
+    letters: Sequence[DeadLetterInfo] = ()
+    """One for each group, by name."""
+    is_complete: bool = True
+    """All was looked at: where nothing was found, there is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class DamagedInfo:
     """A message that a group should get, and that this node cannot read."""
 
@@ -457,6 +480,10 @@ class EnginePort(Protocol):
 
     def describe(self, message_id: MessageId) -> MessageInfo:
         """What is known of one message."""
+        ...
+
+    async def dead_letters(self, message_id: MessageId) -> DeadLettersInfo:
+        """Where this message, which was released, is a dead letter: a bounded search."""
         ...
 
     async def close(self) -> None:

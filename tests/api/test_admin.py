@@ -9,7 +9,14 @@ import hourwheel
 from hourwheel.filter_text import FilterExpression
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import filter_pb2
-from node.api.ports import GroupInfo, ShardStatusData, SubscriptionInfo, TopicInfo
+from node.api.ports import (
+    DeadLetterInfo,
+    DeadLettersInfo,
+    GroupInfo,
+    ShardStatusData,
+    SubscriptionInfo,
+    TopicInfo,
+)
 from tests.support.api_world import STARTED_MS, ApiWorld, refused
 from tests.support.fake_engine import CLUSTER_ID, NOW_MS
 
@@ -133,6 +140,25 @@ async def test_message_is_described_when_its_id_is_one() -> None:
     assert (found.message_id, found.due_ms) == (name, NOW_MS)
     assert found.state == wire.MESSAGE_STATE_PENDING
     assert refusal.reason == "INVALID_MESSAGE_ID"
+
+
+async def test_dead_letters_are_told_when_the_message_was_released() -> None:
+    async with ApiWorld() as world:
+        world.engine.dead = DeadLettersInfo(
+            [DeadLetterInfo("billing", "orders", 3, wire.DEAD_LETTER_REASON_ATTEMPTS_USED_UP)],
+            is_complete=False,
+        )
+        published = await world.publish(b"x")
+        request = wire.DescribeMessageRequest(message_id=published.messages[0].message_id)
+        pending = await world.admin.DescribeMessage(request)
+        assert world.engine.asked("dead_letters") == []
+        world.engine.delivered = 1
+        released = await world.admin.DescribeMessage(request)
+    assert (list(pending.dead_letters), pending.dead_letter_search_is_complete) == ([], True)
+    (letter,) = released.dead_letters
+    assert (letter.group, letter.topic, letter.attempts) == ("billing", "orders", 3)
+    assert letter.reason == wire.DEAD_LETTER_REASON_ATTEMPTS_USED_UP
+    assert not released.dead_letter_search_is_complete
 
 
 async def test_topic_is_made_with_genes_of_its_own() -> None:

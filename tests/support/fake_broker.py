@@ -71,6 +71,7 @@ class FakeBroker:
         self.leases: dict[str, list[Stored]] = {}
         self.cancelled: set[int] = set()
         self.damaged: list[admin_pb2.DamagedMessage] = []
+        self.dead_letters: dict[int, list[admin_pb2.DeadLetter]] = {}
         self.discard_max = 1_000
         """So many one call gives up."""
         self.topics: dict[str, int] = {}

@@ -23,7 +23,11 @@ from hourwheel.message_id import MessageId
 from hourwheel.record_batch import RecordBatch
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.types import topic_queue
-from hourwheel.v1.admin_pb2 import MESSAGE_STATE_PENDING, MESSAGE_STATE_UNKNOWN
+from hourwheel.v1.admin_pb2 import (
+    MESSAGE_STATE_PENDING,
+    MESSAGE_STATE_RELEASED,
+    MESSAGE_STATE_UNKNOWN,
+)
 from hourwheel.v1.broker_pb2 import (
     CANCEL_OUTCOME_ALREADY_RELEASED,
     CANCEL_OUTCOME_CANCELLED,
@@ -38,6 +42,7 @@ from node.api.ports import (
     Attempt,
     DamagedInfo,
     DamagedPage,
+    DeadLettersInfo,
     Delivery,
     GroupInfo,
     GroupLagInfo,
@@ -93,6 +98,7 @@ class FakeEngine:
     pending_page: PendingPage = field(default_factory=PendingPage)
     cancelled_page: CancelledPage = field(default_factory=CancelledPage)
     damaged_page: DamagedPage = field(default_factory=lambda: DamagedPage([]))
+    dead: DeadLettersInfo = field(default_factory=DeadLettersInfo)
     is_closed: bool = False
     leases: int = 0
     arrival: asyncio.Event = field(default_factory=asyncio.Event)
@@ -336,7 +342,13 @@ class FakeEngine:
     def describe(self, message_id: MessageId) -> MessageInfo:
         is_known = message_id.sequence < len(self.stored)
         state = MESSAGE_STATE_PENDING if is_known else MESSAGE_STATE_UNKNOWN
+        if message_id.sequence < self.delivered:
+            state = MESSAGE_STATE_RELEASED
         return MessageInfo(state, message_id.due_ms)
+
+    async def dead_letters(self, message_id: MessageId) -> DeadLettersInfo:
+        await self._begin("dead_letters", message_id)
+        return self.dead
 
     async def close(self) -> None:
         await self._begin("close", None)

@@ -314,8 +314,15 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         state = admin_pb2.MESSAGE_STATE_PENDING
         if parts.sequence >= len(self._node.messages):
             state = admin_pb2.MESSAGE_STATE_UNKNOWN
+        letters = self._node.dead_letters.get(parts.sequence, [])
+        if letters:
+            state = admin_pb2.MESSAGE_STATE_RELEASED
         return admin_pb2.DescribeMessageResponse(
-            message_id=request.message_id, state=state, due_ms=parts.due_ms
+            message_id=request.message_id,
+            state=state,
+            due_ms=parts.due_ms,
+            dead_letters=letters,
+            dead_letter_search_is_complete=not letters,
         )
 
 

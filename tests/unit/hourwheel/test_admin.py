@@ -3,15 +3,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from hourwheel import errors
-from hourwheel.admin import AsyncAdmin, GroupLag, Subscription
+from hourwheel.admin import AsyncAdmin, DeadLetter, GroupLag, Subscription
 from hourwheel.channel import Channel
 from hourwheel.filter_given import Sql, Tags
 from hourwheel.filter_text import FilterExpression
 from hourwheel.message import Message
 from hourwheel.message_id import MessageId
-from hourwheel.outcomes import CancelOutcome, MessageState
+from hourwheel.outcomes import CancelOutcome, DeadLetterReason, MessageState
 from hourwheel.producer import AsyncProducer
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec
+from hourwheel.v1 import admin_pb2
 from tests.support.fake_node import EPOCH, SHARD, FakeNode
 
 
@@ -112,6 +113,23 @@ async def test_describe_when_known_and_unknown(admin: AsyncAdmin, node: FakeNode
     assert unknown.state is MessageState.UNKNOWN
     with pytest.raises(errors.InvalidMessageId):
         await admin.describe("nonsense")
+
+
+async def test_describe_when_it_is_a_dead_letter(admin: AsyncAdmin, node: FakeNode) -> None:
+    node.add_topic("t", b"one", b"two")
+    used_up = admin_pb2.DEAD_LETTER_REASON_ATTEMPTS_USED_UP
+    node.dead_letters[0] = [
+        admin_pb2.DeadLetter(group="a", topic="t", attempts=3),
+        admin_pb2.DeadLetter(group="b", attempts=1, reason=used_up),
+    ]
+    dead, alive = [await admin.describe(one.id) for one in node.messages]
+    assert (alive.dead_letters, alive.dead_letter_search_is_complete) == ((), True)
+    assert dead.state is MessageState.RELEASED
+    assert not dead.dead_letter_search_is_complete
+    assert dead.dead_letters == (
+        DeadLetter("a", "t", 3, DeadLetterReason.UNKNOWN),
+        DeadLetter("b", "", 1, DeadLetterReason.ATTEMPTS_USED_UP),
+    )
 
 
 async def test_cancel_when_ids_come_in_every_form(admin: AsyncAdmin, node: FakeNode) -> None:

@@ -360,6 +360,17 @@ def test_read_when_the_next_chunk_is_missing() -> None:
         queue.read(100, 1)
 
 
+def test_find_before_when_a_message_is_there_once_twice_or_not() -> None:
+    queue = filled(SimulatedDisk(), 250)
+    queue.append(make_units(210, 1))
+    assert queue.find_before(251, 210) == (200, 250)
+    assert queue.find_before(250, 210) == (200, 210)
+    assert queue.find_before(200, 210) == (100, None)
+    assert queue.find_before(101, 100) == (100, 100)
+    queue.trim_to(100)
+    assert queue.find_before(150, 99) == (100, None)
+
+
 def test_digest_when_only_pointers_differ() -> None:
     one, two = opened(SimulatedDisk()), opened(SimulatedDisk(), chunk_entries=7)
     one.append(make_units(0, 300, dlog_id=0, position=44))

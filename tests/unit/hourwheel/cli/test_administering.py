@@ -6,6 +6,7 @@ import pytest
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.filter_wire import gene_from_wire
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec
+from hourwheel.v1 import admin_pb2
 from tests.support.fake_node import EPOCH, SHARD, STORE_MS
 from tests.support.fake_node_thread import FakeNodeThread
 from tests.unit.hourwheel.cli.conftest import Cli
@@ -64,9 +65,37 @@ def test_describe_when_pending_and_unknown(cli: Cli, fake: FakeNodeThread) -> No
         "sequence": 0,
         "due_ms": STORE_MS + 90_000,
         "is_damaged": False,
+        "dead_letters": [],
+        "dead_letter_search_is_complete": True,
     }
     unknown = f"{SHARD:08x}{EPOCH:08x}{99:016x}{5:016x}"
     assert cli("describe", unknown).exit_code == ExitCode.PARTLY
+
+
+def test_describe_when_it_is_a_dead_letter(cli: Cli, fake: FakeNodeThread) -> None:
+    fake.add_topic("orders", b"one")
+    letter = admin_pb2.DeadLetter(
+        group="billing",
+        topic="orders",
+        attempts=3,
+        reason=admin_pb2.DEAD_LETTER_REASON_ATTEMPTS_USED_UP,
+    )
+    unsaid = admin_pb2.DeadLetter(group="audit", attempts=1)
+    fake.do(lambda node: node.dead_letters.update({0: [letter, unsaid]}))
+    text = f"{SHARD:08x}{EPOCH:08x}{0:016x}{STORE_MS:016x}"
+    shown = " ".join(cli("describe", text).stdout.split())
+    assert "dead letter of billing" in shown
+    assert "published to orders, 3 attempts: its attempts are used up" in shown
+    assert "a topic that was deleted, 1 attempt: given up" in shown
+    assert "there may be more" in shown
+    described = json.loads(cli("describe", text, "--json").stdout)
+    assert described["dead_letters"][0] == {
+        "group": "billing",
+        "topic": "orders",
+        "attempts": 3,
+        "reason": "ATTEMPTS_USED_UP",
+    }
+    assert described["dead_letter_search_is_complete"] is False
 
 
 @pytest.mark.parametrize("command", ["describe"])

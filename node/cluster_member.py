@@ -105,6 +105,8 @@ class ClusterMember:
         self._hand_over_to = ""
         self._is_performing = False
         self._is_closed = False
+        self.on_log_damage: Callable[[errors.DataLoss], None] = lambda _: None
+        """Told where the log could not be read for a follower: to have it repaired."""
         self.is_damaged = False
         """Its log is, somewhere: it should not lead."""
 
@@ -403,8 +405,12 @@ class ClusterMember:
                     clock_ms=self._time.now_ms,
                     on_response=self._on_response,
                     perform=self.perform,
+                    on_damage=self._tell_damage,
                     failure=self._failure,
                 )
+
+    def _tell_damage(self, error: errors.DataLoss) -> None:
+        self.on_log_damage(error)
 
     def _spawn(self, work: Any) -> None:
         task = self._loop.create_task(self._run_or_fail(work))

@@ -133,13 +133,15 @@ class Clustering:
 
     def make_repair(self, files: FileRepair, renew: Callable[[errors.DataLoss], None]) -> LogRepair:
         """What is done about a damaged log; `renew` has the shard copied from the master."""
-        return LogRepair(
+        repair = LogRepair(
             self._member,
             self._failure,
             min_in_sync=self._config.cluster.min_in_sync,
             mend=files.mend_at,
             renew=renew,
         )
+        self._member.on_log_damage = repair.on_damage
+        return repair
 
     def make_forwarder(self, stats: ApiStats) -> Forwarder:
         """The way of other clients' calls to the master."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import grpc
 
+from hourwheel import errors
 from hourwheel.errors import NotFollowed
 from hourwheel.internal.v1.replication_pb2 import (
     LeaseTable,
@@ -44,9 +45,23 @@ class FollowerStream:
         clock_ms: Callable[[], int],
         on_response: Callable[[str, ReplicateResponse], None],
         perform: Callable[[], None],
+        on_damage: Callable[[errors.CorruptLog], None],
         failure: Failure,
     ) -> None:
-        """`open_call` begins a Replicate call; `on_response` is told what a follower says."""
+        """Begin.
+
+        Args:
+            node: the follower.
+            replica: the master's rules.
+            open_call: begins a Replicate call.
+            mono_ms: the process's clock.
+            clock_ms: the cluster clock.
+            on_response: is told what the follower says.
+            perform: does what the rules ask for.
+            on_damage: is told where the log cannot be read for the follower: it is to be repaired.
+            failure: is told of a bug.
+        """
+        self._on_damage = on_damage
         self._failure = failure
         self._node, self._replica, self._open_call = node, replica, open_call
         self._mono_ms, self._clock_ms = mono_ms, clock_ms
@@ -117,6 +132,9 @@ class FollowerStream:
             except (NotFollowed, TimeoutError, *_BROKEN) as error:
                 failures += 1
                 _log.debug("a stream to a follower ended", follower=self._node, why=str(error))
+            except errors.CorruptLog as error:  # the others have the batches: no reason to end
+                failures += 1
+                self._on_damage(error)
             master = self._replica.master
             if master is None or not self._is_of_this_reign:
                 return

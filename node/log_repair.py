@@ -61,9 +61,11 @@ class LogRepair:
         self._is_given_up = False
 
     def on_damage(self, error: errors.DataLoss) -> None:
-        """The log is damaged there: `error` names the offset."""
-        self._found.append(error)
-        self._begin()
+        """The log is damaged there: `error` names the offset. Each place is worked on once."""
+        offset = error.params.get("offset")
+        if offset is None or offset not in (one.params.get("offset") for one in self._found):
+            self._found.append(error)
+            self._begin()
 
     def give_up(self, error: errors.DataLoss) -> None:
         """So much is damaged that others should lead, and this node be filled anew."""
@@ -84,10 +86,11 @@ class LogRepair:
     async def _run(self) -> None:
         with self._failure.catching():
             while self._found:
-                error = self._found.popleft()
+                error = self._found[0]
                 if not await self._is_mended(error):
                     await self._start_anew(error)
                     return
+                self._found.popleft()
                 self.on_mended(error)
         self._task = None
 

@@ -9,15 +9,24 @@ Everything else looks at nodes from outside: disks as a power cut would leave th
 from typing import TYPE_CHECKING, Any
 
 from chaos.log_model import LogModel
-from hourwheel.record_batch import RecordBatch
+from hourwheel.record_batch import Kind, Outcome, RecordBatch
 from hourwheel.v1.broker_pb2 import CancelOutcome
 from node.judge import Published
+from node.lease import Held
 from node.opening import Opened
 from node.receive import Delivery
 from node.replica_effects import Role
 from storage.file_header import FILE_HEADER_BYTES
 from tests.sim.disk import SimulatedDisk
-from tests.support.shard_proposals import GROUP, TOPIC, Token, body_of, plain, split
+from tests.support.shard_proposals import (
+    ATTEMPTS_MAX,
+    GROUP,
+    TOPIC,
+    Token,
+    body_of,
+    plain,
+    split,
+)
 from tests.support.shard_views import check_views, rebuilt_digest
 from tests.support.shard_world import START_MS
 from tests.support.small_sizes import chunk_entries
@@ -54,6 +63,7 @@ class Canon:
         from_, to = from_ if life == node.life else 0, node.applied_offset
         raw = node.shard.log.read(from_, to - from_)
         known = self.data[from_:to]
+        raw = node.flips.seen_through(raw, from_, known)
         assert raw[: len(known)] == known, f"I5: {node.name} has applied other bytes below {to}"
         self._checked[node.name] = (node.life, to)
         fresh = raw[len(known) :]
@@ -62,9 +72,24 @@ class Canon:
         while at < len(fresh):
             batch = RecordBatch(view[at:])
             size = batch.header.total_bytes
-            self.model.read(RecordBatch(view[at : at + size]))
+            batch = RecordBatch(view[at : at + size])
+            if batch.header.kind == Kind.RESOLVE:
+                self._check_outcomes(batch)
+            self.model.read(batch)
             at += size
         return len(fresh)
+
+    def _check_outcomes(self, batch: RecordBatch) -> None:
+        """I8: nobody discards here, so a message is dead only when its attempts are used up."""
+        model = self.model
+        for group, queue, first, count, outcome, _ in batch.rows.tolist():
+            resolved = model.resolved.get((group, queue), set())
+            entries = model.queues.get(queue, [])
+            for at in range(first, first + count) if outcome == Outcome.DEAD else ():
+                is_spent = entries[at].attempt >= ATTEMPTS_MAX or at in resolved
+                assert is_spent, (
+                    f"I8: message {entries[at].sequence} was given up, and nobody asked"
+                )
 
 
 class Checkers:
@@ -111,16 +136,18 @@ class Checkers:
         """I1: a new master has applied everything that was ever committed."""
         size = len(self.canon.data)
         assert node.applied_offset >= size, f"I1: {node.name} leads, and lacks what is committed"
-        assert node.shard.log.read(0, size) == self.canon.data, "I5: a master of another log"
+        assert node.log_until(size) == self.canon.data, "I5: a master of another log"
 
     def on_opened(self, node: "SimNode", opened: Opened) -> None:
         """I8, I7: no crash looks like damage; who is in sync has all that was ever committed."""
         assert opened.rebuilt_because in {"", "no checkpoint"}, opened.rebuilt_because
         control, size = self._cluster.control, len(self.canon.data)
         if node.name in control.isr and not self._cluster.is_wiped(node):
-            log = opened.shard.log
+            log, known = opened.shard.log, self.canon.data
             assert log.end_offset >= size, f"I7: {node.name} is in sync and has lost records"
-            assert log.read(0, size) == self.canon.data, f"I5: {node.name} has another log"
+            assert node.flips.seen_through(log.read(0, size), 0, known) == known, (
+                f"I5: {node.name} has another log"
+            )
 
     # -- when something is committed, or told -----------------------------------------------------
 
@@ -137,7 +164,11 @@ class Checkers:
         """
         raw, cluster = self.canon.data[from_:to], self._cluster
         nodes = cluster.nodes.values()
-        having = {one.name for one in nodes if durable_log(one.disk, from_, to) == raw}
+        having = {
+            one.name
+            for one in nodes
+            if one.flips.seen_through(durable_log(one.disk, from_, to), from_, raw) == raw
+        }
         count = len(having)
         lacking = [
             name
@@ -206,6 +237,7 @@ class Checkers:
         """Everything has come together: all nodes up, in sync and idle."""
         model, nodes = self.canon.model, list(self._cluster.nodes.values())
         model.check()
+        self._check_damage()
         for sequence, due_ms in self.acked.items():
             assert model.messages.get(sequence) == due_ms, f"I1: message {sequence} is lost"
         for queue, position in model.done.get(GROUP, set()) - self.finished:
@@ -223,6 +255,18 @@ class Checkers:
             digests.add(node.shard.views.digest())
         digests.add(rebuilt_digest(nodes[0].shard, nodes[0].place))
         assert len(digests) == 1, f"I5: views differ: {digests}"
+
+    def _check_damage(self) -> None:
+        """I8: nothing is withheld any more, and no node's damage became a record."""
+        master = self._cluster.master()
+        leases, views = master.shard.receiver.leases, master.shard.views
+        for queue in master.shard.receiver.queues_of(GROUP, TOPIC):
+            held = Held(GROUP, queue)
+            bounds = views.queues.get(queue).start_position, views.queues.get(queue).end_position
+            count = leases.withheld_count(held, views.acks.get(*held), bounds)
+            assert not count, f"I8: {count} messages of queue {queue} are withheld for good"
+        for node in self._cluster.nodes.values():
+            node.damage.check()
 
     def _check_cancel(self, sequence: int, outcome: int) -> None:
         model = self.canon.model

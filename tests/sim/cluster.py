@@ -179,6 +179,8 @@ class Cluster:
         self.run(3_000)  # what is due in these seconds is released
         done = self.events.run_until(self.is_at_rest, self.times.settle_ms)
         assert done, f"the cluster does not come together: {self.describe()}"
+        for node in self.nodes.values():
+            node.flips.undo()  # what nobody has come by
         self.checkers.check_at_rest()
 
     def is_at_rest(self) -> bool:
@@ -187,7 +189,8 @@ class Cluster:
             return False
         nodes = self.nodes.values()
         ends = {one.shard.log.end_offset for one in nodes} | {one.applied_offset for one in nodes}
-        return len(ends) == 1 and all(one.is_quiet for one in nodes)
+        is_healed = self.master().damage.is_healed and all(one.is_quiet for one in nodes)
+        return len(ends) == 1 and is_healed
 
     def describe(self) -> str:
         """Where everything stands, for people."""

@@ -167,7 +167,7 @@ class Consumer(Client):
             invisible_ms=INVISIBLE_MS,
             now_ms=node.cluster_ms(),
         )
-        assert not node.shard.receiver.corrupt
+        node.damage.take_found()
         if delivery is None:
             return
         self.cluster.checkers.on_delivery(node, delivery)

@@ -1,6 +1,7 @@
 """What goes wrong in a simulated cluster, at random: all from the cluster's own seed."""
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from tests.sim.cluster import Cluster
@@ -26,6 +27,7 @@ class Faults:
             *(self._freeze, self._isolate, self._one_way, self._lone_link, self._break_streams),
             *(self._leave_control, self._full_disk, self._slow_disk, self._slow_network),
             *(self._lossy_control, self._set_clock, self._resign, self._kill_all, self._wipe),
+            *(self._flip_log, self._flip_log, self._flip_delay_log),
         ]
         # Each life has its own few kinds of trouble: else all lives are alike.
         self._kinds = self._random.sample(kinds, self._random.randint(2, 8))
@@ -101,6 +103,31 @@ class Faults:
     def _freeze(self, node: SimNode) -> None:
         node.freeze()
         self._later(node.thaw)
+
+    def _flip_log(self, node: SimNode) -> None:
+        """Some bits of what was applied, in one message or in many; the scrubber may come by."""
+        random, size = self._random, len(self._cluster.checkers.canon.data)
+        if not node.is_up or not size:
+            return
+        others = [one for one in self._cluster.nodes.values() if one is not node]
+        end = min(size, node.applied_offset)
+        for _ in range(random.choice((1, 1, 3, 20))):
+            begin = max(0, end - 3_000) if random.random() < 0.7 else 0  # what is due is young
+            offset = random.randrange(begin, end) if begin < end else 0
+            if offset < end and all(one.flips.is_free(offset) for one in others):
+                node.flips.flip_log(offset, random.randrange(8))
+                if random.random() < 0.3:
+                    node.later(random.uniform(1, 2_000), partial(self._scrub, node, offset))
+
+    @staticmethod
+    def _scrub(node: SimNode, offset: int) -> None:
+        if node.shard.log.start_offset <= offset < node.applied_offset:
+            node.damage.on_log_damage(offset)
+
+    def _flip_delay_log(self, node: SimNode) -> None:
+        if node.is_up:
+            for _ in range(self._random.choice((1, 5, 50))):
+                node.flips.flip_delay_log(self._random.getrandbits(32), self._random.randrange(8))
 
     # -- the network
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hourwheel import errors
 from node.checkpoint import ShardPlace
 from node.maintenance import Job, Work
-from node.opening import open_shard
+from node.opening import Opened, open_shard
 from node.process_clock import SlewedClock
 from node.replica import Replica
 from node.replica_effects import AskIsr, CloseStreams, OpenStreams, Resign, Serve, Who
@@ -20,6 +20,7 @@ from replication.epoch_seen import EpochSeen
 from replication.follower import Follower
 from replication.lease import Promise
 from storage.commit_log import LogWrite
+from tests.sim.cluster_damage import Flips, NodeDamage
 from tests.sim.cluster_streams import FollowerSide, MasterSide
 from tests.sim.control_link import ControlLink
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
@@ -44,6 +45,7 @@ class SimNode:
     def __init__(self, cluster: "Cluster", name: str, machine: MachineClock) -> None:
         self.cluster, self.name, self.machine = cluster, name, machine
         self.disk = SimulatedDisk()
+        self.flips = Flips(self)
         self.life = 0
         self.boots = 0
         self.is_up = False
@@ -92,6 +94,12 @@ class SimNode:
 
     # -- life -------------------------------------------------------------------------------------
 
+    def log_until(self, offset: int) -> bytes:
+        """The log up to there, as it would be without flipped bits."""
+        return self.flips.seen_through(
+            self.shard.log.read(0, offset), 0, self.cluster.checkers.canon.data
+        )
+
     def start(self) -> None:
         """Start the process, if it is not up; the power may fail meanwhile."""
         if self.is_up:
@@ -125,13 +133,14 @@ class SimNode:
         self.clock = SlewedClock(self.machine)
         self.boot_id = f"{self.name}/{self.boots}"
         place = self.place = ShardPlace(self.disk, "shard-0", IDENTITY)
-        opened = open_shard(place, cluster.config)
+        opened = self._open_shard()
         assert opened.watermark is not None
         cluster.check_opened(self, opened)
         self.shard, self.maintenance = opened.shard, opened.maintenance
         self.shard.applier.make_room = self.make_room
         is_blank = self.shard.log.end_offset == 0
         self.control_link = ControlLink(self, is_sound=opened.is_sound and not is_blank)
+        self.damage = NodeDamage(self)
         self.seen = EpochSeen.open(self.disk, place.under("epoch_seen"), IDENTITY)
         is_new = is_blank and self.boots == 1
         lease_ms = 0.0 if is_new else cluster.rules.lease.lease_ms
@@ -153,6 +162,17 @@ class SimNode:
             cluster.rules,
             now_ms=self.cluster_ms,
         )
+
+    def _open_shard(self) -> Opened:
+        """Damage that a start reads is another subject (test_corruption.py): it is put right."""
+        self.flips.undo_at_start()
+        try:
+            opened = open_shard(self.place, self.cluster.config)
+        except errors.CorruptLog:
+            self.flips.undo()
+            opened = open_shard(self.place, self.cluster.config)
+        self.flips.undo(opened.shard.views.applied_offset)
+        return opened
 
     def kill(self) -> None:
         """kill -9: the page cache lives, and peers see their streams reset."""
@@ -179,6 +199,7 @@ class SimNode:
         """The disk is replaced by a blank one."""
         self.power_cut()
         self.disk = SimulatedDisk()
+        self.flips.forget()
         self.cluster.on_wiped(self)
 
     def freeze(self) -> None:
@@ -248,6 +269,7 @@ class SimNode:
             for side in self.outgoing.values():
                 side.say_last(effect.leases, effect.last_beat)
             self.outgoing.clear()
+            self.damage.control.retire()
         elif isinstance(effect, AskIsr):
             self.control_link.ask_isr(effect.change)
         elif isinstance(effect, Resign):

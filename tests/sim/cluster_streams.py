@@ -74,7 +74,13 @@ class MasterSide:
     def pump(self) -> None:
         """Send what there is."""
         while self._is_reigning and self._is_begun:
-            part = self._node.replica.find_part(self._follower)
+            try:
+                part = self._node.replica.find_part(self._follower)
+            except errors.CorruptLog as error:
+                self._node.damage.on_log_damage(int(error.params["offset"]))
+                self._stream.end()
+                self._over(RETRY_MS)
+                return
             if part is None:
                 return
             self._stream.send_to_server(part)

@@ -10,8 +10,11 @@ from typing import Any
 from unittest import mock
 
 from hourwheel.internal.v1.replication_pb2 import BeginFrom, FollowerHello, MasterHello
+from node.message_lookup import MessageLookup, Wanted
+from node.receive import Receiver
 from node.replica import Replica
 from node.replica_effects import Role
+from node.retries import dead_rows
 from replication.cluster_clock import ClusterClock
 from replication.epoch_seen import EpochSeen
 from replication.follower import LogFacts
@@ -20,9 +23,13 @@ from replication.lease import LeaseConfig, Promise
 from replication.master import Master, ReplicationConfig
 from replication.progress import Phase, Progress
 from storage.commit_log import LogWrite
+from storage.unit import Units
 from tests.sim.cluster import Cluster
+from tests.sim.cluster_clients import Proposer
+from tests.sim.cluster_damage import NodeDamage
 from tests.sim.cluster_faults import HOUR_MS, live
 from tests.sim.cluster_node import SimNode
+from timewheel.bodies import Overlay, place_of
 
 Bug = Callable[[], Any]
 Life = Callable[[int], None]
@@ -147,6 +154,45 @@ def apply_what_is_not_committed() -> Any:
 def trust_the_own_clock() -> Any:
     """The master's own clock is the cluster's."""
     return mock.patch.object(ClusterClock, "update", return_value=0.0)
+
+
+def give_up_what_the_master_cannot_read() -> Any:
+    """A node's own damage becomes a record that all replicas apply: as it was before 0019."""
+
+    def take_found(self: NodeDamage) -> None:
+        node = self.node
+        found, node.shard.receiver.corrupt = node.shard.receiver.corrupt, []
+        for one in found:
+            Proposer(node).resolve(dead_rows(one.held, [(one.position, one.position + 1)]))
+
+    return mock.patch.object(NodeDamage, "take_found", take_found)
+
+
+def forget_what_is_withheld() -> Any:
+    """Good bytes are found, and nobody delivers them."""
+    return mock.patch.object(Receiver, "offer_again", return_value=None)
+
+
+def serve_what_a_peer_says() -> Any:
+    """A peer sends zeros, and nobody verifies what comes, or what is kept."""
+
+    @contextmanager
+    def bug() -> Iterator[None]:
+        def find(self: MessageLookup, wanted: Wanted) -> bytes:
+            del self
+            return bytes(wanted.size_bytes)
+
+        def kept(self: Overlay, unit: Units) -> bytes | None:
+            return self._found.get(place_of(unit))
+
+        with (
+            mock.patch.object(MessageLookup, "find", find),
+            mock.patch.object(Wanted, "is_right", return_value=True),
+            mock.patch.object(Overlay, "find", kept),
+        ):
+            yield
+
+    return bug()
 
 
 # -- lives ----------------------------------------------------------------------------------------
@@ -279,6 +325,19 @@ def clock_of_the_master_wrong(seed: int) -> None:
     cluster.settle()
 
 
+def bits_flip_under_the_master(seed: int) -> None:
+    """In its log, where what is published lies that is due a little later; and again."""
+    cluster = _start(seed)
+    for _ in range(6):
+        cluster.await_commit(4)
+        node = cluster.master()
+        end = min(node.applied_offset, len(cluster.checkers.canon.data))
+        for offset in range(max(0, end - 1_500), end, 97):
+            node.flips.flip_log(offset, offset % 8)
+        cluster.run(300)
+    cluster.settle()
+
+
 BUGS: dict[Bug, Life] = {
     acknowledge_before_fsync: any_life,
     truncate_at_the_high_watermark: two_masters_die_in_turn,
@@ -292,6 +351,9 @@ BUGS: dict[Bug, Life] = {
     forget_epochs_at_restart: control_plane_restored,
     apply_what_is_not_committed: any_life,
     trust_the_own_clock: clock_of_the_master_wrong,
+    give_up_what_the_master_cannot_read: bits_flip_under_the_master,
+    forget_what_is_withheld: bits_flip_under_the_master,
+    serve_what_a_peer_says: bits_flip_under_the_master,
 }
 """Each bug, and the life that shows it."""
 

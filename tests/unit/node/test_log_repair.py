@@ -76,6 +76,19 @@ async def test_damage_is_mended_and_the_node_may_lead_on() -> None:
     await world.repair.close()
 
 
+async def test_damage_that_many_come_by_is_worked_on_once() -> None:
+    world = World()
+    for _ in range(3):
+        world.repair.on_damage(DAMAGE)
+    await until(lambda: len(world.tried) > 1)
+    world.repair.on_damage(DAMAGE)
+    world.is_mendable = True
+    await until(lambda: len(world.mended) > 0)
+    await let_others_run()
+    assert world.mended == [DAMAGE]
+    await world.repair.close()
+
+
 async def test_mending_is_tried_some_times_before_all_is_copied() -> None:
     world = World()
     world.repair.on_damage(DAMAGE)

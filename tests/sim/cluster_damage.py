@@ -1,0 +1,258 @@
+"""Flipped bits in the files of a simulated node, and what the node does about them.
+
+The node's part is the real one, as node/engine.py and node/cluster_member.py put it together, on a
+loop of the simulation; here are the calls between nodes, and the thread on which files change.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hourwheel.internal.v1.replication_pb2 import FetchLogRequest, FetchMessagesRequest
+from node.api.ports import Failure
+from node.damage_control import DamageControl, Pace
+from node.file_repair import FileRepair
+from node.peer_reads import PeerReads
+from node.peers import Peers
+from node.stats import EngineStats
+from storage.file_header import FILE_HEADER_BYTES
+from tests.sim.event_loop import SimLoop
+from tests.support.shard_world import IDENTITY
+
+if TYPE_CHECKING:
+    from tests.sim.cluster_node import SimNode
+
+_PACE = Pace(again_s_min=0.02, again_s_max=1.0, files_s=0.1)
+_APART_BYTES = 4_096
+"""Two replicas are not damaged nearer to each other than this: somebody has the bytes."""
+_TURN_TAKEN_MS = 5.0
+_MEND_AGAIN_S = 0.1
+_MEND_ATTEMPTS = 6
+
+
+class Flip(NamedTuple):
+    """A flipped bit of the log, or of a delay log (`offset` is None)."""
+
+    path: str
+    position: int
+    bit: int
+    raw: int
+    """The byte as it is now."""
+    offset: int | None
+
+
+class _Refusal:
+    """What a handler of gRPC needs to refuse."""
+
+    async def abort_with_status(self, status: Any) -> None:
+        del status
+
+
+class NodeDamage:
+    """One life of a node: finds, fetches, repairs. The network carries what peers say."""
+
+    def __init__(self, node: "SimNode") -> None:
+        self.node = node
+        self.stats = EngineStats()
+        self._mending: set[int] = set()
+        """Offsets that are worked on."""
+        self.loop = SimLoop(node)  # type: ignore[abstract]
+        self.loop.run_here(self._open)
+
+    def _open(self) -> None:
+        node = self.node
+        self.failure = Failure()
+        self.files = FileRepair(node.place, node.shard, self.stats, self._aside)
+        self.control = DamageControl(
+            node.shard,
+            self.files,
+            self.stats,
+            self.failure,
+            propose=lambda *_: self.loop.create_future(),
+            wake=lambda _: None,
+            pace=_PACE,
+        )
+        self.files.peers = Peers(self, IDENTITY, self._others)
+        self.reads = PeerReads(node.shard, IDENTITY).handlers()
+
+    def _others(self) -> list[str]:
+        isr = self.node.replica.assignment.isr
+        others = [one for one in self.node.cluster.names if one != self.node.name]
+        return sorted(others, key=lambda one: one not in isr)
+
+    def take_found(self) -> None:
+        """The receiver came by something that it cannot read."""
+        if self.node.shard.receiver.corrupt:
+            self.loop.run_here(lambda: self.control.take_found(self.node.cluster_ms()))
+
+    def on_log_damage(self, offset: int) -> None:
+        """The log is damaged where the scrubber, or who sends it to a follower, has come by."""
+
+        if offset not in self._mending:
+            self._mending.add(offset)
+            self.loop.begin(self._mend(offset))
+
+    async def _mend(self, offset: int) -> None:
+        """As node/log_repair.py does; where nobody has the batches, another node should lead."""
+        node, wait_s = self.node, _MEND_AGAIN_S
+        with self.failure.catching():
+            for _ in range(_MEND_ATTEMPTS):
+                if await self.files.mend_at(offset):
+                    break
+                await asyncio.sleep(wait_s)
+                wait_s *= 2
+            else:
+                master = node.replica.master
+                if master is not None:
+                    node.note(f"cannot repair its log at {offset}")
+                    node.control_link.resigned_epoch = master.reign.epoch
+        self._mending.discard(offset)
+
+    @property
+    def is_healed(self) -> bool:
+        """Nothing is withheld."""
+        return not len(self.control.damaged) and not self.node.shard.receiver.corrupt
+
+    def check(self) -> None:
+        """The tasks did not fail."""
+        assert not self.failure.found.done(), f"damage: {self.failure.found.result()!r}"
+        assert not self.loop.failures, f"damage: {self.loop.failures}"
+
+    # -- the thread on which files are removed ----------------------------------------------------
+
+    def _aside(self, work: Callable[[Callable[[], None]], Any]) -> Awaitable[Any]:
+        future = self.loop.create_future()
+        self._take_turn(lambda: self.loop.do(future, work, lambda: None))
+        return future
+
+    def _take_turn(self, work: Callable[[], None]) -> None:
+        node, random = self.node, self.node.cluster.events.random
+        if node.job is not None:
+            node.later(_TURN_TAKEN_MS, lambda: self._take_turn(work))
+            return
+        node.later(
+            random.uniform(0.1, 10), lambda: work() if node.job is None else self._take_turn(work)
+        )
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    def fetch_messages(self, node: str, request: FetchMessagesRequest) -> Any:
+        """See node.peers.PeerCalls."""
+        return self._call(node, "FetchMessages", request)
+
+    def fetch_log(self, node: str, request: FetchLogRequest) -> Any:
+        """See node.peers.PeerCalls."""
+        return self._call(node, "FetchLog", request)
+
+    def _call(self, name: str, method: str, request: Any) -> Any:
+        """The question and the answer may be lost."""
+        me, future = self.node, self.loop.create_future()
+        network, other = me.cluster.network, me.cluster.nodes[name]
+
+        def answer(response: Any) -> None:
+            network.call(name, me.name, lambda: me.later(0, lambda: self._tell(future, response)))
+
+        def serve() -> None:
+            other.damage.serve(method, request, answer)
+
+        network.call(me.name, name, lambda: other.later(0, serve))
+        return future
+
+    def _tell(self, future: Any, response: Any) -> None:
+        if not future.done():
+            future.set_result(response)
+
+    def serve(self, method: str, request: Any, answer: Callable[[Any], None]) -> None:
+        """A peer asks."""
+
+        async def run() -> None:
+            handle: Any = self.reads[method].unary_unary
+            answer(await handle(request, _Refusal()))
+
+        self.loop.begin(run())
+
+
+class Flips:
+    """The bits that were flipped on one node's disk."""
+
+    def __init__(self, node: "SimNode") -> None:
+        self._node = node
+        self._found: list[Flip] = []
+        self.count = 0
+
+    @property
+    def offsets(self) -> list[int]:
+        """Of the log, where bits were flipped."""
+        return [one.offset for one in self._found if one.offset is not None]
+
+    def flip_log(self, offset: int, bit: int) -> None:
+        """In a byte of the log, below what is applied."""
+        path, position = self._node.shard.log.locate(offset)
+        self._flip(path, position, bit, offset)
+
+    def flip_delay_log(self, number: int, bit: int) -> bool:
+        """In one of the delay logs, if there is any."""
+        node = self._node
+        folder = node.place.under("wheel")
+        names = [one for one in node.disk.list(folder) if one.endswith(".dlog")]
+        if not names:
+            return False
+        path = f"{folder}/{names[number % len(names)]}"
+        size = node.disk.open(path).size() - FILE_HEADER_BYTES
+        if size <= 0:
+            return False
+        self._flip(path, FILE_HEADER_BYTES + number % size, bit, None)
+        return True
+
+    def _flip(self, path: str, position: int, bit: int, offset: int | None) -> None:
+        disk = self._node.disk
+        if any(one.path == path and one.position == position for one in self._found):
+            return  # one bit a byte: so each can be told from what is right
+        disk.flip_bit(path, position, bit)
+        raw = disk.open(path).pread(1, position)[0]
+        self._found.append(Flip(path, position, bit, raw, offset))
+        self.count += 1
+        self._node.note(f"a bit flips in {path} at {position}, offset {offset}")
+
+    def is_free(self, offset: int) -> bool:
+        """Whether no other replica is damaged near there."""
+        return all(abs(one - offset) > _APART_BYTES for one in self.offsets)
+
+    def seen_through(self, raw: bytes, from_: int, right: bytes | bytearray) -> bytes:
+        """A piece of the log as it would be without the flips, where it is `right`."""
+        if not self._found:
+            return raw
+        mended = bytearray(raw)
+        for one in self._found:
+            at = -1 if one.offset is None else one.offset - from_
+            if 0 <= at < min(len(raw), len(right)) and raw[at] == right[at] ^ 1 << one.bit:
+                mended[at] = right[at]
+        return bytes(mended)
+
+    def undo(self, from_: int = 0, *, with_delay_logs: bool = True) -> None:
+        """Somebody puts the medium right again: in the log from an offset on."""
+        kept = []
+        for one in self._found:
+            stays = not with_delay_logs if one.offset is None else one.offset < from_
+            if stays:
+                kept.append(one)
+            elif self._node.disk.exists(one.path):
+                self._put_right(one)
+        self._found = kept
+
+    def undo_at_start(self) -> None:
+        """In delay logs, whose numbers may come again, and where the log's end is looked for."""
+        disk, folder = self._node.disk, self._node.place.under("log")
+        last = max(disk.list(folder)) if disk.exists(folder) and disk.list(folder) else ""
+        in_last = [one.offset for one in self._found if one.path.endswith(last) and one.offset]
+        self.undo(min(in_last, default=1 << 62))
+
+    def _put_right(self, one: Flip) -> None:
+        """Where it is still as the flip left it: a repaired file, or another log, is let alone."""
+        disk = self._node.disk
+        if disk.open(one.path).pread(1, one.position) == bytes([one.raw]):
+            disk.flip_bit(one.path, one.position, one.bit)
+
+    def forget(self) -> None:
+        """The disk is another one."""
+        self._found.clear()

@@ -4,7 +4,6 @@ The node's part is the real one, as node/engine.py and node/cluster_member.py pu
 loop of the simulation; here are the calls between nodes, and the thread on which files change.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -99,7 +98,7 @@ class NodeDamage:
             for _ in range(_MEND_ATTEMPTS):
                 if await self.files.mend_at(offset):
                     break
-                await asyncio.sleep(wait_s)
+                await self.loop.pause(wait_s)
                 wait_s *= 2
             else:
                 master = node.replica.master

@@ -57,6 +57,12 @@ class SimLoop(asyncio.AbstractEventLoop):
 
         self.run_here(turn)
 
+    async def pause(self, wait_s: float) -> None:
+        """Let the simulation's time pass."""
+        over = self.create_future()
+        self.call_later(wait_s, over.set_result, None)
+        await over
+
     # -- turns ------------------------------------------------------------------------------------
 
     def call_soon(  # type: ignore[override]

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filters.gene_mask import GeneMask, test_of
+from filters.long_check import LongCheck
 from filters.vector_program import VectorProgram, is_match
 from hourwheel.filter_ast import (
     Constant,
@@ -120,6 +121,10 @@ class BlockFilter:
         spans = zip(starts.tolist(), lengths.tolist(), strict=True)
         found = [is_match(self._tree, bytes(view[at : at + size])) for at, size in spans]
         return np.array(found, np.bool_)
+
+    def begin_check(self, raw: bytes) -> LongCheck:
+        """The same for one message whose `check_work` is too much for one go."""
+        return LongCheck(self._tree, raw)
 
 
 class _Counts(NamedTuple):

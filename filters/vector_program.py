@@ -40,7 +40,7 @@ from hourwheel.filter_ast import (
 )
 from hourwheel.filter_evaluate import matches
 from hourwheel.filter_values import INT64_MAX, Number
-from hourwheel.meta import NO_META, decode
+from hourwheel.meta import NO_META, MessageMeta, decode
 
 _PIECE: Final = 4_096
 """Messages: their columns stay in the processor's cache."""
@@ -120,11 +120,16 @@ class VectorProgram:
 
 def is_match(tree: Node, raw: bytes) -> bool:
     """Whether the message with this meta matches; bytes that are no meta count as none."""
-    try:
-        meta = decode(raw)
-    except errors.InvalidArgument:
-        meta = NO_META
+    meta = read_meta(raw)
     return matches(tree, meta.tags, meta.properties)
+
+
+def read_meta(raw: bytes) -> MessageMeta:
+    """The meta that a filter looks at; bytes that are none count as one that says nothing."""
+    try:
+        return decode(raw)
+    except errors.InvalidArgument:
+        return NO_META
 
 
 def _compile(node: Node) -> _Step:  # noqa: PLR0911 - one for each kind

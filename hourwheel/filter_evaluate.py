@@ -36,7 +36,7 @@ _ORDERS: Final[dict[Order, Callable[[Number, Number], bool]]] = {
     Order.GREATER_OR_EQUAL: operator.ge,
 }
 """Python compares an int with a float exactly, however large."""
-_PLACES: Final[dict[TextPlace, Callable[[str, str], bool]]] = {
+PLACES: Final[dict[TextPlace, Callable[[str, str], bool]]] = {
     TextPlace.CONTAINS: operator.contains,
     TextPlace.STARTS: str.startswith,
     TextPlace.ENDS: str.endswith,
@@ -116,7 +116,7 @@ def _leaf(
         case TextIn(_, values):
             return text in values
         case TextMatch(_, place, part):
-            return _PLACES[place](text, part)
+            return PLACES[place](text, part)
         case BooleanIs(_, value):
             truth = read_boolean(text)
             return None if truth is None else truth is value

@@ -15,6 +15,7 @@ from hourwheel.filter_text import FilterExpression
 from node.api import ports
 from node.configurator import Propose
 from node.filter_reading import make_ready
+from node.loop_share import LoopShare
 from node.polls import Polls, Step
 from node.receive import Delivery
 from node.resolving import Resolving
@@ -28,6 +29,8 @@ from storage.catalog_items import Subscription
 
 _COMES_BACK_MS: Final = 5_000
 """So long what was leased by an answer that got lost is kept for who asks for it again."""
+LOOK_MS: Final = 500
+"""So long a call that does not wait looks through queues, in slices; in the first in any case."""
 
 
 class Consuming:
@@ -40,22 +43,23 @@ class Consuming:
         propose: Propose,
         rearm: Callable[[], None],
         stats: EngineStats,
-        soon: Callable[[Callable[[], None]], object],
+        or_fail: Callable[[Callable[[], None]], Callable[[], None]],
         check: Callable[[], None] = lambda: None,
     ) -> None:
         """`rearm` is called when something may have to happen earlier than was planned.
 
-        `soon` calls in the loop's next turn; what is raised then stops the node. `check` raises
-        NotMaster where nobody may be served, for now or for good.
+        `or_fail` makes a callback of the loop whose error stops the node. `check` raises NotMaster
+        where nobody may be served, for now or for good.
         """
         self._shard, self._now_ms, self._rearm = shard, now_ms, rearm
-        self._check, self._soon = check, soon
+        self._check, self._or_fail = check, or_fail
         self.unasked = Unasked(shard, propose, rearm, stats)
         resolving = Resolving(shard, now_ms, propose, rearm, stats, self.unasked.reads)
         self.resolve, self.change_invisible = resolving.resolve, resolving.change_invisible
         self._polls = Polls(shard, self.unasked, rearm, stats, self._take_turn_soon)
         self._turn = asyncio.Lock()
         """Held by the call without a wait that looks further in this turn of the loop."""
+        self._share = LoopShare(lambda: shard.log.end_offset)
         self._is_closing = False
 
     # -- receive ----------------------------------------------------------------------------------
@@ -72,6 +76,9 @@ class Consuming:
     ) -> ports.Delivery | None:
         """Lease messages, waiting for the first; or what the same attempt was answered before.
 
+        Who does not wait gets what is found within `LOOK_MS`: where a filter leaves much out, or
+        costs much, the answer is empty then, and the next call goes on behind what was looked at.
+
         Raises:
             SubscriptionMismatch: the filter was changed meanwhile, and the caller named another.
             NotMaster: the node may not serve, by now.
@@ -86,11 +93,15 @@ class Consuming:
         self._check()
         now_ms = self._now_ms()
         delivery = self._polls.begin(interest, waiter, now_ms)
+        until_ms = now_ms + LOOK_MS
         while delivery is None and waiter.is_unfinished and wait_ms <= 0 and not self._is_closing:
             async with self._turn:
-                await asyncio.sleep(0)
+                await self._share.rest()
                 self._check()
-                delivery = self._polls.ask(interest, waiter, self._now_ms())
+                now_ms = self._now_ms()
+                delivery = self._polls.ask(interest, waiter, now_ms)
+            if now_ms >= until_ms:
+                break
         if delivery is None and wait_ms > 0 and not self._is_closing and not future.done():
             self._polls.wait(interest, waiter, now_ms)  # in the turn that found nothing
             delivery = await self._answer_to(interest, waiter, wait_ms)
@@ -118,7 +129,7 @@ class Consuming:
         return True
 
     def _take_turn_soon(self, step: Step) -> None:
-        """`step` in a turn of its own, if anybody may be served then."""
+        """`step` in a turn of its own, after a rest, if anybody may be served then."""
 
         def take() -> None:
             if self._may_act():
@@ -126,7 +137,7 @@ class Consuming:
             else:
                 self._polls.look_no_further()
 
-        self._soon(take)
+        self._share.after_rest(self._or_fail(take))
 
     async def _answer_to(self, interest: Interest, waiter: Waiter, wait_ms: int) -> Delivery | None:
         """What a waiter gets in the end."""

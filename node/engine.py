@@ -117,7 +117,7 @@ class Engine:
         self.background = Background(opened.maintenance, now_ms, self.rearm, failure, self.stats)
         self.consuming = Consuming(
             *(self.shard, now_ms, self.propose, self.rearm, self.stats),
-            lambda step: self._loop.call_soon(self._or_fail(step)),
+            self._or_fail,
             self._check_master,
         )
         self.place = opened.maintenance.place

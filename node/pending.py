@@ -20,11 +20,12 @@ from hourwheel import errors, limits
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX
 from hourwheel.v1.broker_pb2 import CancelOutcome
 from node.filter_reading import make_ready
+from node.loop_share import LoopShare
 from node.pending_page import CancelledPage, PendingPage, PendingPart, ids_of
 from node.pending_scan import Matches, PendingScan
 from node.pending_token import PendingQuery, Position, Purpose, TokenMaker
-from node.shard import Shard
 from storage.catalog_items import Topic
+from storage.commit_log import CommitLog
 from storage.unit import Units
 
 if TYPE_CHECKING:
@@ -34,11 +35,6 @@ Outcomes: TypeAlias = "asyncio.Future[NDArray[np.uint8]]"
 
 _PAGE_S: Final = 0.25
 """A page's time, what else the loop does meanwhile included."""
-_QUIET_S: Final = 0.000_1
-"""A turn of a loop with nothing else to do is shorter."""
-_BUSY_S: Final = 0.05
-"""For so long after something was done by others, they are thought to go on."""
-_REST_S_MAX: Final = 0.005
 _PAGE_UNITS_MAX: Final = 8 << 20
 _PAGE_READS_MAX: Final = 131_072
 _PAGE_BYTES_MAX: Final = limits.RECEIVE_BYTES_MAX
@@ -72,7 +68,7 @@ class Pending:
             scan = self._scan(
                 topic, query, position, with_metas=count_max > 0, with_bodies=with_bodies
             )
-            budget = _Budget(scan, self._shard)
+            budget = _Budget(scan, self._shard.log)
             while not scan.is_done:
                 left = count_max - page.matched_count if count_max else SEQUENCE_MAX
                 matches = self._step(scan, topic, left)
@@ -117,7 +113,7 @@ class Pending:
         self, scan: PendingScan, topic: Topic, page: CancelledPage, in_flight: "deque[Outcomes]"
     ) -> None:
         """Propose to cancel what matches, until the page is over; leaves the last in flight."""
-        budget, found = _Budget(scan, self._shard), 0
+        budget, found = _Budget(scan, self._shard.log), 0
         while not scan.is_done:
             matches = self._step(scan, topic, _CANCEL_PIECE)
             if len(matches.units):
@@ -205,26 +201,11 @@ class Pending:
 class _Budget:
     """What one page may cost. But it gets on in any case, if only by a slice."""
 
-    def __init__(self, scan: PendingScan, shard: Shard) -> None:
-        self._begun, self._log = scan.after, shard.log
+    def __init__(self, scan: PendingScan, log: CommitLog) -> None:
+        self._begun = scan.after
         self._now = asyncio.get_running_loop().time
-        self._rested = self._busy_until = self._now()
-        self._log_end = shard.log.end_offset
-        self._until = self._rested + _PAGE_S
-
-    async def rest(self) -> None:
-        """Let others go on; where there are any, for as long as the last slice took.
-
-        A call takes many turns of the loop: were each of them to wait for a slice, it would be slow
-        however short the slices are.
-        """
-        begun = self._now()
-        await asyncio.sleep(0)
-        if self._now() - begun > _QUIET_S or self._log.end_offset != self._log_end:
-            self._busy_until, self._log_end = begun + _BUSY_S, self._log.end_offset
-        if begun < self._busy_until:
-            await asyncio.sleep(min(begun - self._rested, _REST_S_MAX))
-        self._rested = self._now()
+        self._until = self._now() + _PAGE_S
+        self.rest = LoopShare(lambda: log.end_offset).rest
 
     def is_spent_by(self, scan: PendingScan) -> bool:
         """Whether a scan had its share."""

@@ -31,7 +31,7 @@ _READS_MOST: Final = 256
 _READ_BYTES_MOST: Final = 1 << 20
 """Messages and bytes that one step reads; or one message, whatever its size."""
 _CHECKS_MOST: Final = 65_536
-"""What their check may cost; see `BlockFilter.check_work`."""
+"""What their check may cost; see `BlockFilter.check_work`. One that costs more takes more steps."""
 
 
 class Filter(Protocol):
@@ -52,6 +52,18 @@ class Filter(Protocol):
 
     def exact(self, metas: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64], /) -> Mask:
         """bool[n]: which of the n encoded metas in `metas` match."""
+        ...
+
+    def begin_check(self, raw: bytes, /) -> "Check":
+        """The same for one message whose `check_work` is too much for one step."""
+        ...
+
+
+class Check(Protocol):
+    """What is needed of a check that takes several steps: `filters.long_check.LongCheck`."""
+
+    def step(self, work: int, /) -> bool | None:
+        """Whether the message matches, or None: not known yet."""
         ...
 
 
@@ -124,6 +136,8 @@ class PendingScan:
         """What the last slice looked at, which of it was pending, and"""
         self._waiting = NO_UNITS
         """what of it may match and is still to be judged: all above `after`."""
+        self._long: tuple[int, Check] | None = None
+        """Sequence of the first of them, and its check, where that takes several steps."""
         self._scanned = 0
         self.masked_count = 0
         """Units looked at, of any topic: the work done."""
@@ -163,6 +177,8 @@ class PendingScan:
                 self.after = self._range.after
                 return NO_MATCHES
         part = self._cut(matches_max)
+        if not self._is_checked(part):
+            return NO_MATCHES
         chosen, blobs, corrupt = self._judge(part)
         done = len(part)
         if len(chosen) > matches_max:
@@ -226,6 +242,20 @@ class PendingScan:
             most = min(most, int(work.searchsorted(_CHECKS_MOST, "right")))
         return part[: max(1, most)]
 
+    def _is_checked(self, part: Units) -> bool:
+        """Whether this step can judge `part`: the check of a single message may take several."""
+        metas = part["meta_len"][:1].astype(np.int64)
+        if not self._wanted.needs_metas or int(self._wanted.check_work(metas)[0]) <= _CHECKS_MOST:
+            return True
+        sequence = int(part["sequence"][0])
+        if self._long is None or self._long[0] != sequence:
+            self._long = None
+            blobs, is_bad = self._read(part)
+            if is_bad[0]:
+                return True
+            self._long = sequence, self._wanted.begin_check(bytes(blobs[0][: int(metas[0])]))
+        return self._long[1].step(_CHECKS_MOST) is not None
+
     def _judge(self, part: Units) -> tuple[Ordinals, list[Blob], Ordinals]:
         """(ordinals of those that match, what was read of them, ordinals of those passed over)."""
         chosen = self._are_pending(part)  # again: things happen between two steps
@@ -261,6 +291,8 @@ class PendingScan:
         return blobs, is_bad
 
     def _match(self, part: Units, blobs: list[bytes | memoryview]) -> Mask:
+        if self._long is not None and self._long[0] == int(part["sequence"][0]):
+            return np.array([self._long[1].step(_CHECKS_MOST)], np.bool_)
         lengths = part["meta_len"].astype(np.int64)
         pairs = zip(blobs, lengths.tolist(), strict=True)
         metas = [blob[:length] for blob, length in pairs]

@@ -8,6 +8,7 @@ and a filter must not pass over a message because its meta is damaged. Where the
 that the client checks, what the mask lets through is what is picked.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filters.compile import BlockFilter
+from filters.long_check import LongCheck
 from hourwheel import errors
 from storage.consume_queue import ConsumeQueue
 from storage.unit import NO_UNITS, Units, copied, join, pick
@@ -26,6 +28,13 @@ READ_WORK: Final = 64
 """Reading and checking one message costs as much as masking so many entries at least, ..."""
 READ_BYTES_WORK: Final = 32
 """... and one entry more for each so many bytes of it; see also `BlockFilter.check_work`."""
+LONG_WORK: Final = 131_072
+"""Checking one message that costs more takes several slices, each of so much: some 3 ms."""
+_LONG_CHECKS_MAX: Final = 64
+"""Begun at one time: each holds a message."""
+_LONG_CHECK_TURNS_MAX: Final = 64 * _LONG_CHECKS_MAX
+"""One that was not gone on with while others were so often is given up."""
+_WHOLE_WORK: Final = 1 << 60
 STRETCH_WORK: Final = 256
 """Going from one stretch of a queue to the next, or to its next block."""
 
@@ -89,6 +98,41 @@ class Picked:
         return np.concatenate(self.positions), join(self.units), raw
 
 
+class LongChecks:
+    """Checks of single messages that were begun and take several slices. Belongs to one shard."""
+
+    def __init__(self) -> None:
+        """None is begun."""
+        self._begun: OrderedDict[tuple[BlockFilter, int], _Begun] = OrderedDict()
+        self._put_count = 0
+
+    def take(self, wanted: BlockFilter, sequence: int) -> tuple[bytes, LongCheck] | None:
+        """(the message's bytes, how far its check is), to go on with; it is forgotten here."""
+        begun = self._begun.pop((wanted, sequence), None)
+        return None if begun is None else (begun.raw, begun.check)
+
+    def put(self, wanted: BlockFilter, sequence: int, raw: bytes, check: LongCheck) -> bool:
+        """It goes on in another slice. False: too many are under way, so end this one now.
+
+        One that gave way to others would begin again and again. Only what nobody goes on with any
+        more gives way: its filter is no longer asked for.
+        """
+        self._put_count += 1
+        if len(self._begun) >= _LONG_CHECKS_MAX:
+            oldest = next(iter(self._begun))
+            if self._put_count - self._begun[oldest].put_count < _LONG_CHECK_TURNS_MAX:
+                return False
+            del self._begun[oldest]
+        self._begun[wanted, sequence] = _Begun(raw, check, self._put_count)
+        return True
+
+
+class _Begun(NamedTuple):
+    raw: bytes
+    check: LongCheck
+    put_count: int
+
+
 class _Passed(NamedTuple):
     """What the mask lets through."""
 
@@ -101,9 +145,9 @@ class _Passed(NamedTuple):
 class Picker:
     """Picks from queues; `work` is what is left of the slice."""
 
-    def __init__(self, bodies: Bodies, counts: Counts) -> None:
+    def __init__(self, bodies: Bodies, counts: Counts, long_checks: LongChecks) -> None:
         """A new slice, which reads from `bodies`."""
-        self._bodies, self._counts = bodies, counts
+        self._bodies, self._counts, self._long_checks = bodies, counts, long_checks
         self.work = SLICE_WORK
 
     def pick(
@@ -165,9 +209,15 @@ class Picker:
         """Read those that may match, and pick those that do. Returns whether to go on."""
         positions, units, end = passed
         lengths = units["body_len"].astype(np.int64) + units["meta_len"]
-        work = _read_work(wanted, units).cumsum()
+        each = _read_work(wanted, units)
+        work = each.cumsum()
         fitting = self._fitting(units, lengths, bytes_max, found)
+        are_long = each > LONG_WORK
+        if wanted.checks and are_long[0] and fitting:
+            return self._check_long(wanted, passed, found)
         if wanted.checks:
+            if are_long.any():
+                fitting = min(fitting, int(are_long.argmax()))
             # One is read in any case: a slice must get on.
             most = int(work.searchsorted(self.work, "right"))
             fitting = min(fitting, most if found.count else max(1, most))
@@ -203,6 +253,32 @@ class Picker:
             pieces = zip(starts[chosen].tolist(), ends[chosen].tolist(), strict=True)
             blobs = b"".join([raw[low:high] for low, high in pieces])
             found.add(positions[chosen], pick(units, chosen), blobs)
+        return True
+
+    def _check_long(self, wanted: Wanted, passed: _Passed, found: Picked) -> bool:
+        """As `_read` for the first alone, whose check goes on in the next slice if need be."""
+        positions, units, end = passed
+        found.end, sequence = int(positions[0]), int(units["sequence"][0])
+        raw, check = self._long_checks.take(wanted.filter, sequence) or (b"", None)
+        if check is None:
+            raw, bad = self._bodies.read_joined(units[:1])
+            if bad:
+                self.work -= len(raw) // READ_BYTES_WORK + READ_WORK
+                found.damage = Damage(found.end, copied(units[:1]), bad[0].error)
+                return False
+            check = wanted.filter.begin_check(bytes(raw[: int(units["meta_len"][0])]))
+        is_match = check.step(min(self.work, LONG_WORK))
+        self.work = 0
+        if is_match is None:
+            if self._long_checks.put(wanted.filter, sequence, raw, check):
+                return False
+            is_match = check.step(_WHOLE_WORK)
+        found.end = int(positions[1]) if len(units) > 1 else end
+        self._counts.read += 1
+        if is_match:
+            found.add(positions[:1], units[:1], raw)
+        else:
+            self._counts.refused += 1
         return True
 
     def _fitting(

@@ -13,7 +13,7 @@ from hourwheel.types import TopicQueue, topic_of, topic_queue
 from node.lease import Held, Lease
 from node.leases import Leases
 from node.passed_over import PassedOver
-from node.picking import Counts, Picked, Picker, Wanted
+from node.picking import Counts, LongChecks, Picked, Picker, Wanted
 from node.selecting import Marks, Selecting
 from node.views import Views
 from storage.ack_state import WINDOW_POSITIONS
@@ -72,6 +72,7 @@ class Receiver:
         self._marks = Marks()
         self.counts = Counts()
         """What filters did; the shell adds it up and makes it anew."""
+        self._long_checks = LongChecks()
         self._turns: dict[tuple[int, int], int] = {}
         self.corrupt: list[Corrupt] = []
         """Messages that failed their checksum, withheld from the group: the shell sees to them."""
@@ -140,7 +141,7 @@ class Receiver:
         wanted = self._wanted(group_id, topic_id, selecting)
         queues = self.queues_of(group_id, topic_id)
         turn = self._turns.get((group_id, topic_id), 0)
-        picker = Picker(self._bodies, self.counts)
+        picker = Picker(self._bodies, self.counts, self._long_checks)
         self.is_unfinished = False
         ask = Ask(count_max, bytes_max, invisible_ms, now_ms)
         for step in range(len(queues)):

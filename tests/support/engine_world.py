@@ -13,12 +13,14 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from hourwheel.errors import HourwheelError
+from hourwheel.filter_given import Sql
 from hourwheel.filter_text import FilterExpression
 from hourwheel.filter_wire import as_filter
 from hourwheel.meta import MessageMeta, encode
 from hourwheel.receipt import Receipt
 from hourwheel.record_batch import RecordBatch, build_publish
 from hourwheel.tag_gene import DEFAULT_SPEC
+from hourwheel.v1 import meta_pb2
 from node.api.ports import (
     Delivery,
     Failure,
@@ -41,6 +43,9 @@ from storage.file_header import Identity
 START_MS: Final = 1_800_000_000_000
 LEAD_MS: Final = 20
 """How long before its due time a message is dispatched; so much that the gate can be seen."""
+LONG_TEXT: Final = "lorem ipsum " * 2_600
+"""31 KB, and none of the following searches finds anything in it."""
+SEARCHES: Final = Sql(" OR ".join(f"p CONTAINS 'xyz{number}'" for number in range(110)))
 _CLUSTER_ID: Final = bytes(range(16))
 _HANG_S: Final = 60.0
 _SHARD: Final = ShardConfig(dispatch=DispatchConfig(lead_ms_min=LEAD_MS, lead_ms_max=LEAD_MS))
@@ -138,6 +143,18 @@ class EngineWorld:
             metas=[meta.raw for meta in metas],
             tag_genes=[meta.tag_gene for meta in metas],
             gene_spec=gene_spec,
+        )
+        return await within(self.engine.publish_batch(topic, RecordBatch(raw)))
+
+    async def publish_texts(
+        self, *texts: str, due_ms: int | None = None, topic: str = "orders"
+    ) -> PublishedBatchResult:
+        """One batch, due at once if nothing is said: a message for each text, its property "p"."""
+        metas = [meta_pb2.MessageMeta(properties=[{"name": "p", "value": text}]) for text in texts]
+        raw = build_publish(
+            [self.now_ms if due_ms is None else due_ms] * len(texts),
+            [b"%d" % number for number in range(len(texts))],
+            metas=[meta.SerializeToString() for meta in metas],
         )
         return await within(self.engine.publish_batch(topic, RecordBatch(raw)))
 

@@ -137,7 +137,10 @@ class SteppedEngine:
         disk = SimulatedDisk()
         self.failure = Failure()
         place = ShardPlace(disk, "shard-0", Identity(_CLUSTER_ID, 0))
-        with mock.patch("node.engine.make_timer", _Timer):
+        with (
+            mock.patch("node.engine.make_timer", _Timer),
+            mock.patch("node.loop_share.REST_S_MAX", 0.0),  # nothing happens only as time passes
+        ):
             engine = Engine(
                 open_shard(place, _SHARD),
                 EngineConfig(),

@@ -13,8 +13,18 @@ from hourwheel.receipt import Receipt
 from hourwheel.types import topic_of
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.api.ports import GroupSettings, Selection
-from tests.support.engine_world import LEAD_MS, EngineWorld, let_others_run, within
+from node.consuming import LOOK_MS
+from node.picking import LONG_WORK
+from tests.support.engine_world import (
+    LEAD_MS,
+    LONG_TEXT,
+    SEARCHES,
+    EngineWorld,
+    let_others_run,
+    within,
+)
 from tests.support.eventually import until
+from tests.support.searches import counting_searches
 from tests.support.small_sizes import small_sizes
 
 OK = int(ReceiptOutcome.RECEIPT_OUTCOME_OK)
@@ -375,3 +385,59 @@ async def test_loop_is_held_up_by_one_slice_a_turn_however_many_look_through_que
         assert max(count for at, count in slices.items() if at > first) <= 2, (
             "and one by a new call"
         )
+
+
+@pytest.mark.parametrize("wait_ms", [0, 600_000])
+async def test_costly_filter_is_checked_in_short_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_ms: int
+) -> None:
+    """A hundred and ten searches of 31 KB: one message costs more than a turn may."""
+    most = 0
+    async with EngineWorld(tmp_path) as world:
+        await world.publish_texts(*[LONG_TEXT] * 4, LONG_TEXT[:-10] + "xyz7", LONG_TEXT)
+        receiver = world.engine.shard.receiver
+        receive = receiver.receive
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal most
+            receiver.work = 0
+            with counting_searches() as searched:
+                found = receive(*args, **kwargs)
+            most = max(most, searched.bytes)
+            return found
+
+        monkeypatch.setattr(receiver, "receive", counted)
+        delivery = await world.receive(wanted=SEARCHES, count=1, wait_ms=wait_ms)
+        assert delivery is not None
+        assert delivery.units["sequence"].tolist() == [4]
+        assert await world.receive() is None, "the last does not match either"
+    assert 0 < most <= 8 * LONG_WORK + len(LONG_TEXT)
+    assert most < 110 * len(LONG_TEXT) / 3
+
+
+async def test_call_that_does_not_wait_is_answered_in_time_and_the_next_goes_on_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.picking.SLICE_WORK", 600)
+    async with EngineWorld(tmp_path) as world:
+        for _ in range(6):
+            await world.publish_tagged(*["x"] * 1_000)
+        await world.publish_tagged("a")
+        await world.put_subscription("a")
+        receiver, slices = world.engine.shard.receiver, 0
+        receive = receiver.receive
+
+        def slow(*args: Any, **kwargs: Any) -> Any:
+            nonlocal slices
+            slices += 1
+            world.now_ms += 100  # the machine is slow: each slice takes so long
+            return receive(*args, **kwargs)
+
+        monkeypatch.setattr(receiver, "receive", slow)
+        empty = 0
+        while (delivery := await world.receive()) is None:
+            assert slices <= LOOK_MS / 100 + 1, "not all there is"
+            slices, empty = 0, empty + 1
+            assert empty < 100
+        assert delivery.units["sequence"].tolist() == [6_000]
+        assert empty >= 2

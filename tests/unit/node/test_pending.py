@@ -17,9 +17,16 @@ from hourwheel.tag_gene import DEFAULT_SPEC, gene_of
 from hourwheel.v1.admin_pb2 import MessageState
 from node import pending
 from node.pending_page import CancelledPage, PendingPage
-from node.pending_scan import NO_MATCHES, PendingScan
+from node.pending_scan import NO_MATCHES, Matches, PendingScan
 from node.pending_token import PendingQuery
-from tests.support.engine_world import EngineWorld, let_others_run, within
+from tests.support.engine_world import (
+    LONG_TEXT,
+    SEARCHES,
+    EngineWorld,
+    let_others_run,
+    within,
+)
+from tests.support.searches import counting_searches
 
 EVERYTHING = FilterExpression.everything()
 
@@ -308,3 +315,30 @@ async def test_list_when_the_caller_goes_away(tmp_path: Path) -> None:
         await let_others_run()
         assert all(one.cancelled() for one in asking)
         assert await listed(world) == [0, 1, 2]
+
+
+async def test_costly_filter_is_checked_in_short_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred and ten searches of 31 KB: one message costs more than a step may."""
+    most, step = 0, PendingScan.step
+
+    def counted(scan: PendingScan, matches_max: int) -> Matches:
+        nonlocal most
+        with counting_searches() as searched:
+            found = step(scan, matches_max)
+        most = max(most, searched.bytes)
+        return found
+
+    monkeypatch.setattr(PendingScan, "step", counted)
+    async with EngineWorld(tmp_path) as world:
+        texts = [LONG_TEXT, LONG_TEXT[:-10] + "xyz7", LONG_TEXT]
+        await world.publish_texts(*texts, due_ms=world.now_ms + 5_000)
+        assert await listed(world, SEARCHES) == [1]
+        page, count = await cancelled(world, SEARCHES), 0
+        while page.next_token:
+            count += page.cancelled_count
+            page = await cancelled(world, SEARCHES, page.next_token)
+        assert count + page.cancelled_count == 1
+        assert await listed(world) == [0, 2]
+    assert 0 < most < 110 * len(LONG_TEXT) / 3

@@ -6,16 +6,27 @@ import numpy as np
 import pytest
 
 from filters.compile import compile_filter
+from filters.long_check import LongCheck
 from hourwheel import errors
-from hourwheel.filter_text import FilterExpression
+from hourwheel.filter_text import FilterExpression, parse
 from hourwheel.internal.v1.state_pb2 import QueueState
 from hourwheel.meta import MessageMeta, encode
 from hourwheel.tag_gene import DEFAULT_SPEC, GENE_UNKNOWN
-from node.picking import READ_WORK, STRETCH_WORK, Counts, Picked, Picker, Wanted
+from hourwheel.v1 import meta_pb2
+from node.picking import (
+    READ_WORK,
+    STRETCH_WORK,
+    Counts,
+    LongChecks,
+    Picked,
+    Picker,
+    Wanted,
+)
 from storage.consume_queue import ConsumeQueue
 from storage.file_header import Identity
 from storage.unit import UNIT, Units
 from tests.sim.disk import SimulatedDisk
+from tests.support.engine_world import LONG_TEXT, SEARCHES
 from timewheel.bodies import BadBlob, Bodies
 
 CHUNK = 16
@@ -40,6 +51,7 @@ class Shelf:
         self.bad: set[int] = set()
         self.read: list[int] = []
         self.counts = Counts()
+        self.long_checks = LongChecks()
 
     def read_joined(self, units: Units) -> tuple[bytes, list[BadBlob]]:
         """As `Bodies`."""
@@ -65,7 +77,7 @@ class Shelf:
         work: int | None = None,
     ) -> Picked:
         compiled = compile_filter(FilterExpression.tags(text), DEFAULT_SPEC)
-        picker = Picker(cast(Bodies, self), self.counts)
+        picker = Picker(cast(Bodies, self), self.counts, self.long_checks)
         if work is not None:
             picker.work = work
         wanted = Wanted(compiled, masks=masks, checks=checks)
@@ -181,7 +193,7 @@ def test_slice_is_short_where_the_filter_is_costly() -> None:
         shelf.queue.append(units)
     text = " OR ".join(f"p CONTAINS 'xy{ordinal}'" for ordinal in range(100))
     wanted = Wanted(compile_filter(FilterExpression.sql(text), DEFAULT_SPEC))
-    picker = Picker(cast(Bodies, shelf), shelf.counts)
+    picker = Picker(cast(Bodies, shelf), shelf.counts, shelf.long_checks)
     bounds = 400, 400 + 20 * CHUNK
     picked = picker.pick(shelf.queue, wanted, bounds, count_max=1_000, bytes_max=1 << 23)
     assert 0 < len(shelf.read) < 10
@@ -209,7 +221,7 @@ def test_damage_is_part_of_the_slices_work() -> None:
 def test_slice_ends_with_damage_when_its_work_is_done() -> None:
     shelf = Shelf(*["a"] * 500)
     shelf.bad = {0}
-    picker = Picker(cast(Bodies, shelf), shelf.counts)
+    picker = Picker(cast(Bodies, shelf), shelf.counts, shelf.long_checks)
     wanted = Wanted(compile_filter(FilterExpression.tags("a"), DEFAULT_SPEC))
     picker.work = 100 * READ_WORK
     picker.pick(shelf.queue, wanted, (0, 500), count_max=500, bytes_max=1 << 20)
@@ -246,3 +258,60 @@ def test_what_was_masked_is_not_masked_again_because_reading_had_no_work_left() 
     assert (found, shelf.counts.read) == (200, 200)
     assert shelf.counts.masked <= 1.1 * 3_800
     assert slices < 10, "each slice gets on"
+
+
+def costly_shelf(*texts: str) -> tuple[Shelf, Wanted]:
+    """Messages with 31 KB of text each, and a filter of 110 searches for what is in none."""
+    shelf = Shelf(*["a"] * len(texts))
+    shelf.metas = [
+        shelf.metas[at]._replace(raw=meta_pb2.MessageMeta(properties=[pair]).SerializeToString())
+        for at, pair in enumerate({"name": "p", "value": text} for text in texts)
+    ]
+    units = shelf.queue.read(0, len(texts))
+    units["meta_len"] = [len(meta.raw) for meta in shelf.metas]
+    shelf.queue.append(units)
+    return shelf, Wanted(compile_filter(SEARCHES, DEFAULT_SPEC))
+
+
+def pick_costly(shelf: Shelf, wanted: Wanted, at: int) -> Picked:
+    picker = Picker(cast(Bodies, shelf), shelf.counts, shelf.long_checks)
+    count = len(shelf.metas)
+    picked = picker.pick(
+        shelf.queue, wanted, (count + at, 2 * count), count_max=9, bytes_max=1 << 23
+    )
+    assert picker.work <= 0 or picked.end == 2 * count or picked.damage
+    return picked
+
+
+def test_message_that_costs_more_than_a_slice_is_checked_in_several() -> None:
+    shelf, wanted = costly_shelf(LONG_TEXT, LONG_TEXT[:-9] + "xyz7", LONG_TEXT)
+    ends = [pick_costly(shelf, wanted, 0).end for _ in range(4)]
+    assert ends == [3, 3, 3, 4]
+    found = [pick_costly(shelf, wanted, 1) for _ in range(4)]
+    assert [positions(one) for one in found] == [[], [], [], [4]]
+    assert found[-1].blobs == [shelf.metas[1].raw + BODY]
+    assert shelf.read == [0, 1], "each once"
+    assert shelf.counts == Counts(masked=0, read=2, refused=1)
+
+
+def test_damaged_message_that_costs_more_than_a_slice_is_told_of() -> None:
+    shelf, wanted = costly_shelf(LONG_TEXT, LONG_TEXT)
+    shelf.bad = {0}
+    picked = pick_costly(shelf, wanted, 0)
+    assert picked.damage is not None
+    assert (picked.damage.position, picked.end) == (2, 2)
+
+
+def test_every_check_gets_to_its_end_however_many_are_under_way() -> None:
+    shelf, wanted = costly_shelf(LONG_TEXT)
+    tree, raw = parse(SEARCHES), shelf.metas[0].raw
+    begun = [compile_filter(FilterExpression.sql(f"p = '{n}'"), DEFAULT_SPEC) for n in range(64)]
+    for other in begun:
+        assert shelf.long_checks.put(other, 0, raw, LongCheck(tree, raw))
+    assert pick_costly(shelf, wanted, 0).end == 2, "there is no room to leave it half done"
+    check = LongCheck(tree, raw)
+    while not shelf.long_checks.put(wanted.filter, 0, raw, check):
+        pass
+    assert shelf.long_checks.take(begun[0], 0) is None, "nobody goes on with it"
+    assert shelf.long_checks.take(begun[1], 0) is not None
+    assert shelf.long_checks.take(wanted.filter, 0) == (raw, check)

@@ -19,6 +19,10 @@ ERROR_DOMAIN: Final = "hourwheel"
 _DETAILS_KEY: Final = "grpc-status-details-bin"
 _UNSEEN_CODES: Final = ("UNIMPLEMENTED", "UNAUTHENTICATED", "PERMISSION_DENIED")
 """What gRPC itself answers before anything of the request is looked at."""
+_TOO_LARGE: Final = "larger than max"
+"""Part of what gRPC says, with RESOURCE_EXHAUSTED, of a message that it takes in no more than in
+part: trying again is of no use. Who said it has received it, or was about to send it."""
+_ANSWER_TOO_LARGE: Final = "CLIENT: Received"
 _LOST_STATUS: Final = "Internal error from Core"
 """What grpc.aio says when it writes to a stream that has just ended, instead of how it ended."""
 _CANCELLED_HERE: Final = "Locally cancelled by application!"
@@ -62,6 +66,9 @@ def failure_of(status: grpc.aio.AioRpcError, *, is_stream: bool = False) -> Fail
         return Failure(error, not is_stream and not is_undecided(error))
     if code == errors.Internal.code and message == _LOST_STATUS:
         return Failure(errors.Unavailable("the connection was cut"), is_definite=False)
+    if code == errors.ResourceExhausted.code and _TOO_LARGE in message:
+        is_unseen = not is_stream and not message.startswith(_ANSWER_TOO_LARGE)
+        return Failure(errors.MessageTooLarge(message), is_unseen)
     if code == errors.HourwheelError.code:  # what a node's handler raised was not even typed
         return Failure(errors.Internal(message), is_definite=False)
     if code == errors.Cancelled.code and message != _CANCELLED_HERE:

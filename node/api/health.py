@@ -4,11 +4,15 @@ A node whose disk is full is SERVING: it still delivers, and refuses publishes w
 """
 
 from collections.abc import Sequence as Seq
+from typing import Any, Final
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health, health_pb2
 
-SERVICE = health.SERVICE_NAME
+SERVICE: Final = health.SERVICE_NAME
+WATCHES_MAX: Final = 64
+"""At one time; `server._SPARE_CALLS` has places for them, so that they take nobody else's."""
 
 
 class Health:
@@ -18,11 +22,30 @@ class Health:
         """Full names of the services; "" (all together) is added. Nothing serves yet."""
         self._services = ("", *services)
         self._servicer = health.aio.HealthServicer()
+        self._watch_count = 0
 
     async def add_to(self, server: grpc.aio.Server) -> None:
         """Answer health calls on `server`."""
         await self._set(health_pb2.HealthCheckResponse.NOT_SERVING)
-        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
+        answer = health_pb2.HealthCheckResponse.SerializeToString
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "Check": grpc.unary_unary_rpc_method_handler(self._check, response_serializer=answer),
+            "Watch": grpc.unary_stream_rpc_method_handler(self._watch, response_serializer=answer),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+    async def _check(self, raw: bytes, context: Any) -> Any:
+        return await self._servicer.Check(await _parsed(raw, context), context)
+
+    async def _watch(self, raw: bytes, context: Any) -> None:
+        request = await _parsed(raw, context)
+        if self._watch_count >= WATCHES_MAX:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watch already")
+        self._watch_count += 1
+        try:
+            await self._servicer.Watch(request, context)
+        finally:
+            self._watch_count -= 1
 
     async def serve(self) -> None:
         """From now on everything is SERVING."""
@@ -35,3 +58,12 @@ class Health:
     async def _set(self, status: int) -> None:
         for service in self._services:
             await self._servicer.set(service, status)
+
+
+async def _parsed(raw: bytes, context: Any) -> Any:
+    """The request. gRPC's own parsing tells the caller, and the log, of exceptions in Python."""
+    try:
+        return health_pb2.HealthCheckRequest.FromString(raw)
+    except DecodeError:
+        told = "this is no HealthCheckRequest"
+    return await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)

@@ -61,3 +61,40 @@ async def test_health_is_not_serving_before_everything_is_up() -> None:
         await health.serve()
         assert (await stub.Check(request)).status == SERVING
     await asyncio.shield(server.stop(0))
+
+
+@pytest.mark.parametrize("method", ["Check", "Watch"])
+async def test_health_is_invalid_argument_when_the_request_is_garbage(
+    caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    async with ApiWorld() as world:
+        make: Any = {"Check": world.channel.unary_unary, "Watch": world.channel.unary_stream}
+        call = make[method](f"/grpc.health.v1.Health/{method}")(b"\xff\xff\xff")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await (call if method == "Check" else call.read())
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details() == "this is no HealthCheckRequest"
+    assert not caplog.records
+
+
+async def test_health_is_watched_by_so_many_at_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("node.api.health.WATCHES_MAX", 2)
+    async with ApiWorld() as world:
+        stub: Any = health_pb2_grpc.HealthStub(world.channel)
+        watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(2)]
+        for watch in watches:
+            assert (await watch.read()).status == SERVING
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Watch(health_pb2.HealthCheckRequest()).read()
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        watches[0].cancel()
+        async with asyncio.timeout(60):
+            while True:
+                again = stub.Watch(health_pb2.HealthCheckRequest())
+                try:
+                    assert (await again.read()).status == SERVING
+                    break
+                except grpc.aio.AioRpcError:
+                    await asyncio.sleep(0)
+        again.cancel()
+        watches[1].cancel()

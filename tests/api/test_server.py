@@ -10,6 +10,7 @@ from google.protobuf import descriptor_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from hourwheel import errors
+from hourwheel.failures import failure_of
 from hourwheel.v1 import broker_pb2, broker_pb2_grpc
 from node.api import server
 from node.api.admin import Admin
@@ -88,6 +89,8 @@ async def test_call_is_refused_unread_when_it_is_larger_than_any_may_be() -> Non
             await call(bytes(17 << 20))
         assert world.stats.method("Publish").handled == {"OK": 0}
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    error = failure_of(caught.value).error
+    assert (type(error), error.retriable) == (errors.MessageTooLarge, False), "to our client"
 
 
 async def test_call_is_refused_unread_when_it_is_a_compression_bomb() -> None:

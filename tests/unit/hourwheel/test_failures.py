@@ -72,6 +72,25 @@ def test_failure_of_when_the_node_says_why() -> None:
         ("CANCELLED", "CANCELLED", errors.Unavailable, False),
         ("UNKNOWN", "Unexpected ZeroDivisionError", errors.Internal, False),
         ("CANCELLED", "Locally cancelled by application!", errors.Cancelled, False),
+        (
+            "RESOURCE_EXHAUSTED",
+            "SERVER: Received message larger than max (17825792 vs. 10485760)",
+            errors.MessageTooLarge,
+            True,
+        ),
+        (
+            "RESOURCE_EXHAUSTED",
+            "CLIENT: Received message larger than max (5 vs. 4)",
+            errors.MessageTooLarge,
+            False,
+        ),
+        (
+            "RESOURCE_EXHAUSTED",
+            "Decompressed message larger than max",
+            errors.MessageTooLarge,
+            True,
+        ),
+        ("RESOURCE_EXHAUSTED", "connection limit", errors.ResourceExhausted, False),
     ],
 )
 def test_failure_of_when_grpc_itself_speaks(

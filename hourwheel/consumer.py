@@ -19,7 +19,7 @@ from hourwheel.endpoints import Servers
 from hourwheel.filter_given import as_filter
 from hourwheel.filter_text import FilterExpression
 from hourwheel.following import Patience, follow
-from hourwheel.instants import count_of_ms, duration_to_ms
+from hourwheel.instants import check_count, count_of_ms, duration_to_ms
 from hourwheel.lease_buffer import Finishable, LeaseBuffer, Selection, select
 from hourwheel.message import ReceivedBatch, ReceivedMessage
 from hourwheel.methods import CHANGE_INVISIBLE, NACK
@@ -84,13 +84,15 @@ class AsyncConsumer:
             credentials: for TLS.
 
         Raises:
-            InvalidArgument: a number out of range.
+            InvalidArgument: a number is out of range or no whole one.
             InvalidFilter: a filter that is to be checked here cannot be understood. One that only
                 the node looks at is refused by the first `receive`.
             FailedPrecondition: it is to be checked here, and `hourwheel[filters]` is not installed.
         """
-        if prefetch_messages < 0 or polls < 1:
-            raise errors.InvalidArgument("prefetch_messages or polls is out of range")
+        check_count(prefetch_messages, "prefetch_messages")
+        check_count(polls, "polls", at_least=1)
+        check_count(invisible_ms, "invisible_ms")
+        check_count(poll_bytes, "poll_bytes")
         self._owns_channel = not isinstance(server, Channel)
         self._channel = (
             server if isinstance(server, Channel) else Channel(server, credentials=credentials)

@@ -46,6 +46,18 @@ def count_of_ms(given: int | timedelta, name: str) -> int:
     return ms
 
 
+def check_count(given: int, name: str, *, at_least: int = 0) -> None:
+    """Refuse what is no whole number, or does not fit into 32 bits.
+
+    Raises:
+        InvalidArgument: with the name and what was given.
+    """
+    if type(given) is not int or not at_least <= given < 1 << 32:
+        raise InvalidArgument(
+            f"{name} is a whole number from {at_least} to {(1 << 32) - 1}, not {given!r}"
+        )
+
+
 def instant_to_ms(instant: datetime) -> int:
     """An instant since the Unix epoch.
 

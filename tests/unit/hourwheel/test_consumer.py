@@ -277,3 +277,12 @@ async def test_times_when_given_as_timedelta(node: FakeNode) -> None:
                 await consumer.change_invisible(message, wrong)  # type: ignore[arg-type]
         await consumer.nack(message, timedelta(minutes=1))
         assert node.calls["Nack"][-1].delay_ms == 60_000
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, 1 << 32, "1", True])
+@pytest.mark.parametrize("name", ["prefetch_messages", "polls", "invisible_ms", "poll_bytes"])
+async def test_a_number_that_cannot_be_is_refused_when_the_consumer_is_made(
+    name: str, wrong: Any
+) -> None:
+    with pytest.raises(errors.InvalidArgument, match=f"^{name} is a whole number"):
+        AsyncConsumer("127.0.0.1:1", group="g", topic="t", **{name: wrong})

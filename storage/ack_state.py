@@ -146,6 +146,8 @@ class AckWindow:
         For what a master remembers of its deliveries. What a group has resolved stays resolved.
         """
         errors.invariant(0 <= first <= end, "no such positions", first=first, end=end)
+        if first == end:
+            return  # else a range would be cut in two
         kept: list[tuple[int, int]] = []
         for low, high in self.all_ranges():
             pieces = ((low, min(high, first)), (max(low, end), high))

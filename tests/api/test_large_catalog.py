@@ -183,6 +183,16 @@ async def get_status(world: World) -> None:
     assert status.shards[0].published_count > 0
 
 
+async def list_damaged(world: World) -> None:
+    answer = await world.api.admin.ListDamaged(admin_pb2.ListDamagedRequest())
+    assert not answer.messages
+
+
+async def discard_damaged(world: World) -> None:
+    request = admin_pb2.DiscardDamagedRequest(group=BROAD, all=True)
+    assert not (await world.api.admin.DiscardDamaged(request)).messages
+
+
 async def transfer_master(world: World) -> None:
     refusal = await refused(world.api.admin.TransferMaster(admin_pb2.TransferMasterRequest()))
     assert refusal.reason == "FAILED_PRECONDITION", "a node alone"
@@ -243,6 +253,8 @@ CASES: Final[dict[str, Callable[[World], Awaitable[None]]]] = {
     "PutSubscription": put_subscription,
     "ListPending": list_pending,
     "CancelPending": cancel_pending,
+    "ListDamaged": list_damaged,
+    "DiscardDamaged": discard_damaged,
     "GetStatus": get_status,
     "TransferMaster": transfer_master,
     "scrape": scrape,

@@ -187,6 +187,8 @@ def test_rest_is_shown_when_something_is_damaged() -> None:
 def test_missing_file_is_damage_when_a_checkpoint_needs_it(part: str, end: str) -> None:
     image = made_image()
     for path in paths(image, part, end):
+        if path.endswith(".spare"):
+            continue  # room that is kept; nothing is in it
         assert damaged_files({other: raw for other, raw in image.items() if other != path}), path
 
 

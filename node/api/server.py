@@ -8,13 +8,12 @@ from typing import Any, Final
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
-from grpc_reflection.v1alpha import reflection
 
 import hourwheel
 from hourwheel import errors, limits
 from hourwheel.clock import Clock
 from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
-from node.api import health
+from node.api import health, reflection
 from node.api.admin import Admin
 from node.api.admission import Admission
 from node.api.calls import Calls, Context, UnaryHandler
@@ -105,14 +104,9 @@ class ApiServer:
         address = config.advertised or f"{shown}:{port}"
         self._add_services(address)
         await self._health.add_to(self._server)
-        reflection.enable_server_reflection(
-            [
-                *(service.full_name for service in (PRODUCER, CONSUMER, ADMIN)),
-                health.SERVICE,
-                reflection.SERVICE_NAME,
-            ],
-            self._server,
-        )
+        services = [service.full_name for service in (PRODUCER, CONSUMER, ADMIN)]
+        names = [*services, health.SERVICE, reflection.SERVICE]
+        reflection.Reflection(names).add_to(self._server)
         await self._server.start()
         await self._health.serve()
         return address

@@ -1,0 +1,54 @@
+"""The standard reflection service (grpc.reflection.v1alpha), on a bounded number of streams."""
+
+from collections.abc import AsyncIterator
+from collections.abc import Sequence as Seq
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+SERVICE: Final = reflection.SERVICE_NAME
+STREAMS_MAX: Final = 64
+"""At one time; `server._SPARE_CALLS` has places for them, so that they take nobody else's."""
+
+
+class Reflection:
+    """Tells what services there are, and their schemas."""
+
+    def __init__(self, services: Seq[str]) -> None:
+        """Full names of the services."""
+        self._servicer: Any = reflection.aio.ReflectionServicer(services)
+        self._stream_count = 0
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Answer reflection calls on `server`."""
+        answer = reflection_pb2.ServerReflectionResponse.SerializeToString
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "ServerReflectionInfo": grpc.stream_stream_rpc_method_handler(
+                self._answer, response_serializer=answer
+            )
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+    async def _answer(self, raws: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
+        if self._stream_count >= STREAMS_MAX:
+            told = "too many reflection streams are open"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, told)
+        self._stream_count += 1
+        try:
+            async for one in self._servicer.ServerReflectionInfo(_parsed(raws, context), context):
+                yield one
+        finally:
+            self._stream_count -= 1
+
+
+async def _parsed(raws: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
+    """The requests. gRPC's own parsing tells the caller, and the log, of exceptions in Python."""
+    async for raw in raws:
+        try:
+            request = reflection_pb2.ServerReflectionRequest.FromString(raw)
+        except DecodeError:
+            told = "this is no ServerReflectionRequest"
+            request = await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
+        yield request

@@ -24,6 +24,7 @@ from hourwheel import (
     MessageId,
 )
 from storage.file_header import FILE_HEADER_BYTES
+from storage.queue_chunk import ENTRIES_AT
 from tests.support.faulty_node import FaultyNode
 from tests.support.reaper import events_of, small_node
 from tests.support.stored import SHARD
@@ -93,7 +94,8 @@ PLACES: Final[dict[str, tuple[str, Callable[[bytes], int]]]] = {
     "run units": ("wheel/*.run", part(0.1)),
     "run directory": ("wheel/*.run", part(0.9)),
     "run footer": ("wheel/*.run", part(1.0)),
-    "queue entry": ("queues/*/*.cq", lambda _: FILE_HEADER_BYTES + 100),
+    "queue seal": ("queues/*/*.cq", lambda _: FILE_HEADER_BYTES + 100),
+    "queue entry": ("queues/*/*.cq", lambda _: ENTRIES_AT + 100),
     "queue header": ("queues/*/*.cq", lambda _: 20),
     "sequence index": ("sequences/*.seq", part(0.5)),
     "tombstones": ("tombstones/*.tomb", part(0.5)),
@@ -104,6 +106,7 @@ PLACES: Final[dict[str, tuple[str, Callable[[bytes], int]]]] = {
 NOTICED: Final = {
     "log body": "a damaged message is not delivered",
     "run units": "damaged views are to be built again",
+    "queue entry": "damaged views are to be built again",
     "run directory": "damaged views are to be built again",
 }
 """What the log says where the walk is sure to read the place from its file."""

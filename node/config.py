@@ -289,6 +289,14 @@ class LimitsSection(Section):
         ge=60_000,
         le=365 * _DAY_MS,
     )
+    group_idle_ms: int = _key(
+        7 * _DAY_MS,
+        "ms",
+        "A group that receiving made, that never resolved a message, and that nobody has used for"
+        " this long is deleted; 0: never.",
+        ge=0,
+        le=365 * _DAY_MS,
+    )
 
 
 class DiskSection(Section):

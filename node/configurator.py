@@ -51,6 +51,8 @@ class DefaultsConfig:
     topics_max: int = 10_000
     groups_auto_create: bool = True
     groups_max: int = 10_000
+    group_idle_ms: int = 7 * 86_400_000
+    """See node/group_expiry.py. 0: never."""
     subscriptions_max: int = 20_000
     attempts_max: int = 16
     invisible_ms: int = 30_000
@@ -84,6 +86,8 @@ class Configurator:
         self._lock = asyncio.Lock()
         self._proposed: dict[str, Topic] = {}
         self._next_topic_id = self._next_group_id = 0
+        self._expiring = 0
+        """Number of the group that is being deleted because nobody uses it."""
 
     def retire(self) -> None:
         """This node is not the master any more: what was proposed may never be."""
@@ -221,7 +225,7 @@ class Configurator:
             return self.listing.put_group_info(self._catalog.get_group(name))
 
     def _make_group(
-        self, name: str, settings: GroupSettings
+        self, name: str, settings: GroupSettings, *, automatic: bool = False
     ) -> tuple[Group, list["asyncio.Future[bool]"]]:
         """Propose a group with its topic for dead letters, all of it for one group commit.
 
@@ -246,6 +250,7 @@ class Configurator:
                 delay_ms, settings.retry_delay_ms_max or defaults.retry_delay_ms_max
             ),
             dead_letter_topic_id=letters.topic_id,
+            automatic=automatic,
         )
         made.append(self._change(ConfigChange(put_group=config)))
         return Group.read(config), made
@@ -284,10 +289,10 @@ class Configurator:
         known: Subscription | None = None
         if found_group is not None and found_topic is not None:
             known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
-        if known is None:
+        if known is None or known.group_id == self._expiring:
             async with self._lock:
                 known, found_group = await self._subscribe(
-                    group, topic, stored(kept), self._topic_to_receive
+                    group, topic, stored(kept), self._topic_to_receive, automatic=True
                 )
         if kept is not None:
             mismatch = find_mismatch(catalog, known.group_id, known.topic_id, kept)
@@ -311,7 +316,11 @@ class Configurator:
                 topic,
                 kept,
                 lambda name: self._catalog.find_topic(name) or self.topic_to_publish(name),
+                automatic=False,
             )
+            if found_group.automatic:  # somebody has asked for it by now
+                meant = replace(found_group, automatic=False)
+                await self._change(ConfigChange(put_group=meant.config()))
             if known.filter != kept:
                 # What was passed over stays so: it stands in the log before the change.
                 for queue in self._shard.receiver.queues_of(known.group_id, known.topic_id):
@@ -328,6 +337,8 @@ class Configurator:
         topic: str,
         wanted: FilterExpression | None,
         find_topic: Callable[[str], Topic],
+        *,
+        automatic: bool,
     ) -> tuple[Subscription, Group]:
         """The subscription; where there is none, one with this filter is made, in one commit."""
         catalog, defaults = self._catalog, self._defaults
@@ -341,7 +352,7 @@ class Configurator:
             return known, found_group
         check_room("subscriptions", catalog.subscription_count, defaults.subscriptions_max)
         if found_group is None:
-            found_group, made = self._make_group(group, GroupSettings())
+            found_group, made = self._make_group(group, GroupSettings(), automatic=automatic)
         retries, made_retries = self._internal_topic(retry_topic_name(group, topic))
         subscription = Subscription(
             found_group.group_id, found_topic.topic_id, retries.topic_id, wanted
@@ -359,15 +370,33 @@ class Configurator:
     async def delete_group(self, name: str) -> None:
         """See EnginePort."""
         async with self._lock:
-            group = self._catalog.get_group(name)
-            await self._delete_many(self._catalog.subscriptions_of(group.group_id))
-            await self._change(ConfigChange(delete_group_id=group.group_id))
-            self._shard.receiver.leases.drop_group(group.group_id)
-            self._shard.receiver.passed_over.drop_group(group.group_id)
-            letters = group.dead_letter_topic_id
-            start, end = self._shard.views.queues.bounds(topic_queue(letters, 0))
-            if start == end and letters and not self._catalog.subscriptions_to(letters):
-                await self._change(ConfigChange(delete_topic_id=letters))
+            await self._delete_group(self._catalog.get_group(name))
+
+    async def expire_group(self, group_id: int, is_unused: Callable[[Group], bool]) -> bool:
+        """Delete a group if `is_unused` says so when it is this one's turn; whether it was.
+
+        Who receives from now on waits for it, and makes the group anew.
+        """
+        async with self._lock:
+            group: Group | None = self._catalog.find_group_by_id(group_id)
+            if group is None or not is_unused(group):
+                return False
+            self._expiring = group_id
+            try:
+                await self._delete_group(group)
+            finally:
+                self._expiring = 0
+            return True
+
+    async def _delete_group(self, group: Group) -> None:
+        await self._delete_many(self._catalog.subscriptions_of(group.group_id))
+        await self._change(ConfigChange(delete_group_id=group.group_id))
+        self._shard.receiver.leases.drop_group(group.group_id)
+        self._shard.receiver.passed_over.drop_group(group.group_id)
+        letters = group.dead_letter_topic_id
+        start, end = self._shard.views.queues.bounds(topic_queue(letters, 0))
+        if start == end and letters and not self._catalog.subscriptions_to(letters):
+            await self._change(ConfigChange(delete_topic_id=letters))
 
 
 def check_room(what: str, count: int, count_max: int) -> None:

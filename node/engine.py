@@ -24,6 +24,7 @@ from node.damage_desk import DamageDesk
 from node.dead_letters import DeadLetterSearch
 from node.disk_guard import DiskGuard
 from node.file_repair import FileRepair
+from node.group_expiry import GroupExpiry
 from node.intake import Intake
 from node.opening import Opened
 from node.pending import Pending
@@ -136,6 +137,9 @@ class Engine:
             on_filter=self.consuming.on_filter,
         )
         self._dead_letters = DeadLetterSearch(self.shard)
+        self.expiry = GroupExpiry(
+            self.shard, self.configurator, config.defaults, self.stats, self.fail
+        )
         self.intake = Intake(self, config.horizon_ms, guard)
         self._delegate()
         self._housekeeping: asyncio.TimerHandle | None = None
@@ -191,6 +195,7 @@ class Engine:
             HourwheelError: why the node cannot go on.
         """
         self.writer.start(self.intake, self.fail)
+        self.expiry.begin(self._now_ms())
         try:
             await self._begin_epoch(node_id, boot_id)
         except errors.DiskFull:
@@ -205,6 +210,7 @@ class Engine:
 
     def begin_serving(self) -> None:
         """This node is the master now, or is again: who waits may have missed something."""
+        self.expiry.begin(self._now_ms())
         self._turn(self.consuming.waited_queues())
 
     def end_serving(self, error: HourwheelError) -> None:
@@ -263,6 +269,7 @@ class Engine:
         self._timer.close()
         if self._housekeeping is not None:
             self._housekeeping.cancel()
+        self.expiry.close()
         self.consuming.close()
         await self.damage.close()
         if not self._failure.found.done():
@@ -356,7 +363,7 @@ class Engine:
         self._timer.set_in(self._until_ms(min(times)))
 
     def _keep_house(self) -> None:
-        """Once a second: room on the disk, retention, forgotten producers."""
+        """Once a second: room on the disk, retention, forgotten producers, unused groups."""
         if self._is_closing:
             return
         now_ms = self._now_ms()
@@ -372,6 +379,8 @@ class Engine:
             if expire is not None:
                 self.shard.expire_producers(expire, now_ms)
             self.writer.wake()
+        if self._may_act():
+            self.expiry.look(now_ms)
         self.background.start_if_due()
         self._housekeeping = self._loop.call_later(
             _HOUSEKEEPING_MS / 1000, self._or_fail(self._keep_house)
@@ -395,7 +404,8 @@ class Engine:
         if self._is_closing:
             raise errors.ShuttingDown
         subscribed = await self.configurator.subscribe(group, topic, wanted)
-        with self._failing_with_damage():
+        group_id = subscribed.group.group_id
+        with self._failing_with_damage(), self.expiry.using(group_id, self._now_ms):
             return await self.consuming.receive(
                 subscribed,
                 max_messages=max_messages,
@@ -415,7 +425,7 @@ class Engine:
     ) -> list[int]:
         """See EnginePort."""
         found = self.shard.views.catalog.get_group(group)
-        with self._failing_with_damage():
+        with self._failing_with_damage(), self.expiry.using(found.group_id, self._now_ms):
             return await self.consuming.resolve(
                 found, selections, retry_delay_ms=retry_delay_ms, is_ack=is_ack
             )
@@ -426,7 +436,8 @@ class Engine:
         """See EnginePort."""
         self._check_master()
         found = self.shard.views.catalog.get_group(group)
-        return self.consuming.change_invisible(found, selections, invisible_ms)
+        with self.expiry.using(found.group_id, self._now_ms):
+            return self.consuming.change_invisible(found, selections, invisible_ms)
 
     def status(self) -> ports.ShardStatusData:
         """See EnginePort."""

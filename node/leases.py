@@ -376,6 +376,10 @@ class Leases:
                 return [lease.with_messages(one) for one in lease.parts]
         return []
 
+    def has_any(self, group_id: int) -> bool:
+        """Whether a group holds a lease."""
+        return any(self._progress[held].leases for held in self._of_group.get(group_id, ()))
+
     def drop_group(self, group_id: int) -> None:
         """Forget a group's leases."""
         for held in self._of_group.pop(group_id, ()):

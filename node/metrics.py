@@ -119,6 +119,11 @@ FAMILIES: Final = (
         lambda it: it.stats.dead_lettered,
     ),
     shard_counter(
+        "hourwheel_groups_expired_total",
+        "Groups that receiving made and nobody used, deleted by the master.",
+        lambda it: it.stats.groups_expired,
+    ),
+    shard_counter(
         "hourwheel_cancelled_messages_total",
         "Messages taken back before their release.",
         lambda it: it.stats.cancelled,

@@ -42,6 +42,8 @@ class EngineStats:
     """Messages scheduled again for a group: given back, or their lease ran out."""
     dead_lettered: int = 0
     cancelled: int = 0
+    groups_expired: int = 0
+    """Unused groups that were deleted because nobody uses them."""
     lease_expirations: int = 0
     """Leases that ran out."""
     filter_masked: int = 0

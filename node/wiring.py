@@ -58,6 +58,7 @@ def engine_config(config: NodeConfig) -> EngineConfig:
             topics_max=config.limits.topics,
             groups_auto_create=groups.auto_create,
             groups_max=config.limits.groups,
+            group_idle_ms=config.limits.group_idle_ms,
             subscriptions_max=config.limits.subscriptions,
             attempts_max=groups.attempts_max,
             invisible_ms=groups.invisible_ms,

@@ -276,6 +276,11 @@ class AckStates:
         """((group_id, topic_queue), window) of all in which something is resolved, by key."""
         return _touched(self._windows)
 
+    def has_resolved(self, group_id: int) -> bool:
+        """Whether a group has resolved anything, in any queue that is still there."""
+        queues = self._queues_of.get(group_id, ())
+        return any(not self._windows[group_id, queue].is_untouched for queue in queues)
+
     def drop_group(self, group_id: int) -> None:
         """Forget a group."""
         for topic_queue in list(self._queues_of.get(group_id, ())):

@@ -66,6 +66,8 @@ class Group:
     retry_delay_ms_max: int
     dead_letter_topic_id: TopicId
     """0: there is none yet."""
+    automatic: bool = False
+    """Made by receiving, and not by a command. Not in the digest: older versions drop it."""
 
     @classmethod
     def read(cls, config: state_pb2.GroupConfig) -> "Group":
@@ -78,6 +80,7 @@ class Group:
             config.retry_delay_ms,
             config.retry_delay_ms_max,
             TopicId(config.dead_letter_topic_id),
+            config.automatic,
         )
 
     def config(self) -> state_pb2.GroupConfig:
@@ -90,6 +93,7 @@ class Group:
             retry_delay_ms=self.retry_delay_ms,
             retry_delay_ms_max=self.retry_delay_ms_max,
             dead_letter_topic_id=self.dead_letter_topic_id,
+            automatic=self.automatic,
         )
 
     def digest_into(self, hasher: Hasher) -> None:

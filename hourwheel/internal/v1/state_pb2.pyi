@@ -36,7 +36,7 @@ class TopicConfig(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., queue_count: _Optional[int] = ..., internal: bool = ..., gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ...) -> None: ...
 
 class GroupConfig(_message.Message):
-    __slots__ = ("group_id", "name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "dead_letter_topic_id")
+    __slots__ = ("group_id", "name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "dead_letter_topic_id", "automatic")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class GroupConfig(_message.Message):
     RETRY_DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     RETRY_DELAY_MS_MAX_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    AUTOMATIC_FIELD_NUMBER: _ClassVar[int]
     group_id: int
     name: str
     attempts_max: int
@@ -51,7 +52,8 @@ class GroupConfig(_message.Message):
     retry_delay_ms: int
     retry_delay_ms_max: int
     dead_letter_topic_id: int
-    def __init__(self, group_id: _Optional[int] = ..., name: _Optional[str] = ..., attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., dead_letter_topic_id: _Optional[int] = ...) -> None: ...
+    automatic: bool
+    def __init__(self, group_id: _Optional[int] = ..., name: _Optional[str] = ..., attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., dead_letter_topic_id: _Optional[int] = ..., automatic: bool = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("group_id", "topic_id", "retry_topic_id", "filter")

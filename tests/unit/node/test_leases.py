@@ -189,6 +189,16 @@ def test_drop_group_forgets_leases_and_positions_of_that_group_only() -> None:
     assert leases.next_end_ms() == 200
 
 
+def test_group_has_any_lease_until_the_last_ends() -> None:
+    leases = Leases()
+    assert not leases.has_any(1)
+    first, second = leases.grant(HELD, 0, 4, 100), leases.grant(Held(1, 257), 0, 4, 100)
+    leases.end(first.lease_id)
+    assert leases.has_any(1)
+    leases.end(second.lease_id)
+    assert not leases.has_any(1)
+
+
 def test_ids_are_not_used_again() -> None:
     leases = Leases()
     lease = leases.grant(HELD, 0, 4, 100)

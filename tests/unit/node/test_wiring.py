@@ -34,7 +34,13 @@ OTHER = {
         "retry_delay_ms": 5,
         "retry_delay_ms_max": 6,
     },
-    "limits": {"topics": 11, "groups": 12, "subscriptions": 13, "producer_idle_ms": 60_002},
+    "limits": {
+        "topics": 11,
+        "groups": 12,
+        "subscriptions": 13,
+        "producer_idle_ms": 60_002,
+        "group_idle_ms": 60_003,
+    },
 }
 
 

@@ -142,6 +142,17 @@ def test_state_when_a_range_has_no_end() -> None:
         AckStates([broken])
 
 
+def test_group_has_resolved_nothing_when_its_windows_were_only_looked_at() -> None:
+    states = AckStates()
+    assert not states.has_resolved(1)
+    states.get(1, 256)
+    states.to_change(2, 256).resolve(3, 1)
+    assert not states.has_resolved(1)
+    assert states.has_resolved(2)
+    states.drop_topic(1)
+    assert not states.has_resolved(2)
+
+
 def test_drop_when_group_or_topic_is_deleted() -> None:
     states = AckStates()
     for group_id in (1, 2):

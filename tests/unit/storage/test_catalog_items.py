@@ -1,17 +1,19 @@
 """Topics, groups and subscriptions as they lie in the log: read and written again the same."""
 
+from dataclasses import replace
 from hashlib import sha256
 
 import pytest
 
 from hourwheel import errors
 from hourwheel.filter_text import FilterExpression
+from hourwheel.internal.v1.state_pb2 import ConfigChange, TopicConfig
 from hourwheel.internal.v1.state_pb2 import Subscription as SubscriptionConfig
-from hourwheel.internal.v1.state_pb2 import TopicConfig
 from hourwheel.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec
 from hourwheel.types import GroupId, TopicId
 from hourwheel.v1 import filter_pb2
 from storage.catalog_items import Group, Subscription, Topic
+from tests.support.golden import golden
 
 TOPIC = Topic(TopicId(7), "orders", 4)
 GROUP = Group(GroupId(2), "billing", 16, 30_000, 1_000, 600_000, TopicId(3))
@@ -90,3 +92,18 @@ def test_digests_differ_when_anything_does() -> None:
     items += [Subscription(GroupId(2), TopicId(7), TopicId(9), wanted) for wanted in FILTERS]
     assert len({digest(item) for item in items}) == len(items)
     assert digest(SUBSCRIPTION) == digest(Subscription.read(SUBSCRIPTION.config()))
+
+
+def test_group_that_receiving_made_is_so_when_read_and_has_the_same_digest() -> None:
+    automatic = replace(GROUP, automatic=True)
+    assert Group.read(automatic.config()) == automatic
+    assert not Group.read(GROUP.config()).automatic
+    assert digest(automatic) == digest(GROUP), "a node that does not know the field agrees"
+
+
+def test_group_that_receiving_made_has_the_bytes_that_it_always_had() -> None:
+    change = ConfigChange(put_group=replace(GROUP, automatic=True).config())
+    plain = ConfigChange(put_group=GROUP.config()).SerializeToString(deterministic=True)
+    raw = change.SerializeToString(deterministic=True)
+    assert raw == golden("config_automatic_group")
+    assert raw[2:] == plain[2:] + b"\x40\x01", "one more field at the end"

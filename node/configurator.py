@@ -318,17 +318,21 @@ class Configurator:
                 lambda name: self._catalog.find_topic(name) or self.topic_to_publish(name),
                 automatic=False,
             )
-            if found_group.automatic:  # somebody has asked for it by now
-                meant = replace(found_group, automatic=False)
-                await self._change(ConfigChange(put_group=meant.config()))
+            meant: list[asyncio.Future[bool]] = []
+            if found_group.automatic:  # somebody asks for it now
+                asked_for = replace(found_group, automatic=False)
+                meant = [self._change(ConfigChange(put_group=asked_for.config()))]
             if known.filter != kept:
                 # What was passed over stays so: it stands in the log before the change.
                 for queue in self._shard.receiver.queues_of(known.group_id, known.topic_id):
                     self._pass_over(self._now_ms(), Held(found_group.group_id, queue))
                 changed = replace(known, filter=kept)
-                if not await self._change(ConfigChange(put_subscription=changed.config())):
+                meant.append(self._change(ConfigChange(put_subscription=changed.config())))
+                if not all(await asyncio.gather(*meant)):
                     raise _gone()
                 self._on_filter(known.group_id, known.topic_id)
+            else:
+                await asyncio.gather(*meant)
         return SubscriptionInfo(topic, kept)
 
     async def _subscribe(

@@ -74,7 +74,7 @@ class Connection:
             if credentials is None
             else grpc.aio.secure_channel(address, credentials, options=options)
         )
-        note_channel(self._channel)
+        note_channel()
         self._calls: dict[str, MultiCallable] = {}
 
     @property

@@ -1,14 +1,15 @@
 """Which process a client belongs to, and what a fork leaves to the child.
 
-gRPC does not survive a fork while it is in use: its threads do not exist in the child, its locks
-may be held there for ever, and its connections are the parent's. Nor can it be started anew in the
-child, so that even a new client would wait in vain. The parent notices nothing. So:
+gRPC does not survive a fork once it was used: its threads do not exist in the child, its locks may
+be held there for ever, and its connections are the parent's. Nor can it be started anew in the
+child, so that even a new client would wait in vain. (Where all clients were closed before it works
+mostly, but gRPC ends some of its threads later, and a child was seen to die of that.) The parent
+notices nothing. So:
 
     in the parent, before the fork         in the child
     the client was made, not used          works: it connects there, as a client of its own
     it was used                            `Forked`, at once
-    another one was used, and is open      `Forked`, at once, for each client
-    all that were used are closed          new clients work
+    any client was used, open or closed    `Forked`, at once, for each client
 
 A `Home` is asked before a client touches anything of its own. Closing asks, too: what is the
 parent's is left alone. With `GRPC_ENABLE_FORK_SUPPORT` at its default, gRPC starts threads in the
@@ -17,8 +18,7 @@ child of a process that uses it, and some of them crash, whatever the child does
 
 import os
 import threading
-import weakref
-from typing import Any, Final
+from typing import Final
 
 from hourwheel import errors
 
@@ -28,11 +28,11 @@ whoever uses it."""
 
 _USED: Final = (
     "this client was used before the process forked, and is the parent's: make one in the child, "
-    "with no other open at the fork (or start processes by spawn)"
+    "of a process that has used none (or start processes by spawn)"
 )
 _LOST: Final = (
-    "gRPC was in use when the process forked, and cannot be used in the child: fork before the "
-    "first use of a client, close clients before the fork, or start processes by spawn"
+    "gRPC was used before the process forked, and cannot be used in the child: fork before the "
+    "first use of a client, or start processes by spawn"
 )
 
 
@@ -43,15 +43,12 @@ class _Process:
         self.forks = 0
         """How many forks lie between the process that loaded this module and this one."""
         self.is_grpc_lost = False
-        """gRPC was in use at one of them."""
+        """gRPC was used before one of them."""
         self.was_grpc_used = False
-        """Whether it was at the last fork, by what the parent knew before."""
-        self.channels: weakref.WeakSet[Any] = weakref.WeakSet()
-        """gRPC channels of ours that are not gone."""
+        """Whether it was used here, by our clients or, as seen at a fork, by somebody else."""
 
     def before_fork(self) -> None:
-        names = [thread.name for thread in threading.enumerate()]
-        self.was_grpc_used = len(self.channels) > 0 or any(_POLLER in name for name in names)
+        self.was_grpc_used |= any(_POLLER in one.name for one in threading.enumerate())
 
     def after_fork_in_child(self) -> None:
         self.forks += 1
@@ -62,9 +59,9 @@ _process: Final = _Process()
 os.register_at_fork(before=_process.before_fork, after_in_child=_process.after_fork_in_child)
 
 
-def note_channel(channel: object) -> None:
-    """A gRPC channel was made; it is in use until it is gone."""
-    _process.channels.add(channel)
+def note_channel() -> None:
+    """A gRPC channel was made."""
+    _process.was_grpc_used = True
 
 
 class Home:

@@ -319,5 +319,5 @@ def test_clients_when_used_before_a_fork(fake: FakeNodeThread) -> None:
     )
     assert said[:11] == ["child Forked"] * 11
     assert said[11:13] == ["child [None, None, None]", "child None"]
-    assert said[13:] == ["parent 5 b'1'", "6", "child 7"]
+    assert said[13:] == ["parent 5 b'1'", "6", "child Forked"]
     assert fake.acked() == {b"0"}

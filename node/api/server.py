@@ -39,7 +39,7 @@ way: a node that is stopped is found out (`hourwheel.connection.PING_MS`)."""
 _SPARE_CALLS: Final = 256
 """Health and reflection calls, and those that are about to be refused, beside those that admission
 counts."""
-LOOKAHEAD_BYTES: Final = 256 * 1024
+LOOKAHEAD_BYTES: Final = 1024 * 1024
 """What gRPC takes from the network of a call before anybody reads it. Left to itself it probes for
 bandwidth and takes up to 16 MiB. A larger message is taken whole once the call is read; where the
 way is long, a batch above this costs a round trip more."""

@@ -30,7 +30,7 @@ def test_settings_are_understood_when_the_c_library_is_glibc(
     monkeypatch.setattr(process_memory.ctypes, "CDLL", lambda _: Library())
     assert process_memory.configure()
     assert process_memory.trim()
-    assert dict(asked)[-3] == 1 << 20
+    assert dict(asked)[-3] == 8 << 20
 
 
 class Traffic:

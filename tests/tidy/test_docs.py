@@ -173,10 +173,10 @@ def test_operating_page_lists_every_metric() -> None:
     assert [name for name in sorted(names) if f"`{name}`" not in pages] == []
 
 
-def test_decisions_have_numbers_of_their_own_and_their_parts() -> None:
+def test_decisions_are_numbered_without_gaps_and_have_their_parts() -> None:
     pages = [page for page in PAGES if page.startswith("docs/decisions/")]
     numbers = [int(re.findall(r"\d{4}", page)[0]) for page in pages]
-    assert len(set(numbers)) == len(numbers)
+    assert numbers == list(range(1, len(pages) + 1))
     for page in pages:
         content = tree.text(page)
         assert re.match(r"# \d{4} [^\n]+\n\n\d{4}-\d{2}-\d{2}, \w+", content), page

@@ -19,6 +19,7 @@ from hourwheel.filter_wire import (
     gene_from_wire,
     gene_to_wire,
 )
+from hourwheel.instants import check_count
 from hourwheel.limits import LIST_PAGE_SIZE_MAX
 from hourwheel.message_id import MessageId
 from hourwheel.methods import (
@@ -175,8 +176,10 @@ class AsyncAdmin:
             gene: how its index describes messages; it cannot be changed later. None: the default.
 
         Raises:
+            InvalidArgument: `queue_count` is negative, out of range or no whole number.
             AlreadyExists: with other settings.
         """
+        check_count(queue_count, "queue_count")
         wire_gene = None if gene is None else gene_to_wire(gene)
         settings = admin_pb2.TopicSettings(queue_count=queue_count, gene=wire_gene)
         answer = await self._channel.call(
@@ -225,13 +228,20 @@ class AsyncAdmin:
         retry_delay_ms: int = 0,
         retry_delay_ms_max: int = 0,
     ) -> GroupInfo:
-        """Create a consumer group, or change its settings; see `GroupInfo`. 0: the default."""
-        settings = admin_pb2.GroupSettings(
-            attempts_max=attempts_max,
-            invisible_ms=invisible_ms,
-            retry_delay_ms=retry_delay_ms,
-            retry_delay_ms_max=retry_delay_ms_max,
-        )
+        """Create a consumer group, or change its settings; see `GroupInfo`. 0: the default.
+
+        Raises:
+            InvalidArgument: a number is negative, out of range or no whole one.
+        """
+        numbers = {
+            "attempts_max": attempts_max,
+            "invisible_ms": invisible_ms,
+            "retry_delay_ms": retry_delay_ms,
+            "retry_delay_ms_max": retry_delay_ms_max,
+        }
+        for what, given in numbers.items():
+            check_count(given, what)
+        settings = admin_pb2.GroupSettings(**numbers)
         answer = await self._channel.call(
             PUT_GROUP, admin_pb2.PutGroupRequest(name=name, settings=settings)
         )
@@ -299,9 +309,11 @@ class AsyncAdmin:
             shard: its number.
 
         Raises:
+            InvalidArgument: `shard` is negative or no whole number.
             FailedPrecondition: that node is not known or not in sync, or nobody took over.
             Timeout: nobody knows who is master now: ask for the `status`.
         """
+        check_count(shard, "shard")
         request = admin_pb2.TransferMasterRequest(shard=shard, to_node_id=to)
         answer = await self._channel.call(TRANSFER_MASTER, request)
         return Mastership(answer.master, answer.epoch)
@@ -334,8 +346,11 @@ class AsyncAdmin:
         Raises:
             UnknownTopic: there is none.
             InvalidFilter: `params["position"]` says where.
-            InvalidDueTime: a bound lies before 2001: seconds by mistake.
+            InvalidDueTime: a bound lies before 2001: seconds by mistake. Or it is negative, or no
+                whole number.
+            InvalidArgument: `page_size` is less than 1, or no whole number.
         """
+        check_count(page_size, "page_size", at_least=1)
         of = pending.range_of(topic, as_filter(filter), from_ms, to_ms)
         return pending.list_pending(self._channel, of, page_size=page_size, with_bodies=with_bodies)
 

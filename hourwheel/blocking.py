@@ -28,6 +28,7 @@ from hourwheel.damage import DamagedMessage
 from hourwheel.endpoints import Servers
 from hourwheel.filter_text import FilterExpression
 from hourwheel.fork_guard import Home
+from hourwheel.instants import check_count
 from hourwheel.lease_buffer import AckBuffer, Finishable
 from hourwheel.loop_thread import LoopThread
 from hourwheel.message import Message, ReceivedBatch, ReceivedMessage
@@ -185,6 +186,7 @@ class Consumer:
     ) -> list[ReceivedMessage]:
         """See `AsyncConsumer.receive`."""
         self._thread.check()
+        check_count(max_messages, "max_messages", at_least=1)
         ready = list(islice(iter(self._find_ready, None), max_messages))
         return ready or self._thread.run(self._twin.receive(max_messages, wait_ms))
 

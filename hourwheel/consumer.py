@@ -19,7 +19,7 @@ from hourwheel.endpoints import Servers
 from hourwheel.filter_given import as_filter
 from hourwheel.filter_text import FilterExpression
 from hourwheel.following import Patience, follow
-from hourwheel.instants import check_count, count_of_ms, duration_to_ms
+from hourwheel.instants import check_count, count_of_ms, wait_of_ms
 from hourwheel.lease_buffer import Finishable, LeaseBuffer, Selection, select
 from hourwheel.message import ReceivedBatch, ReceivedMessage
 from hourwheel.methods import CHANGE_INVISIBLE, NACK
@@ -93,6 +93,8 @@ class AsyncConsumer:
         check_count(polls, "polls", at_least=1)
         check_count(invisible_ms, "invisible_ms")
         check_count(poll_bytes, "poll_bytes")
+        ack_linger_ms = wait_of_ms(ack_linger_ms, "ack_linger_ms")
+        unavailable_ms_max = wait_of_ms(unavailable_ms_max, "unavailable_ms_max")
         self._owns_channel = not isinstance(server, Channel)
         self._channel = (
             server if isinstance(server, Channel) else Channel(server, credentials=credentials)
@@ -151,17 +153,18 @@ class AsyncConsumer:
         """Up to `max_messages` messages, all from one answer; none if none came within `wait_ms`.
 
         Args:
-            max_messages: how many at most.
+            max_messages: how many at most; 1 or more.
             wait_ms: how long to wait; milliseconds, or a timedelta.
 
         Raises:
+            InvalidArgument: one of them is negative, or no such number.
             InvalidFilter: the node cannot understand the filter; `params["position"]` says where.
             SubscriptionMismatch: the group wants something else of this topic.
             HourwheelError: a failure that trying again does not mend, or one that lasted for
                 `unavailable_ms_max`.
         """
-        if isinstance(wait_ms, timedelta):
-            wait_ms = duration_to_ms(wait_ms)
+        check_count(max_messages, "max_messages", at_least=1)
+        wait_ms = wait_of_ms(wait_ms, "wait_ms")
         if not self._is_ahead:
             self._acker.raise_deferred()
             poll = partial(self._poll, max_messages)
@@ -183,8 +186,7 @@ class AsyncConsumer:
 
         An answer of which `receive` handed out a part is left to it. Raises as `receive`.
         """
-        if isinstance(wait_ms, timedelta):
-            wait_ms = duration_to_ms(wait_ms)
+        wait_ms = wait_of_ms(wait_ms, "wait_ms")
         if not self._is_ahead:
             self._acker.raise_deferred()
             poll = partial(self._poll, 0)

@@ -12,6 +12,7 @@ from hourwheel.errors import InvalidArgument, InvalidDueTime
 
 INSTANT_MS_MIN: Final = 978_307_200_000
 """2001-01-01. What lies before it is seconds by mistake, unless somebody says that it is not."""
+_WAIT_MS_MAX: Final = 1 << 53
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -56,6 +57,21 @@ def check_count(given: int, name: str, *, at_least: int = 0) -> None:
         raise InvalidArgument(
             f"{name} is a whole number from {at_least} to {(1 << 32) - 1}, not {given!r}"
         )
+
+
+def wait_of_ms(given: float | timedelta, name: str) -> float:
+    """How long to wait at most, in milliseconds; infinite: for ever.
+
+    Raises:
+        InvalidDueTime: it is a negative timedelta.
+        InvalidArgument: it is negative, not a number, or something else.
+    """
+    ms = duration_to_ms(given) if isinstance(given, timedelta) else given
+    if type(ms) not in (int, float) or not ms >= 0:
+        raise InvalidArgument(
+            f"{name} is a timedelta or a number of milliseconds from 0 on, not {given!r}"
+        )
+    return float(min(ms, _WAIT_MS_MAX))
 
 
 def instant_to_ms(instant: datetime) -> int:

@@ -6,12 +6,14 @@ from typing import Final, NamedTuple
 
 from hourwheel import message_id
 from hourwheel.channel import Channel
+from hourwheel.errors import InvalidDueTime
 from hourwheel.filter_text import FilterExpression
 from hourwheel.filter_wire import filter_to_wire
 from hourwheel.instants import check_instant
 from hourwheel.message_id import MessageId
 from hourwheel.meta import NO_META, MessageMeta, decode
 from hourwheel.methods import CANCEL_PENDING, LIST_PENDING
+from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import admin_pb2, filter_pb2
 
 PAGE_SIZE: Final = 500
@@ -76,10 +78,14 @@ def range_of(topic: str, wanted: FilterExpression | None, from_ms: int, to_ms: i
     """A range whose bounds are not seconds by mistake: those would mean "all" or "nothing".
 
     Raises:
-        InvalidDueTime: a bound lies before 2001, and is not 0.
+        InvalidDueTime: a bound lies before 2001, and is not 0; or it is no such number.
     """
     for bound_ms in (from_ms, to_ms):
-        if bound_ms > 0:
+        if type(bound_ms) is not int or not 0 <= bound_ms <= DUE_MS_MAX:
+            raise InvalidDueTime(
+                f"a bound is an instant in milliseconds since 1970, not {bound_ms!r}"
+            )
+        if bound_ms:
             check_instant(bound_ms)
     return Range(topic, wanted, from_ms, to_ms)
 

@@ -12,7 +12,7 @@ from hourwheel import batch_builder, cancelling, errors, limits
 from hourwheel.batch_builder import Columns, Draft
 from hourwheel.channel import SERVER_DEFAULT, Channel
 from hourwheel.endpoints import Servers
-from hourwheel.instants import INSTANT_MS_MIN, check_instant
+from hourwheel.instants import INSTANT_MS_MIN, check_count, check_instant, wait_of_ms
 from hourwheel.message import Message
 from hourwheel.message_id import ID_DTYPE, MessageId
 from hourwheel.outcomes import CancelOutcome
@@ -72,8 +72,14 @@ class AsyncProducer:
             credentials: for TLS.
 
         Raises:
-            InvalidArgument: a batch size that no node would take.
+            InvalidArgument: a batch size that no node would take, or a number that cannot be.
         """
+        check_count(batch_messages, "batch_messages")
+        check_count(batch_bytes, "batch_bytes")
+        check_count(buffer_bytes, "buffer_bytes")
+        linger_ms = wait_of_ms(linger_ms, "linger_ms")
+        delivery_timeout_ms = wait_of_ms(delivery_timeout_ms, "delivery_timeout_ms")
+        answer_timeout_ms = wait_of_ms(answer_timeout_ms, "answer_timeout_ms")
         if not 0 < batch_messages <= limits.BATCH_MESSAGE_COUNT_MAX:
             raise errors.InvalidArgument("batch_messages is out of range")
         if not 0 < batch_bytes <= limits.BATCH_BYTES_MAX // 2:

@@ -1,4 +1,5 @@
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -165,3 +166,33 @@ async def test_delete_when_the_outcome_is_unknown(admin: AsyncAdmin, node: FakeN
     with pytest.raises(errors.Timeout):
         await admin.delete_topic("orders")
     assert len(node.calls["DeleteTopic"]) == 1
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, 1 << 32, "1", True])
+async def test_numbers_that_cannot_be_are_refused_before_anything_is_sent(
+    admin: AsyncAdmin, node: FakeNode, wrong: Any
+) -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"^queue_count is a whole number"):
+        await admin.create_topic("t", queue_count=wrong)
+    for name in ("attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max"):
+        with pytest.raises(errors.InvalidArgument, match=f"^{name} is a whole number"):
+            await admin.put_group("g", **{name: wrong})
+    with pytest.raises(errors.InvalidArgument, match=r"^shard is a whole number"):
+        await admin.transfer_master(shard=wrong)
+    with pytest.raises(errors.InvalidArgument, match=r"^page_size is a whole number"):
+        admin.list_pending("t", page_size=wrong)
+    assert not node.calls
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5e12, 1 << 63, "1", True])
+async def test_bounds_that_cannot_be_are_refused_before_anything_is_sent(
+    admin: AsyncAdmin, node: FakeNode, wrong: Any
+) -> None:
+    for bounds in ({"from_ms": wrong}, {"to_ms": wrong}):
+        with pytest.raises(errors.InvalidDueTime, match="milliseconds since 1970"):
+            admin.list_pending("t", **bounds)
+        with pytest.raises(errors.InvalidDueTime, match="milliseconds since 1970"):
+            await admin.count_pending("t", **bounds)
+        with pytest.raises(errors.InvalidDueTime, match="milliseconds since 1970"):
+            await admin.cancel_pending("t", "*", **bounds)
+    assert not node.calls

@@ -321,3 +321,11 @@ def test_clients_when_used_before_a_fork(fake: FakeNodeThread) -> None:
     assert said[11:13] == ["child [None, None, None]", "child None"]
     assert said[13:] == ["parent 5 b'1'", "6", "child Forked"]
     assert fake.acked() == {b"0"}
+
+
+def test_receive_when_asked_for_what_cannot_be(fake: FakeNodeThread) -> None:
+    with Consumer(fake.address, group="g", topic="t") as consumer:
+        with pytest.raises(errors.InvalidArgument, match=r"^max_messages is a whole number"):
+            consumer.receive(-1)
+        with pytest.raises(errors.InvalidArgument, match=r"^wait_ms is "):
+            consumer.receive(wait_ms=-1)

@@ -286,3 +286,30 @@ async def test_a_number_that_cannot_be_is_refused_when_the_consumer_is_made(
 ) -> None:
     with pytest.raises(errors.InvalidArgument, match=f"^{name} is a whole number"):
         AsyncConsumer("127.0.0.1:1", group="g", topic="t", **{name: wrong})
+
+
+@pytest.mark.parametrize("prefetch_messages", [0, 10])
+async def test_receive_when_asked_for_what_cannot_be(
+    node: FakeNode, prefetch_messages: int
+) -> None:
+    async with AsyncConsumer(
+        node.address, group="g", topic="t", prefetch_messages=prefetch_messages
+    ) as consumer:
+        wrong: Any
+        for wrong in (0, -1, 1.5, "1", 1 << 32):
+            with pytest.raises(errors.InvalidArgument, match=r"^max_messages is a whole number"):
+                await consumer.receive(wrong)
+        for wrong in (-1, float("nan"), "1", None):
+            with pytest.raises(errors.InvalidArgument, match=r"^wait_ms is "):
+                await consumer.receive(1, wrong)
+            with pytest.raises(errors.InvalidArgument, match=r"^wait_ms is "):
+                await consumer.receive_batch(wrong)
+    assert not node.calls["Receive"]
+
+
+@pytest.mark.parametrize("name", ["ack_linger_ms", "unavailable_ms_max"])
+async def test_a_time_that_cannot_be_is_refused_when_the_consumer_is_made(name: str) -> None:
+    wrong: Any
+    for wrong in (-1, float("nan"), "1"):
+        with pytest.raises(errors.InvalidArgument, match=f"^{name} is "):
+            AsyncConsumer("127.0.0.1:1", group="g", topic="t", **{name: wrong})

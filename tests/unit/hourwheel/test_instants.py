@@ -63,3 +63,19 @@ def test_instants_when_they_are_seconds_by_mistake() -> None:
     instants.check_instant(1_790_000_000_000)
     instants.check_instant(instants.INSTANT_MS_MIN)
     instants.check_instant(0, 0)
+
+
+@pytest.mark.parametrize("given", [-1, -0.5, float("nan"), "1", True, None])
+def test_wait_when_it_is_none(given: object) -> None:
+    with pytest.raises(errors.InvalidArgument, match=f"^wait_ms is a timedelta .* not {given!r}"):
+        instants.wait_of_ms(given, "wait_ms")  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidDueTime):
+        instants.wait_of_ms(timedelta(-1), "wait_ms")
+
+
+def test_wait_when_it_is_one() -> None:
+    assert instants.wait_of_ms(0, "wait_ms") == 0
+    assert instants.wait_of_ms(1.5, "wait_ms") == 1.5
+    assert instants.wait_of_ms(timedelta(seconds=2), "wait_ms") == 2_000
+    for endless in (float("inf"), 10**400):
+        assert 10**15 < instants.wait_of_ms(endless, "wait_ms") < float("inf")

@@ -387,3 +387,17 @@ async def test_publish_when_seconds_are_given_for_milliseconds(node: FakeNode) -
     async with AsyncProducer(node.address, due_ms_min=0) as producer:
         await producer.publish("t", late)
     assert len(node.messages) == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("batch_messages", "batch_bytes", "buffer_bytes"),
+        *("linger_ms", "delivery_timeout_ms", "answer_timeout_ms"),
+    ],
+)
+async def test_a_number_that_cannot_be_is_refused_when_the_producer_is_made(name: str) -> None:
+    wrong: Any
+    for wrong in (-1, float("nan"), "1"):
+        with pytest.raises(errors.InvalidArgument, match=f"^{name} is "):
+            AsyncProducer("127.0.0.1:1", **{name: wrong})

@@ -124,7 +124,10 @@ class Engine:
         self.place = opened.maintenance.place
         self.damage = DamageControl(
             self.shard,
-            FileRepair(self.place, self.shard, self.stats, self.background.run_aside),
+            FileRepair(
+                *(self.place, self.shard, self.stats, self.background.run_aside),
+                wake=self.writer.wake,
+            ),
             self.stats,
             failure,
             propose=self.propose,

@@ -23,6 +23,8 @@ from timewheel.run_format import delay_log_path
 
 _LOOK_BYTES: Final = 1 << 20
 _FETCH_BYTES: Final = 64 << 10
+_ROOM_BYTES: Final = 1 << 20
+"""What else is to be free when a segment is copied."""
 _PATCH_BYTES_MAX: Final = 64 << 20
 """Of one segment: with more damage a copy of everything is the better repair."""
 _log = logs.get(__name__)
@@ -34,12 +36,25 @@ Aside: TypeAlias = Callable[[Callable[[Callable[[], None]], Any]], Awaitable[Any
 class FileRepair:
     """See the top of this file. On the event loop's thread; one file at a time."""
 
-    def __init__(self, place: ShardPlace, shard: Shard, stats: EngineStats, aside: Aside) -> None:
+    def __init__(
+        self,
+        place: ShardPlace,
+        shard: Shard,
+        stats: EngineStats,
+        aside: Aside,
+        wake: Callable[[], None],
+    ) -> None:
         """Of a shard. Nothing is fetched before `peers` is set: a node alone has none.
 
-        `aside`: a file must not be removed between the look at it and the rename.
+        Args:
+            place: of the shard's files.
+            shard: whose log it is.
+            stats: where it is counted.
+            aside: a file must not be removed between the look at it and the rename.
+            wake: lets the log be written, if only to begin a segment.
         """
         self._place, self._shard, self._stats, self._aside = place, shard, stats, aside
+        self._wake = wake
         self._turn = asyncio.Lock()
         self.peers: Peers | None = None
 
@@ -65,7 +80,7 @@ class FileRepair:
             return True  # past retention
         segment = self.find_closed(offset)
         if segment is None:  # it is still written to: close it, and come again
-            log.roll_behind(offset)
+            self._close(offset)
             return False
         try:
             return await self.mend_segment(segment)
@@ -74,6 +89,19 @@ class FileRepair:
         except (errors.DiskFull, errors.ShuttingDown) as error:
             _log.warning("a damaged file cannot be repaired now", **logs.fields_of(error))
             return False
+
+    def _close(self, offset: int) -> None:
+        """Let what is written next go into another segment than that of `offset`.
+
+        An idle shard does not wait for somebody's batch; one that has no room for the copy does,
+        and leaves what room there is to the log.
+        """
+        log = self._shard.log
+        last = log.segments()[-1]
+        size = last.end_offset - last.start_offset
+        if last.start_offset <= offset and self._place.disk.free_bytes() > size + _ROOM_BYTES:
+            log.roll_behind(offset)
+            self._wake()
 
     async def mend_segment(self, segment: SegmentInfo) -> bool:
         """Rewrite a closed segment. False: nobody has all the bytes now, or too many are needed.

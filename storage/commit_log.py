@@ -164,11 +164,11 @@ class CommitLog:
         return self._tail.append(pieces)
 
     def take_write(self) -> LogWrite | None:
-        """Everything that was appended since the last time.
+        """Everything that was appended since the last time, and a segment that is to begin.
 
         None where there is nothing, or where the last write is neither finished nor abandoned.
         """
-        if self._outstanding is not None or self._tail.end_offset == self._flushed_end:
+        if self._outstanding is not None or not self._tail.has_parts:
             return None
         parts, batch_count = self._tail.take()
         write = LogWrite(parts, self._segments.last, self._flushed_end, batch_count)
@@ -334,9 +334,9 @@ class CommitLog:
         return work
 
     def roll_behind(self, offset: int) -> None:
-        """Let the next batch begin a segment, if the last one has `offset`.
+        """Begin a segment with the next write, which may be empty, if the last one has `offset`.
 
-        So that the file of `offset` is closed soon, and can be rewritten.
+        So that the file of `offset` is closed, and can be rewritten.
         """
         self._tail.roll_behind(offset)
 

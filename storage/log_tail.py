@@ -78,6 +78,11 @@ class LogTail:
         self._part: LogPart | None = None
         self._batch_count = 0
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether there is something to hand out: batches, or a segment without any yet."""
+        return bool(self._parts)
+
     def take(self) -> tuple[list[LogPart], int]:
         """Hand out what was appended: (parts, number of batches)."""
         taken = self._parts, self._batch_count
@@ -85,8 +90,16 @@ class LogTail:
         return taken
 
     def roll_behind(self, offset: int) -> None:
-        """Let the next batch begin a segment, if it would share one with `offset`."""
+        """Begin a segment with the next write, if what is appended would share one with `offset`.
+
+        That write need not have a batch: then it only makes the file.
+        """
+        segment = self._segment
+        if offset >= self.end_offset or segment is None or segment.start_offset > offset:
+            return
         self._roll_behind = max(self._roll_behind, offset)
+        if self.is_open:
+            self._next_part(0)
 
     def append(self, pieces: Sequence[Buffer]) -> Offset:
         """See `CommitLog.append`."""

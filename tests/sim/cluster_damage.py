@@ -61,7 +61,10 @@ class NodeDamage:
     def _open(self) -> None:
         node = self.node
         self.failure = Failure()
-        self.files = FileRepair(node.place, node.shard, self.stats, self._aside)
+        self.files = FileRepair(
+            *(node.place, node.shard, self.stats, self._aside),
+            wake=lambda: node.later(0, node.begin_write),
+        )
         self.control = DamageControl(
             node.shard,
             self.files,

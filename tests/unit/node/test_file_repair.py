@@ -8,6 +8,7 @@ from hourwheel import errors
 from node.file_repair import FileRepair
 from tests.support.damaging import FakePeers, Flip, join_peers
 from tests.support.engine_world import EngineWorld
+from tests.support.eventually import until
 
 
 async def three_segments(world: EngineWorld) -> tuple[FileRepair, FakePeers]:
@@ -40,16 +41,42 @@ async def test_closed_segment_is_mended(tmp_path: Path) -> None:
         assert world.engine.stats.repaired_files == 1
 
 
-async def test_segment_that_is_written_to_is_closed_first(tmp_path: Path) -> None:
+async def test_segment_that_is_written_to_is_closed_first_though_nobody_writes(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        files, peers = await three_segments(world)
+        log, body = world.engine.shard.log, b"%d" % (world.now_ms + 3_600_002)
+        last = log.segments()[-1]
+        flip = Flip(tmp_path, body)
+        assert int(flip.path.stem) == last.start_offset
+        assert files.find_closed(last.start_offset) is None
+        assert not await files.mend_at(last.start_offset)
+        await until(lambda: log.segments()[-1].start_offset == last.end_offset)
+        assert await files.mend_at(last.start_offset)
+        assert flip.is_there(body)
+        assert log.end_offset == last.end_offset
+        assert not await files.mend_at(log.end_offset), "there is nothing to close"
+        (start,) = peers.log
+        await world.restart()
+        log = world.engine.shard.log
+        assert log.read(start, len(peers.log[start])) == peers.log[start]
+        await world.publish(world.now_ms)
+        assert [one.start_offset for one in log.segments()].count(last.end_offset) == 1
+
+
+async def test_segment_is_not_closed_when_there_is_no_room_for_its_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with EngineWorld(tmp_path) as world:
         files, _ = await three_segments(world)
         log = world.engine.shard.log
-        last = log.segments()[-1]
-        assert files.find_closed(last.start_offset) is None
+        last, appended = log.segments()[-1], log.end_offset
+        monkeypatch.setattr(world.disk, "free_bytes", lambda: 1 << 20)
         assert not await files.mend_at(last.start_offset)
         await world.publish(world.now_ms)
-        assert log.segments()[-1].start_offset > last.start_offset
-        assert await files.mend_at(last.start_offset)
+        assert log.segments()[-1].start_offset == last.start_offset
+        assert log.end_offset > appended
 
 
 async def test_what_is_not_committed_is_left_alone(tmp_path: Path) -> None:

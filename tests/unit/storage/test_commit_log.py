@@ -358,3 +358,35 @@ def test_close_when_the_disk_is_full(disk: SimulatedDisk) -> None:
     disk.capacity_bytes = disk.used_bytes("")
     log.close()
     assert recovered(disk)[1] == raw
+
+
+def test_segment_is_begun_without_a_batch_and_survives_a_crash_anywhere(
+    disk: SimulatedDisk,
+) -> None:
+    raw = [b""]
+
+    def write_some(disk: SimulatedDisk) -> None:
+        log = open_log(disk)
+        raw[0] = fill(log, 3)
+
+    def begin_segment(disk: SimulatedDisk) -> None:
+        log, _ = recovered(disk)
+        log.roll_behind(log.end_offset - 1)
+        assert flush(log).batch_count == 0
+        assert [one.start_offset for one in log.segments()] == [0, len(raw[0])]
+        assert log.take_write() is None
+        log.close()
+
+    def goes_on(disk: SimulatedDisk, _: Random) -> None:
+        log, found = recovered(disk)
+        assert found == raw[0]
+        assert read_all(log) == raw[0]
+        log.roll_behind(log.end_offset - 1)
+        more = fill(log, 1)
+        assert read_all(log) == raw[0] + more
+        assert [one.start_offset for one in log.segments()] == [0, len(raw[0])]
+
+    crash_everywhere(begin_segment, goes_on, write_some)
+    write_some(disk)
+    begin_segment(disk)
+    goes_on(disk, Random(1))

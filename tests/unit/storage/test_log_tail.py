@@ -149,10 +149,23 @@ def test_append_when_rolling_behind_an_offset() -> None:
     assert layout(tail) == [(3_500, 464, 200, False)]
 
 
+def test_take_when_rolling_and_nothing_is_appended() -> None:
+    tail = tail_of(300)
+    tail.roll_behind(3_300)
+    assert not tail.has_parts, "it is not there yet"
+    tail.roll_behind(3_299)
+    assert tail.has_parts
+    tail.roll_behind(3_100)
+    assert layout(tail) == [(3_300, 64, 0, True)]
+    assert not tail.has_parts
+    append(tail, 200)
+    assert layout(tail) == [(3_300, 64, 200, False)]
+
+
 def test_append_when_rolling_and_what_was_written_is_dropped() -> None:
     tail = tail_of(300)
-    tail.roll_behind(3_100)
     last = tail._segment
+    tail.roll_behind(3_100)
     append(tail, 200)
     tail.reset(last)
     append(tail, 200)

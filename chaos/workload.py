@@ -13,8 +13,8 @@ paced by a clock. The same seed makes the same choices; threads and processes st
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -85,6 +85,7 @@ class Workload:
         self._to_cancel: asyncio.Queue[int] = asyncio.Queue()
         self._changed = asyncio.Event()
         self._is_stopping = False
+        self._asking_count = 0
         self._producing: list[asyncio.Task[None]] = []
 
     @property
@@ -154,15 +155,46 @@ class Workload:
                 await self.pass_ms(50)
 
     async def _is_drained(self) -> bool:
-        if not self._to_cancel.empty():
+        """Whether nothing is left in the wheel, in a queue, or under way to the node.
+
+        Each is asked for by itself, and a message may move from one to the other in between: due
+        when the queues have been looked at, given back when the wheel has. So the wheel is asked
+        for twice. Whatever moves is a record in the log: if that did not grow, then all answers are
+        of one state.
+        """
+        before = await self._place_if_wheel_is_empty()
+        if before is None:
             return False
         for group in GROUPS:
             lags = (await self.admin.get_group(group)).lags
             if any(lag.unresolved_count for lag in lags):
                 return False
+        if await self._place_if_wheel_is_empty() != before:
+            return False
+        # Last: nothing else runs between this and the end of the load.
+        return self._to_cancel.empty() and not self._asking_count
+
+    async def _place_if_wheel_is_empty(self) -> tuple[int, int] | None:
+        """(epoch, end of the log), as the master says; None where something is due soon.
+
+        None also where another node answered, which may be behind, or where the log's end has not
+        been applied. The consumers, on the same channel, lead it to the master.
+        """
         status = (await self.admin.status()).shards[0]
         horizon_ms = self._clock.wall_ms() + FAR_MS / 2
-        return not 0 < status.next_due_ms < horizon_ms
+        is_known = status.may_act and status.applied_offset == status.log_end_offset
+        if not is_known or 0 < status.next_due_ms < horizon_ms:
+            return None
+        return status.epoch, status.log_end_offset
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """What is asked for inside may happen before its answer has been taken down."""
+        self._asking_count += 1
+        try:
+            yield
+        finally:
+            self._asking_count -= 1
 
     async def pass_ms(self, duration_ms: float) -> None:
         """Let the real node have some real time."""
@@ -272,7 +304,8 @@ class Workload:
             ids = [self.history.accepted[serial].message_id for serial in serials]
             asked_ms = self._clock.wall_ms()
             try:
-                outcomes = await self.admin.cancel_many(ids)
+                with self._asking():
+                    outcomes = await self.admin.cancel_many(ids)
             except errors.HourwheelError:
                 told = (None, self._clock.wall_ms(), asked_ms)
                 self.history.cancels += [Cancel(serial, *told) for serial in serials]
@@ -367,10 +400,11 @@ class Workload:
     ) -> None:
         asked_ms, is_ok = self._clock.wall_ms(), True
         try:
-            if verb == "ack":
-                await consumer.ack(messages)
-            else:
-                await consumer.nack(messages, delay_ms)
+            with self._asking():
+                if verb == "ack":
+                    await consumer.ack(messages)
+                else:
+                    await consumer.nack(messages, delay_ms)
         except errors.HourwheelError:
             is_ok = False  # of some of them, perhaps, or an answer was lost
         answered_ms = self._clock.wall_ms()

@@ -18,7 +18,6 @@ SHOWN_BY: Final[dict[str, str]] = {
     "chaos/log_model.py": "tests/unit/chaos/test_stored.py",
     "chaos/machine.py": "tests/cluster/test_disk_faults.py",
     "chaos/stage.py": "tests/cluster/test_chaos.py",
-    "chaos/workload.py": "tests/cluster/test_chaos.py",
     "node/control_port.py": "tests/unit/node/test_isr_changes.py",
     "node/damage_desk.py": "tests/unit/node/test_damage_control.py",
     "node/replica_effects.py": "tests/unit/node/test_replica.py",

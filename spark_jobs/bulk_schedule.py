@@ -28,6 +28,7 @@ import pyarrow as pa
 from hourwheel import errors, limits
 from hourwheel.clock import SystemClock
 from hourwheel.endpoints import parse_servers
+from hourwheel.instants import INSTANT_MS_MIN
 from spark_jobs import outlet, paths, schedule_plan, schedule_rows, schedule_send
 from spark_jobs.schedule_plan import Ledger, Plan
 from spark_jobs.schedule_window import Outcome, Tally
@@ -58,6 +59,8 @@ class ScheduleOptions:
     batch_messages: int = BATCH_MESSAGES
     body_bytes_max: int = limits.MESSAGE_BODY_BYTES_DEFAULT
     """What the nodes are configured to accept (`limits.message_body_bytes`)."""
+    due_ms_min: int = INSTANT_MS_MIN
+    """Earlier instants are bad rows, as seconds by mistake; 0: what is past is due at once."""
     producer_idle_ms: int = PRODUCER_IDLE_MS
     """As the nodes are configured (`limits.producer_idle_ms`)."""
     patience_ms: float = schedule_send.PATIENCE_MS
@@ -84,9 +87,11 @@ class ScheduleOptions:
             raise errors.ConfigError("batch_messages is out of range")
         if not 0 < self.body_bytes_max <= limits.MESSAGE_BODY_BYTES_MAX:
             raise errors.ConfigError("body_bytes_max is out of range")
-        if self.parallelism < 0 or self.producer_idle_ms <= 0 or not self.patience_ms >= 0:
+        numbers = (self.parallelism, self.producer_idle_ms - 1, self.patience_ms, self.due_ms_min)
+        if not all(one >= 0 for one in numbers):
             raise errors.ConfigError(
-                "parallelism, producer_idle_ms and patience_ms are numbers that are not negative"
+                "parallelism, producer_idle_ms, patience_ms and due_ms_min are numbers that are not"
+                " negative"
             )
 
 
@@ -236,7 +241,7 @@ def _freeze(df: "DataFrame", options: ScheduleOptions, ledger: Ledger, cluster: 
     schedule_rows.check_types(types, topic=options.topic)
     nonce = schedule_plan.new_nonce()
     folder = ledger.rows_folder(nonce)
-    judged = partial(_judge, topic=options.topic, body_bytes_max=options.body_bytes_max)
+    judged = partial(_judge, options=options)
     rows = df.mapInArrow(judged, schedule_rows.FROZEN_DDL)
     rows.sortWithinPartitions(*schedule_rows.SORT).write.option("maxRecordsPerFile", 0).parquet(
         outlet.for_spark(folder)
@@ -267,11 +272,19 @@ def make_plan(
     return holds
 
 
-def _judge(
-    batches: Iterator[pa.RecordBatch], topic: str | None, body_bytes_max: int
-) -> Iterator[pa.RecordBatch]:
+def judge(batch: pa.RecordBatch, options: ScheduleOptions) -> pa.RecordBatch:
+    """`schedule_rows.judge`, by the options."""
+    return schedule_rows.judge(
+        batch,
+        topic=options.topic,
+        body_bytes_max=options.body_bytes_max,
+        due_ms_min=options.due_ms_min,
+    )
+
+
+def _judge(batches: Iterator[pa.RecordBatch], options: ScheduleOptions) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield schedule_rows.judge(batch, topic=topic, body_bytes_max=body_bytes_max)
+        yield judge(batch, options)
 
 
 def _to_send(ledger: Ledger, plan: Plan, options: ScheduleOptions) -> list[str]:
@@ -320,7 +333,8 @@ def to_options(texts: dict[str, str]) -> ScheduleOptions:
     kinds: dict[str, Callable[[str], Any]] = {
         **dict.fromkeys(("server", "job", "ledger", "topic"), str),
         **dict.fromkeys(
-            ("batch_messages", "body_bytes_max", "producer_idle_ms", "parallelism"), int
+            ("batch_messages", "body_bytes_max", "due_ms_min", "producer_idle_ms", "parallelism"),
+            int,
         ),
         "patience_ms": float,
         **dict.fromkeys(("retry_refused", "sends_in_doubt"), _boolean),

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from hourwheel.channel import SERVER_DEFAULT
+from hourwheel.instants import INSTANT_MS_MIN
 from spark_jobs.progress import Progress
 from spark_jobs.run import EXIT_FOUND, EXIT_OK, number, open_session, write_line
 
@@ -36,6 +37,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--ledger", required=True, metavar="DIR", help="folder or URI that all executors reach"
     )
     parser.add_argument("--topic", default=None, help="for rows without one")
+    parser.add_argument(
+        "--due-ms-min",
+        type=number,
+        default=INSTANT_MS_MIN,
+        metavar="MS",
+        help="earlier instants are bad rows, as seconds by mistake (2001-01-01); 0: take all",
+    )
     parser.add_argument(
         "--parallelism", type=number, default=0, metavar="N", help="senders at one time"
     )
@@ -78,6 +86,7 @@ def run(parsed: argparse.Namespace) -> int:
                 job=parsed.job,
                 ledger=parsed.ledger,
                 topic=parsed.topic,
+                due_ms_min=parsed.due_ms_min,
                 parallelism=parsed.parallelism,
                 retry_refused=parsed.retry_refused,
                 sends_in_doubt=parsed.send_in_doubt,

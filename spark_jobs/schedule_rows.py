@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from hourwheel import batch_builder, errors
 from hourwheel import meta as metas
 from hourwheel.batch_builder import Draft
+from hourwheel.instants import INSTANT_MS_MIN, check_instant
 from hourwheel.meta import EncodedMeta
 from hourwheel.types import DUE_MS_MAX
 from storage.catalog import validate_topic_name
@@ -96,13 +97,20 @@ def check_types(schema: pa.Schema, *, topic: str | None) -> None:
     judge(pa.RecordBatch.from_arrays(columns, schema=schema), topic=topic, body_bytes_max=0)
 
 
-def judge(batch: pa.RecordBatch, *, topic: str | None, body_bytes_max: int) -> pa.RecordBatch:
+def judge(
+    batch: pa.RecordBatch,
+    *,
+    topic: str | None,
+    body_bytes_max: int,
+    due_ms_min: int = INSTANT_MS_MIN,
+) -> pa.RecordBatch:
     """Rows as they come, as rows of `FROZEN`: problems are put down beside the row.
 
     Args:
         batch: columns of `COLUMNS`.
         topic: for rows without one.
         body_bytes_max: what the nodes accept.
+        due_ms_min: earlier instants are problems, as seconds by mistake; 0: none is.
 
     Raises:
         ConfigError: a column has a type that it cannot have.
@@ -121,7 +129,7 @@ def judge(batch: pa.RecordBatch, *, topic: str | None, body_bytes_max: int) -> p
         "MESSAGE_TOO_LARGE",
         f"the body has more than {body_bytes_max} bytes",
     )
-    is_delay, time_ms = _times(batch, problems)
+    is_delay, time_ms = _times(batch, problems, due_ms_min)
     columns: list[Any] = [topics, is_delay, time_ms, bodies]
     columns += [_column(batch, name, FROZEN.field(name).type) for name in OPTIONAL]
     _judge_metas(columns[4:], problems)
@@ -227,7 +235,7 @@ def _bodies(batch: pa.RecordBatch) -> Any:
     return _column(batch, "body", pa.binary())
 
 
-def _times(batch: pa.RecordBatch, problems: _Problems) -> tuple[Any, Any]:
+def _times(batch: pa.RecordBatch, problems: _Problems, due_ms_min: int) -> tuple[Any, Any]:
     """(is_delay, time_ms) of each row."""
     given = {name: _time(batch, name) for name in TIMES}
     there = {name: _mask(pc.is_valid(column)) for name, column in given.items()}
@@ -237,6 +245,12 @@ def _times(batch: pa.RecordBatch, problems: _Problems) -> tuple[Any, Any]:
     time_ms = pc.fill_null(pc.coalesce(*given.values()), 0)
     wrong = _mask(pc.or_(pc.less(time_ms, 0), pc.greater(time_ms, DUE_MS_MAX)))
     problems.note(wrong, "INVALID_DUE_TIME", "the due time or delay is out of range")
+    early = _mask(pc.less(time_ms, due_ms_min)) & ~there["delay_ms"]
+    for index in np.flatnonzero(early).tolist():
+        try:
+            check_instant(time_ms[index].as_py(), due_ms_min)
+        except errors.InvalidDueTime as error:
+            problems.note_one(index, error.reason, error.message)
     return pa.array(there["delay_ms"], pa.bool_()), time_ms
 
 

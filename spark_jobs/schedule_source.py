@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from hourwheel import errors
 from spark_jobs import bulk_schedule, outlet, paths, schedule_plan, schedule_rows, schedule_send
-from spark_jobs.bulk_schedule import ScheduleOptions
+from spark_jobs.bulk_schedule import ScheduleOptions, judge
 from spark_jobs.schedule_plan import Ledger, Plan
 
 if TYPE_CHECKING:
@@ -79,13 +79,7 @@ class ScheduleWriter(DataSourceArrowWriter):
         waiting: list[pa.RecordBatch] = []
         if self._plan is None:
             for batch in iterator:
-                waiting.append(
-                    schedule_rows.judge(
-                        batch,
-                        topic=self._options.topic,
-                        body_bytes_max=self._options.body_bytes_max,
-                    )
-                )
+                waiting.append(judge(batch, self._options))
                 if sum(each.num_rows for each in waiting) >= BUCKET_ROWS:
                     written.append(self._write_down(waiting))
                     waiting = []

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from hourwheel import Admin, Consumer, errors
+from hourwheel.instants import INSTANT_MS_MIN
 from node.child import ChildNode
 from spark_jobs import bulk_schedule, schedule_plan, schedule_send
 from spark_jobs.bulk_schedule import ScheduleOptions, schedule
@@ -71,7 +72,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 def orders(spark: SparkSession, topic: str, count: int, parts: int = 2) -> DataFrame:
     body = f.concat(f.lit(f"{topic}-"), f.col("id"))
     return spark.range(0, count, 1, parts).select(
-        body.alias("body"), f.lit(topic).alias("topic"), (f.col("id") + 1).alias("due_ms")
+        body.alias("body"),
+        f.lit(topic).alias("topic"),
+        (f.col("id") + INSTANT_MS_MIN).alias("due_ms"),
     )
 
 
@@ -90,18 +93,24 @@ def test_a_job_is_scheduled_once_and_its_bad_rows_are_rows(
 ) -> None:
     good = orders(spark, "first", 3_000)
     bad = spark.createDataFrame(
-        [("x", "no topic", 1), (None, "first", 1), ("far", "first", FAR_MS)],
+        [("x", "no topic", 1), (None, "first", 1), ("far", "first", FAR_MS), ("s", "first", 1)],
         "body string, topic string, due_ms bigint",
     )
     options = {"server": node.address, "job": "first", "ledger": str(tmp_path)}
     done = schedule(good.unionByName(bad), **options)
-    assert (done.rows, done.scheduled, done.repeated, done.bad) == (3_003, 3_000, 0, 2)
+    assert (done.rows, done.scheduled, done.repeated, done.bad) == (3_004, 3_000, 0, 3)
     assert (done.refused, done.in_doubt, done.is_complete) == (1, 0, False)
-    assert done.reasons == {"INVALID_TOPIC": 1, "INVALID_ARGUMENT": 1, "BEYOND_HORIZON": 1}
+    assert done.reasons == {
+        "INVALID_TOPIC": 1,
+        "INVALID_ARGUMENT": 1,
+        "INVALID_DUE_TIME": 1,
+        "BEYOND_HORIZON": 1,
+    }
     rows = spark.read.parquet(f"file://{done.problems}").collect()
     assert {(row.outcome, row.problem, row.topic) for row in rows} == {
         ("bad row", "INVALID_TOPIC", "no topic"),
         ("bad row", "INVALID_ARGUMENT", "first"),
+        ("bad row", "INVALID_DUE_TIME", "first"),
         ("refused", "BEYOND_HORIZON", "first"),
     }
     assert node.bodies("first", 3_000) == expected("first", 3_000)
@@ -109,8 +118,8 @@ def test_a_job_is_scheduled_once_and_its_bad_rows_are_rows(
     # Again, and even with other rows: the job's rows are those that it was begun with.
     before = node.accepted()
     again = schedule(orders(spark, "first", 9), **options)
-    assert (again.rows, again.scheduled, again.repeated) == (3_003, 0, 3_000)
-    assert (again.bad, again.refused, again.reasons) == (2, 1, done.reasons)
+    assert (again.rows, again.scheduled, again.repeated) == (3_004, 0, 3_000)
+    assert (again.bad, again.refused, again.reasons) == (3, 1, done.reasons)
     third = schedule(good, **options, retry_refused=True)
     assert (third.scheduled, third.repeated, third.refused) == (0, 3_000, 1)
     assert node.accepted() == before

@@ -18,6 +18,7 @@ def test_texts_become_options() -> None:
             "Batch_Messages": "7",
             "retry_refused": "true",
             "patience_ms": "5.5",
+            "due_ms_min": "0",
         }
     )
     assert found == ScheduleOptions(
@@ -27,6 +28,7 @@ def test_texts_become_options() -> None:
         batch_messages=7,
         retry_refused=True,
         patience_ms=5.5,
+        due_ms_min=0,
     )
     found.check()
 
@@ -44,6 +46,7 @@ def test_texts_become_options() -> None:
         ({"producer_idle_ms": "0"}, "producer_idle_ms"),
         ({"patience_ms": "-1"}, "patience_ms"),
         ({"patience_ms": "nan"}, "patience_ms"),
+        ({"due_ms_min": "-1"}, "due_ms_min"),
         ({"retry_refused": "5"}, "neither true nor false"),
     ],
 )

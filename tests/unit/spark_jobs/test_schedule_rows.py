@@ -4,14 +4,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hourwheel import errors, limits
+from hourwheel import errors, instants, limits
 from hourwheel.types import DUE_MS_MAX
 from spark_jobs import schedule_rows
 
 
 def judged(columns: dict[str, Any], topic: str | None = "t", most: int = 100) -> list[Any]:
     batch = pa.RecordBatch.from_pydict(columns)
-    return schedule_rows.judge(batch, topic=topic, body_bytes_max=most).to_pylist()
+    return schedule_rows.judge(batch, topic=topic, body_bytes_max=most, due_ms_min=0).to_pylist()
 
 
 def problems(columns: dict[str, Any], topic: str | None = "t") -> list[str | None]:
@@ -146,6 +146,7 @@ def test_sorting_puts_good_rows_first_stream_by_stream_by_time() -> None:
         ),
         topic=None,
         body_bytes_max=10,
+        due_ms_min=0,
     )
     table = schedule_rows.sort(pa.Table.from_batches([batch]))
     (whole,) = table.combine_chunks().to_batches()
@@ -169,6 +170,7 @@ def test_drafts_can_be_cut_anywhere() -> None:
         ),
         topic="t",
         body_bytes_max=limits.MESSAGE_BODY_BYTES_MAX,
+        due_ms_min=0,
     )
     draft = schedule_rows.to_draft(batch)
     assert draft.metas is not None
@@ -179,3 +181,20 @@ def test_drafts_can_be_cut_anywhere() -> None:
     assert part.blob_bytes == 5 + len(draft.metas[2].raw)
     plain = schedule_rows.part_of(schedule_rows.to_draft(batch.slice(1, 1)), 0, 1)
     assert plain.metas is None
+
+
+@pytest.mark.parametrize("name", ["due", "due_ms"])
+def test_an_instant_before_2001_is_seconds_by_mistake(name: str) -> None:
+    limit = instants.INSTANT_MS_MIN
+    given = [1_790_000_000, limit - 1, limit, 1_790_000_000_000]
+    kind = pa.timestamp("ms", "UTC") if name == "due" else pa.int64()
+    batch = pa.RecordBatch.from_pydict({"body": [b"x"] * 4, name: pa.array(given, kind)})
+    rows = schedule_rows.judge(batch, topic="t", body_bytes_max=1).to_pylist()
+    assert [row["problem"] for row in rows] == ["INVALID_DUE_TIME"] * 2 + [None] * 2
+    assert "1970-01-21, before 2001-01-01: are these seconds?" in rows[0]["detail"]
+
+
+def test_a_delay_may_be_short_whatever_instants_may_be() -> None:
+    batch = pa.RecordBatch.from_pydict({"body": [b"x"] * 2, "delay_ms": [0, 5]})
+    rows = schedule_rows.judge(batch, topic="t", body_bytes_max=1).to_pylist()
+    assert [row["problem"] for row in rows] == [None, None]

@@ -10,7 +10,7 @@ cause is told first, and what follows from it is kept below it (`Finding.cause`)
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +23,10 @@ from spark_jobs.replica import ERROR
 Array = NDArray[Any]
 LookUp = Callable[[Sequence[int]], dict[int, Known]]
 _LOOKED_UP_MAX: Final = 1_000
-_SEEN: Final = ("queue-fields", "wheel-extra", "queue-early")
+_SEEN: Final = ("queue-fields", "wheel-extra", "queue-early", "sequence-wrong")
 """Their due time is that of a view."""
-_GONE: Final = ("wheel-missing", "queue-missing")
-_KEPT: Final = ("wheel-extra", "queue-cancelled")
+_GONE: Final = ("wheel-missing", "queue-missing", "tombstone-wrong")
+_KEPT: Final = ("wheel-extra", "queue-cancelled", "tombstone-wrong")
 _BY_POSITION: Final = ("ack-", "filter")
 _OF_THE_LEDGER: Final = frozenset(
     {"message-changed", "cancel-changed", "log-hole", "sequence-gap", "dispatch-chain"}
@@ -142,26 +142,40 @@ def with_causes(found: Sequence[Finding]) -> list[Finding]:
     causes = {one.sequence: one for one in errors if one.check.endswith("-changed")}
     of_all = next((one for one in errors if one.check in _OF_THE_LEDGER), None)
     bad_views = {one.node: one for one in reversed(errors) if _is_of_a_message(one)}
+    marks = {(one.node, one.sequence): one for one in errors if one.check == "tombstone-wrong"}
     moved = {(one.node, one.file): causes[one.sequence] for one in errors if one.sequence in causes}
-    return [one._replace(cause=_cause_of(one, causes, of_all, bad_views, moved)) for one in found]
+    known = _Causes(causes, of_all, bad_views, moved, marks)
+    return [one._replace(cause=_cause_of(one, known)) for one in found]
 
 
-def _cause_of(
-    one: Finding,
-    causes: dict[int, Finding],
-    of_all: Finding | None,
-    bad_views: dict[str, Finding],
-    moved: dict[tuple[str, str], Finding],
-) -> str:
+class _Causes(NamedTuple):
+    """What findings of one shard may follow from."""
+
+    records: dict[int, Finding]
+    """Sequence -> its changed record."""
+    of_all: Finding | None
+    """What changes all that the log comes to."""
+    bad_views: dict[str, Finding]
+    """Node -> the first of its entries and units that is wrong."""
+    moved: dict[tuple[str, str], Finding]
+    """(node, file) -> the changed record that has moved entries in it."""
+    marks: dict[tuple[str, int], Finding]
+    """(node, sequence) -> a wrong mark, by which a unit counts or does not."""
+
+
+def _cause_of(one: Finding, known: _Causes) -> str:
     if one.severity != ERROR or one.check in _OF_THE_LEDGER:
         return one.cause
-    cause = causes.get(one.sequence) if one.node else None
-    if cause is None and (one.check in SUM_CHECKS or _is_by_position(one)):
-        cause = of_all
+    cause = known.records.get(one.sequence) if one.node else None
+    if cause is None and one.check.startswith("wheel-"):
+        cause = known.marks.get((one.node, one.sequence))
+    is_of_all = one.check in SUM_CHECKS or one.check == "sequence-wrong" or _is_by_position(one)
+    if cause is None and is_of_all:
+        cause = known.of_all
     if cause is None and one.check == "queue-order":  # the log has the changed one elsewhere in it
-        cause = moved.get((one.node, one.file))
+        cause = known.moved.get((one.node, one.file))
     if cause is None and one.check == "checkpoint":
-        cause = bad_views.get(one.node)
+        cause = known.bad_views.get(one.node)
     return "" if cause is None else _name(cause)
 
 

@@ -27,6 +27,8 @@ from spark_jobs.audit_requests import Voids
 from spark_jobs.audit_result import BIN_COUNT, lateness_bins
 from spark_jobs.audit_sums import HourSums, Sparse, hash_units, sparse_counts
 from spark_jobs.block_table import BlockTable
+from spark_jobs.sequence_reader import IndexCopy, IndexPart
+from storage.sequence_index import SlotState
 
 Array = NDArray[Any]
 I64 = NDArray[np.int64]
@@ -49,6 +51,9 @@ BY_DISPATCH: Final = np.uint64(1)
 """Added to the offset of a release by a DISPATCH (offsets are multiples of 8): such a record
 releases in the order of keys, and a PUBLISH in that of sequences."""
 NEVER: Final = np.uint64(1 << 63)
+
+ENDED: Final = np.dtype([("sequence", "<u8"), ("end", "<u8")])
+"""A message, and the offset of the record that ended it."""
 
 VOID, AT_ONCE, CANCELLED, RELEASED, DISCARDED, PENDING = range(6)
 STATES: Final = ("void", "released at once", "cancelled", "released", "discarded", "pending")
@@ -81,6 +86,8 @@ class LedgerPlan:
     """What was released later after its due time is told of."""
     last_store_ms: int = -1
     """Of the audited log's last record: what is pending then may be late, too; -1: not known."""
+    indexes: tuple[IndexCopy, ...] = ()
+    """The replicas' sequence indexes."""
 
 
 @dataclass
@@ -102,6 +109,9 @@ class LedgerPart:
     """Applied offset -> (cancelled, discarded, released by a DISPATCH in the cursor's second) by
     records below it."""
     late: LateSums = field(default_factory=LateSums)
+    cancelled: Array = field(default_factory=lambda: np.empty(0, ENDED))
+    indexes: IndexPart = field(default_factory=IndexPart)
+    """How the replicas' sequence indexes differ from what the log makes them."""
 
     def merge(self, other: "LedgerPart") -> None:
         """Take in what another one has."""
@@ -115,6 +125,8 @@ class LedgerPart:
         for offset, counts in other.ended.items():
             self.ended[offset] = self.ended.get(offset, np.zeros(3, np.int64)) + counts
         self.late = self.late.plus(other.late)
+        self.cancelled = np.concatenate((self.cancelled, other.cancelled))
+        self.indexes.merge(other.indexes)
 
 
 @dataclass(frozen=True)
@@ -237,6 +249,7 @@ def tally(found: Messages, plan: LedgerPlan) -> tuple[LedgerPart, dict[int, Arra
     """Sum up a piece: (its counts, bucket -> RELEASE rows in sequence order)."""
     part = LedgerPart()
     state = found.state
+    part.cancelled = _cancelled(found)
     part.states = np.bincount(state, minlength=6).astype(np.int64)
     real = state != VOID
     every = bool(real.all())
@@ -276,6 +289,23 @@ def tally(found: Messages, plan: LedgerPlan) -> tuple[LedgerPart, dict[int, Arra
         part.wheels[at] = _in_wheel(found, at)
         part.ended[at] = _ended(found, at, plan.dispatch.cursor_at(at)[0] // SECOND_MS * SECOND_MS)
     return part, _releases(found, plan, part)
+
+
+def index_entries(found: Messages) -> NDArray[np.uint64]:
+    """uint64[n]: what a node's sequence index must say of each message."""
+    state = np.full(len(found.state), SlotState.WHEEL, np.uint64)
+    state[found.state == VOID] = SlotState.VOID
+    state[found.state == AT_ONCE] = SlotState.RELEASED_AT_APPLY
+    entries: NDArray[np.uint64] = (found.due_ms.astype(np.uint64) << np.uint64(2)) | state
+    return entries
+
+
+def _cancelled(found: Messages) -> Array:
+    """ENDED[m]: those that were cancelled."""
+    chosen = found.state == CANCELLED
+    rows = np.empty(int(chosen.sum()), ENDED)
+    rows["sequence"], rows["end"] = found.sequence[chosen], found.end[chosen]
+    return rows
 
 
 def _late(

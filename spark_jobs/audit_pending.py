@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from spark_jobs.audit_directories import ChainTask, broken_chains, plan_chains
 from spark_jobs.audit_ledger import CANCELLED, NEVER, LedgerPlan, judge
 from spark_jobs.audit_retries import Retries, Scheduled
 from spark_jobs.audit_runner import Shared
@@ -49,6 +50,7 @@ def compare_wheels(state: ShardState, retries: Retries) -> dict[str, int]:
     began = state.now_ms()
     tasks: list[WheelRange] = []
     delay_logs: list[DelayLogs] = []
+    chains: list[ChainTask] = []
     chosen: list[tuple[str, ShardCopy]] = []
     for replica, copy in state.copies:
         manifest = copy.manifest
@@ -62,11 +64,16 @@ def compare_wheels(state: ShardState, retries: Retries) -> dict[str, int]:
             first = 0 if state.is_whole else state.first_sequence
             tasks += plan_wheel(replica, copy, manifest, first_sequence=first)
             delay_logs.append(plan_delay_logs(replica, copy, manifest))
+            chains.append(plan_chains(replica, copy, manifest))
     parts = state.runner.map(sum_wheel, tasks)
     found: dict[str, WheelPart] = {node: WheelPart() for node, _ in chosen}
     for task, part in zip(tasks, parts, strict=True):
         found[task.node].merge(part)
     faults = state.runner.map(delay_log_faults, delay_logs)
+    broken = state.runner.map(broken_chains, chains)
+    for (node, _), links in zip(chosen, broken, strict=True):
+        for file, why in sorted({*found[node].misled, *links}):
+            state.add(Finding(ERROR, "wheel-directory", state.shard, node, file, detail=why))
     for (node, copy), lost in zip(chosen, faults, strict=True):
         for file, why in lost:
             state.add(Finding(ERROR, "body-lost", state.shard, node, file, detail=why))

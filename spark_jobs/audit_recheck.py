@@ -13,19 +13,20 @@ certain: then it is left out, and the audit says that it could not be made.
 from collections.abc import Sequence
 from typing import Final
 
+from hourwheel import errors
 from spark_jobs.audit_shard import ShardState
 from spark_jobs.audit_wheel import (
     delay_log_faults,
     plan_delay_logs,
     plan_wheel,
     sum_wheel,
-    tombstone_path,
 )
 from spark_jobs.block_table import Damage
 from spark_jobs.discovery import read_replica
 from spark_jobs.findings import CheckOutcome, Finding
 from spark_jobs.queue_reader import QueueRange, plan_by_seals, plan_queues, read_queue
 from spark_jobs.replica import ERROR, WARNING, Replica, ShardCopy
+from spark_jobs.tombstone_reader import Marks, plan_marks, read_marks
 
 _AREAS: Final = {"queue-damaged": "queues", "wheel-damaged": "wheel"}
 """What is said of a file that cannot be read -> the check that needs it."""
@@ -79,9 +80,19 @@ def _is_bad(replica: Replica, copy: ShardCopy, file: str) -> bool:
     if any(file == path for path, _ in delay_log_faults(plan_delay_logs(replica, copy, manifest))):
         return True
     for one in plan_wheel(replica, copy, manifest):
-        if file in {one.path, tombstone_path(one)} and sum_wheel(one).faults:
+        if file in {one.path, one.marks.path} and sum_wheel(one).faults:
             return True
+    if file == plan_marks(replica, copy, manifest).path:
+        return _is_unreadable(replica, plan_marks(replica, copy, manifest))
     return _is_bad_chunk(plan_queues(replica, copy), file)
+
+
+def _is_unreadable(replica: Replica, marks: Marks) -> bool:
+    try:
+        read_marks(replica.open_disk(), marks)
+    except (errors.HourwheelError, OSError):
+        return True
+    return False
 
 
 def _is_bad_chunk(queues: Sequence[QueueRange], file: str) -> bool:

@@ -41,6 +41,7 @@ from spark_jobs.findings import CheckOutcome, Finding, FindingSet
 from spark_jobs.ranges import SegmentRange, plan_ranges
 from spark_jobs.replica import ERROR, Inventory, Replica, ShardCopy
 from spark_jobs.segment_reader import read_blocks
+from spark_jobs.sequence_reader import IndexCopy, plan_index
 from spark_jobs.spread import Spread
 
 Array = NDArray[Any]
@@ -423,6 +424,18 @@ def _plan(state: ShardState) -> LedgerPlan:
         tuple(applied),
         state.options.late_ms_max,
         _last_store_ms(state),
+        _indexes(state),
+    )
+
+
+def _indexes(state: ShardState) -> tuple[IndexCopy, ...]:
+    """Of which sequence indexes the log tells what they must hold."""
+    if not state.voids.is_certain:
+        return ()  # nor does the ledger: it says so
+    return tuple(
+        plan_index(replica, copy, copy.manifest)
+        for replica, copy in state.copies
+        if copy.manifest is not None and copy.applied_offset
     )
 
 

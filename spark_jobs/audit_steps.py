@@ -1,6 +1,7 @@
 """The audit's steps as Spark runs them: read a range or a stretch, and give it to the cores."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from spark_jobs.audit_ledger import (
     STATES,
     LedgerPart,
     LedgerPlan,
+    Messages,
+    index_entries,
     judge,
     tally,
 )
@@ -33,6 +36,7 @@ from spark_jobs.block_table import Damage
 from spark_jobs.queue_reader import BY_SEALS, QueueRange, read_queue
 from spark_jobs.ranges import SegmentRange
 from spark_jobs.segment_reader import FULL, HEADERS, read_blocks
+from spark_jobs.sequence_reader import IndexPart, SequenceReader
 from spark_jobs.spread import FACTS
 from storage.unit import UNIT
 
@@ -61,16 +65,34 @@ def ledger_of(plan: Shared[LedgerPlan], where: SegmentRange) -> Iterator[tuple[i
     """The releases of a range by bucket, as bytes; then its counts, as `FACTS`."""
     part = LedgerPart()
     pieces: dict[int, list[Array]] = {}
-    for table in read_blocks(where, verify=HEADERS):
-        if not len(table.messages):
-            continue
-        counts, releases = tally(judge(table, plan.value), plan.value)
-        part.merge(counts)
-        for bucket, rows in releases.items():
-            pieces.setdefault(bucket, []).append(rows)
-    for bucket, found in pieces.items():
-        yield bucket, np.concatenate(found).tobytes()
+    with ExitStack() as opened:
+        readers = [opened.enter_context(SequenceReader(one)) for one in plan.value.indexes]
+        for table in read_blocks(where, verify=HEADERS):
+            if not len(table.messages):
+                continue
+            found = judge(table, plan.value)
+            compare_indexes(found, readers, part.indexes)
+            counts, releases = tally(found, plan.value)
+            part.merge(counts)
+            for bucket, rows in releases.items():
+                pieces.setdefault(bucket, []).append(rows)
+    for bucket, every in pieces.items():
+        yield bucket, np.concatenate(every).tobytes()
     yield FACTS, part
+
+
+def compare_indexes(found: Messages, readers: Sequence[SequenceReader], part: IndexPart) -> None:
+    """Hold the replicas' sequence indexes against what became of some messages."""
+    if not readers:
+        return
+    wanted = index_entries(found)
+    for reader in readers:
+        mine = found.offset < np.uint64(reader.copy.applied_offset)
+        if mine.all():
+            reader.compare(found.sequence, wanted, found.topic_queue, part)
+        elif mine.any():
+            columns = (found.sequence[mine], wanted[mine], found.topic_queue[mine])
+            reader.compare(*columns, part)
 
 
 class QueueCopy(NamedTuple):

@@ -12,25 +12,21 @@ long enough for each unit. The CRCs of bodies are left to `hourwheel inspect --v
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
-from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from spark_jobs.audit_directories import Directories
 from spark_jobs.audit_sums import HOUR_MS, HourSums, hash_units, tries_of
 from spark_jobs.paths import open_disk
 from spark_jobs.replica import Replica, ShardCopy
+from spark_jobs.tombstone_reader import Marks, plan_marks, read_marks
 from storage.bit_pages import BitPages
-from storage.disk import Disk
 from storage.file_header import FILE_HEADER_BYTES, FileType, Identity, check_file_header
-from storage.tombstones import RECORD, RECORD_BYTES
-from storage.tombstones import file_name as tombstone_name
 from storage.unit import Units, pick
-from timewheel.levels import BUCKET_MS
 from timewheel.run import Run, open_run
 from timewheel.run_format import BLOCK_UNITS, delay_log_path
 
@@ -40,7 +36,6 @@ _READ_UNITS: Final = 256 * BLOCK_UNITS
 _TASK: Final = 1 << 20
 _LOST_MAX: Final = 10
 """So many units of one piece whose bodies are gone are told."""
-_PAGE: Final = Struct("<Q")
 
 
 class WheelRange(NamedTuple):
@@ -60,8 +55,8 @@ class WheelRange(NamedTuple):
     """Of the run, by the manifest."""
     cascaded_days: tuple[int, ...]
     cursor: tuple[int, int]
-    tombstone_file: int
-    tombstone_bytes: int
+    marks: Marks
+    """What is cancelled."""
     log_start: int
     first_sequence: int = 0
     """Above 0: units of older messages, and retries, do not count."""
@@ -85,6 +80,8 @@ class WheelPart:
     """(file, why): what could not be read."""
     lost: list[tuple[str, int, str]] = field(default_factory=list)
     """(file, sequence, why): a unit that points to bytes that are gone."""
+    misled: list[tuple[str, str]] = field(default_factory=list)
+    """(file, why): a slot directory that does not lead to its units."""
 
     def merge(self, other: "WheelPart") -> None:
         """Take in what another one has."""
@@ -92,6 +89,7 @@ class WheelPart:
         self.sums = self.sums.plus(other.sums)
         self.faults += other.faults
         self.lost += other.lost
+        self.misled += other.misled
 
 
 def plan_wheel(
@@ -120,8 +118,7 @@ def plan_wheel(
             run.unit_count,
             tuple(run.cascaded_days),
             (manifest.cursor.due_ms, manifest.cursor.sequence),
-            manifest.tombstone_file,
-            manifest.tombstone_bytes,
+            plan_marks(replica, copy, manifest),
             copy.start_offset,
             first_sequence,
             tuple((one.delay_log_id, one.bytes) for one in manifest.delay_logs),
@@ -135,7 +132,7 @@ def sum_wheel(where: WheelRange, cancelled: BitPages | None = None) -> WheelPart
     """Sum up one range. `cancelled`: its checkpoint's tombstones; None: they are read."""
     part = WheelPart()
     try:
-        for units in read_wheel(where, cancelled):
+        for units in read_wheel(where, cancelled, misled=part.misled):
             part.units += len(units)
             part.sums = part.sums.plus(
                 HourSums.of(
@@ -218,15 +215,26 @@ def delay_log_faults(logs: DelayLogs) -> list[tuple[str, str]]:
     return found
 
 
-def read_wheel(where: WheelRange, cancelled: BitPages | None = None) -> Iterator[Units]:
+def read_wheel(
+    where: WheelRange,
+    cancelled: BitPages | None = None,
+    *,
+    misled: list[tuple[str, str]] | None = None,
+) -> Iterator[Units]:
     """The pending units of a range, in pieces.
+
+    Args:
+        where: the range.
+        cancelled: its checkpoint's tombstones; None: they are read.
+        misled: gets (file, why) of slot directories that do not lead to the units; None: they are
+            not looked at.
 
     Raises:
         CorruptFile: the run or the tombstones are missing or damaged.
     """
     disk = open_disk(where.uri)
     if cancelled is None:
-        cancelled = read_tombstones(disk, where)
+        cancelled = read_marks(disk, where.marks)
     identity = Identity(bytes.fromhex(where.cluster), where.shard)
     run = open_run(disk, f"{where.folder}/wheel", identity, where.covers_first, where.run_id)
     with closing(run):
@@ -236,10 +244,14 @@ def read_wheel(where: WheelRange, cancelled: BitPages | None = None) -> Iterator
                 " checkpoint",
                 file=where.path,
             )
-        _check_directories(run, where)
+        directories = Directories(run, where.cursor[0], where.cascaded_days)
+        if misled is not None:
+            directories.verify(where.first, where.end)
         for first, end in _own(run, where):
             for low in range(first, end, _READ_UNITS):
                 units = run.read(low, min(low + _READ_UNITS, end))
+                if misled is not None:
+                    directories.follow(units, low)
                 due, sequence = units["due_ms"], units["sequence"]
                 due_ms, last = where.cursor
                 ahead = (due > due_ms) | ((due == due_ms) & (sequence > np.uint64(last)))
@@ -247,20 +259,8 @@ def read_wheel(where: WheelRange, cancelled: BitPages | None = None) -> Iterator
                 if where.first_sequence:
                     ahead &= (sequence >= np.uint64(where.first_sequence)) & (units["attempt"] == 1)
                 yield units if ahead.all() else pick(units, ahead)
-
-
-def _check_directories(run: Run, where: WheelRange) -> None:
-    """Read the slot directories by which a node finds units that begin in the range.
-
-    Raises:
-        CorruptFile: one fails its CRC32C.
-    """
-    bucket_ms = BUCKET_MS[run.footer.level]
-    for section in run.sections:
-        bucket, first = int(section["bucket"]), int(section["first"])
-        is_past = (bucket + 1) * bucket_ms <= where.cursor[0]
-        if where.first <= first < where.end and not is_past and bucket not in where.cascaded_days:
-            run.directory(bucket)
+        if misled is not None:
+            misled += [(where.path, why) for why in directories.faults]
 
 
 def _own(run: Run, where: WheelRange) -> Iterator[tuple[int, int]]:
@@ -275,41 +275,6 @@ def _own(run: Run, where: WheelRange) -> Iterator[tuple[int, int]]:
             end = min(where.end, int(section["first"]) + int(section["count"]))
             if first < end:
                 yield first, end
-
-
-def tombstone_path(where: WheelRange) -> str:
-    """The file of the cancelled sequences in the node's directory."""
-    return f"{where.folder}/tombstones/{tombstone_name(where.tombstone_file)}"
-
-
-def read_tombstones(disk: Disk, where: WheelRange) -> BitPages:
-    """The cancelled sequences of a checkpoint.
-
-    Raises:
-        CorruptFile: the file is missing or damaged.
-    """
-    pages = BitPages()
-    if not where.tombstone_file:
-        return pages
-    path = tombstone_path(where)
-    try:
-        with closing(disk.open(path)) as file:
-            size = where.tombstone_bytes - FILE_HEADER_BYTES
-            head, raw = file.pread(FILE_HEADER_BYTES, 0), file.pread(size, FILE_HEADER_BYTES)
-    except FileNotFoundError:
-        raise errors.CorruptFile(f"{path} is missing", file=path) from None
-    identity = Identity(bytes.fromhex(where.cluster), where.shard)
-    check_file_header(head, path, FileType.TOMBSTONES, identity, where.tombstone_file)
-    count = size // RECORD_BYTES
-    if len(raw) != size:
-        raise errors.CorruptFile(f"{path} is too short", file=path)
-    records = np.frombuffer(raw, RECORD, count)
-    for record in records:
-        page = _PAGE.pack(int(record["page"]))
-        if crc32c(record["bits"].tobytes(), crc32c(page)) != int(record["crc"]):
-            raise errors.CorruptFile(f"{path}: a page fails its CRC32C", file=path)
-        pages.put(record["page"].reshape(1), record["bits"].reshape(1, -1))
-    return pages
 
 
 UNIT_KEY: Final = np.dtype([("sequence", "<u8"), ("due_ms", "<i8"), ("topic_queue", "<u4")])

@@ -42,9 +42,11 @@ from spark_jobs.audit_result import (
     Totals,
 )
 from spark_jobs.audit_runner import Runner, SparkRunner
+from spark_jobs.audit_sequences import check_sequences
 from spark_jobs.audit_shard import AuditOptions, Progress, ShardState, make_ledger, scan_logs
 from spark_jobs.audit_structure import node_of
 from spark_jobs.audit_sums import times_ms
+from spark_jobs.audit_tombstones import check_tombstones
 from spark_jobs.discovery import discover
 from spark_jobs.findings import CheckOutcome, FindingSet, of_problem
 from spark_jobs.paths import normalise
@@ -136,6 +138,8 @@ def audit_shard(state: ShardState) -> ShardAudit:
         if state.spread is not None:
             state.spread.close()
     wheel_units = compare_wheels(state, joining.retries)
+    check_tombstones(state, joining)
+    check_sequences(state)
     check_bodies(state)
     check_manifests(state, joining)
     check_checkpoints(state, joining)

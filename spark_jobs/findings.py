@@ -124,6 +124,10 @@ CHECKS: Final[dict[str, str]] = {
     "wheel-extra": "the delay index holds a message that is not pending",
     "wheel-damaged": "a run of the delay index is missing or fails its checks",
     "checkpoint": "a checkpoint's counts or cursor are not those of the log",
+    "wheel-directory": "a slot directory of a run does not lead to the units that it has",
+    "tombstone-wrong": "who is marked as cancelled is not who the log has cancelled",
+    "sequence-wrong": "the sequence index says of a message what the log does not",
+    "sequence-damaged": "the sequence index is missing or fails its checks",
     "clock-skew": "a node's clock was far from the others': store_ms goes back with a new master",
 }
 """Every check of the audit, and what a finding of it says. Those of `PROBLEMS` come to them."""
@@ -191,8 +195,8 @@ LIMITS: Final[dict[str, Limit]] = {
     ),
     "checkpoint-missing": Limit(
         Made.NOT_MADE,
-        "no checkpoint says what a node's delay index must hold, and its queues beyond what their"
-        " chunks vouch for themselves",
+        "no checkpoint says what a node's delay index, sequence index and cancelled set must hold,"
+        " and its queues beyond what their chunks vouch for themselves",
     ),
     "checkpoint-ahead": Limit(
         Made.LIMITED, "the audited log ends below a checkpoint: views are compared up to there"
@@ -234,7 +238,7 @@ class CheckOutcome(NamedTuple):
     """How far a group of checks could be made for a shard, or for one replica of it."""
 
     area: str
-    """`structure`, `replicas`, `ledger`, `queues`, `groups` or `wheel`."""
+    """`structure`, `replicas`, `ledger`, `queues`, `groups`, `wheel` or `sequences`."""
     shard: int
     node: str
     """Empty: of the log that the replicas have in common."""

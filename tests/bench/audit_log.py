@@ -6,8 +6,8 @@
 What a busy node leaves: in each millisecond a batch of messages for queues of some topics, due
 within the next seconds; every 20 ms a DISPATCH with its check, the acknowledgements of what the one
 before released, and a CANCEL of some that are still pending. At the end all is released or
-cancelled; queues, epochs, marks and a checkpoint are there too, and say the same. The wheel has no
-runs, and no view but these has files: an auditor can read the directory, a node would build anew.
+cancelled; queues, sequence index, tombstones, epochs, marks and a checkpoint are there too, and say
+the same. The wheel has no runs.
 
 Batches are built and stamped by hourwheel.record_batch, entries are storage.unit's. One second of
 such a node's life is made at once, so that memory does not grow with the log.
@@ -43,7 +43,9 @@ from storage.file_header import FileType, Identity, pack_file_header
 from storage.flushed_mark import FlushedMark
 from storage.queue_chunk import ENTRIES_AT, NO_ENTRIES, chunk_bytes, pack_seal
 from storage.segment import segment_path
+from storage.sequence_index import SequenceIndex, SlotState
 from storage.sparse_index import SparseIndex
+from storage.tombstones import Tombstones, TombstoneState
 from storage.unit import UNIT
 from timewheel.cursor import mix
 
@@ -100,6 +102,10 @@ class LargeLogWriter:
         self._rng = np.random.default_rng(seed)
         for name in ("log", "queues"):
             self.disk.make_dir(f"{_SHARD}/{name}")
+        place = f"{_SHARD}/sequences"
+        self._sequences = SequenceIndex.open(self.disk, place, identity, 0)
+        place = f"{_SHARD}/tombstones"
+        self._tombstones = Tombstones.open(self.disk, place, identity, TombstoneState())
         self._file: Any = None
         self._index: SparseIndex | None = None
         self._start = self.offset = 0
@@ -211,6 +217,8 @@ class LargeLogWriter:
         self._pending = alive[order[bounds[-1] :]]
         self._pending = self._pending[np.argsort(self._pending["sequence"])]
         self.made.cancelled += int(is_cancelled.sum())
+        self._sequences.append(units["due_ms"].copy(), np.full(count, SlotState.WHEEL, np.uint8))
+        self._tombstones.add(units["sequence"][is_cancelled])
 
     def _publish_step(self, units: NDArray[Any], per_ms: int, step: int) -> None:
         for ms in range(step * STEP_MS, (step + 1) * STEP_MS if per_ms else 0):
@@ -301,6 +309,8 @@ class LargeLogWriter:
             mark = FlushedMark.open(self.disk, f"{_SHARD}/{name}", self._identity, file_type)
             mark.lower(self.offset)  # type: ignore[arg-type]
             mark.close()
+        for work in (*self._sequences.begin_checkpoint(), *self._tombstones.begin_checkpoint()):
+            work()
         header = pack_file_header(FileType.CHECKPOINT, self._identity)
         atomic_file.write(
             self.disk, f"{_SHARD}/checkpoint", header, self._manifest().SerializeToString()
@@ -339,6 +349,8 @@ class LargeLogWriter:
             next_run_id=1,
             epochs=[wire.EpochState(epoch=_EPOCH, start_offset=self._epoch_at)],
             sequence_index_count=self._sequence,
+            tombstone_file=self._tombstones.state.file,
+            tombstone_bytes=self._tombstones.state.valid_bytes,
             cancelled_count=self.made.cancelled,
         )
 

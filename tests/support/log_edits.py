@@ -17,10 +17,24 @@ import numpy as np
 from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1.state_pb2 import Checkpoint
 from hourwheel.record_batch import Kind
+from storage import atomic_file
+from storage.disk import RealDisk
+from storage.file_header import FileType, pack_file_header
+from storage.sequence_index import BLOCK, BLOCK_ENTRIES
+from storage.tombstones import RECORD, RECORD_BYTES
 from storage.unit import UNIT, Units
-from tests.support.broken_logs import edit_manifest, read_queue, rewrite_queue
+from tests.support.broken_logs import IDENTITY, edit_manifest, read_queue, rewrite_queue
 from tests.support.log_copies import Cluster, chunk_file, with_rows
-from timewheel.run_format import BLOCK_UNITS, FOOTER, pack_footer, unpack_footer
+from timewheel.levels import BUCKET_MS, DAY_LEVEL, HOUR_LEVEL, SLOTS
+from timewheel.run_format import (
+    BLOCK_UNITS,
+    FOOTER,
+    SECTION,
+    SLOT,
+    pack_footer,
+    unit_at,
+    unpack_footer,
+)
 
 CHECKPOINT: Final = "shard-0/checkpoint"
 
@@ -239,6 +253,127 @@ def _pending(directory: Path, units: Units) -> Any:
     return np.flatnonzero(np.isin(units["sequence"], list(pending)))
 
 
+def rewrite_run(path: Path, change: Callable[[Any, Any], None]) -> None:
+    """Let a run have other slot directories; `change` gets its sections and a SLOT[s, slots]."""
+    raw = bytearray(path.read_bytes())
+    footer = unpack_footer(bytes(raw[-FOOTER.size :]))
+    assert footer is not None
+    begin, slots = unit_at(footer.unit_count), SLOTS[footer.level]
+    tables = begin + footer.section_count * slots * SLOT.itemsize
+    directories = np.frombuffer(raw[begin:tables], SLOT).reshape(-1, slots).copy()
+    sections = np.frombuffer(raw, SECTION, footer.section_count, tables).copy()
+    change(sections, directories)
+    sections["crc"] = [crc32c(one.tobytes()) for one in directories]
+    raw[begin:tables] = directories.tobytes()
+    raw[tables : tables + sections.nbytes] = sections.tobytes()
+    crc = crc32c(bytes(raw[tables : -FOOTER.size]))
+    raw[-FOOTER.size :] = pack_footer(footer._replace(tables_crc=crc))
+    path.write_bytes(raw)
+
+
+def _slot(name: str, by: int, directory: Path, rng: random.Random) -> Named:
+    """A slot that has units says something else of them, or of the chain that it is in.
+
+    `by` of -1: the chain ends there, though an older run has units of the slot.
+    """
+    cursor_ms = Cluster([directory]).model.cursor[0]
+    told: list[str] = []
+
+    def change(sections: Any, directories: Any) -> None:
+        bucket_ms = BUCKET_MS[
+            HOUR_LEVEL if directories.shape[1] == SLOTS[HOUR_LEVEL] else DAY_LEVEL
+        ]
+        is_live = (sections["bucket"] * bucket_ms > cursor_ms)[:, None]
+        having = directories["previous_run" if by < 0 else "count"] > 0
+        places = np.argwhere(is_live & having).tolist()
+        if places:
+            at, slot = rng.choice(places)
+            value = int(directories[name][at, slot])
+            directories[name][at, slot] = 0 if by < 0 else value + by
+            told.append(f"bucket {int(sections['bucket'][at])}")
+
+    for path in sorted((directory / "shard-0" / "wheel").glob("*.run")):
+        rewrite_run(path, change)
+        if told:
+            file = str(path.relative_to(directory))
+            return Named(("wheel-directory",), file, words=told[0])
+    raise AssertionError("no run has such a slot")
+
+
+# --- sequence index and tombstones --------------------------------------------------------------
+
+
+def _index(what: str, directory: Path, rng: random.Random) -> Named:
+    """An entry of the sequence index says something else: of a whole block, or of the tail."""
+    folder = directory / "shard-0" / "sequences"
+    sequence = rng.randrange(BLOCK_ENTRIES)
+
+    def change(entries: Any, at: int) -> None:
+        if what == "state":
+            entries[at] ^= np.uint64(1 if int(entries[at]) & 3 else 2)
+        else:
+            entries[at] += np.uint64(4)
+
+    if what == "tail":
+        disk, path = RealDisk(directory), "shard-0/sequences/tail"
+        tail = atomic_file.read(disk, path, FileType.SEQUENCE_INDEX, IDENTITY)
+        entries = np.frombuffer(tail.payload, "<u8").copy()
+        at = rng.randrange(len(entries))
+        change(entries, at)
+        sequence = tail.header.base * BLOCK_ENTRIES + at
+        header = pack_file_header(FileType.SEQUENCE_INDEX, IDENTITY, tail.header.base)
+        atomic_file.write(disk, path, header, entries.tobytes())
+        return Named(("sequence-wrong",), path, sequence)
+    file = folder / f"{0:012}.seq"
+    raw = bytearray(file.read_bytes())
+    blocks = np.frombuffer(raw, BLOCK, 1, 64).copy()
+    change(blocks["entries"][0], sequence)
+    blocks["crc"] = crc32c(blocks["entries"].tobytes())
+    raw[64 : 64 + blocks.nbytes] = blocks.tobytes()
+    file.write_bytes(raw)
+    return Named(("sequence-wrong",), f"shard-0/sequences/{file.name}", sequence)
+
+
+def _index_file(what: str, directory: Path, rng: random.Random) -> Named:
+    """A file of the sequence index is not there, is foreign, or ends too early."""
+    del rng
+    path = directory / "shard-0" / "sequences" / ("tail" if what == "no tail" else f"{0:012}.seq")
+    if what == "no tail":
+        path.unlink()
+    elif what == "short":
+        path.write_bytes(path.read_bytes()[:-1])
+    else:
+        raw = path.read_bytes()
+        path.write_bytes(pack_file_header(FileType.SEQUENCE_INDEX, IDENTITY, 1) + raw[64:])
+    return Named(("sequence-damaged",), str(path.relative_to(directory)))
+
+
+def _mark(what: str, directory: Path, rng: random.Random) -> Named:
+    """Who is marked as cancelled is somebody else; the page's CRC is right."""
+    model = Cluster([directory]).model
+    sequence = rng.choice(sorted({
+        "not marked": model.cancelled,
+        "marked: pending": {one.sequence for one in model.pending if one.attempt == 1},
+        "marked: released": model.released,
+        "marked: no message": set(range(model.next_sequence)) - model.messages.keys(),
+    }[what]))  # fmt: skip
+    path = turn_mark(directory, sequence)
+    return Named(("tombstone-wrong",), str(path.relative_to(directory)), sequence)
+
+
+def turn_mark(directory: Path, sequence: int) -> Path:
+    """Let a sequence below 65,536 count as cancelled if it did not, or not if it did; the file."""
+    (path,) = (directory / "shard-0" / "tombstones").glob("*.tomb")
+    raw = bytearray(path.read_bytes())
+    pages = np.frombuffer(raw, RECORD, (len(raw) - 64) // RECORD_BYTES, 64).copy()
+    pages["bits"][-1, sequence >> 3] ^= 1 << (sequence & 7)
+    head = int(pages["page"][-1]).to_bytes(8, "little")
+    pages["crc"][-1] = crc32c(pages["bits"][-1].tobytes(), crc32c(head))
+    raw[64:] = pages.tobytes()
+    path.write_bytes(raw)
+    return path
+
+
 # --- records ------------------------------------------------------------------------------------
 
 
@@ -292,6 +427,21 @@ EDITS: Final[dict[str, Edit]] = {
     **{f"entry: {name}": partial(_entry, name, False) for name in _FIELDS},
     **{f"entry of a retry: {name}": partial(_entry, name, True) for name in _FIELDS},
     **{f"unit: {name}": partial(_unit, name) for name in _FIELDS},
+    **{
+        f"slot: {name} {by:+}": partial(_slot, name, by)
+        for name, by in (
+            ("first", 1),
+            ("count", 1),
+            ("previous_run", -1),
+            ("previous_run", 1 << 20),
+        )
+    },
+    **{f"index: {what}": partial(_index, what) for what in ("due_ms", "state", "tail")},
+    **{f"index: {what}": partial(_index_file, what) for what in ("no tail", "short", "foreign")},
+    **{
+        f"tombstone {what}": partial(_mark, what)
+        for what in ("not marked", "marked: pending", "marked: released", "marked: no message")
+    },
     **{f"{one[0].name} {one[1]}: {one[2]}": partial(_row, *one) for one in _ROWS},
 }
 """Name -> edit."""

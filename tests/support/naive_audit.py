@@ -74,6 +74,8 @@ class Model(LogModel):
     """(epoch, store_ms, kind) of the record before."""
     late: Counter[int] = field(default_factory=Counter)
     """Sequence -> how often it was released late."""
+    index: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """Sequence -> (offset of its record, due_ms, state): what a sequence index must say of it."""
     off: tuple[int, int] = (0, 0)
     """By how much the last DISPATCH's check was wrong."""
 
@@ -89,6 +91,8 @@ class Model(LogModel):
             self._check_sums(found.batch)
         self.read(found.batch)
         _, count, mix = self.sums[-1]
+        if header.kind == Kind.PUBLISH:
+            self._index(found.batch, ends)
         for number, entries in self.queues.items():
             new = entries[ends.get(number, 0) :]
             if header.kind == Kind.DISPATCH:
@@ -135,6 +139,13 @@ class Model(LogModel):
                 self.note("message-corrupt", sequence=base + at)
         self.facts.update({base + at: Facts(*row) for at, row in enumerate(rows)})
         self.topic_of.update({base + at: int(q) for at, q in enumerate(batch.topic_queue)})
+
+    def _index(self, batch: RecordBatch, ends: dict[int, int]) -> None:
+        fresh = [one for key, every in self.queues.items() for one in every[ends.get(key, 0) :]]
+        at_once = {one.sequence for one in fresh}
+        for sequence, due_ms in enumerate(batch.due_ms.tolist(), batch.header.base_sequence):
+            stored = 2 if sequence in at_once else int(sequence in self.messages)
+            self.index[sequence] = (self.offset, due_ms, stored)
 
     def _check_sums(self, batch: RecordBatch) -> None:
         (row,) = batch.rows
@@ -241,6 +252,11 @@ class _Audit:
             self.is_whole &= one.has_checkpoint
             if one.has_checkpoint and one.applied <= self.end:
                 self._check_wheel(one, self.moments[one.applied])
+                wrong = self.moments[one.applied].is_cancelled ^ one.cancelled()
+                file = f"shard-0/tombstones/{one.manifest.tombstone_file:010}.tomb"
+                self.errors += [Expected("tombstone-wrong", one.node, file, -1, at) for at in wrong]
+            if one.has_checkpoint:
+                self._check_index(one)
             self._check_queues(one)
         return sorted([*self.errors, *self.model.errors]), self.is_whole, self._late()
 
@@ -339,6 +355,15 @@ class _Audit:
             if told != true:
                 file = "shard-0/checkpoint"
                 self.errors.append(Expected("checkpoint", one.node, file, one.applied))
+
+    def _check_index(self, one: NaiveReplica) -> None:
+        found = one.index()
+        for sequence, (offset, *wanted) in self.model.index.items():
+            is_there = offset < one.applied and sequence < len(found)
+            if is_there and found[sequence] != tuple(wanted):
+                name = f"{0:012}.seq" if sequence < len(found) // 128 * 128 else "tail"
+                file = f"shard-0/sequences/{name}"
+                self.errors.append(Expected("sequence-wrong", one.node, file, -1, sequence))
 
     def _is_true(self, unit: Unit, moment: Moment) -> bool:
         facts = Facts(unit.crc, unit.body_len, unit.meta_len)

@@ -23,6 +23,9 @@ _CHUNK_ENTRIES: Final = 16_384
 _EPOCH: Final = Struct("<I4xQ")
 _PAGE_BYTES: Final = 8_204
 _PAGE_BITS: Final = 65_536
+_BLOCK_ENTRIES: Final = 128
+_BLOCK_BYTES: Final = 1_032
+_FRAME: Final = 16
 
 
 class Unit(NamedTuple):
@@ -117,7 +120,7 @@ class NaiveReplica:
 
     def wheel(self) -> list[Unit]:
         """What is pending by the delay index."""
-        cursor, cancelled = self.manifest.cursor, self._cancelled()
+        cursor, cancelled = self.manifest.cursor, self.cancelled()
         found = []
         for run in self.manifest.runs:
             assert not run.cascaded_days, "too small a life for that"
@@ -130,7 +133,8 @@ class NaiveReplica:
                     found.append(one)
         return found
 
-    def _cancelled(self) -> set[int]:
+    def cancelled(self) -> set[int]:
+        """Sequences that are marked as cancelled."""
         if not self.manifest.tombstone_file:
             return set()
         name = f"{self.manifest.tombstone_file:010}.tomb"
@@ -144,6 +148,20 @@ class NaiveReplica:
             for bit in range(_PAGE_BITS)
             if bits[bit >> 3] >> (bit & 7) & 1
         }
+
+    def index(self) -> list[tuple[int, int]]:
+        """(due_ms, state) of each sequence, by the sequence index."""
+        folder = self.directory / _SHARD / "sequences"
+        raw = b""
+        if (folder / f"{0:012}.seq").exists():
+            blocks = (folder / f"{0:012}.seq").read_bytes()[_FILE_HEADER:]
+            whole = self.manifest.sequence_index_count // _BLOCK_ENTRIES
+            raw = b"".join(blocks[at * _BLOCK_BYTES :][: 8 * _BLOCK_ENTRIES] for at in range(whole))
+        if (folder / "tail").exists():
+            raw += (folder / "tail").read_bytes()[_FILE_HEADER + _FRAME :]
+        count = self.manifest.sequence_index_count
+        entries = [_u64(raw[8 * at :]) for at in range(min(count, len(raw) // 8))]
+        return [(entry >> 2, entry & 3) for entry in entries]
 
     # -- log --------------------------------------------------------------------------------------
 
@@ -204,6 +222,10 @@ def _judge(raw: bytes, at: int, start: int) -> tuple[int, bool]:
     except errors.HourwheelError:
         return header.total_bytes, False
     return header.total_bytes, True
+
+
+def _u64(raw: bytes) -> int:
+    return int.from_bytes(raw[:8], "little")
 
 
 def _u32(raw: bytes) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from hourwheel.record_batch import Kind, RecordBatch, Stamp, stamp
 from tests.support.broken_logs import read_queue, rewrite_queue
 from tests.support.log_copies import Cluster, changed, with_rows
+from tests.support.log_edits import EDITS, turn_mark
 from tests.support.log_maker import segments
 
 _NUDGES: Final = (-5_000, -1_000, -1, 1, 2, 1_000, 5_000)
@@ -102,6 +103,20 @@ def scramble_queue(cluster: Cluster, rng: random.Random) -> None:
         rewrite_queue(node, queue, units)
 
 
+def scramble_index(cluster: Cluster, rng: random.Random) -> None:
+    """The sequence index says something else of some message."""
+    what, seed = rng.choice(("due_ms", "state", "tail")), rng.random()
+    for node in _some(cluster, rng):
+        EDITS[f"index: {what}"](node, random.Random(seed))
+
+
+def turn_some_mark(cluster: Cluster, rng: random.Random) -> None:
+    """Another message is marked as cancelled, or one of them no longer is."""
+    sequence = rng.randrange(cluster.model.next_sequence)
+    for node in _some(cluster, rng):
+        turn_mark(node, sequence)
+
+
 WILD: Final[dict[str, Callable[[Cluster, random.Random], object]]] = {
     "nudged row": nudge_row,
     "other outcome": other_outcome,
@@ -110,5 +125,7 @@ WILD: Final[dict[str, Callable[[Cluster, random.Random], object]]] = {
     "flipped bit": flip_bit,
     "cut segment": cut_segment,
     "scrambled queue": scramble_queue,
+    "scrambled index": scramble_index,
+    "turned mark": turn_some_mark,
 }
 """Name -> fault."""

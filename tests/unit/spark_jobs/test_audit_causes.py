@@ -66,7 +66,7 @@ def test_changed_due_time_of_what_waits_is_named(cluster: Cluster) -> None:
     first, *rest = errors_of(audited(cluster))
     assert (first.check, first.sequence) == ("message-changed", sequence)
     assert all(one.cause for one in rest)
-    assert {one.check for one in rest} == {"wheel-missing", "wheel-extra"}
+    assert {one.check for one in rest} == {"wheel-missing", "wheel-extra", "sequence-wrong"}
 
 
 @pytest.mark.parametrize("field", ["sequence", "due_ms", "epoch"])

@@ -18,7 +18,6 @@ from spark_jobs.audit_wheel import (
     plan_wheel,
     read_wheel,
     sum_wheel,
-    tombstone_path,
 )
 from storage.file_header import FileType, pack_file_header
 from tests.support.audit_runs import errors_of, run_audit
@@ -52,7 +51,7 @@ def test_run_when_it_is_missing_is_a_fault(made: Made) -> None:
     part = sum_wheel(task)
     assert part.faults
     assert part.units == 0
-    task = task._replace(tombstone_file=99, tombstone_bytes=8_268)
+    task = task._replace(marks=task.marks._replace(number=99, valid_bytes=8_268))
     with pytest.raises(errors.CorruptFile, match="missing"):
         list(read_wheel(task))
 
@@ -81,7 +80,7 @@ def test_slot_directory_when_it_is_damaged_is_a_fault(made: Made, tmp_path: Path
 def test_tombstones_when_they_are_another_file_are_a_fault(made: Made, tmp_path: Path) -> None:
     node = copied(made.directory, tmp_path)
     task, _ = only_task(node)
-    path = node / tombstone_path(task)
+    path = node / task.marks.path
     raw = path.read_bytes()
     path.write_bytes(pack_file_header(FileType.RUN, IDENTITY, 1) + raw[64:])
     assert sum_wheel(task).faults

@@ -89,6 +89,7 @@ def test_audit_is_incomplete_when_a_log_ends_abruptly_without_a_checkpoint(
     assert {(one.area, one.limit) for one in result.left_out} == {
         ("queues", "checkpoint-missing"),
         ("wheel", "checkpoint-missing"),
+        ("sequences", "checkpoint-missing"),
     }
 
 

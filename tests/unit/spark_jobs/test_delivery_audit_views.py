@@ -175,8 +175,10 @@ def test_wheel_when_a_cancel_is_forgotten_holds_too_much(made: MadeLog, tmp_path
 
     edit_manifest(node, forget)
     result = run_audit(node)
-    assert checks_of(result) == {"wheel-extra"}
+    assert checks_of(result) == {"tombstone-wrong", "wheel-extra"}
+    assert facts_of(result, "tombstone-wrong") == made.cancelled
     assert facts_of(result, "wheel-extra") <= made.cancelled
+    assert all(one.cause for one in errors_of(result) if one.check == "wheel-extra")
 
 
 def test_run_when_it_is_damaged_is_named(made: MadeLog, tmp_path: Path) -> None:

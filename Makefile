@@ -5,9 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Two cores are busy with four workers: the tests of clusters mostly wait.
 WORKERS ?= 4
+# So long may a test take, in seconds, before it fails and shows its stacks. On a busy machine,
+# too, each ends much sooner.
+HANG_S ?= 300
 PROTO_BIN := build/proto-venv/bin
 LOCK_BIN := build/lock-venv/bin
 BUF_VERSION ?= 1.75.0
+
+# Each node that a test starts is a process of its own: it reads what an earlier one has compiled.
+# To compile the tree again would take longer than all else that it does as it starts.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -52,12 +59,15 @@ demo: $(VENV)/node.stamp  ## three nodes, thousands of messages, and a kill -9 o
 
 # --- work ----------------------------------------------------------------------------------------
 
+PYTEST = $(BIN)/python -m pytest -q --timeout $(HANG_S) --timeout-method signal
+SPREAD = -n $(WORKERS) --dist worksteal
+
 test: lint types contracts  ## everything that must pass before a change goes in (< 10 minutes)
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --ignore tests/spark
-	@$(BIN)/python -m pytest -q tests/spark   # one session of Spark for all: not one a worker
+	@$(PYTEST) $(SPREAD) --durations 25 --durations-min 1 --ignore tests/spark
+	@$(PYTEST) tests/spark   # one session of Spark for all: not one a worker
 
 check: lint types contracts  ## the quick part of `make test` (< 2 minutes)
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/tidy tests/unit
+	@$(PYTEST) $(SPREAD) tests/tidy tests/unit
 
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check .

@@ -1,18 +1,25 @@
-"""What all tests share: how Hypothesis searches, that gRPC says no more than errors, and that what
-this machine cannot test is said at the end.
+"""What all tests share: how Hypothesis searches, that gRPC says no more than errors, which tests
+workers begin with, what a test that hangs shows, and that what this machine cannot test is said at
+the end.
 
 `gate` (the default) takes the same examples every time, so that a red build is about the change.
 `soak` takes new ones and many more: `make soak`. Neither has a deadline: no test here is timed.
 A failure prints `@reproduce_failure(...)`, to be put above the test while it is mended.
 """
 
+import asyncio
 import os
+import signal
+import sys
+from collections.abc import Generator
+from types import FrameType
 
 import hypothesis
 import pytest
 
 from hourwheel import grpc_lines
 from tests.support import toolchains
+from tests.support.long_first import LONG, long_first
 
 grpc_lines.keep_errors_only()
 
@@ -23,6 +30,35 @@ hypothesis.settings.register_profile(
     "soak", deadline=None, print_blob=True, max_examples=3_000, database=None
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several workers share the tests, the long ones come first."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1:
+        ids = [item.nodeid for item in items]
+        items[:] = [items[at] for at in long_first(ids, LONG, workers)]
+
+
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_timeout_set_timer() -> Generator[None, object, object]:
+    """pytest-timeout shows the stacks of threads; here the tasks of the loop are shown, too."""
+    result = yield
+    end_test = signal.getsignal(signal.SIGALRM)
+
+    def show_tasks(number: int, frame: FrameType | None) -> None:
+        try:
+            tasks = asyncio.all_tasks()
+        except RuntimeError:  # no loop runs
+            tasks = set()
+        for task in tasks:
+            task.print_stack(file=sys.stderr)
+        if callable(end_test):
+            end_test(number, frame)
+
+    if callable(end_test):
+        signal.signal(signal.SIGALRM, show_tasks)
+    return result
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

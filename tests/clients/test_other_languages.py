@@ -79,6 +79,7 @@ def test_clients_that_this_machine_can_make() -> None:
     assert [lacking[language] for language in toolchains.required() if language in lacking] == []
 
 
+@pytest.mark.timeout(2 * LIMIT_S)
 @pytest.mark.parametrize("language", sorted(set(toolchains.TOOLS) - set(toolchains.missing())))
 async def test_documented_lines_work_when_they_are_run(tmp_path: Path, language: str) -> None:
     checkout(tmp_path, language)

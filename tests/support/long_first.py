@@ -1,0 +1,55 @@
+"""In which order workers run the tests: the long ones first, so that none is left for the end.
+
+`pytest --dist worksteal` gives each worker one slice of all tests, as they were collected; whoever
+is done takes the later half of another's rest. Those that `LONG` names are dealt to the beginnings
+of the slices, each to whoever has least to do.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+LONG: Final = {
+    "tests/clients/test_other_languages.py": 40.0,  # and minutes where the caches are empty
+    "tests/api/test_large_catalog.py": 48.0,
+    "tests/cluster/test_installed.py": 45.0,
+    "tests/sim/test_cluster_damage.py": 36.0,
+    "tests/cluster/test_hostile_streams.py": 30.0,
+    "tests/cluster/test_damage_walk.py": 30.0,
+    "tests/cluster/test_damaged_members.py": 20.0,
+    "tests/cluster/test_chaos.py": 30.0,
+    "tests/cluster/test_kill.py": 20.0,
+    "tests/cluster/test_disk_faults.py": 25.0,
+    "tests/cluster/test_damage.py": 20.0,
+    "tests/cluster/test_bench_smoke.py": 30.0,
+}
+"""How long tests take, in seconds, on two cores with nothing else to do, by the beginnings of their
+ids: "file.py", or "file.py::test_name"."""
+
+
+def long_first(ids: Sequence[str], known: dict[str, float], workers: int) -> list[int]:
+    """An order for tests, as positions in `ids`: each once.
+
+    Args:
+        ids: of all tests. Those of one long name stay together: they may share a fixture.
+        known: see `LONG`. What is not in it is short.
+        workers: how many slices there will be, of equal counts.
+    """
+    long: dict[str, list[int]] = {name: [] for name in known}
+    short: list[int] = []
+    for at, one in enumerate(ids):
+        name = one.partition("[")[0]
+        long.get(name, long.get(one.partition("::")[0], short)).append(at)
+    hands: list[list[int]] = [[] for _ in range(workers)]
+    loads = [0.0] * workers
+    for name in sorted(long, key=lambda name: -known[name]):
+        least = loads.index(min(loads))
+        hands[least] += long[name]
+        loads[least] += known[name]
+    order: list[int] = []
+    rest = iter(short)
+    for number, hand in enumerate(hands):
+        left = len(ids) - len(order) - sum(map(len, hands[number:]))
+        size = max(0, (len(ids) - len(order)) // (workers - number) - len(hand))
+        order += hand
+        order += [next(rest) for _ in range(min(size, left))]
+    return order

@@ -107,6 +107,10 @@ class ClusterMember:
         self._is_closed = False
         self.on_log_damage: Callable[[errors.DataLoss], None] = lambda _: None
         """Told where the log could not be read for a follower: to have it repaired."""
+        self.on_view_damage: Callable[[errors.DataLoss], None] = lambda _: None
+        """Told of a view that is damaged on the disk: to have somebody else lead."""
+        if giver is not None:
+            giver.on_damage = self._tell_damage
         self.is_damaged = False
         """Its log is, somewhere: it should not lead."""
 
@@ -410,7 +414,8 @@ class ClusterMember:
                 )
 
     def _tell_damage(self, error: errors.DataLoss) -> None:
-        self.on_log_damage(error)
+        tell = self.on_log_damage if isinstance(error, errors.CorruptLog) else self.on_view_damage
+        tell(error)
 
     def _spawn(self, work: Any) -> None:
         task = self._loop.create_task(self._run_or_fail(work))

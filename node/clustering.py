@@ -141,6 +141,7 @@ class Clustering:
             renew=renew,
         )
         self._member.on_log_damage = repair.on_damage
+        self._member.on_view_damage = repair.give_up
         return repair
 
     def make_forwarder(self, stats: ApiStats) -> Forwarder:

@@ -125,7 +125,8 @@ class Engine:
         self.damage = DamageControl(
             self.shard,
             FileRepair(
-                *(self.place, self.shard, self.stats, self.background.run_aside),
+                *(self.place, self.shard, self.stats),
+                aside=self.background.run_aside,
                 wake=self.writer.wake,
             ),
             self.stats,

@@ -1,9 +1,9 @@
-"""What a member of a cluster does when its log turns out to be damaged where nobody reads. A shell.
+"""What a member of a cluster does when its files turn out damaged where nobody reads. A shell.
 
     damaged     the batches are fetched from other replicas, and the segment is rewritten: it leads
                 or follows meanwhile as before
-    given up    nobody has them, or too much is damaged: it is not to be elected, and hands over if
-                it is the master
+    given up    nobody has them, or too much is damaged, or a view that a snapshot was to carry: it
+                is not to be elected, and hands over if it is the master
     spared      it follows a master, and enough others are in sync: it starts again with an empty
                 shard in the place of this one, and is filled by the master (decision 0013)
 
@@ -68,7 +68,12 @@ class LogRepair:
             self._begin()
 
     def give_up(self, error: errors.DataLoss) -> None:
-        """So much is damaged that others should lead, and this node be filled anew."""
+        """What cannot be repaired piece by piece: others should lead, and this node be filled anew.
+
+        Much of the log, or a view.
+        """
+        if self._is_given_up:
+            return
         self._found.appendleft(error)
         self._is_given_up = True
         self._begin()

@@ -3,7 +3,8 @@
     head -> pieces -> end
 
 Reading is done in other threads; between two pieces the loop is free, and the pace is bounded, so
-that the log's own writes are not kept waiting.
+that the log's own writes are not kept waiting. What is damaged is not given: see
+node/snapshot_check.py.
 """
 
 import asyncio
@@ -69,6 +70,8 @@ class SnapshotGiver:
         self._stats = ReignStats() if stats is None else stats
         self._count_max, self._bytes_per_s = count_max, bytes_per_s
         self._numbers: set[int] = set()
+        self.on_damage: Callable[[errors.DataLoss], None] = lambda _: None
+        """Told what is damaged of that which was to be given."""
 
     def handler(self) -> "grpc.RpcMethodHandler[Any, Any]":
         """For a generic handler of the service."""
@@ -99,14 +102,15 @@ class SnapshotGiver:
             PeerRefused: of another cluster or shard. NotMaster. Overloaded: too many at a time.
             FailedPrecondition: the shard has too many files.
             Unavailable: checkpoints come too fast.
-            DataLoss, DiskFull, Internal: see `Stage`.
+            DataLoss: something is damaged here; `on_damage` is told.
+            DiskFull, Internal: see `Stage`.
         """
         self._check(request)
         number = min(set(range(self._count_max)) - self._numbers)
         self._numbers.add(number)
         stage = Stage(self._place, number)
         try:
-            await self._complete(stage)
+            await self._complete_sound(stage)
             head = await asyncio.to_thread(stage.head)
             if len(head.files) > FILE_COUNT_MAX:
                 raise errors.FailedPrecondition(f"{len(head.files)} files are too many")
@@ -141,6 +145,14 @@ class SnapshotGiver:
     def _check_master(self, epoch: int) -> None:
         if epoch != self._epoch() or not self._may_give():
             raise errors.NotMaster("this node is not the master in that epoch", epoch=self._epoch())
+
+    async def _complete_sound(self, stage: Stage) -> None:
+        try:
+            await self._complete(stage)
+            await asyncio.to_thread(stage.verify)
+        except errors.DataLoss as error:
+            self.on_damage(error)
+            raise
 
     async def _complete(self, stage: Stage) -> None:
         for _ in range(_ATTEMPTS):

@@ -2,6 +2,7 @@
 
     begin      the manifest gets a second name in a folder of its own, and is read
     complete   so does every file that it names, and the log up to the high watermark
+    verify     nothing of it is damaged, as far as whoever takes it looks when opening it
     pieces     their bytes, in order
 
 A file that has a second name stays readable when the shard removes it or puts another in its place.
@@ -10,7 +11,7 @@ queue's last chunk are, in turns, by the second checkpoint from now. So these by
 once. In the end the shard's manifest must still be the same: then no file was removed, and no seal
 written over, before it was held.
 
-No threads: `begin`, `complete`, `pieces` and `close` are for one that may wait for the disk.
+No threads: what reads or writes is for one that may wait for the disk.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ from hourwheel.internal.v1.replication_pb2 import (
 )
 from hourwheel.internal.v1.state_pb2 import Checkpoint, QueueState
 from node.checkpoint import MANIFEST, ShardPlace
+from node.snapshot_check import HeldFile, SnapshotCheck
 from node.snapshot_files import OUTGOING, QUEUE_CHUNK_END, remove_tree
 from storage import atomic_file, sequence_index, tombstones
 from storage.consume_queues import folder_name
@@ -53,20 +55,6 @@ class LogState(NamedTuple):
     epochs: Sequence[EpochEntry]
 
 
-class _Held(NamedTuple):
-    """A file of the snapshot."""
-
-    name: str
-    """In the shard's folder."""
-    size_bytes: int
-    sent_bytes: int
-    """Behind these it has zeros."""
-    path: str
-    """Of its second name."""
-    head: bytes = b""
-    """Its first bytes as they were when it was held."""
-
-
 class _Changed(Exception):
     """The shard has gone on: begin again."""
 
@@ -79,7 +67,7 @@ class Stage:
         self._place = place
         self._disk: Disk = place.disk
         self._directory = f"{place.directory}{OUTGOING}{number}"
-        self._files: list[_Held] = []
+        self._files: list[HeldFile] = []
         self._manifest: Checkpoint | None = None
         self._manifest_frame = b""
         self._log = LogState(0, 0, (), ())
@@ -128,9 +116,14 @@ class Stage:
             path = f"{self._directory}/{MANIFEST}"
             with closing(self._disk.open(path)) as file:
                 size = file.size()
-            self._files.append(_Held(MANIFEST, size, size, path))
+            self._files.append(HeldFile(MANIFEST, size, size, path))
         self.total_bytes = sum(one.size_bytes for one in self._files)
         return True
+
+    def verify(self) -> None:
+        """See node/snapshot_check.py. Raises CorruptLog, CorruptFile."""
+        place, manifest = self._place, self._manifest or Checkpoint()
+        SnapshotCheck(self._disk, place.directory, place.identity, manifest).run(self._files)
 
     def _hold_all(self, manifest: Checkpoint, log: LogState) -> None:
         start = log.segments[0].start_offset if log.segments else 0
@@ -149,13 +142,13 @@ class Stage:
         for queue in manifest.queues:
             self._hold_queue(queue)
 
-    def _hold(self, name: str, size_bytes: int | None = None) -> _Held:
+    def _hold(self, name: str, size_bytes: int | None = None) -> HeldFile:
         """Hold a file, or its first bytes. Raises _Changed if it is short, FileNotFoundError."""
         held = self._link(name, size_bytes)
         self._files.append(held)
         return held
 
-    def _link(self, name: str, size_bytes: int | None) -> _Held:
+    def _link(self, name: str, size_bytes: int | None) -> HeldFile:
         path = f"{self._directory}/{len(self._files):06d}"
         self._disk.link(self._place.under(name), path)
         with closing(self._disk.open(path)) as file:
@@ -163,7 +156,7 @@ class Stage:
         if size_bytes is not None and found < size_bytes:
             raise _Changed
         size = found if size_bytes is None else size_bytes
-        return _Held(name, size, size, path)
+        return HeldFile(name, size, size, path)
 
     def _hold_sequences(self, entry_count: int) -> None:
         """The tail first: where it is of a later checkpoint, its block has become whole.
@@ -233,7 +226,7 @@ class Stage:
             with closing(self._disk.open(held.path)) as file:
                 yield from self._pieces_of(ordinal, held, file)
 
-    def _pieces_of(self, ordinal: int, held: _Held, file: File) -> Iterator[SnapshotBytes]:
+    def _pieces_of(self, ordinal: int, held: HeldFile, file: File) -> Iterator[SnapshotBytes]:
         position = 0
         while position < held.sent_bytes:
             length = min(_PIECE_BYTES, held.sent_bytes - position)

@@ -99,6 +99,13 @@ def _crcs(raw: memoryview) -> NDArray[np.uint32]:
     return np.array([crc32c(raw[at : at + _ENTRIES_BYTES]) for at in starts], np.uint32)
 
 
+def damaged_blocks(raw: bytes, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """bool[n]: which of n blocks of these numbers, whose bytes are `raw`, fail their CRC32C."""
+    found = np.frombuffer(raw, BLOCK)
+    is_bad: NDArray[np.bool_] = _crcs(memoryview(raw)) ^ blocks.astype(np.uint32) != found["crc"]
+    return is_bad
+
+
 class SequenceIndex:
     """See the top of this file. One thread; the works of a checkpoint run in any."""
 
@@ -245,11 +252,10 @@ class SequenceIndex:
 
     def _verified(self, raw: bytes, blocks: NDArray[np.int64]) -> U64:
         """uint64[n, 128]: the entries in the bytes of n blocks of these numbers."""
-        found = np.frombuffer(raw, BLOCK)
-        is_bad = _crcs(memoryview(raw)) ^ blocks.astype(np.uint32) != found["crc"]
+        is_bad = damaged_blocks(raw, blocks)
         if is_bad.any():
             self._refuse(int(blocks[is_bad][0]), "fails its CRC32C")
-        entries: U64 = found["entries"]
+        entries: U64 = np.frombuffer(raw, BLOCK)["entries"]
         return entries
 
     def _refuse(self, block: int, fault: str) -> NoReturn:

@@ -238,13 +238,17 @@ class Tombstones:
                 raw = file.pread(length, position)
                 if len(raw) != length:
                     raise errors.CorruptFile(f"{path} is too short", file=path, offset=position)
-                yield _verified(raw, path, position)
+                yield verified_pages(raw, path, position)
         finally:
             file.close()
 
 
-def _verified(raw: bytes, path: str, position: int) -> tuple[U64, NDArray[np.uint8]]:
-    """(page u64[n], bits u8[n, 8192]) of n records, whose first lies at `position`."""
+def verified_pages(raw: bytes, path: str, position: int) -> tuple[U64, NDArray[np.uint8]]:
+    """(page u64[n], bits u8[n, 8192]) of n records, whose first lies at `position`.
+
+    Raises:
+        CorruptFile: one fails its CRC32C; `path` is for the message.
+    """
     records = np.frombuffer(raw, RECORD)
     view = memoryview(raw)
     for index, (page, crc) in enumerate(

@@ -1,48 +1,21 @@
 """Three members in one process, one of which has lost its data: it gets a snapshot, and follows."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hourwheel.errors import NotFollowed
-from node.joining import build_member
-from node.opening import ShardConfig
 from node.replica_effects import Role
 from node.snapshot_install import install_snapshot, set_aside_damaged
-from storage.commit_log import LogConfig
 from storage.file_header import Identity
-from tests.support import member_world
 from tests.support.eventually import until
+from tests.support.member_snapshots import fetch_snapshots, forget_the_beginning
 from tests.support.member_world import LEASE_MS, MemberNode, MemberWorld
 
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Members have small segments and fetch snapshots; in the list is who has one."""
-    found: list[str] = []
-
-    def build(*args: Any, **kwargs: Any) -> Any:
-        who, dialer = args[3], kwargs["dial"].__self__
-        fetch, on_taken = dialer.fetch_snapshot, lambda: found.append(who.me)
-        return build_member(*args, **kwargs, fetch=fetch, on_snapshot_taken=on_taken)
-
-    config = ShardConfig(log=LogConfig(segment_bytes=2_048, index_interval_bytes=512))
-    monkeypatch.setattr(member_world, "shard_config", lambda _: config)
-    monkeypatch.setattr(member_world, "build_member", build)
-    return found
-
-
-def forget_the_beginning(node: MemberNode) -> int:
-    """Delete the log up to a checkpoint; where it begins now."""
-    maintenance = node.engine.background.maintenance
-    job = maintenance.plan(node.engine.now_ms(), force_checkpoint=True)
-    assert job is not None
-    job.run(lambda: None)
-    for remove in maintenance.finish(job, node.engine.now_ms()):
-        remove()
-    node.shard.log.delete_below(maintenance.manifest.applied_offset)
-    return int(node.shard.log.start_offset)
+    return fetch_snapshots(monkeypatch)
 
 
 async def test_member_that_lost_its_data_gets_a_snapshot(tmp_path: Path, taken: list[str]) -> None:

@@ -61,10 +61,7 @@ class NodeDamage:
     def _open(self) -> None:
         node = self.node
         self.failure = Failure()
-        self.files = FileRepair(
-            *(node.place, node.shard, self.stats, self._aside),
-            wake=lambda: node.later(0, node.begin_write),
-        )
+        self.files = FileRepair(node.place, node.shard, self.stats, self._aside, self._wake_writer)
         self.control = DamageControl(
             node.shard,
             self.files,
@@ -76,6 +73,9 @@ class NodeDamage:
         )
         self.files.peers = Peers(self, IDENTITY, self._others)
         self.reads = PeerReads(node.shard, IDENTITY).handlers()
+
+    def _wake_writer(self) -> None:
+        self.node.later(0, self.node.begin_write)
 
     def _others(self) -> list[str]:
         isr = self.node.replica.assignment.isr

@@ -72,6 +72,10 @@ class LogModel:
     released: set[int] = field(default_factory=set)
     """Sequences that were released for the first time."""
     cancelled: set[int] = field(default_factory=set)
+    discarded: set[int] = field(default_factory=set)
+    """Sequences whose topic was deleted when they fell due."""
+    discarded_count: int = 0
+    """Those, and retries to which the same happened."""
     waiting: dict[tuple[int, int], Entry] = field(default_factory=dict)
     """(sequence, queue of a retry or 0) -> what is in the wheel, cancelled ones not."""
     queues: dict[int, list[Entry]] = field(default_factory=dict)
@@ -87,8 +91,14 @@ class LogModel:
     """Sequence -> encoded metadata of each message that has any."""
     producers: dict[int, deque[Sent]] = field(default_factory=dict)
     topics: dict[int, str] = field(default_factory=dict)
-    """Id -> name."""
+    """Id -> name, of those that are there."""
+    deleted: dict[int, str] = field(default_factory=dict)
+    """Id -> name of topics that are there no longer."""
+    buried: dict[int, list[int]] = field(default_factory=dict)
+    """Group -> sequences of dead letters that went with their topic."""
     groups: dict[int, GroupConfig] = field(default_factory=dict)
+    gone_groups: set[int] = field(default_factory=set)
+    """Ids of groups that were deleted."""
     subscriptions: list[Subscription] = field(default_factory=list)
     filters: dict[tuple[int, int], list[FilterExpression]] = field(default_factory=dict)
     """(group, topic) -> what the group wanted of the topic, one after the other."""
@@ -136,7 +146,9 @@ class LogModel:
         verdicts = []
         for at, end, producer, first in _requests(batch):
             own = header.base_sequence + at
-            verdict = self._judge(producer, first, end - at, own, header.store_ms)
+            verdict: tuple[str, int, int] = ("unknown topic", 0, 0)
+            if int(batch.topic_queue[at]) >> 8 in self.topics:
+                verdict = self._judge(producer, first, end - at, own, header.store_ms)
             verdicts.append(verdict)
             if verdict[0] == "new":
                 for ordinal in range(at, end):
@@ -195,9 +207,15 @@ class LogModel:
         count = 0
         while self._wheel and self._wheel[0][:2] <= to:
             entry = heapq.heappop(self._wheel)
-            if self.waiting.pop(_place_of(entry), None) is not None:
+            if self.waiting.pop(_place_of(entry), None) is None:
+                continue
+            if entry.topic_queue >> 8 in self.topics:
                 self._release(entry)
                 count += 1
+                continue
+            self.discarded_count += 1
+            if entry.attempt == 1:
+                self.discarded.add(entry.sequence)
         return count
 
     def _cancel(self, batch: RecordBatch) -> list[int]:
@@ -207,7 +225,7 @@ class LogModel:
             is_right = self.messages.get(sequence) == due_ms
             if not is_right or self.epoch_of(sequence) != int(row["epoch"]):
                 outcomes.append(CancelOutcome.CANCEL_OUTCOME_UNKNOWN)
-            elif sequence in self.released:
+            elif sequence in self.released or sequence in self.discarded:
                 outcomes.append(CancelOutcome.CANCEL_OUTCOME_ALREADY_RELEASED)
             else:
                 outcomes.append(CancelOutcome.CANCEL_OUTCOME_CANCELLED)
@@ -274,6 +292,8 @@ class LogModel:
         if is_dead or entry.attempt >= group.attempts_max:
             letters = group.dead_letter_topic_id << 8
             self.queues.setdefault(letters, []).append(entry._replace(topic_queue=letters))
+            if not letters:  # nobody can read them
+                self.buried.setdefault(group.group_id, []).append(entry.sequence)
             return
         retries = subscription.retry_topic_id << 8
         again = Entry(due_ms, entry.sequence, entry.attempt + 1, retries, entry.store_ms)
@@ -283,21 +303,93 @@ class LogModel:
 
     def _configure(self, batch: RecordBatch) -> bool:
         change = ConfigChange.FromString(bytes(batch.blobs))
-        if change.HasField("put_topic"):
-            self.topics[change.put_topic.topic_id] = change.put_topic.name
-        elif change.HasField("put_group"):
-            self.groups[change.put_group.group_id] = change.put_group
-        elif change.HasField("put_subscription"):
-            self._subscribe(change.put_subscription)
-        else:
-            raise NotImplementedError(change)
+        what = change.WhichOneof("change")
+        if what == "put_topic":
+            return self._put_topic(change.put_topic.topic_id, change.put_topic.name)
+        if what == "put_group":
+            return self._put_group(change.put_group)
+        if what == "put_subscription":
+            return self._subscribe(change.put_subscription)
+        if what == "delete_topic_id":
+            return self._delete_topic(change.delete_topic_id)
+        assert what == "delete_group_id", "a change that is not known here"
+        return self._delete_group(change.delete_group_id)
+
+    def _put_topic(self, number: int, name: str) -> bool:
+        """Void: another topic has the name, or the number was passed by."""
+        if self.topics.get(number, name) != name:
+            return False
+        is_late = number <= max([0, *self.topics, *self.deleted])
+        if number not in self.topics and (is_late or name in self.topics.values()):
+            return False
+        self.topics[number] = name
         return True
 
-    def _subscribe(self, subscription: Subscription) -> None:
+    def _put_group(self, group: GroupConfig) -> bool:
+        """Void: the same of groups; or its topic for dead letters is not there."""
+        number, letters = group.group_id, group.dead_letter_topic_id
+        if letters and self.topics.get(letters) != f"%DLQ%{group.name}":
+            return False
+        if self.groups.get(number, group).name != group.name:
+            return False
+        is_late = number <= max([0, *self.groups, *self.gone_groups])
+        names = {one.name for one in self.groups.values()}
+        if number not in self.groups and (is_late or group.name in names):
+            return False
+        self.groups[number] = group
+        return True
+
+    def _delete_topic(self, number: int) -> bool:
+        if number not in self.topics:
+            return False
+        for one in [one for one in self.subscriptions if one.topic_id == number]:
+            self._unsubscribe(one)
+        for one in [one for one in self.subscriptions if one.retry_topic_id == number]:
+            self.subscriptions.remove(one)
+        self._drop_topic(number)
+        return True
+
+    def _delete_group(self, number: int) -> bool:
+        """Its dead letters stay."""
+        if self.groups.pop(number, None) is None:
+            return False
+        self.gone_groups.add(number)
+        for one in [one for one in self.subscriptions if one.group_id == number]:
+            self._unsubscribe(one)
+        self.resolved = {key: at for key, at in self.resolved.items() if key[0] != number}
+        return True
+
+    def _unsubscribe(self, subscription: Subscription) -> None:
+        """A subscription goes, and its retries with it, and who receives these."""
+        self.subscriptions.remove(subscription)
+        if subscription.retry_topic_id in self.topics:
+            self._delete_topic(subscription.retry_topic_id)
+
+    def _drop_topic(self, number: int) -> None:
+        """Its queues go, and what was resolved of them; what waits stays until it falls due."""
+        self.deleted[number] = self.topics.pop(number)
+        for group in self.groups.values():
+            if group.dead_letter_topic_id == number:
+                lost = [one.sequence for one in self.queues.get(number << 8, ())]
+                self.buried.setdefault(group.group_id, []).extend(lost)
+                group.dead_letter_topic_id = 0
+        self.queues = {key: one for key, one in self.queues.items() if key >> 8 != number}
+        self.starts = {key: one for key, one in self.starts.items() if key >> 8 != number}
+        self.resolved = {key: at for key, at in self.resolved.items() if key[1] >> 8 != number}
+        for places in (self.done, self.passed):
+            for group_id, every in places.items():
+                places[group_id] = {one for one in every if one[0] >> 8 != number}
+
+    def _subscribe(self, subscription: Subscription) -> bool:
+        """Void: something of it is not there."""
+        named = {subscription.topic_id, subscription.retry_topic_id}
+        if subscription.group_id not in self.groups or not named <= self.topics.keys():
+            return False
         key = subscription.group_id, subscription.topic_id
         others = [one for one in self.subscriptions if (one.group_id, one.topic_id) != key]
         self.subscriptions = [*others, subscription]
         self.filters.setdefault(key, []).append(filter_from_wire(subscription.filter))
+        return True
 
     def _trim(self, batch: RecordBatch) -> None:
         retain_from_ms = int(batch.rows[0]["retain_from_ms"])
@@ -326,7 +418,8 @@ class LogModel:
         """I1 and I3: each message is in one place, and so is each group's copy of it."""
         waiting = {entry.sequence for entry in self.waiting.values() if entry.attempt == 1}
         for sequence in self.messages:
-            places = (sequence in waiting, sequence in self.released, sequence in self.cancelled)
+            ends = (self.released, self.cancelled, self.discarded)
+            places = (sequence in waiting, *(sequence in end for end in ends))
             assert sum(places) == 1, f"message {sequence} is in places {places}"
         for subscription in self.subscriptions:
             self._check_group(subscription)
@@ -336,7 +429,7 @@ class LogModel:
         own = [queue for queue in self.queues if queue >> 8 == subscription.topic_id]
         retries = subscription.retry_topic_id << 8
         places = [entry.sequence for entry in self.waiting.values() if entry.topic_queue == retries]
-        places += [e.sequence for e in self.queues.get(group.dead_letter_topic_id << 8, [])]
+        places += self._letters_of(group)
         for queue in (*own, retries):
             resolved = self.resolved.get((group.group_id, queue), set())
             for position, entry in enumerate(self.queues.get(queue, [])):
@@ -347,6 +440,11 @@ class LogModel:
                     places.append(entry.sequence)
         expected = [entry.sequence for queue in own for entry in self.queues[queue]]
         assert sorted(places) == sorted(expected), "a group's message is lost or doubled"
+
+    def _letters_of(self, group: GroupConfig) -> list[int]:
+        number = group.dead_letter_topic_id << 8
+        letters = self.queues.get(number, []) if number else []
+        return [one.sequence for one in letters] + self.buried.get(group.group_id, [])
 
 
 def _place_of(entry: Entry) -> tuple[int, int]:

@@ -44,8 +44,9 @@ class Timeline:
 
     names: dict[int, str] = field(default_factory=dict)
     """Topic id -> name, deleted ones included."""
-    internal: set[int] = field(default_factory=set)
-    """Ids of topics for retries and dead letters."""
+    internal: set[int] = field(default_factory=lambda: {0})
+    """Ids of topics for retries and dead letters. 0 takes the dead letters of groups whose own
+    topic for them was deleted: nobody reads its queue."""
     gene_specs: dict[int, GeneSpec] = field(default_factory=dict)
     """Topic id -> how its genes are made; it never changes."""
     topics: dict[int, Life] = field(default_factory=dict)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_jobs import audit_groups, audit_retries
+from spark_jobs.audit_catalog import FOREVER
 from spark_jobs.audit_dispatch import check_sums, sums_by_record
 from spark_jobs.audit_entries import EntryDiff, Place, compare, settle
 from spark_jobs.audit_filters import find_missed, gene_finding, missed_finding, plan_filters
@@ -189,7 +190,8 @@ class Joining:
         known = {copy.place for copy in self._copies}
         for replica, mine in state.copies:  # queues that the log has, and a checkpoint has not
             for key in sorted(self.retries.queues) if mine.applied_offset else ():
-                if Place(replica.node, key) not in known:
+                is_there = state.line.deleted.get(key >> 8, FOREVER) >= mine.applied_offset
+                if is_there and Place(replica.node, key) not in known:
                     self._copies.append(_no_queue(state, replica, mine, key))
         for copy in self._copies:
             queue = self.retries.queues.get(copy.where.topic_queue)
@@ -405,12 +407,12 @@ def _copies_of(state: ShardState, replica: Replica, copy: ShardCopy) -> list[Que
     died = state.line.deleted
     if state.is_whole and applied <= state.end_offset:
         for key in {key for _, key in state.ledger.queued}:
-            if key not in whole and died.get(key >> 8, 1 << 62) >= applied:
+            if key not in whole and died.get(key >> 8, FOREVER) >= applied:
                 whole[key] = _empty(replica, copy, key, 0)
     found = []
     for key, where in sorted(whole.items()):
         place = Place(replica.node, key)
-        if died.get(key >> 8, 1 << 62) < applied <= state.end_offset:
+        if died.get(key >> 8, FOREVER) < applied <= state.end_offset:
             detail = f"queue {key:08x} of a topic that was deleted before its checkpoint"
             state.add(
                 Finding(ERROR, "queue-void", state.shard, replica.node, where.folder, detail=detail)

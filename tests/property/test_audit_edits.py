@@ -20,6 +20,7 @@ _IN_TIME = replace(SMALL, late_ms_max=1 << 60)
 """Clocks of these lives jump."""
 _LIVES = [
     *((kind, seed) for kind in ("plain", "filters", "small", "behind") for seed in range(25)),
+    *(("deleting", seed) for seed in range(25)),
     *((kind, 0) for kind in ("trimmed", "snapshot")),
 ]
 

@@ -22,6 +22,7 @@ from node.maintenance import RetentionConfig
 from node.opening import ShardConfig
 from storage.commit_log import LogConfig
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
+from tests.support.shard_proposals import Side
 from tests.support.shard_world import INVISIBLE_MS, ShardWorld
 from tests.support.small_sizes import small_sizes
 from timewheel.levels import DAY_MS, HOUR_MS
@@ -93,6 +94,7 @@ class ShardMachine(RuleBasedStateMachine):
         self.world = ShardWorld(SimulatedDisk(), config, seed=seed, wanted=wanted)
         self.may_change = may_change and wanted is not None
         self.sent: dict[int, int] = {}
+        self.sides: list[Side] = []
         self.full_until = 0
 
     def step(self, action: Callable[[], Any]) -> None:
@@ -183,6 +185,46 @@ class ShardMachine(RuleBasedStateMachine):
         """Also while leases are out."""
         if self.may_change:
             self.world.change_filter(wanted)
+            self.step(self.world.commit)
+
+    # -- topics and groups that come and go -------------------------------------------------------
+
+    @rule()
+    def make_side(self) -> None:
+        self.sides.append(self.world.make_side(len(self.sides) + 1))
+        self.step(self.world.commit)
+
+    @rule(which=_index, delays=_few, producer=st.integers(0, 3))
+    def publish_to_side(self, which: int, delays: list[int], producer: int) -> None:
+        """Also to one that is gone: its messages are no messages."""
+        if self.sides:
+            queue, sent = self.sides[which % len(self.sides)].queue, self.sent.get(producer, 0)
+            due_ms = [self.world.now_ms + delay for delay in delays]
+            first = sent if producer else 0
+            self.world.publish(
+                due_ms, producer_id=producer, producer_sequence=first, queues=[queue]
+            )
+            self.sent[producer] = first + len(delays)
+            self.step(self.world.commit)
+
+    @rule(which=_index, first=st.integers(0, 8), count=st.integers(1, 6), outcome=st.integers(1, 3))
+    def resolve_side(self, which: int, first: int, count: int, outcome: int) -> None:
+        """Of the topic's queue, or of the retries'."""
+        if self.sides:
+            side = self.sides[which % len(self.sides)]
+            queue = side.retries << 8 if which % 3 == 0 else side.queue
+            self.world.resolve_side(side, queue, first, count, outcome)
+            self.step(self.world.commit)
+
+    @rule(which=_index, what=st.sampled_from(["topic", "group", "retries", "letters"]))
+    def delete_side(self, which: int, what: str) -> None:
+        """Twice is void."""
+        if self.sides:
+            side = self.sides[which % len(self.sides)]
+            if what == "group":
+                self.world.delete_group(side.group)
+            else:
+                self.world.delete_topic(getattr(side, what))
             self.step(self.world.commit)
 
     # -- time and jobs ----------------------------------------------------------------------------

@@ -23,7 +23,15 @@ from node.shard import Answer
 from replication.master import ReplicationConfig
 from storage.commit_log import LogConfig
 from tests.sim.checkers import Checkers
-from tests.sim.cluster_clients import Call, Canceller, Consumer, Producer, Proposer, pass_over
+from tests.sim.cluster_clients import (
+    Administrator,
+    Call,
+    Canceller,
+    Consumer,
+    Producer,
+    Proposer,
+    pass_over,
+)
 from tests.sim.cluster_node import SimNode
 from tests.sim.control import ControlPlane
 from tests.sim.events import Events, MachineClock
@@ -70,10 +78,13 @@ class Cluster:
         producers: int = 3,
         rules: ReplicationConfig | None = None,
         wanted: FilterExpression | None = None,
+        is_changing: bool = False,
     ) -> None:
         self.seed = seed
         self.wanted = wanted
         """What the consumers want; messages have tags then."""
+        self.is_changing = is_changing
+        """Other topics and groups come and go."""
         self.events = Events(seed)
         self.network = Network(self.events)
         self.control = ControlPlane(self.events, self.names)
@@ -109,6 +120,8 @@ class Cluster:
         self.producers = [Producer(self, number + 1) for number in range(self._producer_count)]
         Canceller(self)
         Consumer(self)
+        if self.is_changing:
+            Administrator(self)
         self.run(50)
 
     def run(self, duration_ms: float) -> None:

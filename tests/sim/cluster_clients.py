@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hourwheel.record_batch import Outcome
 from node.receive import Delivery
 from node.retries import filtered_rows
-from tests.support.shard_proposals import GROUP, TOPIC, ShardProposals, Token
+from tests.support.shard_proposals import GROUP, TOPIC, ShardProposals, Side, Token
 from tests.support.shard_world import INVISIBLE_MS, START_MS
 
 if TYPE_CHECKING:
@@ -144,6 +145,53 @@ class Canceller(Client):
             Proposer(node, then).cancel([sequence])
 
         self.ask(cancel)
+
+
+class Administrator(Client):
+    """Makes topics and groups beside the others', uses them a little, and deletes them."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        super().__init__(cluster, "administrator")
+        self._made = 0
+        cluster.events.later(300, self._try)
+
+    def _try(self) -> None:
+        random = self.cluster.events.random
+        self.cluster.events.later(random.uniform(100, 500), self._try)
+        if not self.cluster.is_publishing:
+            return
+        if not self._made or random.random() < 0.2:
+            self._made += 1
+            number = self._made
+            self.ask(lambda node: self._make(node, number))
+            return
+        side = Side.of(random.randint(1, self._made))
+        act = random.choice((self._publish, self._publish, self._resolve, self._delete))
+        self.ask(lambda node: act(node, side))
+
+    @staticmethod
+    def _make(node: "SimNode", number: int) -> None:
+        Proposer(node).make_side(number)
+
+    def _publish(self, node: "SimNode", side: Side) -> None:
+        delays = (-5, 20, 200, 1_500)
+        random = self.cluster.events.random
+        due_ms = [int(node.cluster_ms()) + random.choice(delays) for _ in range(3)]
+        Proposer(node).publish(due_ms, queues=[side.queue])
+
+    def _resolve(self, node: "SimNode", side: Side) -> None:
+        random = self.cluster.events.random
+        queue = random.choice((side.queue, side.retries << 8))
+        outcome = random.choice((Outcome.ACK, Outcome.RETRY))
+        Proposer(node).resolve_side(side, queue, random.randrange(6), 3, outcome)
+
+    def _delete(self, node: "SimNode", side: Side) -> None:
+        proposer = Proposer(node)
+        number = self.cluster.events.random.choice((side.topic, side.letters, side.retries, 0))
+        if number:
+            proposer.delete_topic(number)
+        else:
+            proposer.delete_group(side.group)
 
 
 class Consumer(Client):

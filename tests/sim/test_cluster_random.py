@@ -29,7 +29,7 @@ def chosen_seeds() -> range:
 @pytest.mark.parametrize("seed", chosen_seeds())
 def test_I1_to_I8_hold_when_anything_goes_wrong_at_any_time(seed: int) -> None:  # noqa: N802
     with small_sizes(16):
-        cluster = Cluster(seed, producers=1 + seed % 4)
+        cluster = Cluster(seed, producers=1 + seed % 4, is_changing=seed % 2 == 1)
         cluster.events.is_tracing = True
         try:
             live(cluster, LIFE_MS)

@@ -22,14 +22,14 @@ from storage.disk import Disk
 from storage.file_header import FileType, pack_file_header
 from tests.sim.disk import SimulatedDisk
 from tests.support import snapshot_world
-from tests.support.shard_proposals import GROUP, TOPIC
+from tests.support.shard_proposals import GROUP, TOPIC, Side
 from tests.support.shard_world import IDENTITY, START_MS, ShardWorld
 from tests.support.small_sizes import small_sizes
 from timewheel.levels import HOUR_MS
 
 Image = dict[str, bytes]
 """Path -> content."""
-KINDS: Final = ("plain", "filters", "small", "trimmed", "snapshot", "behind")
+KINDS: Final = ("plain", "filters", "small", "trimmed", "snapshot", "behind", "deleting")
 _FOR_EVER: Final = RetentionConfig(retention_ms=1 << 50)
 _WANTS: Final = (
     FilterExpression.tags("odd"),
@@ -119,6 +119,7 @@ class _Life:
     def __init__(self, world: ShardWorld, kind: str) -> None:
         self._world, self._kind, self._rng = world, kind, Random(world.random.random())
         self._sent: dict[int, int] = {}
+        self._sides: list[Side] = []
         self._steps: tuple[Callable[[], object], ...] = (
             self._publish,
             self._publish,
@@ -134,6 +135,8 @@ class _Life:
             self._again,
             self._change,
         )
+        if kind == "deleting":
+            self._steps += (self._make_side, *3 * (self._use_side,), self._delete)
 
     def run(self, steps: int) -> Image:
         world = self._world
@@ -207,6 +210,35 @@ class _Life:
     def _again(self) -> None:
         world = self._world
         self._rng.choice((world.restart, world.kill, world.crash, world.save, world.save))()
+
+    def _make_side(self) -> None:
+        self._sides.append(self._world.make_side(len(self._sides) + 1))
+
+    def _use_side(self) -> None:
+        """Also one that is gone."""
+        if not self._sides:
+            return
+        world, rng = self._world, self._rng
+        side = rng.choice(self._sides)
+        self._world.publish(self._due(rng.randint(1, 6)), queues=[side.queue])
+        world.commit()
+        queue = rng.choice((side.queue, side.queue, side.retries << 8))
+        if self._world.shard.views.catalog.find_topic_by_id(queue >> 8) is None:
+            return
+        end = world.shard.views.queues.get(queue).end_position
+        if end:
+            first = rng.randrange(end)
+            world.resolve_side(side, queue, first, rng.randint(1, end - first), rng.randint(1, 3))
+
+    def _delete(self) -> None:
+        if not self._sides:
+            return
+        side = self._rng.choice(self._sides)
+        number = self._rng.choice((side.topic, side.topic, side.retries, side.letters, 0))
+        if number:
+            self._world.delete_topic(number)
+        else:
+            self._world.delete_group(side.group)
 
     def _change(self) -> None:
         world = self._world

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from hourwheel.filter_wire import filter_to_wire
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
 from hourwheel.message_id import ID_DTYPE
 from hourwheel.meta import MessageMeta, encode
-from hourwheel.record_batch import RecordBatch, build_publish
+from hourwheel.record_batch import RESOLVE_ROW, RecordBatch, build_publish
 from hourwheel.tag_gene import DEFAULT_SPEC, gene_of
 from node.api.ports import IncomingMessages
 from node.judge import Published
@@ -27,11 +27,40 @@ from storage.catalog_items import Group
 from storage.unit import Units
 
 TOPIC, LETTERS, RETRIES, GROUP = 1, 2, 3, 1
+SIDE_STEP = 3
+"""Numbers that a side takes: of its topic, its dead letters and its retries."""
 TAG_STEPS = {"even": 2, "third": 3, "rare": 29}
 """Tag -> it is on the messages whose due time is a multiple."""
 QUEUES = [TOPIC << 8, TOPIC << 8 | 1]
 ATTEMPTS_MAX = 3
 UNKNOWN_DUE_MS = 1_800_000_000_000
+
+
+class Side(NamedTuple):
+    """A topic of one queue and the group that reads it, beside those of the whole life."""
+
+    topic: int
+    group: int
+
+    @classmethod
+    def of(cls, number: int) -> "Side":
+        """That of a number, from 1."""
+        return cls(SIDE_STEP * number + 1, GROUP + number)
+
+    @property
+    def queue(self) -> int:
+        """Of the topic."""
+        return self.topic << 8
+
+    @property
+    def letters(self) -> int:
+        """Topic of its dead letters."""
+        return self.topic + 1
+
+    @property
+    def retries(self) -> int:
+        """Topic of its retries."""
+        return self.topic + 2
 
 
 @dataclass
@@ -123,8 +152,9 @@ class ShardProposals:
         producer_id: int = 0,
         producer_sequence: int = 0,
         gene_spec: int = DEFAULT_SPEC.number,
+        queues: list[int] | None = None,
     ) -> Token:
-        """Append messages, alternately to the topic's queues."""
+        """Append messages, alternately to the topic's queues, or to others."""
         batch = RecordBatch(
             build_publish(
                 due_ms,
@@ -137,10 +167,60 @@ class ShardProposals:
             )
         )
         batch.verify()
-        queues = np.resize(np.array(QUEUES, np.uint32), len(due_ms))
+        chosen = np.resize(np.array(queues or QUEUES, np.uint32), len(due_ms))
         token = self._token("publish")
-        self.shard.publish(batch, batch.due_ms, queues, self.now_ms, token)
+        self.shard.publish(batch, batch.due_ms, chosen, self.now_ms, token)
         return token
+
+    # -- sides ----------------------------------------------------------------------------------
+
+    def make_side(self, number: int) -> Side:
+        """Append a topic and a group of their own; `number`: of the side, from 1, never again."""
+        side = Side.of(number)
+        name = f"side-{number}"
+        group = GroupConfig(
+            group_id=side.group,
+            name=name,
+            attempts_max=ATTEMPTS_MAX,
+            invisible_ms=30_000,
+            retry_delay_ms=1_000,
+            retry_delay_ms_max=8_000,
+            dead_letter_topic_id=side.letters,
+        )
+        names = ((side.letters, f"%DLQ%{name}"), (side.retries, f"%RETRY%{name}|{name}"))
+        topics = [TopicConfig(topic_id=side.topic, name=name, queue_count=1)]
+        topics += [TopicConfig(topic_id=n, name=t, queue_count=1, internal=True) for n, t in names]
+        reading = Subscription(
+            group_id=side.group, topic_id=side.topic, retry_topic_id=side.retries
+        )
+        for change in (
+            *(ConfigChange(put_topic=topic) for topic in topics),
+            ConfigChange(put_group=group),
+            ConfigChange(put_subscription=reading),
+        ):
+            self.shard.configure(change, self.now_ms, self._token("configure"))
+        return side
+
+    def delete_topic(self, number: int) -> Token:
+        """Append that a topic goes."""
+        token = self._token("configure")
+        self.shard.configure(ConfigChange(delete_topic_id=number), self.now_ms, token)
+        return token
+
+    def delete_group(self, number: int) -> Token:
+        """Append that a group goes."""
+        token = self._token("configure")
+        self.shard.configure(ConfigChange(delete_group_id=number), self.now_ms, token)
+        return token
+
+    def resolve_side(self, side: Side, queue: int, first: int, count: int, outcome: int) -> Token:
+        """Append that a side's group is through with positions of a queue that it reads."""
+        row = (side.group, queue, first, count, outcome, self.now_ms + 500)
+        rows = np.zeros(1, RESOLVE_ROW)
+        names = ("group_id", "topic_queue", "first_position", "count", "outcome", "retry_due_ms")
+        for name, value in zip(names, row, strict=True):
+            rows[name] = value
+        return self.resolve(rows)
 
     def publish_merged(self, requests: list[tuple[int, int, list[int]]]) -> Token:
         """Append requests (producer, its number of the first message, due times) as one batch."""
@@ -268,6 +348,8 @@ def plain(verdict: Any) -> Any:
 def _plain_publish(verdict: Published | HourwheelError) -> tuple[str, int, int]:
     if isinstance(verdict, errors.UnknownProducer):
         return "unknown producer", 0, 0
+    if isinstance(verdict, errors.UnknownTopic):
+        return "unknown topic", 0, 0
     if isinstance(verdict, HourwheelError):
         return "out of order", 0, 0
     what = "duplicate" if verdict.duplicate else "new"

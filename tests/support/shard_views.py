@@ -28,6 +28,7 @@ def check_views(views: Views, model: LogModel) -> None:
     assert views.next_sequence == model.next_sequence
     assert tuple(views.cursor.key) == model.cursor
     assert Counter(entries_of(views.pending_units())) == Counter(model.pending)
+    assert views.counters.discarded == model.discarded_count
     assert views.counters.cancelled == len(model.cancelled) == views.tombstones.count
     assert views.queues.topic_queues() == sorted(model.queues)
     for number, entries in model.queues.items():

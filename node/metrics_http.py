@@ -200,26 +200,38 @@ class _Port:
         self.is_over = asyncio.Event()
         self._scrapes, self._deadline_s = scrapes, deadline_s
         self._asking, self._answered = _Places(ASKING_COUNT_MAX), _Places(ANSWERED_COUNT_MAX)
+        self._served: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def serve(self, listening: socket.socket) -> None:
         """Until `is_over`."""
         server = await asyncio.start_server(self._accepted, sock=listening, limit=HEAD_BYTES_MAX)
         await self.is_over.wait()
         server.close()
+        for writer in self._served.values():
+            writer.transport.abort()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)  # sockets are closed in the turn after their transports
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Cancelled where another takes the place, or at the end; asyncio would log that as an error
-        # of the connection's.
-        with suppress(asyncio.CancelledError, TimeoutError, OSError, EOFError):
-            try:
-                async with asyncio.timeout(self._deadline_s):
-                    await self._serve(reader, writer)
-            finally:
-                writer.transport.abort()
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """No coroutine: the task of one may be cancelled before it begins and could end nothing."""
+        task = asyncio.ensure_future(self._serve_for_a_time(reader, writer))
+        self._served[task] = writer
+        task.add_done_callback(self._is_served)
+
+    def _is_served(self, task: asyncio.Task[None]) -> None:
+        self._served.pop(task).transport.abort()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a bug in the metrics port", exc_info=error)
+
+    async def _serve_for_a_time(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        with suppress(TimeoutError, OSError, EOFError):
+            async with asyncio.timeout(self._deadline_s):
+                await self._serve(reader, writer)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with self._asking.one():

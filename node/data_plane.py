@@ -37,6 +37,12 @@ FETCH_LOG: Final = f"/{SERVICE.full_name}/FetchLog"
 _PROOF: Final = "hourwheel-cluster-secret"
 """Key of the call's metadata."""
 _SECRET_BYTES_MIN: Final = 16
+CONNECTION_COUNT_MAX: Final = 128
+CALLS_PER_CONNECTION_MAX: Final = 32
+HANDSHAKE_MS: Final = 5_000
+"""TLS included. gRPC's own is two minutes, of a place for each stranger."""
+LOOKAHEAD_BYTES: Final = 64 * 1024
+"""What gRPC takes from the network of a call that nobody reads: a stranger's is not read."""
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
@@ -49,6 +55,19 @@ _OPTIONS: Final = (
     ("grpc.so_reuseport", 0),
     # As often as a peer pings: it is one of us.
     ("grpc.http2.max_ping_strikes", 0),
+)
+_SERVER_OPTIONS: Final = (
+    *_OPTIONS,
+    # What comes before anybody has proved who he is. The cluster's nodes have one connection each.
+    ("grpc.max_allowed_incoming_connections", CONNECTION_COUNT_MAX),
+    ("grpc.max_connection_idle_ms", 60_000),
+    ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION_MAX),
+)
+_SECRET_OPTIONS: Final = (
+    # Without certificates calls of strangers are heard before they are refused. On loopback nothing
+    # is gained by windows larger than these.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
 )
 PING_MS: Final = 2_000
 """A connection on which nothing comes for so long is asked for a sign of life, and cut after as
@@ -204,23 +223,10 @@ class _SecretCheck(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
         told = dict(handler_call_details.invocation_metadata or ()).get(_PROOF, "")
-        handler = await continuation(handler_call_details)
         if isinstance(told, str) and hmac.compare_digest(told.encode(), self._secret.encode()):
-            return handler
-        return _refusal_like(handler)
-
-
-def _refusal_like(handler: Handler) -> Handler:
-    """A handler that refuses, of the form of `handler`: gRPC reads requests by it."""
-    if handler is None:
-        return None
-    kinds: dict[tuple[bool, bool], Callable[[Any], Handler]] = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, False): grpc.stream_unary_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }
-    return kinds[handler.request_streaming, handler.response_streaming](_refuse)
+            return await continuation(handler_call_details)
+        # On the wire all kinds of calls are the same; of a stream gRPC reads nothing unasked.
+        return grpc.stream_stream_rpc_method_handler(_refuse)
 
 
 async def _refuse(_: Any, context: Any) -> None:
@@ -230,11 +236,16 @@ async def _refuse(_: Any, context: Any) -> None:
 class DataServer:
     """The data plane's listener."""
 
-    def __init__(self, trust: Trust, listen: str) -> None:
-        """Nothing listens yet."""
+    def __init__(self, trust: Trust, listen: str, *, handshake_ms: int = HANDSHAKE_MS) -> None:
+        """Nothing listens yet. `handshake_ms`: who has not begun to talk HTTP/2 then is cut off."""
         self._trust, self._listen = trust, listen
         checks = [_SecretCheck(trust.secret)] if trust.secret else []
-        self._server = grpc.aio.server(options=list(_OPTIONS), interceptors=checks)
+        options = [
+            *_SERVER_OPTIONS,
+            *(_SECRET_OPTIONS if trust.secret else ()),
+            ("grpc.server_handshake_timeout_ms", handshake_ms),
+        ]
+        self._server = grpc.aio.server(options=options, interceptors=checks)
 
     async def start(self, handlers: grpc.GenericRpcHandler) -> int:
         """Listen; the port.

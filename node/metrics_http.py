@@ -12,11 +12,11 @@ import asyncio
 import gzip
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder, gzip_accepted
@@ -24,6 +24,7 @@ from prometheus_client.exposition import choose_encoder, gzip_accepted
 from hourwheel import errors
 from node import logs
 from node.config_check import split_address
+from replication.strangers import Listener, Places, open_streams
 
 PATH: Final = "/metrics"
 ASKING_COUNT_MAX: Final = 64
@@ -125,6 +126,7 @@ class _Scrapes:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[bytes]] = set()
         self._waiting: dict[_Form, asyncio.Task[bytes]] = {}
         """Scrapes that have not begun: who comes now gets what they find."""
 
@@ -133,7 +135,15 @@ class _Scrapes:
         scrape = self._waiting.get(form)
         if scrape is None:
             scrape = self._waiting[form] = asyncio.ensure_future(self._scrape(form))
+            self._tasks.add(scrape)
+            scrape.add_done_callback(self._tasks.discard)
         return await asyncio.shield(scrape)
+
+    async def close(self) -> None:
+        """Answer nobody any more; a thread that is at it ends by itself."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _scrape(self, form: _Form) -> bytes:
         async with self._turn:
@@ -171,67 +181,33 @@ async def _in_thread(make: Callable[[], bytes]) -> bytes:
     return await found
 
 
-class _Places:
-    """A number of connections; who comes above it takes the place of who has been there longest."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._tasks: dict[asyncio.Task[Any], None] = {}
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """For the task that asks, until it leaves or is cancelled."""
-        task = cast("asyncio.Task[Any]", asyncio.current_task())
-        if len(self._tasks) >= self._count:
-            oldest = next(iter(self._tasks))
-            del self._tasks[oldest]
-            oldest.cancel()
-        self._tasks[task] = None
-        try:
-            yield
-        finally:
-            self._tasks.pop(task, None)
-
-
 class _Port:
     """All connections, on one event loop."""
 
     def __init__(self, scrapes: _Scrapes, deadline_s: float) -> None:
         self.is_over = asyncio.Event()
         self._scrapes, self._deadline_s = scrapes, deadline_s
-        self._asking, self._answered = _Places(ASKING_COUNT_MAX), _Places(ANSWERED_COUNT_MAX)
-        self._served: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._asking, self._answered = Places(ASKING_COUNT_MAX), Places(ANSWERED_COUNT_MAX)
 
     async def serve(self, listening: socket.socket) -> None:
         """Until `is_over`."""
-        server = await asyncio.start_server(self._accepted, sock=listening, limit=HEAD_BYTES_MAX)
+        listener = Listener(self._serve_for_a_time, _on_bug)
+        accepting = asyncio.ensure_future(listener.accept(listening))
         await self.is_over.wait()
-        server.close()
-        for writer in self._served.values():
-            writer.transport.abort()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.sleep(0)  # sockets are closed in the turn after their transports
+        accepting.cancel()
+        await asyncio.gather(accepting, return_exceptions=True)
+        listening.close()
+        await listener.close()
+        await self._scrapes.close()
 
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """No coroutine: the task of one may be cancelled before it begins and could end nothing."""
-        task = asyncio.ensure_future(self._serve_for_a_time(reader, writer))
-        self._served[task] = writer
-        task.add_done_callback(self._is_served)
-
-    def _is_served(self, task: asyncio.Task[None]) -> None:
-        self._served.pop(task).transport.abort()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a bug in the metrics port", exc_info=error)
-
-    async def _serve_for_a_time(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _serve_for_a_time(self, connection: socket.socket) -> None:
         with suppress(TimeoutError, OSError, EOFError):
             async with asyncio.timeout(self._deadline_s):
-                await self._serve(reader, writer)
+                reader, writer = await open_streams(connection, line_bytes_max=HEAD_BYTES_MAX)
+                try:
+                    await self._serve(reader, writer)
+                finally:
+                    writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with self._asking.one():
@@ -267,6 +243,10 @@ class _Port:
             gzip_accepted(headers.get("accept-encoding", "")),
         )
         return await self._scrapes.get(form)
+
+
+def _on_bug(error: BaseException) -> None:
+    _log.error("a bug in the metrics port", exc_info=error)
 
 
 def _packed(status: HTTPStatus, body: bytes = b"", **headers: str) -> bytes:

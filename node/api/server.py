@@ -213,6 +213,7 @@ def _options(config: NodeConfig) -> list[tuple[str, Any]]:
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
         ("grpc.max_allowed_incoming_connections", config.limits.connections),
+        ("grpc.server_handshake_timeout_ms", config.limits.request_wait_ms),
         ("grpc.max_concurrent_streams", config.limits.calls_per_connection),
         ("grpc.max_connection_idle_ms", config.limits.connection_idle_ms),
         # A dead peer is noticed, and one that pings without pause is thrown out.

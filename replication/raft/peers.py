@@ -7,12 +7,14 @@ off too; reports, ten a second, keep every sound connection busy.
 """
 
 import asyncio
-import contextlib
 import logging
 import os
+import socket
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
 
 from hourwheel import errors
 from hourwheel.internal.v1 import control_link_pb2, raft_pb2
@@ -27,14 +29,20 @@ from replication.raft.handshake import (
     Session,
 )
 from replication.raft.security import Security, split_address
+from replication.strangers import Listener, Places, open_streams
 
 _UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
 """A peer that takes nothing in is cut off there."""
 
-_STRANGER_COUNT_MAX: Final = 64
-"""Connections that have not proved themselves yet."""
+STRANGER_COUNT_MAX: Final = 64
+"""Connections that have not proved themselves yet; TLS costs some 400 KiB for each."""
 
+Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _log = logging.getLogger(__name__)
+
+
+def _on_bug(error: BaseException) -> None:
+    _log.error("a bug in what hears the peers", exc_info=error)
 
 
 class PeerHandler(Protocol):
@@ -102,8 +110,9 @@ class PeerNetwork:
         self._blocked_in: frozenset[str] = frozenset()
         self._blocked_out: frozenset[str] = frozenset()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
-        self._stranger_count = 0
+        self._listening: list[socket.socket] = []
+        self._listener = Listener(self._serve_accepted, _on_bug)
+        self._strangers = Places(STRANGER_COUNT_MAX, self._on_removed)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # --- life
@@ -116,14 +125,13 @@ class PeerNetwork:
         """
         self._loop = asyncio.get_running_loop()
         host, port = split_address(listen)
-        tls = self._security.server_tls
-        self._server = await asyncio.start_server(
-            self._accepted,
-            host,
-            port,
-            ssl=tls,
-            ssl_handshake_timeout=self._silence_s if tls else None,
+        found = await self._loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
+        for family, place in sorted({(one[0], one[4][:2]) for one in found}):
+            self._listening.append(socket.create_server(place, family=family))
+        for listening in self._listening:
+            self._spawn(self._listener.accept(listening))
         for peer_id, address in self._peers.items():
             if self._identity.node_id > peer_id:
                 self._spawn(self._dial_for_ever(peer_id, address))
@@ -131,8 +139,8 @@ class PeerNetwork:
     @property
     def port(self) -> int:
         """Where it listens."""
-        errors.invariant(self._server is not None, "not started")
-        port: int = self._server.sockets[0].getsockname()[1] if self._server else 0
+        errors.invariant(bool(self._listening), "not started")
+        port: int = self._listening[0].getsockname()[1]
         return port
 
     def _spawn(self, work: Any) -> None:
@@ -142,14 +150,15 @@ class PeerNetwork:
 
     async def close(self) -> None:
         """Cut everybody off."""
-        if self._server is not None:
-            self._server.close()
         for connection in self._connections.values():
             connection.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for listening in self._listening:
+            listening.close()
+        await self._listener.close()
 
     # --- sending
 
@@ -199,41 +208,28 @@ class PeerNetwork:
     async def _dial_for_ever(self, peer_id: str, address: str) -> None:
         host, port = split_address(address)
         while True:
-            try:
-                async with asyncio.timeout(self._silence_s):
-                    reader, writer = await asyncio.open_connection(
-                        host, port, ssl=self._security.client_tls
-                    )
-            except (OSError, TimeoutError):
-                await asyncio.sleep(self._retry_s)
-                continue
-            await self._serve(reader, writer, peer_id)
+            await self._serve(partial(self._dial, host, port), peer_id)
             await asyncio.sleep(self._retry_s)
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._stranger_count >= _STRANGER_COUNT_MAX:
-            self.refused["too many strangers"] += 1
-            writer.transport.abort()
-            return
-        task = asyncio.current_task()
-        if task is not None:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        # Cancelled by `close` only; asyncio would log that as an error of the connection's.
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._serve(reader, writer, None)
+    async def _dial(self, host: str, port: int) -> Streams:
+        return await asyncio.open_connection(host, port, ssl=self._security.client_tls)
+
+    async def _serve_accepted(self, connection: socket.socket) -> None:
+        await self._serve(partial(open_streams, connection, self._security.server_tls), None)
+
+    def _on_removed(self) -> None:
+        self.refused["too many strangers"] += 1
 
     async def _serve(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dialled: str | None
+        self, open_: Callable[[], Coroutine[Any, Any, Streams]], dialled: str | None
     ) -> None:
-        """One connection from its handshake to its end; raises nothing."""
+        """One connection from its beginning to its end; raises nothing."""
+        writer: asyncio.StreamWriter | None = None
         try:
-            self._stranger_count += 1
-            try:
+            with nullcontext() if dialled else self._strangers.one():
                 async with asyncio.timeout(self._silence_s):
+                    reader, writer = await open_()
                     session = await self._shake_hands(reader, writer, dialled)
-            finally:
-                self._stranger_count -= 1
             await self._receive(reader, _Connection(session, writer))
         except (errors.PeerRefused, errors.InvalidBatch) as error:
             self.refused[error.message] += 1
@@ -241,7 +237,8 @@ class PeerNetwork:
         except (OSError, EOFError, TimeoutError):
             pass  # it is over; dialled again
         finally:
-            writer.transport.abort()
+            if writer is not None:
+                writer.transport.abort()
 
     async def _shake_hands(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dialled: str | None

@@ -163,6 +163,36 @@ async def test_calls_are_cut_off_by_grpc_when_a_crowd_comes() -> None:
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+async def test_connections_are_closed_when_there_are_too_many() -> None:
+    async with ApiWorld({"limits": {"connections": 3}}) as world:
+        await world.publish(b"x")  # the first
+        host, port = world.address.split(":")
+        ends = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+        for reader, _ in ends:
+            assert await reader.read(1)  # let in: the server has begun to talk
+        late, late_end = await asyncio.open_connection(host, int(port))
+        assert await late.read() == b""
+        assert len((await world.publish(b"y")).messages) == 1
+        ends[0][1].transport.abort()
+        ends += [(late, late_end)]
+        is_in = False
+        while not is_in:  # once the server has seen that one is gone
+            reader, writer = await asyncio.open_connection(host, int(port))
+            is_in = await reader.read(1) != b""
+            ends.append((reader, writer))
+        for _, writer in ends:
+            writer.transport.abort()
+
+
+async def test_connection_is_closed_when_it_says_nothing() -> None:
+    async with ApiWorld({"limits": {"request_wait_ms": 100}}) as world:
+        host, port = world.address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        while await reader.read(1 << 16):  # what a server says of itself first
+            continue
+        writer.transport.abort()
+
+
 async def test_second_server_is_refused_when_the_port_is_taken() -> None:
     async with ApiWorld() as world:
         second = ApiWorld()

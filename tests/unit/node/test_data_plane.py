@@ -9,9 +9,18 @@ import pytest
 import trustme
 
 from hourwheel import errors
-from hourwheel.internal.v1.replication_pb2 import FollowerHello, ReplicateRequest, ReplicateResponse
+from hourwheel.internal.v1.replication_pb2 import (
+    FetchMessagesRequest,
+    FetchMessagesResponse,
+    FollowerHello,
+    ReplicateRequest,
+    ReplicateResponse,
+)
 from node.config import ClusterSection
 from node.data_plane import (
+    CONNECTION_COUNT_MAX,
+    FETCH_MESSAGES,
+    REPLICATE,
     SERVICE,
     DataServer,
     Dialer,
@@ -37,7 +46,17 @@ def handlers() -> grpc.GenericRpcHandler:
         request_deserializer=ReplicateRequest.FromString,
         response_serializer=ReplicateResponse.SerializeToString,
     )
-    return grpc.method_handlers_generic_handler(SERVICE.full_name, {"Replicate": handler})
+
+    async def fetch(_: Any, __: Any) -> FetchMessagesResponse:
+        return FetchMessagesResponse()
+
+    fetching = grpc.unary_unary_rpc_method_handler(
+        fetch,
+        request_deserializer=FetchMessagesRequest.FromString,
+        response_serializer=FetchMessagesResponse.SerializeToString,
+    )
+    methods = {"Replicate": handler, "FetchMessages": fetching}
+    return grpc.method_handlers_generic_handler(SERVICE.full_name, methods)
 
 
 async def ask(server: Trust, caller: Trust, *, is_welcome: bool = False) -> grpc.StatusCode:
@@ -93,6 +112,45 @@ async def test_caller_must_show_a_certificate_of_the_authority() -> None:
         assert await ask(server, caller) is grpc.StatusCode.UNAVAILABLE
     mixed = Trust(certificate=stranger.certificate, key=stranger.key, authority=server.authority)
     assert await ask(server, mixed) is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("method", [REPLICATE, FETCH_MESSAGES])
+async def test_stranger_is_refused_before_his_request_is_read(method: str) -> None:
+    server = DataServer(SECRET, "127.0.0.1:0")
+    address = f"127.0.0.1:{await server.start(handlers())}"
+    async with grpc.aio.insecure_channel(address) as channel:
+        call: Any = channel.stream_unary(method)()  # whose request never comes
+        assert await within(call.code()) is grpc.StatusCode.UNAUTHENTICATED
+    await server.stop()
+
+
+async def ended(reader: asyncio.StreamReader) -> None:
+    """What a server says of itself first is passed over."""
+    while await within(reader.read(1 << 16)):
+        continue
+
+
+async def test_strangers_have_a_number_of_connections() -> None:
+    server = DataServer(SECRET, "127.0.0.1:0", handshake_ms=60_000)
+    port = await server.start(handlers())
+    ends = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTION_COUNT_MAX)]
+    for reader, _ in ends:  # let in: the server has begun to talk
+        assert await within(reader.read(1))
+    late, late_end = await asyncio.open_connection("127.0.0.1", port)
+    assert await within(late.read()) == b""
+    for _, writer in (*ends, (late, late_end)):
+        writer.transport.abort()
+    await server.stop()
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_stranger_is_cut_off_when_he_says_nothing(is_tls: bool) -> None:
+    trust = certified(trustme.CA()) if is_tls else SECRET
+    server = DataServer(trust, "127.0.0.1:0", handshake_ms=100)
+    reader, writer = await asyncio.open_connection("127.0.0.1", await server.start(handlers()))
+    await ended(reader)
+    writer.transport.abort()
+    await server.stop()
 
 
 async def test_one_connection_serves_all_calls_to_a_node() -> None:

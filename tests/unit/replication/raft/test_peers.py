@@ -16,7 +16,7 @@ from hourwheel.internal.v1 import raft_pb2
 from replication.frames import pack_frame
 from replication.raft.codec import FRAME_BYTES_MAX, encode
 from replication.raft.handshake import Handshake, Identity, Seal
-from replication.raft.peers import PeerNetwork
+from replication.raft.peers import STRANGER_COUNT_MAX, PeerNetwork
 from replication.raft.security import Security, with_certificates, with_secret
 from tests.support.addresses import free_address
 from tests.support.eventually import until
@@ -237,3 +237,45 @@ async def test_peer_is_refused_when_its_certificate_is_of_another_authority(
         writer.transport.abort()
         assert both.takers["n1"].heard == []
         assert both.takers["n2"].heard == []
+
+
+async def crowd(address: str, count: int, hello: bytes) -> list[asyncio.StreamWriter]:
+    """Connections of strangers who begin to say something."""
+    host, port = address.split(":")
+    writers = [(await asyncio.open_connection(host, int(port)))[1] for _ in range(count)]
+    for writer in writers:
+        writer.write(hello)
+    return writers
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_peer_connects_though_strangers_hold_all_places(
+    tmp_path: Path,
+    is_tls: bool,
+) -> None:
+    """Half a frame, or half of TLS's first record: neither gets further, or has to leave soon."""
+    certificates = Certificates(tmp_path)
+    both = Pair(certificates.given_to if is_tls else secret_only, 60.0)
+    await both.one.start(both.addresses["n1"])
+    hello = b"\x16\x03\x01\x02\x00\x01" if is_tls else (500).to_bytes(4, "little") + b"x"
+    strangers = await crowd(both.addresses["n1"], 3 * STRANGER_COUNT_MAX, hello)
+    await until(lambda: both.one.refused["too many strangers"] == 2 * STRANGER_COUNT_MAX)
+    await both.two.start(both.addresses["n2"])
+    await until(lambda: both.is_open)
+    strangers += await crowd(both.addresses["n1"], STRANGER_COUNT_MAX, hello)
+    await until(lambda: both.one.refused["too many strangers"] >= 3 * STRANGER_COUNT_MAX)
+    assert both.is_open  # who has proved himself is no stranger
+    for writer in strangers:
+        writer.transport.abort()
+    for network in both.networks.values():
+        await network.close()
+
+
+async def test_stranger_is_cut_off_when_he_takes_his_time_for_tls(tmp_path: Path) -> None:
+    both = Pair(Certificates(tmp_path).given_to, 0.2)
+    await both.one.start(both.addresses["n1"])
+    host, port = both.addresses["n1"].split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    assert await reader.read() == b""
+    writer.transport.abort()
+    await both.one.close()

@@ -10,7 +10,15 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2
 
+from hourwheel import errors
+from node.api import status
+from node.api.request_gate import RequestGate
+
 SERVICE: Final = health.SERVICE_NAME
+PLACES: Final = 8
+"""Requests that are read at one time, and as many that are slow. Apart from the API's own: who asks
+whether the node is well does not wait behind a crowd of publishers."""
+WAITING_MAX: Final = 64
 WATCHES_MAX: Final = 64
 """At one time; `server._SPARE_CALLS` has places for them, so that they take nobody else's."""
 
@@ -18,8 +26,14 @@ WATCHES_MAX: Final = 64
 class Health:
     """The state of our services as the health service tells it."""
 
-    def __init__(self, services: Seq[str]) -> None:
-        """Full names of the services; "" (all together) is added. Nothing serves yet."""
+    def __init__(self, services: Seq[str], request_wait_ms: int) -> None:
+        """Nothing serves yet.
+
+        Args:
+            services: their full names; "" (all together) is added.
+            request_wait_ms: how long a request may be on its way.
+        """
+        self._gate = RequestGate(request_wait_ms, places=PLACES, waiting_max=WAITING_MAX)
         self._services = ("", *services)
         self._servicer = health.aio.HealthServicer()
         self._watch_count = 0
@@ -29,16 +43,25 @@ class Health:
         await self._set(health_pb2.HealthCheckResponse.NOT_SERVING)
         answer = health_pb2.HealthCheckResponse.SerializeToString
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            "Check": grpc.unary_unary_rpc_method_handler(self._check, response_serializer=answer),
-            "Watch": grpc.unary_stream_rpc_method_handler(self._watch, response_serializer=answer),
+            "Check": grpc.stream_unary_rpc_method_handler(self._check, response_serializer=answer),
+            "Watch": grpc.stream_stream_rpc_method_handler(self._watch, response_serializer=answer),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
-    async def _check(self, raw: bytes, context: Any) -> Any:
-        return await self._servicer.Check(await _parsed(raw, context), context)
+    async def _check(self, _requests: object, context: Any) -> Any:
+        return await self._servicer.Check(await self._read(context), context)
 
-    async def _watch(self, raw: bytes, context: Any) -> None:
-        request = await _parsed(raw, context)
+    async def _read(self, context: Any) -> Any:
+        """The request; gRPC itself would read all that anybody begins to send."""
+        refusal: grpc.Status
+        try:
+            return await _parsed(await self._gate.read(context), context)
+        except errors.HourwheelError as error:
+            refusal = status.to_status(error)
+        return await context.abort_with_status(refusal)
+
+    async def _watch(self, _requests: object, context: Any) -> None:
+        request = await self._read(context)
         if self._watch_count >= WATCHES_MAX:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watch already")
         self._watch_count += 1

@@ -9,8 +9,9 @@ from google.protobuf.message import DecodeError
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 SERVICE: Final = reflection.SERVICE_NAME
-STREAMS_MAX: Final = 64
-"""At one time; `server._SPARE_CALLS` has places for them, so that they take nobody else's."""
+STREAMS_MAX: Final = 16
+"""At one time: of each gRPC reads one request, as large as any may be. `server._SPARE_CALLS` has
+places for them, so that they take nobody else's."""
 
 
 class Reflection:

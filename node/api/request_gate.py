@@ -14,9 +14,9 @@ from typing import Final
 from hourwheel import errors
 from node.api.calls import Context
 
-QUICK_PLACES: Final = 32
-SLOW_PLACES: Final = 32
-_WAITING_MAX: Final = 1_024
+PLACES: Final = 32
+"""Quick ones, and as many slow ones."""
+WAITING_MAX: Final = 1_024
 _QUICK_S: Final = 0.1
 _SECONDS: Final = 0.001
 
@@ -24,15 +24,25 @@ _SECONDS: Final = 0.001
 class RequestGate:
     """Places for calls that are being read. Belongs to one event loop.
 
-    Invariant: at most `QUICK_PLACES` + `SLOW_PLACES` calls are read at one time.
+    Invariant: at most 2 x `places` calls are read at one time.
     """
 
-    def __init__(self, wait_ms: int) -> None:
-        """`wait_ms`: how long a request may be on its way."""
+    def __init__(
+        self, wait_ms: int, *, places: int = PLACES, waiting_max: int = WAITING_MAX
+    ) -> None:
+        """Nobody is here.
+
+        Args:
+            wait_ms: how long a request may be on its way.
+            places: for quick requests, and as many for slow ones.
+            waiting_max: who may wait for a place; more are refused.
+        """
         self.wait_ms = wait_ms
-        self.quick = asyncio.Semaphore(QUICK_PLACES)
+        self.places = places
+        self.quick = asyncio.Semaphore(places)
         self.slow_count = 0
         self._waiting = 0
+        self._waiting_max = waiting_max
 
     async def read(self, context: Context) -> bytes:
         """The call's request.
@@ -60,8 +70,8 @@ class RequestGate:
         return raw
 
     async def _wait(self) -> None:
-        if self._waiting >= _WAITING_MAX:
-            raise errors.Overloaded("too many requests are on their way", places=QUICK_PLACES)
+        if self._waiting >= self._waiting_max:
+            raise errors.Overloaded("too many requests are on their way", places=self.places)
         self._waiting += 1
         try:
             await self.quick.acquire()
@@ -97,8 +107,8 @@ class _Reading:
 
     def _give_way(self) -> None:
         gate = self._gate
-        if gate.slow_count >= SLOW_PLACES:
-            self._give_up("too many slow requests are on their way", places=SLOW_PLACES)
+        if gate.slow_count >= gate.places:
+            self._give_up("too many slow requests are on their way", places=gate.places)
         else:
             gate.slow_count += 1
             self._is_slow = True

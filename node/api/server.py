@@ -81,7 +81,10 @@ class ApiServer:
             options=_options(parts.config),
             maximum_concurrent_rpcs=_calls_max(parts.config),
         )
-        self._health = health.Health([PRODUCER.full_name, CONSUMER.full_name, ADMIN.full_name])
+        self._health = health.Health(
+            [PRODUCER.full_name, CONSUMER.full_name, ADMIN.full_name],
+            parts.config.limits.request_wait_ms,
+        )
 
     async def start(self) -> str:
         """Listen; the address that clients are told, host:port.

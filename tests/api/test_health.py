@@ -7,7 +7,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from node.api.health import Health
+from node.api.health import PLACES, SERVICE, Health
 from tests.support.api_world import ApiWorld
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -50,7 +50,7 @@ async def test_health_is_not_found_when_the_service_is_unknown() -> None:
 
 async def test_health_is_not_serving_before_everything_is_up() -> None:
     server = grpc.aio.server()
-    health = Health(["a.B"])
+    health = Health(["a.B"], 60_000)
     await health.add_to(server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -98,3 +98,22 @@ async def test_health_is_watched_by_so_many_at_one_time(monkeypatch: pytest.Monk
                     await asyncio.sleep(0)
         again.cancel()
         watches[1].cancel()
+
+
+async def test_health_is_told_though_many_requests_are_half_here() -> None:
+    async with ApiWorld() as world:
+        halves: list[Any] = [
+            world.channel.stream_unary(f"/{SERVICE}/Check")() for _ in range(4 * PLACES)
+        ]
+        stub: Any = health_pb2_grpc.HealthStub(world.channel)
+        assert (await stub.Check(health_pb2.HealthCheckRequest())).status == SERVING
+        for call in halves:
+            call.cancel()
+
+
+@pytest.mark.parametrize("method", ["Check", "Watch"])
+async def test_health_is_refused_when_the_request_does_not_come(method: str) -> None:
+    async with ApiWorld({"limits": {"request_wait_ms": 100}}) as world:
+        call: Any = world.channel.stream_stream(f"/{SERVICE}/{method}")()
+        assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "has not arrived whole" in await call.details()

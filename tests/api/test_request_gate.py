@@ -9,7 +9,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.v1.broker_pb2 import OutgoingMessage, PublishRequest
 from node.api.calls import Context
-from node.api.request_gate import QUICK_PLACES, SLOW_PLACES, RequestGate
+from node.api.request_gate import PLACES, RequestGate
 from tests.support.api_world import ApiWorld, refusal_of
 from tests.support.eventually import until
 
@@ -33,10 +33,10 @@ def reading(gate: RequestGate, caller: Caller) -> "asyncio.Task[bytes]":
 
 
 async def test_requests_are_read_one_after_the_other_when_many_come() -> None:
-    gate, callers = RequestGate(60_000), [Caller() for _ in range(3 * QUICK_PLACES)]
+    gate, callers = RequestGate(60_000), [Caller() for _ in range(3 * PLACES)]
     tasks = [reading(gate, caller) for caller in callers]
     await asyncio.sleep(0)
-    assert [caller.is_read for caller in callers].count(True) == QUICK_PLACES
+    assert [caller.is_read for caller in callers].count(True) == PLACES
     for number, caller in enumerate(callers):
         caller.request.set_result(b"%d" % number)
     assert await asyncio.gather(*tasks) == [b"%d" % number for number in range(len(callers))]
@@ -44,12 +44,12 @@ async def test_requests_are_read_one_after_the_other_when_many_come() -> None:
 
 async def test_whole_requests_are_read_though_many_halves_are_on_their_way() -> None:
     gate = RequestGate(60_000)
-    halves = [Caller() for _ in range(QUICK_PLACES + 2 * SLOW_PLACES)]
+    halves = [Caller() for _ in range(PLACES + 2 * PLACES)]
     tasks = [reading(gate, caller) for caller in halves]
     whole = Caller()
     whole.request.set_result(b"whole")
     assert await reading(gate, whole) == b"whole"
-    await until(lambda: sum(task.done() for task in tasks) == len(halves) - SLOW_PLACES)
+    await until(lambda: sum(task.done() for task in tasks) == len(halves) - PLACES)
     failed = [task.exception() for task in tasks if task.done()]
     assert all(isinstance(error, errors.Overloaded) for error in failed)
     slow = [caller for caller, task in zip(halves, tasks, strict=True) if not task.done()]
@@ -72,7 +72,7 @@ async def test_request_is_given_up_when_it_does_not_arrive() -> None:
 async def test_places_are_given_back_when_callers_go_away() -> None:
     gate = RequestGate(60_000)
     for _ in range(3):
-        tasks = [reading(gate, Caller()) for _ in range(2 * QUICK_PLACES)]
+        tasks = [reading(gate, Caller()) for _ in range(2 * PLACES)]
         await asyncio.sleep(0)
         for task in tasks:
             task.cancel()

@@ -25,7 +25,7 @@ from node.checkpoint import ShardPlace
 from node.clustering import Clustering
 from node.config import NodeConfig
 from node.consumer_lag import ConsumerLag
-from node.disk_guard import DiskGuard
+from node.disk_guard import WAITS_FOR_ROOM, DiskGuard
 from node.engine import Engine
 from node.metrics_http import MetricsServer, in_loop
 from node.node_meta import NodeMeta, open_node_meta
@@ -103,7 +103,8 @@ class Node:
             StartupError: the directory is locked, foreign or of another version, or the
                 configuration does not work here.
             DataLoss: what is stored is damaged; the message names file and offset.
-            DiskFull, FsyncFailed, DiskFailed: see storage.disk.
+            DiskFull: there is no room for even less than a shard; else it waits for some.
+            FsyncFailed, DiskFailed: see storage.disk.
         """
         async with AsyncExitStack() as undo:
             disk = self._lock_directory(undo)
@@ -221,9 +222,10 @@ class Node:
     async def _open_with_room(
         self, place: ShardPlace, guard: DiskGuard, *, is_replica: bool
     ) -> Opened:
-        """Open the shard. Where the disk has no room for that, one of several nodes waits for some.
+        """Open the shard. Where the disk has no room for that, wait for some.
 
-        Its control process votes meanwhile, which it would not if this ended and began again.
+        The control process of one of several nodes votes meanwhile, which it would not if this
+        ended and began again.
         """
         has_complained = False
         while True:
@@ -235,10 +237,8 @@ class Node:
             except errors.DiskFull as error:
                 if guard.give_up_reserve():
                     continue
-                if not is_replica:
-                    raise
                 if not has_complained:
-                    _log.error("the shard waits for room on the disk", **logs.fields_of(error))
+                    _log.error(WAITS_FOR_ROOM, **logs.fields_of(error))
                 has_complained = True
             await asyncio.sleep(_ROOM_S)
 

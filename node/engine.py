@@ -14,6 +14,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_text import FilterExpression
+from node import logs
 from node.api import ports
 from node.api.ports import Failure
 from node.background import Background
@@ -22,7 +23,7 @@ from node.consuming import Consuming
 from node.damage_control import DamageControl
 from node.damage_desk import DamageDesk
 from node.dead_letters import DeadLetterSearch
-from node.disk_guard import DiskGuard
+from node.disk_guard import WAITS_FOR_ROOM, DiskGuard
 from node.file_repair import FileRepair
 from node.group_expiry import GroupExpiry
 from node.intake import Intake
@@ -40,6 +41,7 @@ Call: TypeAlias = Callable[P, Coroutine[Any, Any, T]]
 
 _DISPATCHES_AHEAD: Final = 4
 _HOUSEKEEPING_MS: Final = 1_000
+_log = logs.get(__name__)
 
 
 class Gate(Protocol):
@@ -134,6 +136,7 @@ class Engine:
             propose=self.propose,
             wake=self._turn,
         )
+        self.damage.files.delay_log_bytes = opened.maintenance.delay_log_bytes
         self.consuming.see_damage_by(self.damage.take_found)
         self.configurator = Configurator(
             *(self.shard, now_ms, self.propose, config.defaults),
@@ -194,16 +197,14 @@ class Engine:
     async def start(self, node_id: str, boot_id: str) -> None:
         """Begin the reign: its first records are durable and applied when this returns.
 
+        Where there is no room for them, not even the reserve's, it waits for some.
+
         Raises:
-            DiskFull: there is no room for them, not even the reserve's.
             HourwheelError: why the node cannot go on.
         """
         self.writer.start(self.intake, self.fail)
         self.expiry.begin(self._now_ms())
-        try:
-            await self._begin_epoch(node_id, boot_id)
-        except errors.DiskFull:
-            await self._begin_epoch(node_id, boot_id)  # the reserve was given up meanwhile
+        await self._begin_when_there_is_room(node_id, boot_id)
         self._keep_house()
         self._on_timer()
 
@@ -224,6 +225,19 @@ class Engine:
         self.damage.retire()
         self.intake.retire(error)
         self.configurator.retire()
+
+    async def _begin_when_there_is_room(self, node_id: str, boot_id: str) -> None:
+        tries = 0
+        while True:
+            try:
+                return await self._begin_epoch(node_id, boot_id)
+            except errors.DiskFull as error:
+                tries += 1
+                if tries == 1:
+                    continue  # the reserve was given up meanwhile, if there was one
+                if tries == 2:  # noqa: PLR2004 - once
+                    _log.error(WAITS_FOR_ROOM, **logs.fields_of(error))
+                await asyncio.sleep(_HOUSEKEEPING_MS / 1_000)
 
     async def _begin_epoch(self, node_id: str, boot_id: str) -> None:
         begun: asyncio.Future[Any] = self._loop.create_future()

@@ -16,6 +16,7 @@ from node.peers import Peers
 from node.shard import Shard
 from node.stats import EngineStats
 from storage.disk import File
+from storage.file_header import FileType, pack_file_header
 from storage.rewrite import Patch, rewrite
 from storage.segment import SegmentInfo
 from storage.segment_mend import SegmentMend
@@ -56,6 +57,8 @@ class FileRepair:
         self._place, self._shard, self._stats, self._aside = place, shard, stats, aside
         self._wake = wake
         self._turn = asyncio.Lock()
+        self.delay_log_bytes: Callable[[int], int | None] = lambda _: None
+        """How long a delay log is by the manifest; None: it is not named any more."""
         self.peers: Peers | None = None
 
     def find_closed(self, offset: int) -> SegmentInfo | None:
@@ -151,16 +154,25 @@ class FileRepair:
         return True
 
     async def mend_delay_log(self, number: int, patches: Sequence[Patch]) -> None:
-        """Put the bytes of messages into a delay log. Raises as `mend_segment`."""
+        """Put the bytes of messages into a delay log; one that is missing is made again.
+
+        What else was in that one is zeros, until it is looked for, too. Raises as `mend_segment`.
+        """
         path = delay_log_path(self._place.under("wheel"), number)
+        header = pack_file_header(FileType.DELAY_LOG, self._place.identity, number)
+        wanted = [Patch(0, header), *patches]
 
         def check(copy: File) -> None:
-            for position, raw in patches:
+            for position, raw in wanted:
                 if copy.pread(len(raw), position) != raw:
                     raise errors.CorruptFile(f"{copy.path}: what was written is not there")
 
         def work(pause: Callable[[], None]) -> None:
-            rewrite(self._place.disk, path, patches, check=check, pause=pause)
+            size = self.delay_log_bytes(number)
+            if size is None:
+                raise FileNotFoundError(path)  # nobody needs it any more
+            disk = self._place.disk
+            rewrite(disk, path, wanted, check=check, pause=pause, bytes_min=size)
 
         async with self._turn:
             await self._aside(work)

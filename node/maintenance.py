@@ -333,6 +333,11 @@ class Maintenance:
         used_bytes, end_offset = self._measured
         return used_bytes + max(0, self._log.end_offset - end_offset)
 
+    def delay_log_bytes(self, number: int) -> int | None:
+        """How long a delay log is, or None where the manifest does not name it."""
+        sizes = (one.bytes for one in self.manifest.delay_logs if one.delay_log_id == number)
+        return next(sizes, None)
+
     # -- ending a job -----------------------------------------------------------------------------
 
     def finish(self, job: Job, now_ms: int) -> list[Work]:

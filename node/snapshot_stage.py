@@ -103,6 +103,7 @@ class Stage:
         """Hold everything else. False: the shard has gone on meanwhile, so begin again.
 
         Raises:
+            CorruptFile: a file is missing that the manifest names.
             DiskFull: no room for names.
         """
         self._files, self._log = [], log
@@ -136,9 +137,9 @@ class Stage:
             name = f"tombstones/{tombstones.file_name(manifest.tombstone_file)}"
             self._hold(name, manifest.tombstone_bytes)
         for run in manifest.runs:
-            self._hold(run_path("wheel", run.covers_first, run.run_id))
+            self._hold_named(run_path("wheel", run.covers_first, run.run_id))
         for delay_log in manifest.delay_logs:
-            self._hold(delay_log_path("wheel", delay_log.delay_log_id), delay_log.bytes)
+            self._hold_named(delay_log_path("wheel", delay_log.delay_log_id), delay_log.bytes)
         for queue in manifest.queues:
             self._hold_queue(queue)
 
@@ -147,6 +148,16 @@ class Stage:
         held = self._link(name, size_bytes)
         self._files.append(held)
         return held
+
+    def _hold_named(self, name: str, size_bytes: int | None = None) -> None:
+        """As `_hold`, of what is removed only when the manifest does not name it any more."""
+        try:
+            self._hold(name, size_bytes)
+        except FileNotFoundError:
+            if self._read_frame(self._place.under(MANIFEST)) != self._manifest_frame:
+                raise
+            path = self._place.under(name)
+            raise errors.CorruptFile(f"{path} is missing", file=path) from None
 
     def _link(self, name: str, size_bytes: int | None) -> HeldFile:
         path = f"{self._directory}/{len(self._files):06d}"

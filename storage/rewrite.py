@@ -33,6 +33,7 @@ def rewrite(
     *,
     check: Callable[[File], None] = lambda _: None,
     pause: Callable[[], None] = lambda: None,
+    bytes_min: int | None = None,
 ) -> None:
     """Put `patches` in. Nobody else writes to the file. Blocks: for a thread that may.
 
@@ -42,6 +43,8 @@ def rewrite(
         patches: where it should be longer than it is, too: what is missing comes as zeros.
         check: raises where the copy is not what it should be; it never gets the name then.
         pause: called between two pieces of work.
+        bytes_min: the copy has so many at least; a file that is missing is made of zeros. None:
+            as many as the file, which has to be there.
 
     Raises:
         FileNotFoundError: the file, or the copy, was removed meanwhile.
@@ -51,9 +54,12 @@ def rewrite(
     copy = path + REPAIR_SUFFIX
     if disk.exists(copy):
         disk.remove(copy)
-    source, target = disk.open(path), disk.open(copy, create=True)
+    is_missing = bytes_min is not None and not disk.exists(path)
+    source = None if is_missing else disk.open(path)
+    target = disk.open(copy, create=True)
     try:
-        size = max([source.size(), *(one.position + len(one.raw) for one in patches)])
+        sizes = [bytes_min or 0, 0 if source is None else source.size()]
+        size = max(sizes + [one.position + len(one.raw) for one in patches])
         _copy(source, target, size, sorted(patches), pause)
         errors.invariant(target.size() == size, "a copy is whole", file=path)
         target.datasync()
@@ -63,17 +69,19 @@ def rewrite(
         disk.remove(copy)
         raise
     finally:
-        source.close()
+        if source is not None:
+            source.close()
         target.close()
     disk.sync_dir(parent_of(path))
 
 
 def _copy(
-    source: File, target: File, size: int, patches: list[Patch], pause: Callable[[], None]
+    source: File | None, target: File, size: int, patches: list[Patch], pause: Callable[[], None]
 ) -> None:
     synced = 0
     for at in range(0, size, _CHUNK_BYTES):
-        chunk = bytearray(_read(source, at, min(_CHUNK_BYTES, size - at)))
+        length = min(_CHUNK_BYTES, size - at)
+        chunk = bytearray() if source is None else bytearray(_read(source, at, length))
         end = min(at + _CHUNK_BYTES, size)
         chunk += bytes(end - at - len(chunk))
         for position, raw in patches:

@@ -62,6 +62,7 @@ class NodeDamage:
         node = self.node
         self.failure = Failure()
         self.files = FileRepair(node.place, node.shard, self.stats, self._aside, self._wake_writer)
+        self.files.delay_log_bytes = node.maintenance.delay_log_bytes
         self.control = DamageControl(
             node.shard,
             self.files,

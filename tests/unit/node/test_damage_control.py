@@ -51,6 +51,10 @@ def resolves(world: EngineWorld) -> list[int]:
     return found
 
 
+def wheel_files(root: Path, pattern: str = "*") -> list[Path]:
+    return list(root.glob(f"shard-0/wheel/{pattern}"))
+
+
 async def listed(world: EngineWorld, group: str = "", topic: str = "") -> list[Any]:
     page = await world.engine.list_damaged(group, topic, b"", count_max=1_000)
     return page.messages
@@ -186,6 +190,38 @@ async def test_message_is_read_from_the_log_when_its_delay_log_is_damaged(tmp_pa
         await until(lambda: world.engine.stats.repaired_files == 1)
         assert flip.is_there(body)
         assert world.engine.shard.bodies.overlay.size_bytes == 0
+
+
+@pytest.mark.parametrize("fault", ["missing", "header"])
+async def test_delay_log_is_made_again_when_it_is_lost(tmp_path: Path, fault: str) -> None:
+    config = ShardConfig(wheel=WheelConfig(memtable_units_max=4, near_bytes_max=64 * 4))
+    async with EngineWorld(tmp_path, shard=config) as world:
+        world.engine.damage._pace = QUICK
+        due = [world.now_ms + 3_600_000 + n for n in range(8)]
+        await world.publish(*due)
+        await until(lambda: world.engine.stats.checkpoints)
+        bodies = [b"%d" % one for one in due]
+        (path,) = wheel_files(tmp_path, "*.dlog")
+        right = path.read_bytes()
+        if fault == "missing":
+            path.unlink()
+        else:
+            Flip(tmp_path, right[:40], "shard-0/wheel/*.dlog")
+            Flip(tmp_path, bodies[3], "shard-0/wheel/*.dlog")
+        world.advance(3_600_100)
+        assert len(await all_of(world, 8)) == 8
+        stats, overlay = world.engine.stats, world.engine.shard.bodies.overlay
+        await until(lambda: stats.repaired_files and not overlay.size_bytes)
+        assert path.read_bytes() == right
+        await world.restart()
+        assert world.opened.rebuilt_because == ""
+
+
+async def test_delay_log_that_nobody_needs_does_not_come_back(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        with pytest.raises(FileNotFoundError):
+            await world.engine.damage.files.mend_delay_log(77, [])
+        assert wheel_files(tmp_path) == []
 
 
 # --- with others

@@ -11,7 +11,7 @@ from storage.file_header import FILE_HEADER_BYTES
 from storage.queue_chunk import ENTRIES_AT
 from tests.support.shard_world import ShardWorld
 from tests.support.small_sizes import small_sizes
-from tests.support.snapshot_world import age, begin_world, hold, live
+from tests.support.snapshot_world import age, begin_world, hold, live, log_state
 
 KINDS = {
     "checkpoint": "checkpoint",
@@ -109,3 +109,19 @@ def test_old_log_and_delay_logs_are_left_to_others(world: ShardWorld) -> None:
     for name in (old, delay_log):
         assert find_damage(world, name, lambda _: FILE_HEADER_BYTES + 5) is None
         assert find_damage(world, name, lambda _: 20) is not None
+
+
+@pytest.mark.parametrize("end", [".run", ".dlog"])
+def test_file_that_is_missing_is_named(world: ShardWorld, end: str) -> None:
+    """And not taken for a shard that changes too fast."""
+    stage = hold(world)
+    path = world.place.under(names(stage, end)[0])
+    stage.close()
+    world.disk.rename(path, path + ".aside")
+    stage = Stage(world.place, 2)
+    stage.begin()
+    with pytest.raises(errors.CorruptFile, match="is missing") as caught:
+        stage.complete(log_state(world))
+    stage.close()
+    assert caught.value.params["file"] == path
+    world.disk.rename(path + ".aside", path)

@@ -53,6 +53,18 @@ def test_patches_are_put_in_and_who_reads_goes_on_with_the_old_file() -> None:
     assert len(pauses) == 3
 
 
+def test_file_that_is_missing_is_made_of_zeros_when_that_is_wanted() -> None:
+    disk = made()
+    disk.remove(PATH)
+    with pytest.raises(FileNotFoundError):
+        rewrite(disk, PATH, PATCHES)
+    rewrite(disk, PATH, PATCHES, bytes_min=10_000)
+    assert len(content(disk)) == 10_000
+    assert content(disk).replace(b"\0", b"") == b"across two chunkssecond"
+    rewrite(disk, PATH, [], bytes_min=5)
+    assert len(content(disk)) == 10_000
+
+
 def test_file_that_was_cut_gets_its_length_back() -> None:
     disk = made()
     rewrite(disk, PATH, [Patch(len(OLD) + 5_000, b"end")])

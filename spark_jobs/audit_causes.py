@@ -28,6 +28,7 @@ _SEEN: Final = ("queue-fields", "wheel-extra", "queue-early", "sequence-wrong")
 _GONE: Final = ("wheel-missing", "queue-missing", "tombstone-wrong")
 _KEPT: Final = ("wheel-extra", "queue-cancelled", "tombstone-wrong")
 _BY_POSITION: Final = ("ack-", "filter")
+_OF_RESOLVES: Final = frozenset({"ack-undelivered", "ack-early", "resolve-unknown"})
 _OF_THE_LEDGER: Final = frozenset(
     {"message-changed", "cancel-changed", "log-hole", "sequence-gap", "dispatch-chain"}
 )
@@ -144,8 +145,24 @@ def with_causes(found: Sequence[Finding]) -> list[Finding]:
     bad_views = {one.node: one for one in reversed(errors) if _is_of_a_message(one)}
     marks = {(one.node, one.sequence): one for one in errors if one.check == "tombstone-wrong"}
     moved = {(one.node, one.file): causes[one.sequence] for one in errors if one.sequence in causes}
-    known = _Causes(causes, of_all, bad_views, moved, marks)
-    return [one._replace(cause=_cause_of(one, known)) for one in found]
+    resolves = {one.topic: one for one in reversed(errors) if one.check in _OF_RESOLVES}
+    known = _Causes(causes, of_all, bad_views, moved, marks, resolves)
+    return _folded([one._replace(cause=_cause_of(one, known)) for one in found])
+
+
+def _folded(found: list[Finding]) -> list[Finding]:
+    """Bytes that several entries and units of one message point to are told as wrong once."""
+    corrupt = {one.sequence: one for one in found if one.check == "message-corrupt"}
+    firsts: dict[tuple[str, int, str], Finding] = {}
+    for at, one in enumerate(found):
+        if one.check != "body-wrong" or one.cause:
+            continue
+        _, _, where = one.detail.partition(": ")
+        first = firsts.setdefault((one.node, one.sequence, where), one)
+        cause = corrupt.get(one.sequence, first)
+        if cause is not one:
+            found[at] = one._replace(cause=name_of(cause))
+    return found
 
 
 class _Causes(NamedTuple):
@@ -161,6 +178,8 @@ class _Causes(NamedTuple):
     """(node, file) -> the changed record that has moved entries in it."""
     marks: dict[tuple[str, int], Finding]
     """(node, sequence) -> a wrong mark, by which a unit counts or does not."""
+    resolves: dict[str, Finding]
+    """Topic -> the first RESOLVE that acknowledges something else than was delivered."""
 
 
 def _cause_of(one: Finding, known: _Causes) -> str:
@@ -174,12 +193,15 @@ def _cause_of(one: Finding, known: _Causes) -> str:
         cause = known.of_all
     if cause is None and one.check == "queue-order":  # the log has the changed one elsewhere in it
         cause = known.moved.get((one.node, one.file))
+    if cause is None and one.check == "checkpoint" and one.position >= 0:  # what is acknowledged
+        cause = known.resolves.get(one.topic)
     if cause is None and one.check == "checkpoint":
         cause = known.bad_views.get(one.node)
-    return "" if cause is None else _name(cause)
+    return "" if cause is None else name_of(cause)
 
 
-def _name(cause: Finding) -> str:
+def name_of(cause: Finding) -> str:
+    """What `Finding.cause` of those says that follow from it."""
     if cause.sequence >= 0:
         return f"{cause.check} of sequence {cause.sequence}"
     return f"{cause.check} at offset {cause.offset}" if cause.offset >= 0 else cause.check

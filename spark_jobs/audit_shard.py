@@ -159,13 +159,26 @@ def scan_logs(state: ShardState) -> None:
     damages = [damage for part in parts for damage in part.damages]
     state.add(*damage_findings(damages))
     state.add(*start_findings(state.logs, state.shard))
-    state.common_end = audit_replicas.common_end(state.logs)
+    state.common_end = max(audit_replicas.common_end(state.logs), _vouched_end(parts))
     state.timed("scan", began)
     began = state.now_ms()
     _compare(state, base)
     state.ranges = _ranges_of(state.spans, parts, state.end_offset)
     _collect_facts(state, parts, damages)
     state.timed("compare", began)
+
+
+def _vouched_end(parts: Sequence[ScanPart]) -> int:
+    """How far DISPATCH records say that the log was applied, and so committed, before them.
+
+    Marks of what is committed may be older than the log, on all nodes, after a power failure.
+    """
+    found = [0]
+    for part in parts:
+        rows = part.facts.dispatches if part.facts else np.empty(0, DISPATCH)
+        is_before = rows["check_offset"] <= rows["offset"]
+        found += rows["check_offset"][is_before].astype(np.int64).tolist()[-1:]
+    return max(found)
 
 
 def _moments_at(state: ShardState) -> tuple[int, ...]:

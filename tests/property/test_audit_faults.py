@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from hourwheel.record_batch import Kind
 from spark_jobs.audit_result import Verdict
 from spark_jobs.audit_shard import AuditOptions
 from tests.bench import audit_log
 from tests.support.audit_faults import copies, named, roots
 from tests.support.audit_runs import run_audit
-from tests.support.log_copies import Cluster, Expected, changed, log_file
-from tests.support.log_maker import make_log, replicate
+from tests.support.log_copies import Cluster, Expected, changed, log_file, with_rows
+from tests.support.log_maker import log_end, make_log, replicate, set_high_watermark
 from tests.support.tampering import FAULTS
 
 SEGMENT_BYTES = 16_384
@@ -42,8 +43,29 @@ def test_fault_when_it_is_the_only_one_is_all_that_is_named(
     broken = copies(nodes, tmp_path)
     expected = FAULTS[fault](Cluster(broken), random.Random(SEED))
     result = run_audit(*broken)
-    assert roots(named(result)) == sorted(expected)
+    assert roots(result) == sorted(expected)
     assert result.verdict.exit_code in {1, 2}
+
+
+@pytest.mark.parametrize("with_checkpoint", [True, False])
+def test_high_watermark_when_it_is_halved_everywhere_hides_nothing_that_was_applied(
+    nodes: list[Path], tmp_path: Path, with_checkpoint: bool
+) -> None:
+    """By checkpoints; without any by what DISPATCH records say of the log before them."""
+    broken = copies(nodes, tmp_path)
+    for node in broken:
+        set_high_watermark(node, log_end(node) // 2)
+        if not with_checkpoint:
+            (node / "shard-0" / "checkpoint").unlink()
+    cluster = Cluster(broken)
+    *_, last = cluster.of(Kind.DISPATCH)
+    (shard,) = run_audit(*broken).shards
+    assert shard.end_offset >= int(last.rows["check_offset"][0]) > log_end(broken[0]) // 2
+    batch = cluster.of(Kind.DISPATCH)[-2]
+    rows = batch.rows.copy()
+    rows["check_count"] += 1
+    cluster.put(batch, with_rows(batch, rows))
+    assert roots(run_audit(*broken)) == [Expected("dispatch-check", offset=batch.header.offset)]
 
 
 @pytest.mark.parametrize("victim", [0, 1])

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.audit_shard import AuditOptions
 from spark_jobs.delivery_audit import audit
-from tests.support.audit_faults import named, roots
+from tests.support.audit_faults import named, told
 from tests.support.log_copies import Cluster, Expected
 from tests.support.log_maker import make_log, replicate
 from tests.support.tampering import FAULTS
@@ -32,4 +32,4 @@ def test_faults_when_there_are_many_are_all_named(spark: SparkSession, tmp_path:
     offsets = [one.offset for one in expected if not one.node]
     assert len(set(places)) == len(places), "two faults in one file: another seed"
     assert len(set(offsets)) == len(offsets), "two faults in one record: another seed"
-    assert roots(named(audit(spark, [str(tmp_path)], OPTIONS))) == sorted(expected)
+    assert told(audit(spark, [str(tmp_path)], OPTIONS), expected) == sorted(expected)

@@ -15,7 +15,7 @@ from tests.support.audit_faults import copies
 from tests.support.audit_runs import errors_of, run_audit
 from tests.support.log_copies import Cluster, with_rows
 from tests.support.log_maker import Made, replicate
-from tests.support.tampering import drop_entry
+from tests.support.tampering import FAULTS, drop_entry
 
 DAY_MS = 86_400_000
 
@@ -122,3 +122,31 @@ def test_retries_and_acknowledgements_follow_from_a_message_that_moved_them() ->
     own = Finding("error", "queue-missing", 0, "node-1", sequence=9, topic="orders")
     found = with_causes([*moved, own, cause])
     assert [one.cause for one in found] == ["message-changed of sequence 3"] * 3 + ["", ""]
+
+
+def test_what_a_checkpoint_has_resolved_follows_from_a_wrong_resolve(cluster: Cluster) -> None:
+    (wanted,) = FAULTS["ack of nothing"](cluster, random.Random(4))
+    first, *rest = errors_of(audited(cluster))
+    assert (first.check, first.offset, first.cause) == (wanted.check, wanted.offset, "")
+    assert {one.check for one in rest} == {"checkpoint"}
+    assert {one.cause for one in rest} == {f"ack-undelivered at offset {wanted.offset}"}
+
+
+def test_wrong_bytes_that_several_point_to_are_told_once() -> None:
+    where = "the 9 bytes at 64 of a.dlog are not its message's, by their CRC32C"
+    found = [
+        Finding(
+            "error", "body-wrong", 0, "a", sequence=7, detail=f"queue 00000100, pending: {where}"
+        ),
+        Finding(
+            "error", "body-wrong", 0, "a", sequence=7, detail=f"queue 00000300, pending: {where}"
+        ),
+        Finding(
+            "error", "body-wrong", 0, "b", sequence=7, detail=f"queue 00000300, pending: {where}"
+        ),
+    ]
+    assert [one.cause for one in with_causes(found)] == ["", "body-wrong of sequence 7", ""]
+    first = Finding("error", "message-corrupt", 0, "a", sequence=7)
+    assert {one.cause for one in with_causes([first, *found])[1:]} == {
+        "message-corrupt of sequence 7"
+    }

@@ -126,3 +126,12 @@ def test_a_log_without_messages_has_a_page() -> None:
     assert text.count("<svg ") == 0
     assert "Cluster unknown" in text
     assert "Incomplete" in page(replace(clean_result(), shards=()))
+
+
+def test_a_wide_table_stays_on_the_page_and_its_details_wrap() -> None:
+    text = page(bad_result())
+    assert "td.t { white-space: normal; min-width: 12rem; overflow-wrap: anywhere; }" in text
+    assert ".wide { overflow-x: auto; }" in text
+    before = [one.rpartition("<div")[2] for one in text.split("<table")[:-1]]
+    assert before
+    assert all(' class="wide"' in one for one in before)

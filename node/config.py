@@ -297,6 +297,14 @@ class LimitsSection(Section):
         ge=0,
         le=365 * _DAY_MS,
     )
+    topic_idle_ms: int = _key(
+        7 * _DAY_MS,
+        "ms",
+        "A topic that publishing made, that holds nothing, pending or retained, that no group"
+        " receives from, and that nobody has published to for this long is deleted; 0: never.",
+        ge=0,
+        le=365 * _DAY_MS,
+    )
 
 
 class DiskSection(Section):

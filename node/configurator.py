@@ -1,7 +1,8 @@
 """Topics, groups and subscriptions: proposes what is missing. What there is: node/listing.py."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -53,6 +54,8 @@ class DefaultsConfig:
     groups_max: int = 10_000
     group_idle_ms: int = 7 * 86_400_000
     """See node/group_expiry.py. 0: never."""
+    topic_idle_ms: int = 7 * 86_400_000
+    """See node/topic_expiry.py. 0: never."""
     subscriptions_max: int = 20_000
     attempts_max: int = 16
     invisible_ms: int = 30_000
@@ -88,6 +91,8 @@ class Configurator:
         self._next_topic_id = self._next_group_id = 0
         self._expiring = 0
         """Number of the group that is being deleted because nobody uses it."""
+        self._unsettled: dict[str, int] = {}
+        """Topic that is being deleted for that -> 1, and one for each publish that waits for it."""
 
     def retire(self) -> None:
         """This node is not the master any more: what was proposed may never be."""
@@ -100,8 +105,32 @@ class Configurator:
 
     # -- topics -----------------------------------------------------------------------------------
 
-    def topic_to_publish(self, name: str) -> Topic:
+    async def settle_topic(self, name: str) -> None:
+        """Wait while the topic of this name is being deleted because nobody uses it.
+
+        Those who wait go on in the order in which they came, each up to where it waits next.
+        """
+        if name in self._unsettled:
+            with self._unsettling(name):
+                async with self._lock:
+                    pass
+
+    @contextmanager
+    def _unsettling(self, name: str) -> Iterator[None]:
+        self._unsettled[name] = self._unsettled.get(name, 0) + 1
+        try:
+            yield
+        finally:
+            self._unsettled[name] -= 1
+            if not self._unsettled[name]:
+                del self._unsettled[name]
+
+    def topic_to_publish(self, name: str, *, automatic: bool = True) -> Topic:
         """The topic of this name, made if need be.
+
+        Args:
+            name: its name.
+            automatic: no command asks for it.
 
         Raises:
             InvalidTopic: an illegal name, or one of the cluster's own topics.
@@ -118,7 +147,8 @@ class Configurator:
             return proposed
         if not self._defaults.topics_auto_create:
             raise errors.UnknownTopic(f"there is no topic {name!r}", topic=name)
-        return self._make_topic(name, self._defaults.topic_queue_count)[0]
+        count = self._defaults.topic_queue_count
+        return self._make_topic(name, count, automatic=automatic)[0]
 
     def _topic_to_receive(self, name: str) -> Topic:
         """The topic of this name, internal ones included; made only if the configuration says so.
@@ -148,12 +178,13 @@ class Configurator:
         *,
         internal: bool = False,
         gene: GeneSpec = DEFAULT_SPEC,
+        automatic: bool = False,
     ) -> tuple[Topic, "asyncio.Future[bool]"]:
         if not internal:
             proposed = sum(not one.internal for one in self._proposed.values())
             check_room("topics", self._catalog.topic_count + proposed, self._defaults.topics_max)
         number = max(self._catalog.next_topic_id, self._next_topic_id)
-        topic = Topic(number, name, queue_count, internal, gene)
+        topic = Topic(number, name, queue_count, internal, gene, automatic)
         future = self._change(ConfigChange(put_topic=topic.config()))
         self._next_topic_id = number + 1
         self._proposed[name] = topic
@@ -189,7 +220,23 @@ class Configurator:
                 raise errors.AlreadyExists(
                     f"topic {name!r} has genes {found.gene.text}", topic=name, gene=found.gene.text
                 )
+            if found.automatic:  # somebody asks for it now
+                asked_for = replace(found, automatic=False)
+                await self._change(ConfigChange(put_topic=asked_for.config()))
             return self.listing.topic_info(found)
+
+    async def expire_topic(self, topic_id: int, is_unused: Callable[[Topic], bool]) -> bool:
+        """Delete a topic if `is_unused` says so when it is this one's turn; whether it was.
+
+        Who publishes to it from now on waits for it (`settle_topic`), and makes it anew.
+        """
+        async with self._lock:
+            topic: Topic | None = self._catalog.find_topic_by_id(topic_id)
+            if topic is None or not is_unused(topic):
+                return False
+            with self._unsettling(topic.name):
+                await self._change(ConfigChange(delete_topic_id=topic_id))
+            return True
 
     async def delete_topic(self, name: str) -> None:
         """See EnginePort."""
@@ -315,7 +362,9 @@ class Configurator:
                 group,
                 topic,
                 kept,
-                lambda name: self._catalog.find_topic(name) or self.topic_to_publish(name),
+                lambda name: (
+                    self._catalog.find_topic(name) or self.topic_to_publish(name, automatic=False)
+                ),
                 automatic=False,
             )
             meant: list[asyncio.Future[bool]] = []

@@ -33,6 +33,7 @@ from node.precise_timer import make_timer
 from node.stats import EngineStats
 from node.status import describe, shard_status
 from node.sync_schedule import SyncSchedule
+from node.topic_expiry import TopicExpiry
 from node.writer import Writer
 
 P = ParamSpec("P")
@@ -148,6 +149,10 @@ class Engine:
             self.shard, self.configurator, config.defaults, self.stats, self.fail
         )
         self.intake = Intake(self, config.horizon_ms, guard)
+        self.topic_expiry = TopicExpiry(
+            *(self.shard, self.configurator, config.defaults, self.stats, self.fail),
+            are_some_waiting=lambda: self.intake.has_merges,
+        )
         self._delegate()
         self._housekeeping: asyncio.TimerHandle | None = None
         self.shard.applier.make_room = guard.give_up_reserve
@@ -204,6 +209,7 @@ class Engine:
         """
         self.writer.start(self.intake, self.fail)
         self.expiry.begin(self._now_ms())
+        self.topic_expiry.begin(self._now_ms())
         await self._begin_when_there_is_room(node_id, boot_id)
         self._keep_house()
         self._on_timer()
@@ -216,6 +222,7 @@ class Engine:
     def begin_serving(self) -> None:
         """This node is the master now, or is again: who waits may have missed something."""
         self.expiry.begin(self._now_ms())
+        self.topic_expiry.begin(self._now_ms())
         self._turn(self.consuming.waited_queues())
 
     def end_serving(self, error: HourwheelError) -> None:
@@ -288,6 +295,7 @@ class Engine:
         if self._housekeeping is not None:
             self._housekeeping.cancel()
         self.expiry.close()
+        self.topic_expiry.close()
         self.consuming.close()
         await self.damage.close()
         if not self._failure.found.done():
@@ -381,7 +389,7 @@ class Engine:
         self._timer.set_in(self._until_ms(min(times)))
 
     def _keep_house(self) -> None:
-        """Once a second: room on the disk, retention, forgotten producers, unused groups."""
+        """Once a second: room on the disk, retention, forgotten producers, unused names."""
         if self._is_closing:
             return
         now_ms = self._now_ms()
@@ -399,6 +407,7 @@ class Engine:
             self.writer.wake()
         if self._may_act():
             self.expiry.look(now_ms)
+            self.topic_expiry.look(now_ms)
         self.background.start_if_due()
         self._housekeeping = self._loop.call_later(
             _HOUSEKEEPING_MS / 1000, self._or_fail(self._keep_house)

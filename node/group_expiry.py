@@ -9,14 +9,14 @@ Who has used what, the master keeps in memory. A new one counts from its own beg
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
 from hourwheel.errors import HourwheelError, Internal
 from hourwheel.types import topic_queue
 from node import logs
 from node.configurator import Configurator, DefaultsConfig
+from node.name_uses import NameUses, Use
 from node.shard import Shard
 from node.stats import EngineStats
 from storage.catalog_items import Group
@@ -48,13 +48,8 @@ class GroupExpiry:
         self._fail = fail
         # A group that would not be made again is kept.
         self._idle_ms = defaults.group_idle_ms if defaults.groups_auto_create else 0
-        self._begun_ms = self._now_ms = 0
-        self._under_way: dict[int, int] = {}
-        """Group -> calls that name it and are not answered."""
-        self._used_ms: dict[int, int] = {}
-        """Group -> when such a call ended last."""
-        self._used_next_ms: dict[int, int] = {}
-        """The same without deleted groups: takes its place when all names were looked at."""
+        self._now_ms = 0
+        self._uses = NameUses()
         self._after = ""
         self._found: tuple[int, int] | None = None
         """(A group that seems unused, the log's end then): what is in flight may be about it."""
@@ -62,26 +57,17 @@ class GroupExpiry:
 
     def begin(self, now_ms: int) -> None:
         """This node is the master from now on: it knows nothing of what was used before."""
-        self._begun_ms, self._found = now_ms, None
-        self._used_ms.clear()
-        self._used_next_ms.clear()
+        self._found = None
+        self._uses.begin(now_ms)
 
     def close(self) -> None:
         """Nothing is deleted any more."""
         if self._task is not None:
             self._task.cancel()
 
-    @contextmanager
-    def using(self, group_id: int, now_ms: Callable[[], int]) -> Iterator[None]:
+    def using(self, group_id: int, now_ms: Callable[[], int]) -> Use:
         """A call that names this group."""
-        self._under_way[group_id] = self._under_way.get(group_id, 0) + 1
-        try:
-            yield
-        finally:
-            self._under_way[group_id] -= 1
-            if not self._under_way[group_id]:
-                del self._under_way[group_id]
-            self._used_ms[group_id] = self._used_next_ms[group_id] = now_ms()
+        return self._uses.using(group_id, now_ms)
 
     # -- finding ----------------------------------------------------------------------------------
 
@@ -102,20 +88,18 @@ class GroupExpiry:
         groups = self._shard.views.catalog.groups_after(self._after, _LOOKED_AT_ONCE)
         for group in groups:
             self._after = group.name
-            if group.group_id in self._used_ms:
-                self._used_next_ms[group.group_id] = self._used_ms[group.group_id]
+            self._uses.saw(group.group_id)
             if group.automatic and self._is_idle(group.group_id):
                 # One at a time: to look closely may take a millisecond.
                 is_unused = self._is_unused(group)
                 return (group.group_id, self._shard.log.end_offset) if is_unused else None
         if len(groups) < _LOOKED_AT_ONCE:
             self._after = ""
-            self._used_ms, self._used_next_ms = self._used_next_ms, {}
+            self._uses.turn_over()
         return None
 
     def _is_idle(self, group_id: int) -> bool:
-        used_ms = self._used_ms.get(group_id, self._begun_ms)
-        return group_id not in self._under_way and self._now_ms - used_ms >= self._idle_ms
+        return self._uses.is_idle(group_id, self._now_ms - self._idle_ms)
 
     def _is_unused(self, group: Group) -> bool:
         """See the top."""

@@ -21,6 +21,7 @@ from node.publishing import (
     queues_of_few,
     resolve_due,
 )
+from storage.catalog_items import Topic
 
 if TYPE_CHECKING:
     from node.engine import Engine
@@ -101,10 +102,21 @@ class Intake:
         """See EnginePort."""
         if batch.header.kind != Kind.PUBLISH:
             raise errors.InvalidBatch("only PUBLISH batches can be published")
+        await self._engine.configurator.settle_topic(topic)
         self._admit()
         now_ms = self._engine.now_ms()
         due_ms = resolve_due(batch, now_ms, self._horizon_ms)
         found = self._engine.configurator.topic_to_publish(topic)
+        with self._engine.topic_expiry.publishing(found, self._engine.now_ms):
+            verdict = await self._publish_batch(found, batch, due_ms, now_ms)
+        result = self._published(verdict)
+        if found.gene.number != batch.header.gene_spec and batch.meta_len.any():
+            result.expected_gene = found.gene
+        return result
+
+    async def _publish_batch(
+        self, found: Topic, batch: RecordBatch, due_ms: NDArray[np.int64], now_ms: int
+    ) -> Published:
         queues = choose_queues(
             found.topic_id, found.queue_count, batch.key_hash, self._shard.next_sequence
         )
@@ -115,13 +127,10 @@ class Intake:
         )
         if self._background.maintenance.is_far_behind:
             await self._background.wait_until_near()
-        verdict = (await future)[0]
+        verdict: Published | HourwheelError = (await future)[0]
         if isinstance(verdict, HourwheelError):
             raise verdict
-        result = self._published(verdict)
-        if found.gene.number != batch.header.gene_spec and batch.meta_len.any():
-            result.expected_gene = found.gene
-        return result
+        return verdict
 
     def _published(self, verdict: Published) -> PublishedBatchResult:
         if verdict.duplicate:
@@ -139,6 +148,7 @@ class Intake:
 
     async def publish_messages(self, incoming: IncomingMessages) -> list[tuple[str, int]]:
         """See EnginePort."""
+        await self._engine.configurator.settle_topic(incoming.topic)
         self._admit()
         check_instants(incoming.due_ms, self._engine.now_ms(), self._horizon_ms)
         topic = self._engine.configurator.topic_to_publish(incoming.topic)
@@ -149,9 +159,10 @@ class Intake:
         self._merges.add(incoming, queues, future)
         self._waiting += 1
         self._engine.writer.wake_for_single()
-        if self._background.maintenance.is_far_behind:
-            await self._background.wait_until_near()
-        verdict = await future
+        with self._engine.topic_expiry.publishing(topic, self._engine.now_ms):
+            if self._background.maintenance.is_far_behind:
+                await self._background.wait_until_near()
+            verdict = await future
         # (Of messages without a producer apply cannot tell how many came together.)
         due_ms = incoming.due_ms
         if verdict.duplicate:

@@ -124,6 +124,11 @@ FAMILIES: Final = (
         lambda it: it.stats.groups_expired,
     ),
     shard_counter(
+        "hourwheel_topics_expired_total",
+        "Topics that publishing made and nobody used, deleted by the master.",
+        lambda it: it.stats.topics_expired,
+    ),
+    shard_counter(
         "hourwheel_cancelled_messages_total",
         "Messages taken back before their release.",
         lambda it: it.stats.cancelled,

@@ -44,6 +44,8 @@ class EngineStats:
     cancelled: int = 0
     groups_expired: int = 0
     """Unused groups that were deleted because nobody uses them."""
+    topics_expired: int = 0
+    """The same of topics."""
     lease_expirations: int = 0
     """Leases that ran out."""
     filter_masked: int = 0

@@ -59,6 +59,7 @@ def engine_config(config: NodeConfig) -> EngineConfig:
             groups_auto_create=groups.auto_create,
             groups_max=config.limits.groups,
             group_idle_ms=config.limits.group_idle_ms,
+            topic_idle_ms=config.limits.topic_idle_ms,
             subscriptions_max=config.limits.subscriptions,
             attempts_max=groups.attempts_max,
             invisible_ms=groups.invisible_ms,

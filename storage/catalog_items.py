@@ -28,12 +28,21 @@ class Topic:
     queue_count: int
     internal: bool = False
     gene: GeneSpec = DEFAULT_SPEC
+    automatic: bool = False
+    """Made by publishing or receiving, not by a command. Not in the digest: see `Group`."""
 
     @classmethod
     def read(cls, config: state_pb2.TopicConfig) -> "Topic":
         """From the wire. Raises InvalidArgument where genes cannot be made so."""
         gene = gene_from_wire(config.gene)
-        return cls(TopicId(config.topic_id), config.name, config.queue_count, config.internal, gene)
+        return cls(
+            TopicId(config.topic_id),
+            config.name,
+            config.queue_count,
+            config.internal,
+            gene,
+            config.automatic,
+        )
 
     def config(self) -> state_pb2.TopicConfig:
         """To the wire."""
@@ -42,6 +51,7 @@ class Topic:
             name=self.name,
             queue_count=self.queue_count,
             internal=self.internal,
+            automatic=self.automatic,
         )
         if not self.internal:
             config.gene.CopyFrom(gene_to_wire(self.gene))

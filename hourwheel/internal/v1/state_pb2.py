@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from hourwheel.v1 import filter_pb2 as hourwheel_dot_v1_dot_filter__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!hourwheel/internal/v1/state.proto\x12\x0chourwheel.v1\x1a\x19hourwheel/v1/filter.proto\"\xe6\x01\n\x0c\x43onfigChange\x12.\n\tput_topic\x18\x01 \x01(\x0b\x32\x19.hourwheel.v1.TopicConfigH\x00\x12\x19\n\x0f\x64\x65lete_topic_id\x18\x02 \x01(\rH\x00\x12.\n\tput_group\x18\x03 \x01(\x0b\x32\x19.hourwheel.v1.GroupConfigH\x00\x12\x19\n\x0f\x64\x65lete_group_id\x18\x04 \x01(\rH\x00\x12\x36\n\x10put_subscription\x18\x05 \x01(\x0b\x32\x1a.hourwheel.v1.SubscriptionH\x00\x42\x08\n\x06\x63hange\"z\n\x0bTopicConfig\x12\x10\n\x08topic_id\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0bqueue_count\x18\x03 \x01(\r\x12\x10\n\x08internal\x18\x04 \x01(\x08\x12$\n\x04gene\x18\x05 \x01(\x0b\x32\x16.hourwheel.v1.GeneSpec\"\xbe\x01\n\x0bGroupConfig\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x14\n\x0c\x61ttempts_max\x18\x03 \x01(\r\x12\x14\n\x0cinvisible_ms\x18\x04 \x01(\r\x12\x16\n\x0eretry_delay_ms\x18\x05 \x01(\r\x12\x1a\n\x12retry_delay_ms_max\x18\x06 \x01(\r\x12\x1c\n\x14\x64\x65\x61\x64_letter_topic_id\x18\x07 \x01(\r\x12\x11\n\tautomatic\x18\x08 \x01(\x08\"z\n\x0cSubscription\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x10\n\x08topic_id\x18\x02 \x01(\r\x12\x16\n\x0eretry_topic_id\x18\x03 \x01(\r\x12.\n\x06\x66ilter\x18\x04 \x01(\x0b\x32\x1e.hourwheel.v1.FilterExpression\".\n\nEpochStart\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\"\x90\x06\n\nCheckpoint\x12\x16\n\x0e\x61pplied_offset\x18\x01 \x01(\x04\x12\x15\n\rnext_sequence\x18\x02 \x01(\x04\x12\x15\n\rfeature_level\x18\x03 \x01(\r\x12\x10\n\x08store_ms\x18\x04 \x01(\x03\x12)\n\x06\x63ursor\x18\x05 \x01(\x0b\x32\x19.hourwheel.v1.CursorState\x12)\n\x06topics\x18\x06 \x03(\x0b\x32\x19.hourwheel.v1.TopicConfig\x12)\n\x06groups\x18\x07 \x03(\x0b\x32\x19.hourwheel.v1.GroupConfig\x12\x31\n\rsubscriptions\x18\x08 \x03(\x0b\x32\x1a.hourwheel.v1.Subscription\x12\x15\n\rnext_topic_id\x18\t \x01(\r\x12\x15\n\rnext_group_id\x18\n \x01(\r\x12(\n\x06queues\x18\x0b \x03(\x0b\x32\x18.hourwheel.v1.QueueState\x12$\n\x04\x61\x63ks\x18\x0c \x03(\x0b\x32\x16.hourwheel.v1.AckState\x12.\n\tproducers\x18\r \x03(\x0b\x32\x1b.hourwheel.v1.ProducerState\x12(\n\x06\x65pochs\x18\x0e \x03(\x0b\x32\x18.hourwheel.v1.EpochState\x12\x1c\n\x14sequence_index_count\x18\x0f \x01(\x04\x12\x16\n\x0etombstone_file\x18\x10 \x01(\r\x12\x17\n\x0ftombstone_bytes\x18\x11 \x01(\x04\x12\x17\n\x0f\x63\x61ncelled_count\x18\x12 \x01(\x04\x12$\n\x04runs\x18\x13 \x03(\x0b\x32\x16.hourwheel.v1.RunState\x12\x13\n\x0bnext_run_id\x18\x14 \x01(\r\x12\x1a\n\x12hour_level_end_day\x18\x15 \x01(\x03\x12\x15\n\rpending_count\x18\x16 \x01(\x04\x12/\n\ndelay_logs\x18\x17 \x03(\x0b\x32\x1b.hourwheel.v1.DelayLogState\x12\x17\n\x0f\x64iscarded_count\x18\x18 \x01(\x04\"r\n\x0b\x43ursorState\x12\x0e\n\x06\x64ue_ms\x18\x01 \x01(\x03\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x16\n\x0ereleased_count\x18\x03 \x01(\x04\x12\x14\n\x0creleased_mix\x18\x04 \x01(\x04\x12\x13\n\x0blocal_index\x18\x05 \x01(\x04\"O\n\nQueueState\x12\x13\n\x0btopic_queue\x18\x01 \x01(\r\x12\x16\n\x0estart_position\x18\x02 \x01(\x04\x12\x14\n\x0c\x65nd_position\x18\x03 \x01(\x04\"h\n\x08\x41\x63kState\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x13\n\x0btopic_queue\x18\x02 \x01(\r\x12\x16\n\x0e\x66loor_position\x18\x03 \x01(\x04\x12\x1d\n\x15resolved_range_deltas\x18\x04 \x03(\x04\"c\n\rProducerState\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x04\x12\x0f\n\x07last_ms\x18\x02 \x01(\x03\x12,\n\x07\x62\x61tches\x18\x03 \x03(\x0b\x32\x1b.hourwheel.v1.ProducerBatch\"n\n\rProducerBatch\x12\x16\n\x0e\x66irst_sequence\x18\x01 \x01(\x04\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x15\n\rbase_sequence\x18\x03 \x01(\x04\x12\x10\n\x08store_ms\x18\x04 \x01(\x03\x12\r\n\x05\x65poch\x18\x05 \x01(\r\"I\n\nEpochState\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x04\x12\x16\n\x0estart_sequence\x18\x03 \x01(\x04\"\xc3\x01\n\x08RunState\x12\x0e\n\x06run_id\x18\x01 \x01(\r\x12\x14\n\x0c\x63overs_first\x18\x02 \x01(\r\x12\r\n\x05level\x18\x03 \x01(\r\x12\x12\n\nunit_count\x18\x04 \x01(\x04\x12\x12\n\ndue_ms_min\x18\x05 \x01(\x03\x12\x12\n\ndue_ms_max\x18\x06 \x01(\x03\x12\x17\n\x0f\x64\x65lay_log_first\x18\x07 \x01(\r\x12\x16\n\x0e\x64\x65lay_log_last\x18\x08 \x01(\r\x12\x15\n\rcascaded_days\x18\t \x03(\x03\"H\n\rDelayLogState\x12\x14\n\x0c\x64\x65lay_log_id\x18\x01 \x01(\r\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x12\n\ndue_ms_max\x18\x03 \x01(\x03\x42;\n\x15hourwheel.internal.v1P\x01Z hourwheel/internal/v1;internalv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!hourwheel/internal/v1/state.proto\x12\x0chourwheel.v1\x1a\x19hourwheel/v1/filter.proto\"\xe6\x01\n\x0c\x43onfigChange\x12.\n\tput_topic\x18\x01 \x01(\x0b\x32\x19.hourwheel.v1.TopicConfigH\x00\x12\x19\n\x0f\x64\x65lete_topic_id\x18\x02 \x01(\rH\x00\x12.\n\tput_group\x18\x03 \x01(\x0b\x32\x19.hourwheel.v1.GroupConfigH\x00\x12\x19\n\x0f\x64\x65lete_group_id\x18\x04 \x01(\rH\x00\x12\x36\n\x10put_subscription\x18\x05 \x01(\x0b\x32\x1a.hourwheel.v1.SubscriptionH\x00\x42\x08\n\x06\x63hange\"\x8d\x01\n\x0bTopicConfig\x12\x10\n\x08topic_id\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0bqueue_count\x18\x03 \x01(\r\x12\x10\n\x08internal\x18\x04 \x01(\x08\x12$\n\x04gene\x18\x05 \x01(\x0b\x32\x16.hourwheel.v1.GeneSpec\x12\x11\n\tautomatic\x18\x06 \x01(\x08\"\xbe\x01\n\x0bGroupConfig\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x14\n\x0c\x61ttempts_max\x18\x03 \x01(\r\x12\x14\n\x0cinvisible_ms\x18\x04 \x01(\r\x12\x16\n\x0eretry_delay_ms\x18\x05 \x01(\r\x12\x1a\n\x12retry_delay_ms_max\x18\x06 \x01(\r\x12\x1c\n\x14\x64\x65\x61\x64_letter_topic_id\x18\x07 \x01(\r\x12\x11\n\tautomatic\x18\x08 \x01(\x08\"z\n\x0cSubscription\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x10\n\x08topic_id\x18\x02 \x01(\r\x12\x16\n\x0eretry_topic_id\x18\x03 \x01(\r\x12.\n\x06\x66ilter\x18\x04 \x01(\x0b\x32\x1e.hourwheel.v1.FilterExpression\".\n\nEpochStart\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\"\x90\x06\n\nCheckpoint\x12\x16\n\x0e\x61pplied_offset\x18\x01 \x01(\x04\x12\x15\n\rnext_sequence\x18\x02 \x01(\x04\x12\x15\n\rfeature_level\x18\x03 \x01(\r\x12\x10\n\x08store_ms\x18\x04 \x01(\x03\x12)\n\x06\x63ursor\x18\x05 \x01(\x0b\x32\x19.hourwheel.v1.CursorState\x12)\n\x06topics\x18\x06 \x03(\x0b\x32\x19.hourwheel.v1.TopicConfig\x12)\n\x06groups\x18\x07 \x03(\x0b\x32\x19.hourwheel.v1.GroupConfig\x12\x31\n\rsubscriptions\x18\x08 \x03(\x0b\x32\x1a.hourwheel.v1.Subscription\x12\x15\n\rnext_topic_id\x18\t \x01(\r\x12\x15\n\rnext_group_id\x18\n \x01(\r\x12(\n\x06queues\x18\x0b \x03(\x0b\x32\x18.hourwheel.v1.QueueState\x12$\n\x04\x61\x63ks\x18\x0c \x03(\x0b\x32\x16.hourwheel.v1.AckState\x12.\n\tproducers\x18\r \x03(\x0b\x32\x1b.hourwheel.v1.ProducerState\x12(\n\x06\x65pochs\x18\x0e \x03(\x0b\x32\x18.hourwheel.v1.EpochState\x12\x1c\n\x14sequence_index_count\x18\x0f \x01(\x04\x12\x16\n\x0etombstone_file\x18\x10 \x01(\r\x12\x17\n\x0ftombstone_bytes\x18\x11 \x01(\x04\x12\x17\n\x0f\x63\x61ncelled_count\x18\x12 \x01(\x04\x12$\n\x04runs\x18\x13 \x03(\x0b\x32\x16.hourwheel.v1.RunState\x12\x13\n\x0bnext_run_id\x18\x14 \x01(\r\x12\x1a\n\x12hour_level_end_day\x18\x15 \x01(\x03\x12\x15\n\rpending_count\x18\x16 \x01(\x04\x12/\n\ndelay_logs\x18\x17 \x03(\x0b\x32\x1b.hourwheel.v1.DelayLogState\x12\x17\n\x0f\x64iscarded_count\x18\x18 \x01(\x04\"r\n\x0b\x43ursorState\x12\x0e\n\x06\x64ue_ms\x18\x01 \x01(\x03\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x16\n\x0ereleased_count\x18\x03 \x01(\x04\x12\x14\n\x0creleased_mix\x18\x04 \x01(\x04\x12\x13\n\x0blocal_index\x18\x05 \x01(\x04\"O\n\nQueueState\x12\x13\n\x0btopic_queue\x18\x01 \x01(\r\x12\x16\n\x0estart_position\x18\x02 \x01(\x04\x12\x14\n\x0c\x65nd_position\x18\x03 \x01(\x04\"h\n\x08\x41\x63kState\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x13\n\x0btopic_queue\x18\x02 \x01(\r\x12\x16\n\x0e\x66loor_position\x18\x03 \x01(\x04\x12\x1d\n\x15resolved_range_deltas\x18\x04 \x03(\x04\"c\n\rProducerState\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x04\x12\x0f\n\x07last_ms\x18\x02 \x01(\x03\x12,\n\x07\x62\x61tches\x18\x03 \x03(\x0b\x32\x1b.hourwheel.v1.ProducerBatch\"n\n\rProducerBatch\x12\x16\n\x0e\x66irst_sequence\x18\x01 \x01(\x04\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x15\n\rbase_sequence\x18\x03 \x01(\x04\x12\x10\n\x08store_ms\x18\x04 \x01(\x03\x12\r\n\x05\x65poch\x18\x05 \x01(\r\"I\n\nEpochState\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x04\x12\x16\n\x0estart_sequence\x18\x03 \x01(\x04\"\xc3\x01\n\x08RunState\x12\x0e\n\x06run_id\x18\x01 \x01(\r\x12\x14\n\x0c\x63overs_first\x18\x02 \x01(\r\x12\r\n\x05level\x18\x03 \x01(\r\x12\x12\n\nunit_count\x18\x04 \x01(\x04\x12\x12\n\ndue_ms_min\x18\x05 \x01(\x03\x12\x12\n\ndue_ms_max\x18\x06 \x01(\x03\x12\x17\n\x0f\x64\x65lay_log_first\x18\x07 \x01(\r\x12\x16\n\x0e\x64\x65lay_log_last\x18\x08 \x01(\r\x12\x15\n\rcascaded_days\x18\t \x03(\x03\"H\n\rDelayLogState\x12\x14\n\x0c\x64\x65lay_log_id\x18\x01 \x01(\r\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x12\n\ndue_ms_max\x18\x03 \x01(\x03\x42;\n\x15hourwheel.internal.v1P\x01Z hourwheel/internal/v1;internalv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,30 +35,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\025hourwheel.internal.v1P\001Z hourwheel/internal/v1;internalv1'
   _globals['_CONFIGCHANGE']._serialized_start=79
   _globals['_CONFIGCHANGE']._serialized_end=309
-  _globals['_TOPICCONFIG']._serialized_start=311
-  _globals['_TOPICCONFIG']._serialized_end=433
-  _globals['_GROUPCONFIG']._serialized_start=436
-  _globals['_GROUPCONFIG']._serialized_end=626
-  _globals['_SUBSCRIPTION']._serialized_start=628
-  _globals['_SUBSCRIPTION']._serialized_end=750
-  _globals['_EPOCHSTART']._serialized_start=752
-  _globals['_EPOCHSTART']._serialized_end=798
-  _globals['_CHECKPOINT']._serialized_start=801
-  _globals['_CHECKPOINT']._serialized_end=1585
-  _globals['_CURSORSTATE']._serialized_start=1587
-  _globals['_CURSORSTATE']._serialized_end=1701
-  _globals['_QUEUESTATE']._serialized_start=1703
-  _globals['_QUEUESTATE']._serialized_end=1782
-  _globals['_ACKSTATE']._serialized_start=1784
-  _globals['_ACKSTATE']._serialized_end=1888
-  _globals['_PRODUCERSTATE']._serialized_start=1890
-  _globals['_PRODUCERSTATE']._serialized_end=1989
-  _globals['_PRODUCERBATCH']._serialized_start=1991
-  _globals['_PRODUCERBATCH']._serialized_end=2101
-  _globals['_EPOCHSTATE']._serialized_start=2103
-  _globals['_EPOCHSTATE']._serialized_end=2176
-  _globals['_RUNSTATE']._serialized_start=2179
-  _globals['_RUNSTATE']._serialized_end=2374
-  _globals['_DELAYLOGSTATE']._serialized_start=2376
-  _globals['_DELAYLOGSTATE']._serialized_end=2448
+  _globals['_TOPICCONFIG']._serialized_start=312
+  _globals['_TOPICCONFIG']._serialized_end=453
+  _globals['_GROUPCONFIG']._serialized_start=456
+  _globals['_GROUPCONFIG']._serialized_end=646
+  _globals['_SUBSCRIPTION']._serialized_start=648
+  _globals['_SUBSCRIPTION']._serialized_end=770
+  _globals['_EPOCHSTART']._serialized_start=772
+  _globals['_EPOCHSTART']._serialized_end=818
+  _globals['_CHECKPOINT']._serialized_start=821
+  _globals['_CHECKPOINT']._serialized_end=1605
+  _globals['_CURSORSTATE']._serialized_start=1607
+  _globals['_CURSORSTATE']._serialized_end=1721
+  _globals['_QUEUESTATE']._serialized_start=1723
+  _globals['_QUEUESTATE']._serialized_end=1802
+  _globals['_ACKSTATE']._serialized_start=1804
+  _globals['_ACKSTATE']._serialized_end=1908
+  _globals['_PRODUCERSTATE']._serialized_start=1910
+  _globals['_PRODUCERSTATE']._serialized_end=2009
+  _globals['_PRODUCERBATCH']._serialized_start=2011
+  _globals['_PRODUCERBATCH']._serialized_end=2121
+  _globals['_EPOCHSTATE']._serialized_start=2123
+  _globals['_EPOCHSTATE']._serialized_end=2196
+  _globals['_RUNSTATE']._serialized_start=2199
+  _globals['_RUNSTATE']._serialized_end=2394
+  _globals['_DELAYLOGSTATE']._serialized_start=2396
+  _globals['_DELAYLOGSTATE']._serialized_end=2468
 # @@protoc_insertion_point(module_scope)

@@ -22,18 +22,20 @@ class ConfigChange(_message.Message):
     def __init__(self, put_topic: _Optional[_Union[TopicConfig, _Mapping]] = ..., delete_topic_id: _Optional[int] = ..., put_group: _Optional[_Union[GroupConfig, _Mapping]] = ..., delete_group_id: _Optional[int] = ..., put_subscription: _Optional[_Union[Subscription, _Mapping]] = ...) -> None: ...
 
 class TopicConfig(_message.Message):
-    __slots__ = ("topic_id", "name", "queue_count", "internal", "gene")
+    __slots__ = ("topic_id", "name", "queue_count", "internal", "gene", "automatic")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     INTERNAL_FIELD_NUMBER: _ClassVar[int]
     GENE_FIELD_NUMBER: _ClassVar[int]
+    AUTOMATIC_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     name: str
     queue_count: int
     internal: bool
     gene: _filter_pb2.GeneSpec
-    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., queue_count: _Optional[int] = ..., internal: bool = ..., gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ...) -> None: ...
+    automatic: bool
+    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., queue_count: _Optional[int] = ..., internal: bool = ..., gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ..., automatic: bool = ...) -> None: ...
 
 class GroupConfig(_message.Message):
     __slots__ = ("group_id", "name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "dead_letter_topic_id", "automatic")

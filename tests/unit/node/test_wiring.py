@@ -40,6 +40,7 @@ OTHER = {
         "subscriptions": 13,
         "producer_idle_ms": 60_002,
         "group_idle_ms": 60_003,
+        "topic_idle_ms": 60_004,
     },
 }
 

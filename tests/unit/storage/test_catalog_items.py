@@ -107,3 +107,18 @@ def test_group_that_receiving_made_has_the_bytes_that_it_always_had() -> None:
     raw = change.SerializeToString(deterministic=True)
     assert raw == golden("config_automatic_group")
     assert raw[2:] == plain[2:] + b"\x40\x01", "one more field at the end"
+
+
+def test_topic_that_publishing_made_is_so_when_read_and_has_the_same_digest() -> None:
+    automatic = replace(TOPIC, automatic=True)
+    assert Topic.read(automatic.config()) == automatic
+    assert not Topic.read(TOPIC.config()).automatic
+    assert digest(automatic) == digest(TOPIC), "a node that does not know the field agrees"
+
+
+def test_topic_that_publishing_made_has_the_bytes_that_it_always_had() -> None:
+    change = ConfigChange(put_topic=replace(TOPIC, automatic=True).config())
+    plain = ConfigChange(put_topic=TOPIC.config()).SerializeToString(deterministic=True)
+    raw = change.SerializeToString(deterministic=True)
+    assert raw == golden("config_automatic_topic")
+    assert raw[2:] == plain[2:] + b"\x30\x01", "one more field at the end"

@@ -12,6 +12,9 @@ SERVICE: Final = reflection.SERVICE_NAME
 STREAMS_MAX: Final = 16
 """At one time: of each gRPC reads one request, as large as any may be. `server._SPARE_CALLS` has
 places for them, so that they take nobody else's."""
+REQUEST_BYTES_MAX: Final = 4 * 1024
+"""A name, of a service or a file."""
+_END: Final = object()
 
 
 class Reflection:
@@ -32,24 +35,37 @@ class Reflection:
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
-    async def _answer(self, raws: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
+    async def _answer(self, _requests: object, context: Any) -> AsyncIterator[Any]:
         if self._stream_count >= STREAMS_MAX:
             told = "too many reflection streams are open"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, told)
         self._stream_count += 1
         try:
-            async for one in self._servicer.ServerReflectionInfo(_parsed(raws, context), context):
+            async for one in self._servicer.ServerReflectionInfo(_requests_of(context), context):
                 yield one
         finally:
             self._stream_count -= 1
 
 
-async def _parsed(raws: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
-    """The requests. gRPC's own parsing tells the caller, and the log, of exceptions in Python."""
-    async for raw in raws:
-        try:
-            request = reflection_pb2.ServerReflectionRequest.FromString(raw)
-        except DecodeError:
+async def _requests_of(context: Any) -> AsyncIterator[Any]:
+    """The requests. gRPC's own parsing tells the caller, and the log, of exceptions in Python.
+
+    No frame keeps the bytes: that of one that is aborted lies in a circle with its error.
+    """
+    while (request := _parse(await context.read())) is not _END:
+        if request is None:
             told = "this is no ServerReflectionRequest"
-            request = await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
         yield request
+
+
+def _parse(raw: object) -> Any:
+    """A request; None where it is none; `_END`."""
+    if not isinstance(raw, bytes):  # grpc.aio.EOF
+        return _END
+    if len(raw) > REQUEST_BYTES_MAX:
+        return None
+    try:
+        return reflection_pb2.ServerReflectionRequest.FromString(raw)
+    except DecodeError:
+        return None

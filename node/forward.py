@@ -109,12 +109,13 @@ class Forwarder:
 
         forwarded = calls.unary(method, bytes, pass_on)
 
-        async def handle(raw: bytes, context: Context) -> bytes:
+        def handle(raw: bytes, context: Context) -> Awaitable[bytes]:
+            """No coroutine: its frame would keep the request when the call is aborted."""
             try:
                 check()
             except errors.NotMaster:
-                return await forwarded(raw, context)
-            return await local(raw, context)
+                return forwarded(raw, context)
+            return local(raw, context)
 
         return handle
 
@@ -220,6 +221,7 @@ class Forwarder:
         stats, code = calls.stats.method(path.rpartition("/")[2]), "CANCELLED"
         begun_ms = calls.clock.monotonic_ms()
         is_counted = False
+        refusal: grpc.Status | None = None
         try:
             calls.admission.begin_stream()
             is_counted = True
@@ -235,15 +237,15 @@ class Forwarder:
                 raise errors.ShuttingDown
             code = "OK"
         except status.PassedOn as passed:
-            code = passed.status.code.name
-            await context.abort_with_status(passed.status)
+            code, refusal = passed.status.code.name, passed.status
         except errors.HourwheelError as error:
             code, refusal = calls.refuse(METHOD, error, context)
-            await context.abort_with_status(refusal)
         finally:
             if is_counted:
                 calls.admission.end_stream()
             stats.count(code, (calls.clock.monotonic_ms() - begun_ms) / 1_000)
+        if refusal is not None:  # behind `except`: see `Calls.unary`
+            await context.abort_with_status(refusal)
 
 
 async def _answer(call: Any) -> bytes:

@@ -115,8 +115,9 @@ class PeerReads:
             try:
                 return await self._in_turn(handle, request)
             except errors.HourwheelError as error:
-                await context.abort_with_status(status.to_status(error))
-                raise
+                refusal = status.to_status(error)
+            # Behind `except`: gRPC's error lies in a circle, and would keep this one's frames.
+            return await context.abort_with_status(refusal)
 
         return call
 

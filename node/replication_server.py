@@ -85,11 +85,16 @@ class ReplicationServer:
 
     async def replicate(self, requests: Requests, context: Any) -> None:
         """The handler of Replicate."""
+        refusal: grpc.Status | None = None
         try:
             await self._follow(aiter(requests), context)
         except HourwheelError as error:
             self._judge(error)
-            await context.abort_with_status(status.to_status(error))
+            refusal = status.to_status(error)
+        # Behind `except`: gRPC's error lies in a circle, and would keep this one's frames, and
+        # the batch in them.
+        if refusal is not None:
+            await context.abort_with_status(refusal)
 
     def _judge(self, error: HourwheelError) -> None:
         if isinstance(error, NotFollowed):

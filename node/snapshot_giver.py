@@ -85,13 +85,17 @@ class SnapshotGiver:
         self, request: FetchSnapshotRequest, context: Any
     ) -> AsyncIterator[FetchSnapshotResponse]:
         """The handler of FetchSnapshot."""
+        refusal: grpc.Status | None = None
         try:
             async with aclosing(self.give(request)) as parts:
                 async for part in parts:
                     yield part
         except errors.HourwheelError as error:
             _log.warning("a snapshot is not given", **logs.fields_of(error))
-            await context.abort_with_status(status.to_status(error))
+            refusal = status.to_status(error)
+        # Behind `except`: gRPC's error lies in a circle, and would keep this one's frames.
+        if refusal is not None:
+            await context.abort_with_status(refusal)
 
     async def give(
         self, request: FetchSnapshotRequest

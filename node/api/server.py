@@ -171,14 +171,16 @@ def received(
 ) -> "grpc.RpcMethodHandler[Any, Any]":
     """A unary method for gRPC, which is not to read requests before the gate lets it."""
 
-    async def read_and_handle(_requests: object, context: Context) -> bytes:
-        raw = b""
+    async def read(context: Context) -> bytes:
         try:
-            raw = await gate.read(context)
+            return await gate.read(context)
         except errors.HourwheelError as error:
             _, refusal = calls.refuse(method, error, context)
-            await context.abort_with_status(refusal)
-        return await handle(raw, context)
+        return await context.abort_with_status(refusal)
+
+    async def read_and_handle(_requests: object, context: Context) -> bytes:
+        # Nowhere in a variable: see `Calls.unary`.
+        return await handle(await read(context), context)
 
     handler: grpc.RpcMethodHandler[Any, Any]
     handler = grpc.stream_unary_rpc_method_handler(read_and_handle)

@@ -1,7 +1,9 @@
 """The server as strangers meet it: reflection, caps, and those who behave badly."""
 
 import asyncio
+import gc
 import re
+import tracemalloc
 from typing import Any
 
 import grpc
@@ -191,6 +193,37 @@ async def test_connection_is_closed_when_it_says_nothing() -> None:
         while await reader.read(1 << 16):  # what a server says of itself first
             continue
         writer.transport.abort()
+
+
+REFUSED = {
+    "/hourwheel.v1.ProducerService/Publish": b"\xff",
+    "/hourwheel.v1.AdminService/GetTopic": b"\x0a\x03no ",
+    "/grpc.health.v1.Health/Check": b"\xff",
+    "/grpc.health.v1.Health/Watch": b"\xff",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": b"\xff",
+}
+
+
+@pytest.mark.parametrize("path", REFUSED)
+async def test_refused_request_is_not_kept_in_memory(path: str) -> None:
+    """By a circle of the call's context, gRPC's error, its traceback and the frames in that."""
+    field = b"\xfa\x3f" + b"\x80\x80\x80\x01" + bytes(2 << 20)  # one that nobody knows
+    request = field + REFUSED[path]
+    async with ApiWorld() as world:
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            for _ in range(4):
+                call: Any = world.channel.stream_stream(path)()
+                await call.write(request)
+                await call.done_writing()
+                assert await call.code() is not grpc.StatusCode.OK
+            del call
+            await until(lambda: tracemalloc.get_traced_memory()[0] < 3 << 20)
+        finally:
+            tracemalloc.stop()
+            gc.enable()
 
 
 async def test_second_server_is_refused_when_the_port_is_taken() -> None:

@@ -117,7 +117,8 @@ class PeerReads:
             except errors.HourwheelError as error:
                 refusal = status.to_status(error)
             # Behind `except`: gRPC's error lies in a circle, and would keep this one's frames.
-            return await context.abort_with_status(refusal)
+            await context.abort_with_status(refusal)
+            raise errors.Internal("an aborted call goes on")
 
         return call
 

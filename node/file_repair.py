@@ -9,9 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+
 from hourwheel import errors
 from node import logs
 from node.checkpoint import ShardPlace
+from node.message_lookup import Wanted
+from node.peer_reads import MESSAGES_MAX
 from node.peers import Peers
 from node.shard import Shard
 from node.stats import EngineStats
@@ -20,6 +24,7 @@ from storage.file_header import FileType, pack_file_header
 from storage.rewrite import Patch, rewrite
 from storage.segment import SegmentInfo
 from storage.segment_mend import SegmentMend
+from timewheel.bodies import Place
 from timewheel.run_format import delay_log_path
 
 _LOOK_BYTES: Final = 1 << 20
@@ -149,9 +154,25 @@ class FileRepair:
                 return False
             raw = await self.peers.fetch_log(fault, _FETCH_BYTES, mend.fits)
             if raw is None:
+                raw = await self._put_together(mend, fault, self.peers)
+            if raw is None:
                 return False
             mend.put(raw)
         return True
+
+    async def _put_together(self, mend: SegmentMend, offset: int, peers: Peers) -> bytes | None:
+        """A batch that nobody has whole, of its messages: each may be sound somewhere."""
+        kept = dict(self._shard.bodies.overlay.items())
+        raw, bad = await asyncio.to_thread(_damaged_messages, mend, offset, kept)
+        while bad:
+            found = await peers.fetch_messages([wanted for _, wanted in bad[:MESSAGES_MAX]])
+            if not found:
+                return None
+            for ordinal, blob in found.items():
+                at = bad[ordinal][0]
+                raw[at : at + len(blob)] = blob
+            bad = [one for ordinal, one in enumerate(bad) if ordinal not in found]
+        return bytes(raw) if raw and mend.fits(bytes(raw)) else None
 
     async def mend_delay_log(self, number: int, patches: Sequence[Patch]) -> None:
         """Put the bytes of messages into a delay log; one that is missing is made again.
@@ -179,3 +200,32 @@ class FileRepair:
             self._shard.bodies.reopen(number)
             self._stats.repaired_files += 1
             _log.warning("a damaged delay log is repaired", file=path, messages=len(patches))
+
+
+def _damaged_messages(
+    mend: SegmentMend, offset: int, kept: dict[Place, bytes]
+) -> tuple[bytearray, list[tuple[int, Wanted]]]:
+    """(the batch at `offset` with what is `kept` put in, where which of its messages are damaged).
+
+    Empty where more than messages is damaged.
+    """
+    batch = mend.find_half_sound()
+    if batch is None:
+        return bytearray(), []
+    lengths = batch.body_len.astype(np.int64) + batch.meta_len
+    starts = batch.blob_offset + np.cumsum(lengths) - lengths
+    raw = bytearray(b"".join((batch.head, batch.payload)))
+    bad: list[tuple[int, Wanted]] = []
+    columns = (starts, batch.crc, batch.due_ms, batch.topic_queue, batch.meta_len, batch.body_len)
+    rows = zip(*(one.tolist() for one in columns), strict=True)
+    for sequence, row in enumerate(rows, batch.header.base_sequence):
+        at, crc, due_ms, queue, meta_bytes, body_bytes = row
+        wanted = Wanted(due_ms, sequence, queue, None, crc, meta_bytes, body_bytes)
+        if wanted.is_right(memoryview(raw)[at : at + wanted.size_bytes]):
+            continue
+        found = kept.get(Place(0, offset + at))
+        if found is not None and wanted.is_right(found):
+            raw[at : at + len(found)] = found
+        else:
+            bad.append((at, wanted))
+    return raw, bad

@@ -13,10 +13,11 @@ import numpy as np
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1.replication_pb2 import WantedMessage
-from hourwheel.record_batch import Kind, RecordBatch
+from hourwheel.record_batch import HEADER_BYTES, Kind, RecordBatch, unpack_header
 from hourwheel.types import SEQUENCE_MAX, Key, queue_of, topic_of
 from node.views import Views
 from storage.commit_log import CommitLog
+from storage.scan import find_half_sound
 from storage.unit import Units
 from timewheel.bodies import Bodies
 from timewheel.range_scan import RangeScan
@@ -141,9 +142,26 @@ class MessageLookup:
                         return _blob_of(batch, wanted)
                 if header.offset - start > _LOG_BYTES_MAX:
                     return None
-        except (errors.CorruptLog, errors.DiskFailed, FileNotFoundError):
-            return None  # its place, or what stands before it, is damaged here
+        except errors.CorruptLog as error:  # its batch, or one before it
+            return self._find_in_damaged(int(error.params["offset"]), wanted)
+        except (errors.DiskFailed, FileNotFoundError):
+            return None
         return None
+
+    def _find_in_damaged(self, offset: int, wanted: Wanted) -> bytes | None:
+        """From a batch in which other messages may be damaged."""
+        left = min(self._log.flushed_end_offset - offset, _LOG_BYTES_MAX)
+        try:
+            header = unpack_header(self._log.read(offset, min(HEADER_BYTES, left)))
+            if header.total_bytes > left:
+                return None
+            batch = find_half_sound(self._log.read(offset, header.total_bytes), offset)
+        except (errors.InvalidBatch, errors.CorruptLog, errors.DiskFailed, FileNotFoundError):
+            return None
+        first = 0 if batch is None else batch.header.base_sequence
+        if batch is None or not first <= wanted.sequence < first + batch.header.count:
+            return None
+        return _blob_of(batch, wanted)
 
 
 def _before(key: Key) -> Key:
@@ -160,7 +178,7 @@ def _is_of(units: Units, wanted: Wanted) -> "np.ndarray[tuple[int], np.dtype[np.
 
 
 def _blob_of(batch: RecordBatch, wanted: Wanted) -> bytes | None:
-    """What a verified batch has of a message in it."""
+    """What a batch with a sound head has of a message in it."""
     ordinal = wanted.sequence - batch.header.base_sequence
     ends = (batch.body_len.astype(np.int64) + batch.meta_len).cumsum()
     start = int(ends[ordinal - 1]) if ordinal else 0

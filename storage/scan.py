@@ -8,8 +8,18 @@ it.
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
+
 from hourwheel import errors
-from hourwheel.record_batch import HEADER_BYTES, Header, RecordBatch, unpack_header
+from hourwheel.record_batch import (
+    HEADER_BYTES,
+    Buffer,
+    Header,
+    Kind,
+    RecordBatch,
+    header_crc,
+    unpack_header,
+)
 from hourwheel.types import Offset
 from storage.disk import File
 from storage.file_header import FILE_HEADER_BYTES
@@ -39,6 +49,24 @@ def verify_batch(batch: RecordBatch, offset: int) -> None:
     if header.offset != offset:
         raise errors.InvalidBatch(f"a record batch of offset {header.offset}")
     batch.verify()
+
+
+def find_half_sound(raw: Buffer, offset: int) -> RecordBatch | None:
+    """The PUBLISH batch at the beginning of `raw`, if its head is sound and its lengths add up.
+
+    Its messages may be damaged: each is under a CRC32C of its own. None: it is not to be used.
+    """
+    try:
+        batch = RecordBatch(raw)
+    except errors.InvalidBatch:
+        return None
+    header = batch.header
+    if (header.offset, header.kind) != (offset, Kind.PUBLISH):
+        return None
+    if header_crc(batch.head) != header.header_crc:
+        return None
+    sizes = batch.body_len.sum(dtype=np.uint64) + batch.meta_len.sum(dtype=np.uint64)
+    return batch if int(sizes) == header.blob_bytes else None
 
 
 class BatchWalk:

@@ -11,12 +11,18 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from hourwheel import errors
-from hourwheel.record_batch import RecordBatch, unpack_header
+from hourwheel.record_batch import HEADER_BYTES, RecordBatch, unpack_header
 from storage import rewrite
 from storage.disk import Disk, File
 from storage.file_header import FILE_HEADER_BYTES, FileType, Identity, pack_file_header
 from storage.rewrite import Patch
-from storage.scan import BatchWalk, corrupt_log, verify_batch
+from storage.scan import (
+    LOG_BATCH_BYTES_MAX,
+    BatchWalk,
+    corrupt_log,
+    find_half_sound,
+    verify_batch,
+)
 from storage.segment import SegmentInfo
 
 _REST_BYTES: Final = 256 << 10
@@ -82,6 +88,19 @@ class SegmentMend:
             raw = b""
         if raw != right:
             self._patches.append(Patch(0, right))
+
+    def find_half_sound(self) -> RecordBatch | None:
+        """The batch where `look_on` found damage, if only messages in it are damaged."""
+        if self._file is None:
+            return None
+        position = self._at - self._segment.start_offset + FILE_HEADER_BYTES
+        left = min(self._segment.end_offset - self._at, LOG_BATCH_BYTES_MAX)
+        try:
+            size = unpack_header(self._file.pread(HEADER_BYTES, position)).total_bytes
+            raw = self._file.pread(size, position) if size <= left else b""
+        except (errors.InvalidBatch, errors.DiskFailed):
+            return None
+        return find_half_sound(raw, self._at)
 
     def fits(self, raw: bytes) -> bool:
         """Whether these are batches that belong where `look_on` found damage."""

@@ -47,15 +47,33 @@ async def test_I8_each_has_what_another_has_lost(tmp_path: Path) -> None:  # noq
         assert await received(n1, 5) == [b"1001", b"1002", b"1003", b"1004", b"1005"]
         assert n1.engine.stats.damaged_fetched == 2
         assert n1.serves
-        await n1.publish(0)  # closes the segment
-        # The batch as a whole is intact nowhere; until a peer's own file is repaired, memory is.
-        assert n1.engine.stats.repaired_files == 0
-        for one in flips[2:]:
-            one.flip()
+        # The batch as a whole is intact nowhere; each of its messages is, somewhere.
         await until(lambda: n1.engine.stats.repaired_files == 1)
         assert flips[0].is_there(b"1001")
         assert flips[1].is_there(b"1002")
+        for node in (world["n2"], world["n3"]):
+            files = node.engine.damage.files
+            await files.mend_at(0)
+            await until(lambda files=files: files.find_closed(0) is not None)  # type: ignore[misc]
+            assert await files.mend_at(0)
+        assert flips[2].is_there(b"1001")
+        assert flips[3].is_there(b"1002")
+        await n1.publish(0)
         await world.agreed()
+
+
+async def test_I8_batch_is_put_together_of_what_others_have(tmp_path: Path) -> None:  # noqa: N802
+    """Nobody has it whole, and nobody has read it: what the scrubber comes by."""
+    async with MemberWorld(tmp_path) as world:
+        await begin(world)
+        n1, n2, n3 = (world[name] for name in ("n1", "n2", "n3"))
+        flips = [flip(n3, b"1001"), flip(n3, b"1004"), flip(n1, b"1004"), flip(n2, b"1001")]
+        files = n3.engine.damage.files
+        assert not await files.mend_at(0), "it is closed first"
+        await until(lambda: files.find_closed(0) is not None)
+        assert await files.mend_at(0)
+        assert flips[0].is_there(b"1001")
+        assert flips[1].is_there(b"1004")
 
 
 async def test_I8_nothing_is_lost_when_all_have_lost_it(tmp_path: Path) -> None:  # noqa: N802

@@ -24,7 +24,7 @@ OLD: Final = "old"
 
 
 _HOUR_MS: Final = 3_600_000
-_LEASE_MESSAGES: Final = 5
+_LEASE_MESSAGES: Final = 20
 
 
 class Size(NamedTuple):
@@ -33,7 +33,7 @@ class Size(NamedTuple):
     topics: int = 10_000
     groups: int = 10_000
     leased_each: int = 100
-    """Messages that a group holds of its topic, by a lease for each five."""
+    """Messages that a group holds of its topic, by a lease for each twenty: 50,000 of them."""
     crowd: int = 2_000
     """Groups of `POPULAR`, and topics of `BROAD`."""
 

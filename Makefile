@@ -72,6 +72,7 @@ check: lint types contracts  ## the quick part of `make test` (< 2 minutes)
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/vulture   # what nothing uses; pyproject.toml says what it cannot see
 
 types: $(VENV)/dev.stamp
 	@$(BIN)/mypy

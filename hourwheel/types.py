@@ -18,8 +18,6 @@ TopicId = NewType("TopicId", int)
 GroupId = NewType("GroupId", int)
 TopicQueue = NewType("TopicQueue", int)
 """`topic_id << 8 | queue`: which consume queue an entry belongs to."""
-RunId = NewType("RunId", int)
-"""Number of a run and of its delay log; 0 means "the commit log" where a location is meant."""
 
 QUEUE_BITS: Final = 8
 QUEUE_COUNT_MAX: Final = 1 << QUEUE_BITS

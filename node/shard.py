@@ -63,14 +63,9 @@ class ShardStats:
     """Counts since the process began, for metrics."""
 
     appended_batches: int = 0
-    appended_bytes: int = 0
     abandoned_batches: int = 0
     dispatch_records: int = 0
-    leases_ended: int = 0
-    corrupt_messages: int = 0
     applied_batches: int = 0
-    released_units: int = 0
-    published_messages: int = 0
 
 
 @dataclass
@@ -155,13 +150,11 @@ class Shard:
         self.log.append((head, payload))
         if batch.header.kind == Kind.PUBLISH:
             self._next_sequence += batch.header.count
-            self.stats.published_messages += batch.header.count
         stamped = RecordBatch.from_pieces(head, payload)
         self._proposals.append(Proposal(stamped, token))
         if self.recent is not None:
             self.recent.append(stamped)
         self.stats.appended_batches += 1
-        self.stats.appended_bytes += len(head) + len(payload)
 
     @property
     def next_sequence(self) -> int:
@@ -346,7 +339,6 @@ class Shard:
             if self.recent is not None:
                 self.recent.append(batch)
             self.stats.appended_batches += 1
-            self.stats.appended_bytes += batch.header.total_bytes
         return found
 
     def begin_reign(self, epoch: int) -> None:

@@ -31,7 +31,6 @@ from timewheel.run import Run, open_run
 from timewheel.run_format import BLOCK_UNITS, delay_log_path
 
 Array = NDArray[Any]
-PIECE_UNITS: Final = 1 << 19
 _READ_UNITS: Final = 256 * BLOCK_UNITS
 _TASK: Final = 1 << 20
 _LOST_MAX: Final = 10

@@ -77,7 +77,6 @@ class RaftStatus:
     """And what it inherited is applied."""
     has_majority: bool = False
     """A leader is known, and a majority is connected."""
-    applied_index: int = 0
 
 
 def check_version() -> None:
@@ -221,7 +220,6 @@ class RaftNode(SyncObj):  # type: ignore[misc]
             term=self._getTerm(),
             is_leader=is_leader and noop is not None and self.raftLastApplied >= noop,
             has_majority=leader is not None and self.hasQuorum,
-            applied_index=self.raftLastApplied,
         )
 
     # --- stand-ins for PySyncObj's methods, called by it

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -71,9 +70,6 @@ async def run(size: Size, folder: Path) -> Report:
     report.add("early", stream.early, "messages", NONE_TARGET, note)
     report.add("delivered again (leases that died with a master)", stream.redelivered, "messages")
     return report
-
-
-Choose = Callable[[LocalCluster], Awaitable[int]]
 
 
 async def _master(cluster: LocalCluster) -> int:

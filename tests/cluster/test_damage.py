@@ -34,7 +34,7 @@ from tests.support.faulty_node import FaultyNode
 from tests.support.reaper import complaints_of, events_of, small_node
 from tests.support.stored import SHARD, digests_of
 
-SOON, FAR, NOW = 2_000, 30 * 86_400_000, 0
+FAR, NOW = 30 * 86_400_000, 0
 ANY_SIZE: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}}
 _VERSION_AT: Final = 8
 

@@ -95,7 +95,6 @@ class ShardMachine(RuleBasedStateMachine):
         self.may_change = may_change and wanted is not None
         self.sent: dict[int, int] = {}
         self.sides: list[Side] = []
-        self.full_until = 0
 
     def step(self, action: Callable[[], Any]) -> None:
         """Do something; where the power fails in it, start again. Then look at everything."""

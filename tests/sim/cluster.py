@@ -97,7 +97,6 @@ class Cluster:
         self.is_refusing = True
         """A node that is down refuses streams; else it says nothing."""
         self.checkers = Checkers(self)
-        self.snapshots_asked = 0
         self._wiped: set[str] = set()
         self.nodes = {name: SimNode(self, name, self._machine()) for name in self.names}
         self.events.after_each.append(self.checkers.after_event)

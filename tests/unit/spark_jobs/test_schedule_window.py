@@ -98,7 +98,6 @@ class Attempt:
         self.broker, self.is_resumed = broker, is_resumed
         self.tally = Tally()
         self.window = SendWindow(pieces(streams, size), self.tally)
-        self.on_the_way: list[Piece] = []
 
     def write(self) -> list[Piece]:
         """Fill the window; gives what was sent."""

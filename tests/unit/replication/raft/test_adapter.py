@@ -42,8 +42,7 @@ class FakeNode:
     def status(self) -> RaftStatus:
         return RaftStatus(term=3)
 
-    def hand_over(self, ticks: int, tick_s: float) -> None:
-        self.has_handed_over = True
+    def hand_over(self, ticks: int, tick_s: float) -> None: ...
 
     def destroy(self) -> None:
         self.is_destroyed = True

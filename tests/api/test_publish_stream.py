@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from hourwheel import errors
+from hourwheel.failures import failure_of
 from hourwheel.filter_wire import gene_from_wire
 from hourwheel.record_batch import build_publish
 from hourwheel.tag_gene import GeneKind, GeneSpec
@@ -223,3 +224,34 @@ async def test_stream_keeps_no_batch_in_memory_when_it_was_answered() -> None:
     finally:
         tracemalloc.stop()
         gc.enable()
+
+
+async def test_stream_goes_on_when_a_batch_is_too_large() -> None:
+    """Up to 2 MiB above the largest batch it is read, and told so."""
+    values = {"limits": {"batch_bytes": 4 << 20, "message_body_bytes": 1 << 20}}
+    async with ApiWorld(values) as world:
+        answers = await answers_to(
+            world, batch(bytes((4 << 20) + 1)), batch(bytes((1 << 20) + 1)), batch(b"x")
+        )
+    assert [answer.error.reason for answer in answers] == [
+        "BATCH_TOO_LARGE",
+        "MESSAGE_TOO_LARGE",
+        "",
+    ]
+    assert answers[2].published.count == 1
+
+
+async def test_stream_ends_when_a_request_is_larger_than_any_may_be() -> None:
+    """gRPC refuses it unread; what came before is answered, and the client knows the error."""
+    values = {"limits": {"batch_bytes": 4 << 20}}
+    async with ApiWorld(values) as world:
+        stream = world.producer.PublishStream()
+        await stream.write(batch(b"x"))
+        assert (await stream.read()).published.count == 1
+        await stream.write(batch(bytes(7 << 20)))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+        assert isinstance(failure_of(caught.value).error, errors.MessageTooLarge)
+        await until(lambda: not world.stats.streams)
+        assert (world.stats.requests_in_flight, world.stats.bytes_in_flight) == (0, 0)
+        assert [one.published.count for one in await answers_to(world, batch(b"y"))] == [1]

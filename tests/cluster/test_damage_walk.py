@@ -56,8 +56,18 @@ async def _live(folder: Path) -> Life:
                 found = await producer.publish_many("orders", drafts)
                 ids.update(zip(serials, found, strict=True))
             await admin.cancel_many([ids[one] for one in CANCELLED])
+            await _released(admin)
         assert await node.stop() == 0
+    # A second one would have what is released by the time of the walk, which never looks there.
+    assert len([*(folder / "data" / SHARD).glob("wheel/*.run")]) == 1
     return Life(folder / "data", ids)
+
+
+async def _released(admin: AsyncAdmin) -> None:
+    """Wait until all that is to be released is: on the disk the wheel has what is pending alone."""
+    async with asyncio.timeout(_HANG_S):
+        while (await admin.get_topic("orders")).released_count < len(RELEASED):
+            pass
 
 
 def _values() -> dict[str, dict[str, object]]:

@@ -64,13 +64,7 @@ class Dispatcher:
         if not count:
             return None
         row = np.zeros(1, DISPATCH_ROW)
-        row[0] = (
-            *after,
-            *to,
-            views.applied_offset,
-            views.cursor.released_count,
-            views.cursor.released_mix,
-        )
+        row[0] = (*after, *to, views.applied_offset, *views.released)
         self.append_cursor = to
         self._not_before_ms = now_ms + self._config.interval_ms if count < limit else now_ms
         return build_rows(Kind.DISPATCH, row)

@@ -398,6 +398,5 @@ class Replica:
 
     def acknowledge(self, mono_ms: float, clock_ms: float) -> FollowerAck:
         """How far this node is."""
-        cursor = self.shard.views.cursor
-        released = (cursor.released_count, cursor.released_mix)
+        released = self.shard.views.released
         return self.follower.acknowledge(self.facts, released, mono_ms, clock_ms)

@@ -73,11 +73,25 @@ class Views:
     counters: Counters = field(default_factory=Counters)
     _checks: OrderedDict[int, tuple[int, int]] = field(default_factory=OrderedDict)
 
+    def __post_init__(self) -> None:
+        """Nothing is half applied."""
+        self._released = (self.cursor.released_count, self.cursor.released_mix)
+
     # -- the lagged check of DISPATCH -----------------------------------------------------------
+
+    @property
+    def released(self) -> tuple[int, int]:
+        """(count, mix) of what was released below `applied_offset`.
+
+        The cursor may be further: it has counted what a record releases before there was room for
+        the rest of it, and `applied_offset` is still the old one then.
+        """
+        return self._released
 
     def remember_check(self) -> None:
         """Keep what was released as of this applied offset, for DISPATCH records to compare."""
-        self._checks[self.applied_offset] = (self.cursor.released_count, self.cursor.released_mix)
+        self._released = (self.cursor.released_count, self.cursor.released_mix)
+        self._checks[self.applied_offset] = self._released
         if len(self._checks) > _CHECKS_KEPT:
             self._checks.popitem(last=False)
 

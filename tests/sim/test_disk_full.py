@@ -165,3 +165,26 @@ def test_apply_when_there_is_no_reserve_waits_and_goes_on() -> None:
     assert len(world.model.released) == 10
     world.check_promises()
     world.check_rebuild()
+
+
+def test_I5_dispatch_says_what_was_released_when_a_record_is_half_applied() -> None:  # noqa: N802
+    world = begin()
+    world.publish([world.now_ms + 10] * 5)
+    world.commit()
+    world.publish([world.now_ms - 1] * 10)
+    world.take_write()
+    world.run_write()
+    world.finish_write()
+    world.has_reserve = False
+    world.disk.capacity_bytes = world.disk.used_bytes("")
+    assert world.shard.apply_some(8) == []
+    assert not world.shard.views.is_whole
+    world.shard.try_again()
+    world.now_ms += 10
+    assert world.shard.dispatch_due(world.now_ms) == 1
+    world.disk.capacity_bytes = 1 << 40
+    world.commit()
+    assert len(world.model.released) == 15
+    world.crash()
+    world.check_promises()
+    world.check_rebuild()

@@ -212,6 +212,7 @@ class ShardWorld(ShardProposals):
                 self.kill()
                 return False
             self.shard.try_again()
+            self.shard.dispatch_due(self.now_ms)  # as a timer does that comes before the writer
             return True
         return bool(answers)
 

@@ -3,12 +3,14 @@
 Whole lives are in tests/sim/test_cluster.py.
 """
 
+import numpy as np
 import pytest
 
 from hourwheel import errors
 from hourwheel.errors import NotFollowed
 from hourwheel.internal.v1.replication_pb2 import FollowerHello, Refused
 from hourwheel.internal.v1.state_pb2 import ConfigChange, TopicConfig
+from hourwheel.record_batch import RecordBatch, build_publish
 from node.replica_effects import AskIsr, CloseStreams, Resign, Retire, Role
 from tests.support.replica_world import (
     START_MS,
@@ -239,6 +241,32 @@ def test_I3_master_resigns_when_a_follower_has_released_something_else() -> None
     ack.applied_offset, ack.released_count = a.shard.views.applied_offset, 7
     a.replica.on_ack("b", ack, 1.0, float(START_MS))
     assert "Resign" in a.kinds()
+
+
+def test_I3_follower_says_what_it_has_released_when_a_record_is_half_applied() -> None:  # noqa: N802
+    """For want of room: the master compares it with what it had released itself as of there."""
+    a, b, c = cluster()
+    configure(a, 1)
+    sync(a, b)
+    sync(a, c)
+    messages = RecordBatch(build_publish([START_MS] * 3, [b"x"] * 3))
+    due_ms, queue = np.full(3, START_MS - 1, np.int64), np.full(3, 1 << 8, np.uint32)
+    a.shard.publish(messages, due_ms, queue, START_MS, None)
+    a.write()
+    for follower in (b, c):
+        send(a, follower)
+        follower.write()
+        acknowledge(a, follower)
+    a.apply()
+    b.disk.capacity_bytes = b.disk.used_bytes("")
+    b.replica.on_beat(a.replica.make_beat(50.0, START_MS), 50.0)
+    b.apply()
+    assert (b.shard.is_stalled, b.shard.views.is_whole) == (True, False)
+    ack = b.replica.acknowledge(50.0, float(START_MS))
+    assert ack.applied_offset < a.shard.views.applied_offset
+    a.effects()
+    a.replica.on_ack("b", ack, 50.0, float(START_MS))
+    assert "Resign" not in a.kinds()
 
 
 def test_acknowledgement_of_another_epoch_is_ignored() -> None:

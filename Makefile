@@ -125,6 +125,8 @@ lock: $(LOCK_BIN)/uv  ## lock the dependencies again (UPGRADE=--upgrade for newe
 	@$(LOCK) pyproject.toml --extra cli --extra node --extra spark --extra dev \
 		-c requirements/node.txt -o requirements/dev.txt
 	@$(LOCK) requirements/proto.in -o requirements/proto.txt
+	@for one in build packaging release site; do \
+		$(LOCK) requirements/$$one.in -c requirements/dev.txt -o requirements/$$one.txt; done
 
 $(PROTO_BIN)/.stamp: requirements/proto.txt
 	@$(PYTHON) -m venv build/proto-venv

@@ -70,3 +70,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             yellow=True,
             bold=True,
         )
+    for part, why in toolchains.packaging_missing().items():
+        terminalreporter.write_line(
+            f"NOT TESTED: {part} in packaging/, because of {why}"
+            f" (PACKAGING_REQUIRED={part} makes that a failure)",
+            yellow=True,
+            bold=True,
+        )

@@ -20,6 +20,7 @@ LONG: Final = {
     "tests/cluster/test_kill.py": 20.0,
     "tests/cluster/test_disk_faults.py": 25.0,
     "tests/cluster/test_damage.py": 20.0,
+    "tests/cluster/test_packaging.py": 20.0,
     "tests/cluster/test_bench_smoke.py": 30.0,
 }
 """How long tests take, in seconds, on two cores with nothing else to do, by the beginnings of their

@@ -1,25 +1,44 @@
-"""Compilers and runtimes of other languages, with which a client is made as docs/CLIENT.md says.
+"""Programs that tests need and that requirements/ does not lock: a machine has them, or has not.
 
-They are not locked by requirements/ as all else is: a machine has them, or has not.
+Compilers and runtimes of other languages, with which a client is made as docs/CLIENT.md says; and
+what reads or makes the files that packaging/ is about.
 """
 
 import os
 import shutil
+from collections.abc import Mapping
 from typing import Final
 
 TOOLS: Final = {"go": ("go",), "node": ("node", "npm")}
 """Languages, and the commands that each needs."""
 
+PACKAGING: Final = {"systemd": ("systemd-analyze",), "openssl": ("openssl",)}
+"""Parts of packaging/, and the commands that trying each out needs."""
+
+
+def packaging_missing() -> dict[str, str]:
+    """Parts of packaging/ that cannot be tried on this machine, and why."""
+    return _missing(PACKAGING)
+
+
+def packaging_required() -> list[str]:
+    """Parts that must be tried: PACKAGING_REQUIRED="systemd openssl"."""
+    return os.environ.get("PACKAGING_REQUIRED", "").split()
+
 
 def missing() -> dict[str, str]:
     """Languages that cannot be tried on this machine, and why."""
-    why = {
-        language: [tool for tool in tools if shutil.which(tool) is None]
-        for language, tools in TOOLS.items()
-    }
-    return {language: f"missing {' and '.join(tools)}" for language, tools in why.items() if tools}
+    return _missing(TOOLS)
 
 
 def required() -> list[str]:
     """Languages that must be tried, as the environment says: CLIENTS_REQUIRED="go node"."""
     return os.environ.get("CLIENTS_REQUIRED", "").split()
+
+
+def _missing(programs: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    why = {
+        part: [tool for tool in tools if shutil.which(tool) is None]
+        for part, tools in programs.items()
+    }
+    return {part: f"missing {' and '.join(tools)}" for part, tools in why.items() if tools}

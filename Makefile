@@ -106,7 +106,7 @@ dist: $(VENV)/dev.stamp  ## build the wheel (client and server) and the source p
 	@ls dist
 
 spark-zip: $(VENV)/dev.stamp  ## what spark-submit needs of this tree, in build/spark
-	@$(BIN)/python -m spark_jobs.packing build/spark
+	@$(BIN)/python -m spark_jobs.runtime.packing build/spark
 
 # --- files that are made -------------------------------------------------------------------------
 

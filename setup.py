@@ -2,8 +2,8 @@
 
 All else about the package stands in pyproject.toml. The rooms keep their names in the tree, where
 `python -m node` works; in a wheel they lie in `hourwheel/_rooms`, so that no package with a name as
-common as `node` or `storage` lands beside others' packages. `hourwheel.cli.handover` puts that
-folder on the path. Why not otherwise: docs/decisions/0027-the-server-in-the-wheel.md.
+common as `node` or `storage` lands beside others' packages. `hourwheel.cli.server_commands` puts
+that folder on the path. Why not otherwise: docs/decisions/0027-the-server-in-the-wheel.md.
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
 """Chaos: a real cluster under a recorded load, faults, and a checker of what was promised."""
 
-from hourwheel import grpc_lines
+from hourwheel.transport import grpc_logging
 
-grpc_lines.keep_errors_only()  # its clients meet more nodes that stop than anybody's
+grpc_logging.keep_errors_only()  # its clients meet more nodes that stop than anybody's

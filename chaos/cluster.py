@@ -16,8 +16,8 @@ from chaos.certificates import Authority
 from chaos.network import Network
 from chaos.node_process import TREE, NodeProcess
 from hourwheel import AsyncAdmin, errors
+from hourwheel.client.cluster_status import ClusterStatus
 from hourwheel.clock import SystemClock
-from hourwheel.cluster_status import ClusterStatus
 
 _LOOK_S: Final = 0.02
 _ANSWER_S: Final = 2.0

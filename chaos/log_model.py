@@ -1,8 +1,8 @@
 """What a shard's log means, told naively: a dict for the messages, a list a queue, no files.
 
-A second reading of the log beside node/apply.py, written from docs/ARCHITECTURE.md and the record
-batch's format, one message at a time. What it says is what the views must hold and what callers
-must have been told.
+A second reading of the log beside node/shard/apply.py, written from docs/ARCHITECTURE.md and the
+record batch's format, one message at a time. What it says is what the views must hold and what
+callers must have been told.
 """
 
 import heapq
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from hourwheel.filter_evaluate import evaluate
-from hourwheel.filter_text import FilterExpression, parse
-from hourwheel.filter_wire import filter_from_wire
+from hourwheel.filter_language.evaluate import evaluate
+from hourwheel.filter_language.text import FilterExpression, parse
+from hourwheel.filter_language.wire import filter_from_wire
+from hourwheel.formats.meta import decode
+from hourwheel.formats.record_batch import Flag, Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription
-from hourwheel.meta import decode
-from hourwheel.record_batch import Flag, Kind, Outcome, RecordBatch
 from hourwheel.v1.broker_pb2 import CancelOutcome
 
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from chaos.history import Entry, Kept, Stored, serial_of
 from chaos.log_model import Log, LogModel
-from hourwheel.record_batch import Kind, RecordBatch, unpack_header
+from hourwheel.formats.record_batch import Kind, RecordBatch, unpack_header
 
 _SHARD: Final = "shard-0"
 _FILE_HEADER_BYTES: Final = 64

@@ -38,12 +38,11 @@ from hourwheel import (
     MessageId,
     ReceivedMessage,
     errors,
-    message_id,
-    receipt,
 )
 from hourwheel.clock import SystemClock
-from hourwheel.methods import Method
-from hourwheel.session import is_undecided
+from hourwheel.formats import message_id, receipt
+from hourwheel.transport.methods import Method
+from hourwheel.transport.session import is_undecided
 from hourwheel.v1 import broker_pb2
 
 TOPICS: Final = {"alpha": 1, "beta": 3}

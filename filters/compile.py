@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 from filters.gene_mask import GeneMask, test_of
 from filters.long_check import LongCheck
 from filters.vector_program import VectorProgram, is_match
-from hourwheel.filter_ast import (
+from hourwheel.filter_language.lru_cache import WeighedCache
+from hourwheel.filter_language.size import tree_bytes
+from hourwheel.filter_language.text import FilterExpression, parse
+from hourwheel.filter_language.tree import (
     Constant,
     HasTag,
     Node,
@@ -22,10 +25,7 @@ from hourwheel.filter_ast import (
     TextPlace,
     operands_of,
 )
-from hourwheel.filter_size import tree_bytes
-from hourwheel.filter_text import FilterExpression, parse
-from hourwheel.tag_gene import GeneSpec
-from hourwheel.weighed_cache import WeighedCache
+from hourwheel.formats.tag_gene import GeneSpec
 
 Mask = NDArray[np.bool_]
 I64 = NDArray[np.int64]

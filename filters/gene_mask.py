@@ -20,8 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filters.bit_tables import TABLE_SETS, WORD, BitTables, bytes_of
-from hourwheel.filter_ast import And, Constant, HasTag, Node, Not, Or, TagIn, TextIn, wanted_tags
-from hourwheel.tag_gene import (
+from hourwheel.filter_language.tree import (
+    And,
+    Constant,
+    HasTag,
+    Node,
+    Not,
+    Or,
+    TagIn,
+    TextIn,
+    wanted_tags,
+)
+from hourwheel.formats.tag_gene import (
     GENE_UNKNOWN,
     GeneKind,
     GeneSpec,

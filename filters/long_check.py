@@ -8,8 +8,17 @@ found.
 from typing import Final
 
 from filters.vector_program import read_meta
-from hourwheel.filter_ast import And, Constant, Node, Not, Or, TextMatch, TextPlace, operands_of
-from hourwheel.filter_evaluate import PLACES, matches
+from hourwheel.filter_language.evaluate import PLACES, matches
+from hourwheel.filter_language.tree import (
+    And,
+    Constant,
+    Node,
+    Not,
+    Or,
+    TextMatch,
+    TextPlace,
+    operands_of,
+)
 
 _BYTES_WORK: Final = 8
 """A search goes through so many bytes for one unit of work; see `BlockFilter.check_work`."""

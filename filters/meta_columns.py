@@ -4,10 +4,10 @@ All metas are walked at once, one protobuf field further a step: a step is a few
 arrays of all messages that still have fields, and there are as many steps as the longest meta has
 fields. No Python object is made for a message.
 
-What is walked is what every protobuf library writes (hourwheel/meta.py): fields 1 to 5, each with a
-length; in a property the name, then the value. A meta with anything else (unknown fields, a
-property written the other way round, more fields than a message may have, damage) is *odd*: it is
-left to the caller, who decodes it as a message.
+What is walked is what every protobuf library writes (hourwheel/formats/meta.py): fields 1 to 5,
+each with a length; in a property the name, then the value. A meta with anything else (unknown
+fields, a property written the other way round, more fields than a message may have, damage) is
+*odd*: it is left to the caller, who decodes it as a message.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Texts of many messages read as numbers, as `hourwheel.filter_values.read_number` reads one.
+"""Texts of many messages read as numbers, as `hourwheel.filter_language.values.read_number` reads one.
 
 Whole numbers of up to 16 digits are read eight digits in one step, by three multiplications that
 add neighbours up; numbers with a point and at most 15 digits one character a step: digits as an
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from filters.meta_columns import Values
 from filters.packed_bytes import I64, U64, WORD, Mask, PackedBytes
 from hourwheel import limits
-from hourwheel.filter_values import read_number
+from hourwheel.filter_language.values import read_number
 
 F64 = NDArray[np.float64]
 

@@ -1,8 +1,8 @@
 """The exact check: a filter's tree as operations on columns of many messages, in three values.
 
-The same meaning as `hourwheel.filter_evaluate`, which does it for one message. Each node becomes a
-function from columns to a `Verdict`: who is certainly in, who is certainly out; who is neither is
-unknown. So NOT exchanges the two, AND is (and of ins, or of outs), OR the reverse.
+The same meaning as `hourwheel.filter_language.evaluate`, which does it for one message. Each node
+becomes a function from columns to a `Verdict`: who is certainly in, who is certainly out; who is
+neither is unknown. So NOT exchanges the two, AND is (and of ins, or of outs), OR the reverse.
 """
 
 import operator
@@ -15,7 +15,8 @@ from filters.meta_columns import MetaColumns, Values
 from filters.number_columns import F64, Numbers, read_numbers
 from filters.packed_bytes import I64, Buffer, Mask, PackedBytes, TextIndex
 from hourwheel import errors
-from hourwheel.filter_ast import (
+from hourwheel.filter_language.evaluate import matches
+from hourwheel.filter_language.tree import (
     And,
     BooleanIs,
     Constant,
@@ -38,9 +39,8 @@ from hourwheel.filter_ast import (
     property_names,
     wanted_tags,
 )
-from hourwheel.filter_evaluate import matches
-from hourwheel.filter_values import INT64_MAX, Number
-from hourwheel.meta import NO_META, MessageMeta, decode
+from hourwheel.filter_language.values import INT64_MAX, Number
+from hourwheel.formats.meta import NO_META, MessageMeta, decode
 
 _PIECE: Final = 4_096
 """Messages: their columns stay in the processor's cache."""

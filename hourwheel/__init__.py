@@ -8,28 +8,28 @@ them.
     from hourwheel import AsyncConsumer, AsyncProducer, Message    # asyncio
 
 The names below are loaded when they are first used, so that a program which needs only a format
-(`hourwheel.record_batch`) does not load gRPC.
+(`hourwheel.formats.record_batch`) does not load gRPC.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hourwheel.admin import AsyncAdmin
-    from hourwheel.batch_builder import Columns
-    from hourwheel.blocking import Admin, Consumer, Producer
-    from hourwheel.channel import Channel
-    from hourwheel.consumer import AsyncConsumer
+    from hourwheel.client.admin import AsyncAdmin
+    from hourwheel.client.batch_builder import Columns
+    from hourwheel.client.blocking import Admin, Consumer, Producer
+    from hourwheel.client.consumer import AsyncConsumer
+    from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
+    from hourwheel.client.message_ids import PublishedIds
+    from hourwheel.client.outcomes import CancelOutcome, DeadLetterReason, MessageState
+    from hourwheel.client.producer import AsyncProducer
     from hourwheel.errors import HourwheelError
-    from hourwheel.filter_given import Sql, Tags
-    from hourwheel.filter_text import FilterExpression
-    from hourwheel.message import Message, ReceivedBatch, ReceivedMessage
-    from hourwheel.message_id import MessageId
-    from hourwheel.meta import MessageMeta
-    from hourwheel.outcomes import CancelOutcome, DeadLetterReason, MessageState
-    from hourwheel.producer import AsyncProducer
-    from hourwheel.published import PublishedIds
-    from hourwheel.tag_gene import GeneKind, GeneSpec
+    from hourwheel.filter_language.inputs import Sql, Tags
+    from hourwheel.filter_language.text import FilterExpression
+    from hourwheel.formats.message_id import MessageId
+    from hourwheel.formats.meta import MessageMeta
+    from hourwheel.formats.tag_gene import GeneKind, GeneSpec
+    from hourwheel.transport.channel import Channel
 
 __version__ = "0.1.0"
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import hourwheel
 from hourwheel.errors import ConfigError
-from node import config_text, lifecycle, metrics
-from node.config_file import load
+from node.config import pages
+from node.config.sources import load
+from node.metrics import table as metrics
+from node.process import lifecycle
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m node") -> int:
@@ -18,7 +20,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m node"
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         if given[:1] == ["inspect"]:  # it has a parser of its own, and a node needs none of it
-            return int(import_module("node.inspect_cli").main(given[1:]))
+            return int(import_module("node.tools.inspect.command").main(given[1:]))
         parsed = _parser(program).parse_args(given)
         return int(parsed.run_command(parsed))
     except ConfigError as error:
@@ -67,7 +69,7 @@ def _config(parsed: argparse.Namespace) -> int:
         load(parsed.check)
         sys.stdout.write(f"{parsed.check}: good\n")
     else:
-        sys.stdout.write(config_text.markdown() if parsed.markdown else config_text.toml())
+        sys.stdout.write(pages.markdown() if parsed.markdown else pages.toml())
     return lifecycle.EXIT_OK
 
 

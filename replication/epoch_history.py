@@ -8,14 +8,14 @@ are equal up to where the first of them leaves it:
     follower  | epoch 3        | epoch 5 . . . . . | epoch 6 |
                                              ^ they part here
 
-An epoch belongs to one master for ever (`replication.epoch_seen` refuses another one), so one
+An epoch belongs to one master for ever (`replication.epoch_store` refuses another one), so one
 number never names two histories.
 """
 
 from collections.abc import Sequence
 
 from hourwheel.types import Offset
-from storage.epoch_file import EpochEntry
+from storage.log.epoch_file import EpochEntry
 
 
 def find_parting(

@@ -24,10 +24,10 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
-from replication.epoch_seen import EpochSeen
-from replication.lease import Promise
+from replication.epoch_store import EpochSeen
 from replication.master import PROTOCOL
-from storage.epoch_file import EpochFile
+from replication.master_lease import Promise
+from storage.log.epoch_file import EpochFile
 
 
 @dataclass(frozen=True)

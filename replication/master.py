@@ -24,9 +24,9 @@ from hourwheel.internal.v1.replication_pb2 import (
 from replication.cluster_clock import ClockConfig, ClusterClock
 from replication.epoch_history import find_parting
 from replication.isr import InSyncReplicas, IsrChange
-from replication.lease import HeldLease, LeaseConfig
+from replication.master_lease import HeldLease, LeaseConfig
 from replication.progress import Phase, Progress
-from storage.epoch_file import EpochEntry
+from storage.log.epoch_file import EpochEntry
 
 PROTOCOL = 1
 

@@ -29,10 +29,10 @@ EXIT_FOUND: Final = 1
 EXIT_FAILED: Final = 2
 EXIT_INTERRUPTED: Final = 130
 COMMANDS: Final = {
-    "audit": "spark_jobs.run_audit",
-    "export": "spark_jobs.run_export",
-    "forecast": "spark_jobs.run_forecast",
-    "schedule": "spark_jobs.run_schedule",
+    "audit": "spark_jobs.audit.command",
+    "export": "spark_jobs.lake.export_command",
+    "forecast": "spark_jobs.lake.forecast_command",
+    "schedule": "spark_jobs.schedule.command",
 }
 _PARTS: Final = ("pyspark", "pyarrow", "pandas", "py4j")
 _CALLED: Final = "An error occurred while calling "

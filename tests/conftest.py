@@ -17,11 +17,11 @@ from types import FrameType
 import hypothesis
 import pytest
 
-from hourwheel import grpc_lines
+from hourwheel.transport import grpc_logging
 from tests.support import toolchains
 from tests.support.long_first import LONG, long_first
 
-grpc_lines.keep_errors_only()
+grpc_logging.keep_errors_only()
 
 hypothesis.settings.register_profile(
     "gate", deadline=None, derandomize=True, print_blob=True, max_examples=60, database=None

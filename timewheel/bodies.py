@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c, crc32c_each, split
-from storage.disk import Disk, File
-from storage.unit import Units, stretches
+from storage.files.disk import Disk, File
+from storage.views.unit import Units, stretches
 from timewheel.run_format import delay_log_path
 
 _OPEN_FILES_MAX: Final = 128
@@ -50,7 +50,7 @@ class BadBlob(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a message's bytes lie: see `storage.unit`."""
+    """Where a message's bytes lie: see `storage.views.unit`."""
 
     dlog_id: int
     position: int

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from hourwheel.types import SEQUENCE_MAX, Key
-from storage.unit import Units, join, sort_by_key
+from storage.views.unit import Units, join, sort_by_key
 from timewheel.bodies import Bodies, LogReader
 from timewheel.delay_log import DelayLogWriter
 from timewheel.flush import HeadsOf, Place, WrittenRun

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hourwheel.errors import invariant
 from hourwheel.internal.v1.state_pb2 import CursorState
 from hourwheel.types import KEY_MIN, Key
-from storage.unit import Units
+from storage.views.unit import Units
 from timewheel.levels import tick_of
 
 _MASK = (1 << 64) - 1

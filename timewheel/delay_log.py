@@ -14,10 +14,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.record_batch import Buffer
-from storage.disk import Disk
-from storage.file_header import FILE_HEADER_BYTES, FileType, Identity, pack_file_header
-from storage.unit import Units, copied
+from hourwheel.formats.record_batch import Buffer
+from storage.files.disk import Disk
+from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity, pack_file_header
+from storage.views.unit import Units, copied
 from timewheel.bodies import BadBlob, Bodies
 from timewheel.gather import gather
 from timewheel.run_format import delay_log_path

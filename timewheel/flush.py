@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.types import Key
-from storage.disk import Disk
-from storage.file_header import Identity
-from storage.unit import Units, pick, sort_by_key
+from storage.files.disk import Disk
+from storage.files.file_header import Identity
+from storage.views.unit import Units, pick, sort_by_key
 from timewheel.bodies import Bodies, LogReader
 from timewheel.delay_log import DelayLogWriter
 from timewheel.levels import DAY_LEVEL, DAY_MS, HOUR_LEVEL

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.record_batch import Buffer
+from hourwheel.formats.record_batch import Buffer
 
 _GRAINS: Final = (4_096, 512, 64)
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from hourwheel.types import Key
-from storage.unit import NO_UNITS, Units, count_to
+from storage.views.unit import NO_UNITS, Units, count_to
 from timewheel.run import Run
 from timewheel.run_set import Piece
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.types import SEQUENCE_MAX, Key
-from storage.unit import NO_UNITS, UNIT, Units, pick, put
+from storage.views.unit import NO_UNITS, UNIT, Units, pick, put
 
 CAPACITY_DEFAULT: Final = 4_096
 _NEVER: Final = 1 << 62

@@ -16,7 +16,7 @@ import numpy as np
 
 from hourwheel.errors import invariant
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
-from storage.unit import UNIT_BYTES, Units, count_to, join, pick, sort_by_key, stretches
+from storage.views.unit import UNIT_BYTES, Units, count_to, join, pick, sort_by_key, stretches
 from timewheel.memtable import within
 
 _BUCKET_BITS: Final = 5

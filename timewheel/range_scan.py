@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from hourwheel.types import Key
-from storage.unit import NO_UNITS, Units, count_to, join, pick, sort_by_key
+from storage.views.unit import NO_UNITS, Units, count_to, join, pick, sort_by_key
 from timewheel.memtable import within
 from timewheel.run import Run
 from timewheel.run_format import BLOCK_UNITS

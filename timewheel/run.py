@@ -9,9 +9,9 @@ from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.errors import invariant
 from hourwheel.types import Key
-from storage.disk import Disk
-from storage.file_header import FILE_HEADER_BYTES, FileType, Identity, check_file_header
-from storage.unit import UNIT, UNIT_BYTES, Units, count_to, stretches
+from storage.files.disk import Disk
+from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity, check_file_header
+from storage.views.unit import UNIT, UNIT_BYTES, Units, count_to, stretches
 from timewheel.levels import BUCKET_MS, SLOT_MS, SLOTS
 from timewheel.run_format import (
     BLOCK_UNITS,

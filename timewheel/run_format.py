@@ -1,8 +1,8 @@
 """The run: units of one flush (or merge, or cascade) on disk, in key order, with slot directories.
 
     byte                  size          part
-       0                    64          file header (storage/file_header.py), type RN, base = run id
-      64                  64 N          units in key order (storage/unit.py)
+       0                    64          file header (storage/files/file_header.py), type RN, base = run id
+      64                  64 N          units in key order (storage/views/unit.py)
        ...           12 x slots         slot directory of each section, one behind the other;
                                         3,600 slots a section of level 0, 24 of level 1
        ...                24 S          section table, by bucket
@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.crc32c import crc32c
-from storage.file_header import FILE_HEADER_BYTES
-from storage.unit import UNIT_BYTES
+from storage.files.file_header import FILE_HEADER_BYTES
+from storage.views.unit import UNIT_BYTES
 
 SLOT: Final = np.dtype([("first", "<u4"), ("count", "<u4"), ("previous_run", "<u4")])
 SECTION: Final = np.dtype([("bucket", "<i8"), ("first", "<u8"), ("count", "<u4"), ("crc", "<u4")])

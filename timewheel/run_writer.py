@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from hourwheel.crc32c import crc32c
 from hourwheel.errors import invariant
-from storage.disk import Disk
-from storage.file_header import FileType, Identity, pack_file_header
-from storage.unit import UNIT_BYTES, Units, is_sorted, stretches
+from storage.files.disk import Disk
+from storage.files.file_header import FileType, Identity, pack_file_header
+from storage.views.unit import UNIT_BYTES, Units, is_sorted, stretches
 from timewheel.levels import BUCKET_MS, SLOT_MS, SLOTS
 from timewheel.run_format import (
     BLOCK_UNITS,

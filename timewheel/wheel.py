@@ -13,7 +13,7 @@ import numpy as np
 
 from hourwheel.errors import invariant
 from hourwheel.types import SEQUENCE_MAX, Key
-from storage.unit import UNIT_BYTES, Units, join, pick, sort_by_key
+from storage.views.unit import UNIT_BYTES, Units, join, pick, sort_by_key
 from timewheel.hour_readers import HourReaders
 from timewheel.levels import HOUR_MS, SECOND_MS, hour_of
 from timewheel.memtable import Memtable

@@ -6,15 +6,15 @@ the extra `cli`, and is loaded only here.
 
 import sys
 
-from hourwheel import grpc_lines
 from hourwheel.cli.exit_codes import ExitCode
+from hourwheel.transport import grpc_logging
 
 _EXTRA = ("click", "pytimeparse2", "rich", "typer")
 
 
 def main() -> None:
     """Run one command and exit with its code."""
-    grpc_lines.keep_errors_only()
+    grpc_logging.keep_errors_only()
     try:
         from hourwheel.cli.app import app  # noqa: PLC0415 - to say what is missing, if it is
     except ModuleNotFoundError as error:

@@ -5,18 +5,10 @@ from typing import Annotated
 import typer
 
 import hourwheel
-from hourwheel.channel import SERVER_DEFAULT
-from hourwheel.cli import (
-    administering,
-    consuming,
-    damage,
-    handover,
-    overseeing,
-    pending,
-    publishing,
-)
+from hourwheel.cli import catalog, cluster, consume, damage, pending, publish, server_commands
 from hourwheel.cli.exit_codes import describe_exit_codes
 from hourwheel.cli.options import Json, Server
+from hourwheel.transport.channel import SERVER_DEFAULT
 
 app = typer.Typer(
     name="hourwheel",
@@ -26,24 +18,32 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(publishing.publish)
-app.command()(consuming.consume)
-app.command()(publishing.cancel)
-app.command()(administering.describe)
-app.add_typer(administering.topics, name="topics")
-app.add_typer(administering.groups, name="groups")
+app.command()(publish.publish)
+app.command()(consume.consume)
+app.command()(publish.cancel)
+app.command()(catalog.describe)
+app.add_typer(catalog.topics, name="topics")
+app.add_typer(catalog.groups, name="groups")
 app.add_typer(pending.pending, name="pending")
 app.add_typer(damage.damaged, name="damaged")
-app.command()(overseeing.status)
-app.command()(overseeing.transfer)
-app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.node)
-app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.cluster)
-app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.demo)
-app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.inspect)
-app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.audit)
-app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.export)
-app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.forecast)
-app.command(context_settings=handover.PASS_ON, add_help_option=False)(handover.schedule)
+app.command()(cluster.status)
+app.command()(cluster.transfer)
+app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(server_commands.node)
+app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(
+    server_commands.cluster
+)
+app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(server_commands.demo)
+app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(
+    server_commands.inspect
+)
+app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(server_commands.audit)
+app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(server_commands.export)
+app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(
+    server_commands.forecast
+)
+app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(
+    server_commands.schedule
+)
 
 
 def _show_version(is_asked: bool) -> None:  # noqa: FBT001

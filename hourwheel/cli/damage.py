@@ -4,12 +4,12 @@ from typing import Annotated, Any
 
 import typer
 
-from hourwheel.admin import AsyncAdmin
-from hourwheel.channel import SERVER_DEFAULT
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.options import Json, Server, Yes, connect
 from hourwheel.cli.output import Output, format_instant, run
-from hourwheel.damage import DamagedMessage
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.damage import DamagedMessage
+from hourwheel.transport.channel import SERVER_DEFAULT
 
 damaged = typer.Typer(
     help="Messages whose bytes the master cannot read: list them, give them up.",

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import typer
 
-from hourwheel.channel import SERVER_DEFAULT, Channel
-from hourwheel.endpoints import parse_servers
+from hourwheel.cli.due_time import When, parse_duration_ms, parse_when
 from hourwheel.errors import InvalidArgument, InvalidDueTime
-from hourwheel.filter_text import FilterExpression
-from hourwheel.when import When, parse_duration_ms, parse_when
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.transport.channel import SERVER_DEFAULT, Channel
+from hourwheel.transport.endpoints import parse_servers
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from hourwheel.cli.exit_codes import ExitCode, exit_code_of
 from hourwheel.errors import HourwheelError, InvalidFilter
-from hourwheel.filter_text import FilterExpression
+from hourwheel.filter_language.text import FilterExpression
 
 _INSTANT_MS_MAX: Final = 253_402_300_799_999
 """The last instant that `datetime` knows: the end of the year 9999."""

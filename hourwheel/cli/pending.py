@@ -4,8 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hourwheel.admin import AsyncAdmin
-from hourwheel.channel import SERVER_DEFAULT
+from hourwheel.cli.due_time import When
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.options import (
     Json,
@@ -18,9 +17,10 @@ from hourwheel.cli.options import (
     when_option,
 )
 from hourwheel.cli.output import Output, format_instant, run
-from hourwheel.filter_text import FilterExpression
-from hourwheel.pending import PAGE_SIZE, PendingCancelled, PendingMessage
-from hourwheel.when import When
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.pending import PAGE_SIZE, PendingCancelled, PendingMessage
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.transport.channel import SERVER_DEFAULT
 
 pending = typer.Typer(no_args_is_help=True)
 

@@ -3,21 +3,22 @@
 import asyncio
 from functools import partial
 
-from hourwheel import errors, limits, message_id
-from hourwheel.filter_wire import (
+from hourwheel import errors, limits
+from hourwheel.filter_language.wire import (
     filter_from_wire,
     filter_to_wire,
     gene_from_wire,
     gene_to_wire,
 )
+from hourwheel.formats import message_id
 from hourwheel.types import QUEUE_COUNT_MAX
 from hourwheel.v1 import admin_pb2 as wire
 from node.api import damage, pending
 from node.api.calls import Context
-from node.api.cluster_port import ClusterPort
 from node.api.listing import Page, by_name
 from node.api.names import check_group, check_readable_topic, check_topic
-from node.api.ports import (
+from node.api.status_answer import NodeIdentity, status_answer
+from node.contracts.broker import (
     DeadLettersInfo,
     EnginePort,
     GroupInfo,
@@ -25,7 +26,7 @@ from node.api.ports import (
     SubscriptionInfo,
     TopicInfo,
 )
-from node.api.status_answer import NodeIdentity, status_answer
+from node.contracts.cluster import ClusterPort
 
 _ATTEMPTS_MAX = 1_000
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from hourwheel import errors
-from node.config import LimitsSection
-from node.stats import ApiStats
+from node.config.model import LimitsSection
+from node.telemetry.stats import ApiStats
 
 
 class Admission:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c_each, split
-from hourwheel.record_batch import Flag, Kind, RecordBatch
-from hourwheel.tag_gene import GENE_NONE, GENE_SPARSE, GENE_SPEC_OF_TOPIC
+from hourwheel.formats.record_batch import Flag, Kind, RecordBatch
+from hourwheel.formats.tag_gene import GENE_NONE, GENE_SPARSE, GENE_SPEC_OF_TOPIC
 from hourwheel.types import SEQUENCE_MAX
 from hourwheel.v1.meta_pb2 import MessageMeta
-from node.config import LimitsSection
+from node.config.model import LimitsSection
 from timewheel.levels import DAY_MS
 
 _GENES: Final = (GENE_NONE, GENE_SPARSE)

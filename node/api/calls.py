@@ -13,10 +13,10 @@ from google.protobuf.message import DecodeError
 
 from hourwheel import errors
 from hourwheel.clock import Clock
-from node import logs
-from node.api import status
 from node.api.admission import Admission
-from node.api.ports import Failure
+from node.contracts import grpc_status
+from node.contracts.broker import Failure
+from node.telemetry import logs
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 UnaryHandler: TypeAlias = Callable[[bytes, Context], Awaitable[bytes]]
@@ -74,7 +74,7 @@ class Calls:
                     admission.leave(size)
                 code = "OK"
                 return response.SerializeToString()
-            except status.PassedOn as passed:
+            except grpc_status.PassedOn as passed:
                 code, refusal = passed.status.code.name, passed.status
             except Exception as error:  # noqa: BLE001 - a bug of ours must not look like the network
                 code, refusal = self.refuse(method, error, context)
@@ -94,7 +94,7 @@ class Calls:
         handler's frame, so that the request would stay in memory until cycles are looked for.
         """
         told = self.judge(method, error, context)
-        return told.code, status.to_status(told)
+        return told.code, grpc_status.to_status(told)
 
     def judge(self, method: str, error: Exception, context: Context) -> errors.HourwheelError:
         """What the caller is told of `error`. Counts refusals; faults of ours are logged."""
@@ -104,7 +104,7 @@ class Calls:
             _log.error("a call failed", method=method, peer=context.peer(), exc_info=error)
         elif isinstance(error, errors.Internal | errors.DataLoss):
             _log.error("a call failed", method=method, **logs.fields_of(error))
-        told = status.public(error)
+        told = grpc_status.public(error)
         if isinstance(told, FATAL):
             self._failure.report(told)
         if self._failure.found.done() and isinstance(told, _LOCAL):

@@ -8,10 +8,11 @@ from typing import Any, Final
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from hourwheel import delivery_batch, errors, limits
-from hourwheel.filter_wire import filter_from_wire, filter_to_wire
-from hourwheel.message_id import MessageId
-from hourwheel.receipt import Receipt, format_each
+from hourwheel import errors, limits
+from hourwheel.filter_language.wire import filter_from_wire, filter_to_wire
+from hourwheel.formats import delivery_batch
+from hourwheel.formats.message_id import MessageId
+from hourwheel.formats.receipt import Receipt, format_each
 from hourwheel.types import topic_of
 from hourwheel.v1.consumer_pb2 import (
     RECEIVE_FORMAT_BATCH,
@@ -30,8 +31,8 @@ from hourwheel.v1.consumer_pb2 import (
 from node.api.admission import Admission
 from node.api.calls import Context
 from node.api.names import check_group, check_readable_topic
-from node.api.ports import Attempt, Delivery, EnginePort
 from node.api.selections import Selected
+from node.contracts.broker import Attempt, Delivery, EnginePort
 
 _MESSAGES_DEFAULT: Final = 32
 _BYTES_DEFAULT: Final = 1 << 20

@@ -2,10 +2,11 @@
 
 from typing import Final
 
-from hourwheel import errors, limits, message_id
+from hourwheel import errors, limits
+from hourwheel.formats import message_id
 from hourwheel.v1 import admin_pb2 as wire
 from node.api.names import check_group
-from node.api.ports import DamagedInfo, EnginePort
+from node.contracts.broker import DamagedInfo, EnginePort
 
 _PAGE_SIZE_DEFAULT: Final = 100
 _COUNT_MAX: Final = limits.DAMAGED_PAGE_SIZE_MAX

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Final
 
-from storage.catalog import validate_group_name, validate_topic_name
+from storage.views.catalog import validate_group_name, validate_topic_name
 
 _CACHED: Final = 1_024
 _INTERNAL: Final = "%"

@@ -6,15 +6,15 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from hourwheel import errors, limits
-from hourwheel.filter_text import FilterExpression
-from hourwheel.filter_wire import filter_from_wire
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.filter_language.wire import filter_from_wire
 from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import admin_pb2 as wire
 from node.api.names import check_topic
-from node.api.ports import EnginePort
-from node.filter_reading import read_filter
-from node.pending_page import PendingPart
-from node.pending_token import PendingQuery
+from node.catalog.filter_cache import read_filter
+from node.contracts.broker import EnginePort
+from node.contracts.pending_page import PendingPart
+from node.contracts.pending_token import PendingQuery
 
 PAGE_SIZE_DEFAULT: Final = 100
 _BUILT_AT_ONCE: Final = 200

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from typing import Final, NoReturn
 
-from hourwheel import errors, limits, message_id
-from hourwheel import meta as metas
-from hourwheel.tag_gene import DEFAULT_SPEC, gene_of
+from hourwheel import errors, limits
+from hourwheel.formats import message_id
+from hourwheel.formats import meta as metas
+from hourwheel.formats.tag_gene import DEFAULT_SPEC, gene_of
 from hourwheel.types import SEQUENCE_MAX
 from hourwheel.v1.broker_pb2 import (
     CancelRequest,
@@ -17,8 +18,8 @@ from hourwheel.v1.broker_pb2 import (
 from node.api.batches import beyond_horizon
 from node.api.calls import Context
 from node.api.names import check_topic
-from node.api.ports import EnginePort, IncomingMessages
-from node.config import LimitsSection
+from node.config.model import LimitsSection
+from node.contracts.broker import EnginePort, IncomingMessages
 
 PUBLISH_COUNT_MAX: Final = 1_000
 """Messages of one Publish call; more at once go as record batches."""

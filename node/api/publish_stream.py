@@ -11,14 +11,14 @@ from contextlib import suppress
 from typing import Final
 
 from hourwheel import errors
-from hourwheel.filter_wire import gene_to_wire
+from hourwheel.filter_language.wire import gene_to_wire
 from hourwheel.v1.broker_pb2 import PublishedBatch, PublishStreamRequest, PublishStreamResponse
-from node.api import status
 from node.api.batches import check_batch
 from node.api.calls import Calls, Context
 from node.api.names import check_topic
-from node.api.ports import EnginePort
-from node.config import LimitsSection
+from node.config.model import LimitsSection
+from node.contracts import grpc_status
+from node.contracts.broker import EnginePort
 
 METHOD: Final = "PublishStream"
 _SECONDS: Final = 0.001
@@ -57,7 +57,7 @@ class PublishStreams:
         if not is_read:
             await self._end_unread(context)
         elif admission.is_draining:
-            await context.abort_with_status(status.to_status(errors.ShuttingDown()))
+            await context.abort_with_status(grpc_status.to_status(errors.ShuttingDown()))
 
     async def _serve(self, window: "_Window", context: Context) -> bool:
         """Read and answer until the stream ends; whether the client took its answers."""
@@ -138,7 +138,7 @@ class PublishStreams:
     def _refusal(self, error: Exception, context: Context) -> tuple[str, PublishStreamResponse]:
         """As `Calls.refuse`, for one batch of a stream that goes on."""
         told = self._calls.judge(METHOD, error, context)
-        return told.code, PublishStreamResponse(error=status.to_detail(told))
+        return told.code, PublishStreamResponse(error=grpc_status.to_detail(told))
 
     async def _accept(self, raw: bytes) -> PublishedBatch:
         request = PublishStreamRequest.FromString(raw)

@@ -5,9 +5,9 @@ from collections.abc import Sequence as Seq
 from typing import Any, Final
 
 from hourwheel import errors, limits
-from hourwheel.receipt import RECEIPT_DTYPE, Receipt, parse_many
+from hourwheel.formats.receipt import RECEIPT_DTYPE, Receipt, parse_many
 from hourwheel.v1.consumer_pb2 import RECEIPT_OUTCOME_INVALID, ReceiptRange
-from node.api.ports import Selection
+from node.contracts.broker import Selection
 
 _PARTS: Final = [name for name in RECEIPT_DTYPE.names or () if name not in {"version", "crc"}]
 

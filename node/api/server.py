@@ -17,17 +17,17 @@ from node.api import health, reflection
 from node.api.admin import Admin
 from node.api.admission import Admission
 from node.api.calls import Calls, Context, UnaryHandler
-from node.api.cluster_port import ClusterPort, LoneCluster
 from node.api.consumer import Consumer
-from node.api.ports import EnginePort, Failure
+from node.api.forwarder import Forwarder
 from node.api.producer import Producer
 from node.api.publish_stream import PublishStreams
 from node.api.request_gate import RequestGate
 from node.api.status_answer import NodeIdentity
-from node.config import LimitsSection, NodeConfig
-from node.config_check import split_address
-from node.forward import Forwarder
-from node.stats import ApiStats
+from node.config.checks import split_address
+from node.config.model import LimitsSection, NodeConfig
+from node.contracts.broker import EnginePort, Failure
+from node.contracts.cluster import ClusterPort, LoneCluster
+from node.telemetry.stats import ApiStats
 
 _DAY_MS: Final = 86_400_000
 _METADATA_BYTES_MAX: Final = 16 * 1024
@@ -35,7 +35,7 @@ _KEEPALIVE_MS: Final = 60_000
 _KEEPALIVE_TIMEOUT_MS: Final = 20_000
 PING_INTERVAL_MS_MIN: Final = 1_000
 """Who pings more often while nothing is sent is thrown out. Our client pings while a call is under
-way: a node that is stopped is found out (`hourwheel.connection.PING_MS`)."""
+way: a node that is stopped is found out (`hourwheel.transport.connection.PING_MS`)."""
 _SPARE_CALLS: Final = 256
 """Health and reflection calls, and those that are about to be refused, beside those that admission
 counts."""

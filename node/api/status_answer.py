@@ -7,8 +7,8 @@ from typing import Any
 import hourwheel
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import status_pb2
-from node.api.cluster_port import ClusterStatusData, MastershipData
-from node.api.ports import ShardStatusData
+from node.contracts.broker import ShardStatusData
+from node.contracts.cluster import ClusterStatusData, MastershipData
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from pysyncobj import FAIL_REASON
 
 from hourwheel import errors
 from hourwheel.clock import Clock
-from replication.control_commands import apply_command
-from replication.control_state import ControlState, decode_state, encode_state
+from replication.control_state.commands import apply_command
+from replication.control_state.state import ControlState, decode_state, encode_state
 from replication.raft.raft_node import RaftNode, RaftStatus
 
 STALL_MS: Final = 250.0

@@ -27,9 +27,9 @@ from hourwheel.internal.v1 import raft_pb2 as pb
 from replication.raft.journal_file import COMMAND_BYTES_MAX, Entry, JournalFile
 from replication.raft.snapshot import Snapshot, SnapshotFile
 from replication.raft.vote_file import VoteFile
-from storage import atomic_file
-from storage.disk import Disk, join
-from storage.file_header import FileType, Identity
+from storage.files import atomic_file
+from storage.files.disk import Disk, join
+from storage.files.file_header import FileType, Identity
 
 NOOP: Final = b"\x01"
 """PySyncObj's command of a new leader's first entry, and of every log's first."""
@@ -82,7 +82,7 @@ class RaftJournal(Journal):  # type: ignore[misc]
         Raises:
             CorruptFile: something durable is damaged or missing: this node must not vote.
             ForeignDirectory: it belongs to another node or cluster.
-            IncompatibleFormat: see storage.file_header.
+            IncompatibleFormat: see storage.files.file_header.
             DiskFull: there is no room to begin.
         """
         disk.make_dir(directory)

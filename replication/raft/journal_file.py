@@ -1,7 +1,7 @@
 """The file that the control plane's Raft log lies in.
 
     byte  size  field
-       0    64  file header (storage.file_header), type RJ
+       0    64  file header (storage.files.file_header), type RJ
       64    16  slot 0: position u64 | ~position u64
       80    16  slot 1: the same
       96    32  zero
@@ -16,14 +16,15 @@
               8  synced   u64  how far the file was durable when this record was written
               n  command
 
-The larger intact slot is the *mark*: the file was durable up to there (as in storage.flushed_mark).
-A record that fails is a torn tail only if nothing says that it was ever durable: neither the mark,
-nor a later record that knows better. Then it, and what follows, was never acknowledged to anybody,
-and is cut. Else the file is corrupt, and this node must not vote or acknowledge: it does not start.
+The larger intact slot is the *mark*: the file was durable up to there (as in
+storage.log.flushed_mark). A record that fails is a torn tail only if nothing says that it was ever
+durable: neither the mark, nor a later record that knows better. Then it, and what follows, was
+never acknowledged to anybody, and is cut. Else the file is corrupt, and this node must not vote or
+acknowledge: it does not start.
 
 What goes away in front (compaction), behind (a conflict with the leader's log) or wholly (a
-snapshot) goes away in one step: what stays is written over the spare (storage.spare_file), which
-takes the file's place.
+snapshot) goes away in one step: what stays is written over the spare (storage.files.spare_file),
+which takes the file's place.
 
 A full disk does not stop it: the file is `ROOM_BYTES` long from the beginning, in zeros that take
 room, and so is its spare. What is added is written into that room. Where it is used up and there is
@@ -35,9 +36,9 @@ from typing import Final, NamedTuple, Self
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from storage import spare_file
-from storage.disk import Disk, File
-from storage.file_header import (
+from storage.files import spare_file
+from storage.files.disk import Disk, File
+from storage.files.file_header import (
     FILE_HEADER_BYTES,
     FileType,
     Identity,
@@ -178,7 +179,7 @@ class JournalFile:
         Raises:
             FileNotFoundError: there is none.
             CorruptFile: something that was durable is damaged; names file and position.
-            IncompatibleFormat, ForeignDirectory: see storage.file_header.
+            IncompatibleFormat, ForeignDirectory: see storage.files.file_header.
         """
         file = disk.open(path)
         opened = cls(disk, path, identity, file)

@@ -18,8 +18,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from hourwheel import errors
 from hourwheel.internal.v1 import control_link_pb2, raft_pb2
-from replication.frames import pack_frame, read_frame
 from replication.raft.codec import FRAME_BYTES_MAX, Message, decode, parse, refuse
+from replication.raft.frames import pack_frame, read_frame
 from replication.raft.handshake import (
     HELLO_BYTES_MAX,
     MAC_BYTES,

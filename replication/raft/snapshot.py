@@ -1,9 +1,9 @@
 """The control plane's snapshot: one small file, and its way from the leader to a follower.
 
 Stands in for PySyncObj's serializer, which pickles, syncs nothing and takes a damaged dump for an
-empty one. The file `snapshot` is an atomic file (storage.atomic_file) of a RaftSnapshot message; it
-is there before the journal is trimmed, and a damaged one stops the process (B5, B12). It is padded,
-and has a spare (storage.spare_file): so the next one finds room on a full disk.
+empty one. The file `snapshot` is an atomic file (storage.files.atomic_file) of a RaftSnapshot
+message; it is there before the journal is trimmed, and a damaged one stops the process (B5, B12).
+It is padded, and has a spare (storage.files.spare_file): so the next one finds room on a full disk.
 
 On the wire: CRC32C (u32) of the message, then the message, in chunks. A follower that has missed
 one finds out by the CRC, drops all of it, and is sent another.
@@ -15,9 +15,9 @@ from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1 import raft_pb2 as pb
 from replication.raft.journal_file import Entry
-from storage import atomic_file
-from storage.disk import Disk, join
-from storage.file_header import FileType, Identity, pack_file_header
+from storage.files import atomic_file
+from storage.files.disk import Disk, join
+from storage.files.file_header import FileType, Identity, pack_file_header
 
 SNAPSHOT: Final = "snapshot"
 CHUNK_BYTES: Final = 64 * 1024

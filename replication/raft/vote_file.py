@@ -1,7 +1,7 @@
 """Term and vote, in two slots that are written in turns: in place, so that a full disk takes them.
 
     byte   size  field
-       0     64  file header (storage.file_header), type RV
+       0     64  file header (storage.files.file_header), type RV
       64   4032  zero
     4096   4096  slot 0
     8192   4096  slot 1
@@ -33,8 +33,8 @@ from typing import Final, NamedTuple
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1 import raft_pb2 as pb
-from storage.disk import Disk, File, parent_of
-from storage.file_header import (
+from storage.files.disk import Disk, File, parent_of
+from storage.files.file_header import (
     FILE_HEADER_BYTES,
     FileType,
     Identity,
@@ -138,7 +138,7 @@ class VoteFile:
         Raises:
             FileNotFoundError: there is none.
             CorruptFile: no slot is whole: whom this node has voted for is lost.
-            IncompatibleFormat, ForeignDirectory: see storage.file_header.
+            IncompatibleFormat, ForeignDirectory: see storage.files.file_header.
         """
         file = disk.open(path)
         try:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 import hourwheel
-from hourwheel.filter_text import FilterExpression
+from hourwheel.filter_language.text import FilterExpression
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import filter_pb2
-from node.api.ports import (
+from node.contracts.broker import (
     DeadLetterInfo,
     DeadLettersInfo,
     GroupInfo,

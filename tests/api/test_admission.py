@@ -6,8 +6,8 @@ import pytest
 
 from hourwheel import errors
 from node.api.admission import Admission
-from node.config import LimitsSection
-from node.stats import ApiStats
+from node.config.model import LimitsSection
+from node.telemetry.stats import ApiStats
 
 
 def admission(**limits: int) -> Admission:

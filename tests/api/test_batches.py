@@ -8,7 +8,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from hourwheel.record_batch import (
+from hourwheel.formats.record_batch import (
     CANCEL_ROW,
     HEADER_BYTES,
     Kind,
@@ -18,7 +18,7 @@ from hourwheel.record_batch import (
 )
 from hourwheel.v1.meta_pb2 import MessageMeta
 from node.api.batches import check_batch
-from node.config import LimitsSection
+from node.config.model import LimitsSection
 from tests.support.fake_engine import NOW_MS
 
 HORIZON_MS = 1_100 * 86_400_000

@@ -11,9 +11,9 @@ from hourwheel import errors
 from hourwheel.clock import SystemClock
 from node.api.admission import Admission
 from node.api.calls import Calls, Context
-from node.api.ports import Failure
-from node.config import NodeConfig
-from node.stats import ApiStats
+from node.config.model import NodeConfig
+from node.contracts.broker import Failure
+from node.telemetry.stats import ApiStats
 from tests.support.api_world import ApiWorld, refused
 
 

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from hourwheel import errors
-from hourwheel.admin import AsyncAdmin
-from hourwheel.consumer import AsyncConsumer
-from hourwheel.message import Message
-from hourwheel.outcomes import CancelOutcome
-from hourwheel.producer import AsyncProducer
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.consumer import AsyncConsumer
+from hourwheel.client.message import Message
+from hourwheel.client.outcomes import CancelOutcome
+from hourwheel.client.producer import AsyncProducer
 from tests.support.fake_cluster import FakeCluster, channel_to
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.v1.status_pb2 import SHARD_ROLE_MASTER
-from node.api.cluster_port import LoneCluster, check_shard
+from node.contracts.cluster import LoneCluster, check_shard
 
 
 def test_lone_node_is_the_master_of_itself() -> None:

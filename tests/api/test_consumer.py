@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from hourwheel import errors
-from hourwheel.delivery_batch import DeliveryBatch
-from hourwheel.filter_text import FilterExpression as Wanted
-from hourwheel.receipt import Receipt, parse
+from hourwheel.filter_language.text import FilterExpression as Wanted
+from hourwheel.formats.delivery_batch import DeliveryBatch
+from hourwheel.formats.receipt import Receipt, parse
 from hourwheel.v1.consumer_pb2 import (
     RECEIPT_OUTCOME_INVALID,
     RECEIPT_OUTCOME_OK,
@@ -27,8 +27,8 @@ from hourwheel.v1.filter_pb2 import FILTER_KIND_SQL, FilterExpression
 from hourwheel.v1.meta_pb2 import MessageMeta
 from node.api.admission import Admission
 from node.api.consumer import Consumer
-from node.config import LimitsSection
-from node.stats import ApiStats
+from node.config.model import LimitsSection
+from node.telemetry.stats import ApiStats
 from tests.support.api_world import ApiWorld, refused
 from tests.support.eventually import until
 from tests.support.fake_engine import EPOCH, NOW_MS, FakeEngine, Stored

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from hourwheel.formats.message_id import MessageId
 from hourwheel.limits import DAMAGED_PAGE_SIZE_MAX
-from hourwheel.message_id import MessageId
 from hourwheel.v1 import admin_pb2
-from node.api.ports import DamagedInfo, DamagedPage
+from node.contracts.broker import DamagedInfo, DamagedPage
 from tests.support.api_world import ApiWorld, refused
 
 ID = MessageId(0, 3, 7, 1_000)

@@ -20,11 +20,11 @@ from hourwheel import (
     Tags,
     errors,
 )
-from hourwheel.meta import MessageMeta, encode
-from hourwheel.tag_gene import DEFAULT_SPEC, gene_of
+from hourwheel.formats.meta import MessageMeta, encode
+from hourwheel.formats.tag_gene import DEFAULT_SPEC, gene_of
 from hourwheel.v1.consumer_pb2 import RECEIVE_FORMAT_BATCH, ReceiveRequest, ReceiveResponse
 from hourwheel.v1.filter_pb2 import FilterExpression as Wire
-from node.api.ports import Delivery, GroupInfo, SubscriptionInfo
+from node.contracts.broker import Delivery, GroupInfo, SubscriptionInfo
 from tests.support.api_world import ApiWorld, refused
 from tests.support.fake_engine import NOW_MS, FakeEngine, Stored
 

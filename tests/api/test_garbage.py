@@ -18,7 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 import hourwheel.v1
 from hourwheel import errors
-from hourwheel.record_batch import build_publish
+from hourwheel.formats.record_batch import build_publish
 from hourwheel.v1 import broker_pb2, consumer_pb2
 from tests.support.api_world import ApiWorld, refusal_of
 from tests.support.engine_world import EngineWorld, within

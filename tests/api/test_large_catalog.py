@@ -15,14 +15,14 @@ from typing import Final, cast
 
 from hourwheel import errors
 from hourwheel.clock import SystemClock
-from hourwheel.record_batch import build_publish
+from hourwheel.formats.record_batch import build_publish
 from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, filter_pb2
-from node import collector
-from node.configurator import DefaultsConfig
-from node.consumer_lag import ConsumerLag
-from node.engine import EngineConfig
-from node.opening import ShardConfig
-from node.process_clock import SlewedClock
+from node.broker.consumer_lag import ConsumerLag
+from node.broker.engine import EngineConfig
+from node.broker.slewed_clock import SlewedClock
+from node.catalog.service import DefaultsConfig
+from node.metrics import collector
+from node.shard.recovery import ShardConfig
 from tests.support.api_world import ApiWorld, refused
 from tests.support.engine_world import EngineWorld, within
 from tests.support.eventually import until

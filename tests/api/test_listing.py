@@ -5,10 +5,10 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from hourwheel.filter_text import FilterExpression
+from hourwheel.filter_language.text import FilterExpression
 from hourwheel.limits import LIST_BYTES_MAX, LIST_PAGE_SIZE_MAX
 from hourwheel.v1 import admin_pb2 as wire
-from node.api.ports import GroupInfo, GroupLagInfo, SubscriptionInfo, TopicInfo
+from node.contracts.broker import GroupInfo, GroupLagInfo, SubscriptionInfo, TopicInfo
 from tests.support.api_world import ApiWorld, refused
 
 GROUP = GroupInfo("g", 16, 1, 1, 1)

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from hourwheel import meta as metas
-from hourwheel.filter_given import Sql, Tags
-from hourwheel.filter_text import FilterExpression
-from hourwheel.message_id import ID_DTYPE, MessageId
+from hourwheel.filter_language.inputs import Sql, Tags
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.formats import meta as metas
+from hourwheel.formats.message_id import ID_DTYPE, MessageId
 from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import admin_pb2, filter_pb2
-from node.pending_page import CancelledPage, PendingPage, PendingPart
-from node.pending_scan import Blob
-from node.pending_token import PendingQuery
+from node.contracts.pending_page import CancelledPage, PendingPage, PendingPart
+from node.contracts.pending_token import PendingQuery
+from node.shard.pending_scan import Blob
 from tests.support.api_world import ApiWorld, refused
 from tests.support.units import make_units
 

@@ -1,7 +1,7 @@
 """The engine's port: who plays it, and how a failure is told."""
 
 from hourwheel import errors
-from node.api.ports import EnginePort, Failure
+from node.contracts.broker import EnginePort, Failure
 from tests.support.fake_engine import FakeEngine
 
 

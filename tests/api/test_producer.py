@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from hourwheel import errors, limits
-from hourwheel.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec, gene_of, key_hash, sparse_gene
+from hourwheel.formats.tag_gene import (
+    DEFAULT_SPEC,
+    GeneKind,
+    GeneSpec,
+    gene_of,
+    key_hash,
+    sparse_gene,
+)
 from hourwheel.types import SEQUENCE_MAX
 from hourwheel.v1 import meta_pb2
 from hourwheel.v1.broker_pb2 import (

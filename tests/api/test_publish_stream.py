@@ -10,10 +10,10 @@ import grpc
 import pytest
 
 from hourwheel import errors
-from hourwheel.failures import failure_of
-from hourwheel.filter_wire import gene_from_wire
-from hourwheel.record_batch import build_publish
-from hourwheel.tag_gene import GeneKind, GeneSpec
+from hourwheel.filter_language.wire import gene_from_wire
+from hourwheel.formats.record_batch import build_publish
+from hourwheel.formats.tag_gene import GeneKind, GeneSpec
+from hourwheel.transport.grpc_errors import failure_of
 from hourwheel.v1 import broker_pb2_grpc
 from hourwheel.v1.broker_pb2 import PublishStreamRequest
 from tests.support.api_world import ApiWorld, refusal_of

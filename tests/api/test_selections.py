@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel import errors
-from hourwheel.receipt import Receipt
+from hourwheel.formats.receipt import Receipt
 from hourwheel.v1.consumer_pb2 import (
     RECEIPT_OUTCOME_INVALID,
     RECEIPT_OUTCOME_OK,

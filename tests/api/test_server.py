@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from hourwheel import errors
-from hourwheel.failures import failure_of
+from hourwheel.transport.grpc_errors import failure_of
 from hourwheel.v1 import broker_pb2, broker_pb2_grpc
 from node.api import server
 from node.api.admin import Admin

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from hourwheel import errors
-from hourwheel.admin import AsyncAdmin
-from hourwheel.channel import CONNECT_MS, RECONNECT_MS
-from hourwheel.connection import Connection
-from hourwheel.consumer import AsyncConsumer
-from hourwheel.endpoints import Trouble
-from hourwheel.methods import DELETE_TOPIC, LIST_TOPICS
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.consumer import AsyncConsumer
+from hourwheel.transport.channel import CONNECT_MS, RECONNECT_MS
+from hourwheel.transport.connection import Connection
+from hourwheel.transport.endpoints import Trouble
+from hourwheel.transport.methods import DELETE_TOPIC, LIST_TOPICS
 from hourwheel.v1 import admin_pb2
 from tests.support.eventually import until
 from tests.support.fake_clock import FakeClock
@@ -143,7 +143,7 @@ async def test_call_when_it_breaks_and_must_not_be_repeated(cluster: FakeCluster
 async def test_call_when_a_node_does_not_answer(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hourwheel.session.TRY_MS", 600.0)
+    monkeypatch.setattr("hourwheel.transport.session.TRY_MS", 600.0)
     first, second, _ = cluster.nodes
     async with channel_to(cluster.servers) as channel:
         await channel.connect()

@@ -1,17 +1,17 @@
 """The answer to GetStatus, from what engine and cluster say."""
 
-from hourwheel.cluster_status import Phase, Role, cluster_status
+from hourwheel.client.cluster_status import Phase, Role, cluster_status
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import status_pb2
-from node.api.cluster_port import (
+from node.api.status_answer import NodeIdentity, status_answer
+from node.contracts.broker import ShardStatusData
+from node.contracts.cluster import (
     ClusterStatusData,
     ControlStatusData,
     FollowerStatusData,
     MastershipData,
     NodeStatusData,
 )
-from node.api.ports import ShardStatusData
-from node.api.status_answer import NodeIdentity, status_answer
 
 ME = NodeIdentity("n1", "h:1", 500)
 ENGINE = ShardStatusData(epoch=3, log_end_offset=90, tick=7, local_index=2, run_count=1)

@@ -20,13 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from hourwheel.record_batch import Kind
-from spark_jobs.audit_result import Verdict
-from spark_jobs.delivery_audit import audit
-from spark_jobs.discovery import discover
-from spark_jobs.queue_reader import QueuePiece, plan_queues, read_queue
-from spark_jobs.ranges import plan_ranges
-from spark_jobs.segment_reader import HEADERS, read_blocks
+from hourwheel.formats.record_batch import Kind
+from spark_jobs.audit.delivery import audit
+from spark_jobs.audit.facts.result import Verdict
+from spark_jobs.logs.discovery import discover
+from spark_jobs.logs.queue_reader import QueuePiece, plan_queues, read_queue
+from spark_jobs.logs.ranges import plan_ranges
+from spark_jobs.logs.segment_reader import HEADERS, read_blocks
 from spark_jobs.session import build_session
 from tests.bench import audit_log
 from tests.bench.results import Report, at_least, at_most

@@ -9,8 +9,8 @@ before released, and a CANCEL of some that are still pending. At the end all is 
 cancelled; queues, sequence index, tombstones, epochs, marks and a checkpoint are there too, and say
 the same. The wheel has no runs.
 
-Batches are built and stamped by hourwheel.record_batch, entries are storage.unit's. One second of
-such a node's life is made at once, so that memory does not grow with the log.
+Batches are built and stamped by hourwheel.formats.record_batch, entries are storage.views.unit's.
+One second of such a node's life is made at once, so that memory does not grow with the log.
 """
 
 import os
@@ -22,9 +22,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel import record_batch
-from hourwheel.internal.v1 import state_pb2 as wire
-from hourwheel.record_batch import (
+from hourwheel.formats import record_batch
+from hourwheel.formats.record_batch import (
     CANCEL_ROW,
     DISPATCH_ROW,
     FEATURE_LEVEL_ROW,
@@ -34,19 +33,20 @@ from hourwheel.record_batch import (
     RecordBatch,
     Stamp,
 )
+from hourwheel.internal.v1 import state_pb2 as wire
 from hourwheel.types import SEQUENCE_MAX, topic_queue
-from node.node_meta import NODE_META
-from storage import atomic_file
-from storage.disk import RealDisk
-from storage.epoch_file import EpochFile
-from storage.file_header import FileType, Identity, pack_file_header
-from storage.flushed_mark import FlushedMark
-from storage.queue_chunk import ENTRIES_AT, NO_ENTRIES, chunk_bytes, pack_seal
-from storage.segment import segment_path
-from storage.sequence_index import SequenceIndex, SlotState
-from storage.sparse_index import SparseIndex
-from storage.tombstones import Tombstones, TombstoneState
-from storage.unit import UNIT
+from node.shard.node_meta import NODE_META
+from storage.files import atomic_file
+from storage.files.disk import RealDisk
+from storage.files.file_header import FileType, Identity, pack_file_header
+from storage.log.epoch_file import EpochFile
+from storage.log.flushed_mark import FlushedMark
+from storage.log.segment import segment_path
+from storage.log.sparse_index import SparseIndex
+from storage.queues.queue_chunk import ENTRIES_AT, NO_ENTRIES, chunk_bytes, pack_seal
+from storage.views.sequence_index import SequenceIndex, SlotState
+from storage.views.tombstones import Tombstones, TombstoneState
+from storage.views.unit import UNIT
 from timewheel.cursor import mix
 
 START_MS: Final = 1_800_000_000_000

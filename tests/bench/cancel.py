@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from hourwheel.outcomes import CancelOutcome
-from hourwheel.producer import AsyncProducer
-from hourwheel.published import PublishedIds
+from hourwheel.client.message_ids import PublishedIds
+from hourwheel.client.outcomes import CancelOutcome
+from hourwheel.client.producer import AsyncProducer
 from tests.bench import load, subject
 from tests.bench.results import Report, at_least
 from tests.bench.sizes import Size

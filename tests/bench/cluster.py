@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from hourwheel.admin import AsyncAdmin
-from hourwheel.producer import AsyncProducer
-from node.local_cluster import LocalCluster
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.producer import AsyncProducer
+from node.tools.local_cluster.nodes import LocalCluster
 from tests.bench import load, machine, subject
 from tests.bench.delivery_gaps import Stream
 from tests.bench.results import Report, at_least, at_most

@@ -7,10 +7,10 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from hourwheel.admin import AsyncAdmin
-from hourwheel.consumer import AsyncConsumer
-from hourwheel.message import Message
-from hourwheel.producer import AsyncProducer
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.consumer import AsyncConsumer
+from hourwheel.client.message import Message
+from hourwheel.client.producer import AsyncProducer
 from tests.bench import load
 
 INTERVAL_MS: Final = 5

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from hourwheel.producer import AsyncProducer
-from node.local_cluster import LocalCluster
+from hourwheel.client.producer import AsyncProducer
+from node.tools.local_cluster.nodes import LocalCluster
 from tests.bench import load, machine
 from tests.bench.delivery_gaps import Stream
 from tests.bench.results import Report, at_most

@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from filters.gene_mask import GeneMask, test_of
-from hourwheel.filter_ast import HasTag, any_of
-from hourwheel.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec, gene_of
+from hourwheel.filter_language.tree import HasTag, any_of
+from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec, gene_of
 from tests.bench.tag_sets import SEED, TagSets, order_sets, random_sets
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"

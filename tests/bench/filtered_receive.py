@@ -4,10 +4,10 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from hourwheel import batch_builder
-from hourwheel.consumer import AsyncConsumer
-from hourwheel.filter_wire import Sql
-from hourwheel.message import Message
+from hourwheel.client import batch_builder
+from hourwheel.client.consumer import AsyncConsumer
+from hourwheel.client.message import Message
+from hourwheel.filter_language.wire import Sql
 from hourwheel.v1 import broker_pb2
 from tests.bench import load, subject
 from tests.bench.results import Report, at_least

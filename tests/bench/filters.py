@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filters.compile import BlockFilter, compile_filter
-from hourwheel.filter_text import FilterExpression
-from hourwheel.meta import MessageMeta, encode
-from hourwheel.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec, gene_of
-from storage.unit import UNIT
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.formats.meta import MessageMeta, encode
+from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec, gene_of
+from storage.views.unit import UNIT
 from tests.bench import filter_rates
 from tests.bench.results import Report, at_least
 from tests.bench.sizes import Size

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from hourwheel.consumer import AsyncConsumer
-from hourwheel.producer import AsyncProducer
+from hourwheel.client.consumer import AsyncConsumer
+from hourwheel.client.producer import AsyncProducer
 from tests.bench import load, subject
 from tests.bench.results import Report, at_least, at_most
 from tests.bench.sizes import Size

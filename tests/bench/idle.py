@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from hourwheel.consumer import AsyncConsumer
-from hourwheel.producer import AsyncProducer
+from hourwheel.client.consumer import AsyncConsumer
+from hourwheel.client.producer import AsyncProducer
 from tests.bench import load, subject
 from tests.bench.results import Report, below
 from tests.bench.sizes import Size

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.admin import AsyncAdmin
-from hourwheel.consumer import AsyncConsumer
-from hourwheel.message import Message
-from hourwheel.producer import AsyncProducer
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.consumer import AsyncConsumer
+from hourwheel.client.message import Message
+from hourwheel.client.producer import AsyncProducer
 from tests.bench import load, subject
 from tests.bench.results import Report, add_lateness, at_most
 from tests.bench.sizes import Size

@@ -8,13 +8,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel import batch_builder
-from hourwheel.batch_builder import Columns
-from hourwheel.channel import Channel
-from hourwheel.message import Message
-from hourwheel.methods import PUBLISH_STREAM
-from hourwheel.producer import AsyncProducer
-from hourwheel.published import PublishedIds
+from hourwheel.client import batch_builder
+from hourwheel.client.batch_builder import Columns
+from hourwheel.client.message import Message
+from hourwheel.client.message_ids import PublishedIds
+from hourwheel.client.producer import AsyncProducer
+from hourwheel.transport.channel import Channel
+from hourwheel.transport.methods import PUBLISH_STREAM
 from hourwheel.v1 import broker_pb2
 
 TOPIC: Final = "bench"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.discovery import discover
-from spark_jobs.ranges import plan_ranges
-from spark_jobs.segment_reader import FULL, HEADERS, read_blocks
+from spark_jobs.logs.discovery import discover
+from spark_jobs.logs.ranges import plan_ranges
+from spark_jobs.logs.segment_reader import FULL, HEADERS, read_blocks
 from spark_jobs.session import build_session
 from tests.bench import audit_log
 from tests.bench.results import Report, Target, at_least

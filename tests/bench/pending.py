@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from hourwheel import batch_builder
-from hourwheel.admin import AsyncAdmin
-from hourwheel.filter_given import Sql
-from hourwheel.message import Message
-from hourwheel.producer import AsyncProducer
+from hourwheel.client import batch_builder
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.message import Message
+from hourwheel.client.producer import AsyncProducer
+from hourwheel.filter_language.inputs import Sql
 from hourwheel.v1 import broker_pb2
 from tests.bench import load, subject
 from tests.bench.results import Report

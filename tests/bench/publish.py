@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from hourwheel.producer import AsyncProducer
+from hourwheel.client.producer import AsyncProducer
 from tests.bench import load, subject
 from tests.bench.results import Report, at_least
 from tests.bench.sizes import Size

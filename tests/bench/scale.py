@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
-from hourwheel.channel import StreamBroken
-from hourwheel.producer import AsyncProducer
+from hourwheel.client.producer import AsyncProducer
+from hourwheel.transport.channel import StreamBroken
 from tests.bench import load, machine, subject
 from tests.bench.machine import Memory
 from tests.bench.results import Report, at_most

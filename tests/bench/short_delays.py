@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.admin import AsyncAdmin
-from hourwheel.consumer import AsyncConsumer
-from hourwheel.message import Message
-from hourwheel.producer import AsyncProducer
-from node.local_cluster import LocalCluster
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.consumer import AsyncConsumer
+from hourwheel.client.message import Message
+from hourwheel.client.producer import AsyncProducer
+from node.tools.local_cluster.nodes import LocalCluster
 from tests.bench import load, stalls, subject
 from tests.bench.results import Report, at_least, at_most
 from tests.bench.sizes import Size

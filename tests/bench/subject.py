@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from hourwheel.admin import AsyncAdmin
-from hourwheel.channel import Channel
-from hourwheel.cluster_status import ShardStatus
-from node.child import ChildNode
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.cluster_status import ShardStatus
+from hourwheel.transport.channel import Channel
+from node.process.subprocess_node import ChildNode
 from tests.bench import machine
 
 _SETTLE_S: Final = 120.0

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from node.demo import find_orders
-from node.demo_trace import NEVER, Orders
+from node.tools.demo.command import find_orders
+from node.tools.demo.trace import NEVER, Orders
 
 I64 = NDArray[np.int64]
 

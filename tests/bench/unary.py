@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import grpc
 
-from hourwheel.message import Message
-from hourwheel.producer import AsyncProducer
+from hourwheel.client.message import Message
+from hourwheel.client.producer import AsyncProducer
 from hourwheel.v1 import broker_pb2
 from tests.bench import load, machine, subject
 from tests.bench.echo_server import SERVICE

@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from hourwheel import AsyncAdmin, MessageState
-from node.child import ChildNode
+from node.process.subprocess_node import ChildNode
 from tests.support import toolchains
 from tests.tidy import tree
 

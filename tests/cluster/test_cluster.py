@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 
 from hourwheel import errors
-from node.lifecycle import EXIT_CONFIG, EXIT_LOCKED
-from node.local_cluster import LocalCluster, LocalNode, toml_of
+from node.process.lifecycle import EXIT_CONFIG, EXIT_LOCKED
+from node.tools.local_cluster.nodes import LocalCluster, LocalNode, toml_of
 from tests.support.cluster_load import ClusterLoad
 from tests.support.eventually import until
 from tests.support.reaper import say

@@ -11,8 +11,8 @@ import pytest
 from hourwheel import errors
 from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.internal.v1 import raft_pb2
-from replication.control_config import ControlConfig
-from replication.control_launcher import ControlProcess
+from replication.control.config import ControlConfig
+from replication.control.launcher import ControlProcess
 from replication.raft.handshake import NONCE_BYTES, Handshake, Identity
 from replication.raft.security import split_address
 from tests.support.control_cluster import (

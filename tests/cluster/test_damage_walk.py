@@ -23,8 +23,8 @@ from hourwheel import (
     Message,
     MessageId,
 )
-from storage.file_header import FILE_HEADER_BYTES
-from storage.queue_chunk import ENTRIES_AT
+from storage.files.file_header import FILE_HEADER_BYTES
+from storage.queues.queue_chunk import ENTRIES_AT
 from tests.support.faulty_node import FaultyNode
 from tests.support.reaper import events_of, small_node
 from tests.support.stored import SHARD

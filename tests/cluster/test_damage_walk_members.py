@@ -11,14 +11,14 @@ from typing import Final
 import pytest
 
 from hourwheel.errors import DataLoss
-from hourwheel.filter_given import Sql
-from hourwheel.filter_text import FilterExpression
-from hourwheel.filter_wire import as_filter
-from node.log_repair import LogRepair
-from node.pending_token import PendingQuery
-from node.snapshot_install import install_snapshot, set_aside_damaged
-from storage.file_header import FILE_HEADER_BYTES, Identity
-from storage.queue_chunk import ENTRIES_AT
+from hourwheel.filter_language.inputs import Sql
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.filter_language.wire import as_filter
+from node.cluster.log_repair import LogRepair
+from node.contracts.pending_token import PendingQuery
+from node.snapshot.install import install_snapshot, set_aside_damaged
+from storage.files.file_header import FILE_HEADER_BYTES, Identity
+from storage.queues.queue_chunk import ENTRIES_AT
 from tests.support.damaging import QUICK, Flip
 from tests.support.engine_world import within
 from tests.support.eventually import until

@@ -13,8 +13,8 @@ from hourwheel import (
     MessageId,
     MessageState,
 )
-from hourwheel.admin import DeadLetter
-from node.embedded import EmbeddedNode
+from hourwheel.client.admin import DeadLetter
+from node.process.embedded import EmbeddedNode
 
 
 @pytest.mark.parametrize("prefetch_messages", [0, 100])

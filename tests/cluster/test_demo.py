@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from node import demo
-from node.demo import EXIT_GOOD, main
-from node.inspect import inspect
-from node.inspect_single import Asked
-from storage.disk import RealDisk
+from node.tools.demo import command
+from node.tools.demo.command import EXIT_GOOD, main
+from node.tools.inspect.inspection import inspect
+from node.tools.inspect.single_file import Asked
+from storage.files.disk import RealDisk
 
 
 @pytest.fixture(autouse=True)
 def _same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "_settle_garbage_collector", lambda: None)  # of this process
+    monkeypatch.setattr(command, "_settle_garbage_collector", lambda: None)  # of this process
 
 
 def test_demo_survives_the_death_of_the_master(capsys: pytest.CaptureFixture[str]) -> None:

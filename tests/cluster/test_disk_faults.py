@@ -13,7 +13,7 @@ import pytest
 
 from chaos.machine import can_lose_power, power_disk
 from chaos.message_mix import QUICK
-from node.lifecycle import EXIT_DISK, EXIT_FAILURE
+from node.process.lifecycle import EXIT_DISK, EXIT_FAILURE
 from tests.support.faulty_node import NAMES, ROOM, SYNCS, WRITES, Effect, Fault, Injector, injectors
 from tests.support.reaper import complaints_of, events_of, reaping, say
 

@@ -15,9 +15,9 @@ from chaos.history import body_of, serial_of
 from chaos.machine import can_lose_power, can_mount, tmpfs
 from chaos.message_mix import QUICK
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Columns, Message, errors
-from hourwheel.channel import Channel
-from hourwheel.session import Backoff
-from node.lifecycle import EXIT_LOCKED
+from hourwheel.transport.channel import Channel
+from hourwheel.transport.session import Backoff
+from node.process.lifecycle import EXIT_LOCKED
 from tests.support.faulty_node import FaultyNode, injectors
 from tests.support.reaper import complaints_of, events_of, reaping, say, send, small_node
 from tests.support.stored import digests_of

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from hourwheel import AsyncConsumer
-from hourwheel.message_id import MessageId
-from node.child import ChildNode
+from hourwheel.formats.message_id import MessageId
+from node.process.subprocess_node import ChildNode
 from tests.support.eventually import until
 
 APPLICATION: Final = """

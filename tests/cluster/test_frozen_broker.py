@@ -17,7 +17,7 @@ from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
 from hourwheel.clock import SystemClock
 from hourwheel.v1 import consumer_pb2
 from hourwheel.v1.consumer_pb2_grpc import ConsumerServiceStub
-from node.local_cluster import LocalCluster
+from node.tools.local_cluster.nodes import LocalCluster
 from tests.bench.subject import running
 from tests.support.eventually import until
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from hourwheel import AsyncProducer, Message, errors
 from node.api.server import LOOKAHEAD_BYTES, request_bytes_max
-from node.config import NodeConfig
+from node.config.model import NodeConfig
 from tests.bench import subject
 from tests.support.eventually import until
 

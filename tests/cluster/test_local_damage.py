@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
-from node.inspect_cli import main as inspect
-from node.local_cluster import LocalCluster, LocalNode
+from node.tools.inspect.command import main as inspect
+from node.tools.local_cluster.nodes import LocalCluster, LocalNode
 from tests.support.stored import SHARD
 
 SMALL: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}, "node": {"metrics_listen": ""}}

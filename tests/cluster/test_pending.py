@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Final
 
-from hourwheel.admin import AsyncAdmin
-from hourwheel.message import Message
-from hourwheel.outcomes import CancelOutcome
-from hourwheel.producer import AsyncProducer
-from node.local_cluster import LocalCluster
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.message import Message
+from hourwheel.client.outcomes import CancelOutcome
+from hourwheel.client.producer import AsyncProducer
+from node.tools.local_cluster.nodes import LocalCluster
 
 SMALL: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}, "node": {"metrics_listen": ""}}
 HOUR_MS: Final = 3_600_000

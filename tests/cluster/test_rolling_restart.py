@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from node.local_cluster import LocalCluster
+from node.tools.local_cluster.nodes import LocalCluster
 from tests.support.light_load import LightLoad
 from tests.support.reaper import complaints_of, say
 

@@ -9,12 +9,12 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.errors import DataLoss
-from node.log_repair import LogRepair
-from node.opening import Opened, ShardConfig
-from node.reopening import reopen_shard
-from node.scrubber import Scrubber, ScrubSource
-from storage.commit_log import LogConfig
-from storage.file_header import Identity
+from node.cluster.log_repair import LogRepair
+from node.repair.scrubber import Scrubber, ScrubSource
+from node.shard.recovery import Opened, ShardConfig
+from node.snapshot.reopening import reopen_shard
+from storage.files.file_header import Identity
+from storage.log.commit_log import LogConfig
 from tests.support import member_world
 from tests.support.eventually import until
 from tests.support.member_world import MemberNode, MemberWorld

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from hourwheel.errors import NotFollowed
-from node.replica_effects import Role
-from node.snapshot_install import install_snapshot, set_aside_damaged
-from storage.file_header import Identity
+from node.replica.effects import Role
+from node.snapshot.install import install_snapshot, set_aside_damaged
+from storage.files.file_header import Identity
 from tests.support.eventually import until
 from tests.support.member_snapshots import fetch_snapshots, forget_the_beginning
 from tests.support.member_world import LEASE_MS, MemberNode, MemberWorld

@@ -21,8 +21,8 @@ from chaos.scenarios import Scenario
 from chaos.stage import Stage
 from chaos.stored import LogFiles
 from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
-from hourwheel.failures import failure_of
-from hourwheel.record_batch import Kind
+from hourwheel.formats.record_batch import Kind
+from hourwheel.transport.grpc_errors import failure_of
 from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
 from hourwheel.v1.admin_pb2_grpc import AdminServiceStub
 from hourwheel.v1.broker_pb2_grpc import ProducerServiceStub

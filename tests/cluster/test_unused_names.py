@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
-from hourwheel.outcomes import CancelOutcome
-from node.child import ChildNode
+from hourwheel.client.outcomes import CancelOutcome
+from node.process.subprocess_node import ChildNode
 from tests.support.engine_world import within
 from tests.support.eventually import until
 

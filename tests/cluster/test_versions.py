@@ -11,8 +11,8 @@ from chaos.network import Loopback
 from chaos.node_process import NodeProcess
 from chaos.stored import LogFiles
 from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
-from hourwheel.record_batch import Kind
-from node.views import FEATURE_LEVEL
+from hourwheel.formats.record_batch import Kind
+from node.shard.views import FEATURE_LEVEL
 from tests.support.eventually import until
 from tests.support.other_version import LEVEL
 

@@ -3,9 +3,9 @@ byte, and read."""
 
 import pytest
 
-from hourwheel import message_id
-from hourwheel.record_batch import ROWS, Flag, Kind, RecordBatch
-from storage.file_header import FileType, check_file_header
+from hourwheel.formats import message_id
+from hourwheel.formats.record_batch import ROWS, Flag, Kind, RecordBatch
+from storage.files.file_header import FileType, check_file_header
 from tests.sim.disk import SimulatedDisk
 from tests.support.format_golden import (
     BATCHES,

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from hourwheel.tag_gene import GENE_UNKNOWN, GeneKind, GeneSpec, gene_of
+from hourwheel.formats.tag_gene import GENE_UNKNOWN, GeneKind, GeneSpec, gene_of
 
 VECTORS: Final[dict[str, Any]] = json.loads(
     Path(__file__).with_name("genes.json").read_text(encoding="utf-8")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.ack_state import AckWindow
+from storage.queues.ack_state import AckWindow
 
 POSITIONS = st.integers(0, 60)
 RANGES = st.tuples(POSITIONS, st.integers(0, 12))

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.audit_result import AuditResult
-from spark_jobs.audit_shard import AuditOptions
+from spark_jobs.audit.facts.result import AuditResult
+from spark_jobs.audit.shard import AuditOptions
 from tests.support.audit_faults import copies, named
 from tests.support.audit_runs import run_audit
 from tests.support.log_copies import Cluster, Expected

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.audit_result import Verdict
+from spark_jobs.audit.facts.result import Verdict
 from tests.support.audit_runs import SMALL, errors_of, run_audit
 from tests.support.clean_lives import live, write_image
 from tests.support.log_edits import EDITS

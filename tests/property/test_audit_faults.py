@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hourwheel.record_batch import Kind
-from spark_jobs.audit_result import Verdict
-from spark_jobs.audit_shard import AuditOptions
+from hourwheel.formats.record_batch import Kind
+from spark_jobs.audit.facts.result import Verdict
+from spark_jobs.audit.shard import AuditOptions
 from tests.bench import audit_log
 from tests.support.audit_faults import copies, named, roots
 from tests.support.audit_runs import run_audit

@@ -11,9 +11,9 @@ import pytest
 from chaos.log_model import LogModel
 from filters.gene_mask import GeneMask
 from filters.vector_program import VectorProgram
-from hourwheel.record_batch import Kind, Outcome
-from hourwheel.weighed_cache import WeighedCache
-from spark_jobs.audit_result import Verdict
+from hourwheel.filter_language.lru_cache import WeighedCache
+from hourwheel.formats.record_batch import Kind, Outcome
+from spark_jobs.audit.facts.result import Verdict
 from tests.support.audit_runs import checks_of, facts_of, run_audit
 from tests.support.broken_logs import batches_of
 from tests.support.filtered_life import make_filtered_log

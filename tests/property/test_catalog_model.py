@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
-from storage.catalog import Catalog, dead_letter_topic_name, retry_topic_name
+from storage.views.catalog import Catalog, dead_letter_topic_name, retry_topic_name
 
 IDS = st.integers(0, 6)
 NAMES = ("a", "b", "a|b")

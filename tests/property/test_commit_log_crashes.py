@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel import errors
-from storage.commit_log import CommitLog, LogConfig
+from storage.log.commit_log import CommitLog, LogConfig
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.log_world import flush, open_log, publish, read_all, recovered
 

@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import given
 
 from hourwheel.internal.v1.state_pb2 import QueueState
-from storage.consume_queues import ConsumeQueues
-from storage.file_header import Identity
-from storage.unit import NO_UNITS, Units
+from storage.files.file_header import Identity
+from storage.queues.consume_queues import ConsumeQueues
+from storage.views.unit import NO_UNITS, Units
 from tests.support.checkpointed_world import CheckpointedWorld, steps_of
 from tests.support.units import make_units
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel.internal.v1 import control_pb2 as pb
-from replication.control_commands import apply_command
-from replication.control_state import ControlState, decode_state, encode_state
+from replication.control_state.commands import apply_command
+from replication.control_state.state import ControlState, decode_state, encode_state
 from tests.support.control_commands import CLUSTER_ID, NODE_IDS, boot, register
 
 BOOTS = st.integers(1, 4).map(boot)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from filters.compile import BlockFilter, compile_filter
 from filters.vector_program import VectorProgram
 from hourwheel import errors
-from hourwheel.filter_ast import EVERYTHING, Not
-from hourwheel.filter_evaluate import evaluate, matches
-from hourwheel.filter_text import FilterExpression, parse
-from hourwheel.meta import NO_META, MessageMeta, decode, encode
-from hourwheel.tag_gene import GENE_UNKNOWN, GeneKind, GeneSpec, gene_of
+from hourwheel.filter_language.evaluate import evaluate, matches
+from hourwheel.filter_language.text import FilterExpression, parse
+from hourwheel.filter_language.tree import EVERYTHING, Not
+from hourwheel.formats.meta import NO_META, MessageMeta, decode, encode
+from hourwheel.formats.tag_gene import GENE_UNKNOWN, GeneKind, GeneSpec, gene_of
 from tests.support import filter_cases
 from tests.support.filter_cases import NAMES, SqlCase, metas, sql_cases, tag_texts
 

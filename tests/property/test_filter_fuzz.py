@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from filters.compile import compile_filter
 from hourwheel import errors, limits
-from hourwheel.filter_text import FilterExpression, FilterKind, parse
-from hourwheel.tag_gene import GeneSpec
+from hourwheel.filter_language.text import FilterExpression, FilterKind, parse
+from hourwheel.formats.tag_gene import GeneSpec
 from tests.support.filter_cases import sql_cases, tag_texts
 
 KINDS = st.sampled_from(FilterKind)

@@ -8,9 +8,9 @@ from typing import Any, Final
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from node.api.ports import Delivery, GroupSettings
-from node.configurator import DefaultsConfig
-from node.engine import EngineConfig
+from node.broker.engine import EngineConfig
+from node.catalog.service import DefaultsConfig
+from node.contracts.broker import Delivery, GroupSettings
 from tests.support.engine_world import EngineWorld, let_others_run, within
 
 IDLE_MS: Final = 100_000

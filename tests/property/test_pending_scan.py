@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from chaos.log_model import Entry
 from filters.compile import compile_filter
-from hourwheel.filter_evaluate import matches
-from hourwheel.filter_text import FilterExpression, parse
-from hourwheel.meta import decode
-from hourwheel.tag_gene import DEFAULT_SPEC
+from hourwheel.filter_language.evaluate import matches
+from hourwheel.filter_language.text import FilterExpression, parse
+from hourwheel.formats.meta import decode
+from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Key
-from node.dispatcher import DispatchConfig
-from node.opening import ShardConfig
-from node.pending_page import ids_of
-from node.pending_scan import Matches, PendingScan
-from storage.commit_log import LogConfig
+from node.contracts.pending_page import ids_of
+from node.shard.dispatcher import DispatchConfig
+from node.shard.pending_scan import Matches, PendingScan
+from node.shard.recovery import ShardConfig
+from storage.log.commit_log import LogConfig
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_proposals import TOPIC, body_of, tags_of
 from tests.support.shard_world import ShardWorld
@@ -166,7 +166,7 @@ def test_pages_when_the_shard_lives_on(seed: int, is_cancel: bool) -> None:
     with (
         small_sizes(),
         mock.patch.multiple("timewheel.range_scan", **sizes),
-        mock.patch.multiple("node.pending_scan", _READS_MOST=reads, _UNITS_FIRST=reads),
+        mock.patch.multiple("node.shard.pending_scan", _READS_MOST=reads, _UNITS_FIRST=reads),
     ):
         life = Life(rng)
         life.publish(rng)

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.process_clock import SlewedClock
+from node.broker.slewed_clock import SlewedClock
 from tests.support.fake_clock import FakeClock
 
 YEAR_MS = 365.25 * 86_400_000

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel import errors
-from storage.producer_state import NEW, Duplicate, ProducerStates, Verdict
+from storage.views.producer_state import NEW, Duplicate, ProducerStates, Verdict
 
 PRODUCERS = st.integers(0, 3)
 SEQUENCES = st.integers(0, 12)

@@ -12,11 +12,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hourwheel import batch_builder, errors
-from hourwheel.batch_builder import Columns
-from hourwheel.publish_window import Batch, Published, PublishWindow
-from hourwheel.record_batch import RecordBatch
-from hourwheel.session import Backoff, Failure
+from hourwheel import errors
+from hourwheel.client import batch_builder
+from hourwheel.client.batch_builder import Columns
+from hourwheel.client.inflight_batches import Batch, Published, PublishWindow
+from hourwheel.formats.record_batch import RecordBatch
+from hourwheel.transport.session import Backoff, Failure
 
 DEADLINE_MS = 400.0
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from numpy.typing import NDArray
 
 from hourwheel.types import DUE_MS_MAX
-from storage.file_header import Identity
-from storage.sequence_index import BLOCK_ENTRIES, SequenceIndex
+from storage.files.file_header import Identity
+from storage.views.sequence_index import BLOCK_ENTRIES, SequenceIndex
 from tests.support.checkpointed_world import CheckpointedWorld, steps_of
 
 IDENTITY = Identity(bytes(range(16)), 3)

@@ -15,12 +15,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from hourwheel.filter_text import FilterExpression
-from hourwheel.tag_gene import DEFAULT_SPEC
-from node.dispatcher import DispatchConfig
-from node.maintenance import RetentionConfig
-from node.opening import ShardConfig
-from storage.commit_log import LogConfig
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.formats.tag_gene import DEFAULT_SPEC
+from node.shard.dispatcher import DispatchConfig
+from node.shard.job_planner import RetentionConfig
+from node.shard.recovery import ShardConfig
+from storage.log.commit_log import LogConfig
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.shard_proposals import Side
 from tests.support.shard_world import INVISIBLE_MS, ShardWorld

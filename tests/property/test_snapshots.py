@@ -5,9 +5,9 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.opening import Opened
-from node.snapshot_files import find_files
-from node.snapshot_install import install_snapshot
+from node.shard.recovery import Opened
+from node.shard.snapshot_files import find_files
+from node.snapshot.install import install_snapshot
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_world import START_MS, ShardWorld
 from tests.support.small_sizes import small_sizes

@@ -5,9 +5,9 @@ from random import Random
 import numpy as np
 from hypothesis import given
 
-from storage.bit_pages import PAGE_BITS_LOG2
-from storage.file_header import Identity
-from storage.tombstones import Tombstones, TombstoneState
+from storage.files.file_header import Identity
+from storage.views.bit_pages import PAGE_BITS_LOG2
+from storage.views.tombstones import Tombstones, TombstoneState
 from tests.support.checkpointed_world import CheckpointedWorld, steps_of
 
 IDENTITY = Identity(bytes(range(16)), 3)

@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hourwheel.message_id import ID_DTYPE
-from node.configurator import DefaultsConfig
-from node.engine import EngineConfig
+from hourwheel.formats.message_id import ID_DTYPE
+from node.broker.engine import EngineConfig
+from node.catalog.service import DefaultsConfig
 from tests.support.engine_world import EngineWorld, let_others_run, within
 
 IDLE_MS: Final = 100_000

@@ -19,8 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from hourwheel.errors import HourwheelError
 from hourwheel.types import topic_of
-from node.api.ports import Delivery
-from storage.unit import release_ms
+from node.contracts.broker import Delivery
+from storage.views.unit import release_ms
 from tests.support.stepped_engine import SteppedEngine
 
 TOPICS = ("orders", "bills")
@@ -62,7 +62,7 @@ class WaitingMachine(RuleBasedStateMachine):
         self.stack = ExitStack()
         for name in ("polls", "picking"):
             self.stack.enter_context(mock.patch(f"node.{name}.SLICE_WORK", slice_work))
-        self.stack.enter_context(mock.patch("storage.consume_queue._SCAN_ENTRIES_MAX", scan))
+        self.stack.enter_context(mock.patch("storage.queues.consume_queue._SCAN_ENTRIES_MAX", scan))
         for name in ("polls", "leases", "receive"):
             self.stack.enter_context(mock.patch(f"node.{name}.WINDOW_POSITIONS", window))
         self.stepped = self.stack.enter_context(SteppedEngine(moves))

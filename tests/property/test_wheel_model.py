@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel.types import SEQUENCE_MAX, Key
-from storage.unit import UNIT_BYTES
+from storage.views.unit import UNIT_BYTES
 from tests.sim.disk import SimulatedDisk
 from tests.support.small_sizes import small_sizes
 from tests.support.wheel_world import START_MS, WheelWorld, after

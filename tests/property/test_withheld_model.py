@@ -6,10 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from node import leases as module
-from node.lease import Held
-from node.leases import Leases
-from storage.ack_state import AckWindow
+from node.delivery import leases as module
+from node.delivery.leases import Leases
+from node.delivery.message_lease import Held
+from storage.queues.ack_state import AckWindow
 
 HELD = Held(1, 256)
 WINDOW = 3

@@ -9,14 +9,14 @@ Everything else looks at nodes from outside: disks as a power cut would leave th
 from typing import TYPE_CHECKING, Any
 
 from chaos.log_model import LogModel
-from hourwheel.record_batch import Kind, Outcome, RecordBatch
+from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
 from hourwheel.v1.broker_pb2 import CancelOutcome
-from node.judge import Published
-from node.lease import Held
-from node.opening import Opened
-from node.receive import Delivery
-from node.replica_effects import Role
-from storage.file_header import FILE_HEADER_BYTES
+from node.delivery.message_lease import Held
+from node.delivery.receiver import Delivery
+from node.replica.effects import Role
+from node.shard.deduplication import Published
+from node.shard.recovery import Opened
+from storage.files.file_header import FILE_HEADER_BYTES
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_proposals import (
     ATTEMPTS_MAX,

@@ -13,15 +13,15 @@ Everything happens in one thread and by one seeded random: a seed replays exactl
 from dataclasses import dataclass
 from functools import partial
 
-from hourwheel.filter_text import FilterExpression
+from hourwheel.filter_language.text import FilterExpression
 from hourwheel.internal.v1.replication_pb2 import FollowerHello
-from node.dispatcher import DispatchConfig
-from node.maintenance import RetentionConfig
-from node.opening import Opened, ShardConfig
-from node.retries import unresolved_of
-from node.shard import Answer
+from node.delivery.retries import unresolved_of
+from node.shard.dispatcher import DispatchConfig
+from node.shard.job_planner import RetentionConfig
+from node.shard.recovery import Opened, ShardConfig
+from node.shard.shard import Answer
 from replication.master import ReplicationConfig
-from storage.commit_log import LogConfig
+from storage.log.commit_log import LogConfig
 from tests.sim.checkers import Checkers
 from tests.sim.cluster_clients import (
     Administrator,

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hourwheel.record_batch import Outcome
-from node.receive import Delivery
-from node.retries import filtered_rows
+from hourwheel.formats.record_batch import Outcome
+from node.delivery.receiver import Delivery
+from node.delivery.retries import filtered_rows
 from tests.support.shard_proposals import GROUP, TOPIC, ShardProposals, Side, Token
 from tests.support.shard_world import INVISIBLE_MS, START_MS
 

@@ -1,20 +1,21 @@
 """Flipped bits in the files of a simulated node, and what the node does about them.
 
-The node's part is the real one, as node/engine.py and node/cluster_member.py put it together, on a
-loop of the simulation; here are the calls between nodes, and the thread on which files change.
+The node's part is the real one, as node/broker/engine.py and node/cluster/member.py put it
+together, on a loop of the simulation; here are the calls between nodes, and the thread on which
+files change.
 """
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hourwheel.internal.v1.replication_pb2 import FetchLogRequest, FetchMessagesRequest
-from node.api.ports import Failure
-from node.damage_control import DamageControl, Pace
-from node.file_repair import FileRepair
-from node.peer_reads import PeerReads
-from node.peers import Peers
-from node.stats import EngineStats
-from storage.file_header import FILE_HEADER_BYTES
+from node.contracts.broker import Failure
+from node.repair.damage_control import DamageControl, Pace
+from node.repair.file_repair import FileRepair
+from node.repair.peer_reads import PeerReads
+from node.repair.peers import Peers
+from node.telemetry.stats import EngineStats
+from storage.files.file_header import FILE_HEADER_BYTES
 from tests.sim.event_loop import SimLoop
 from tests.support.shard_world import IDENTITY
 
@@ -96,7 +97,7 @@ class NodeDamage:
             self.loop.begin(self._mend(offset))
 
     async def _mend(self, offset: int) -> None:
-        """As node/log_repair.py does; where nobody has the batches, another node should lead."""
+        """As node/cluster/log_repair.py does; where nobody has the batches, another node should lead."""
         node, wait_s = self.node, _MEND_AGAIN_S
         with self.failure.catching():
             for _ in range(_MEND_ATTEMPTS):
@@ -140,11 +141,11 @@ class NodeDamage:
     # -- calls ------------------------------------------------------------------------------------
 
     def fetch_messages(self, node: str, request: FetchMessagesRequest) -> Any:
-        """See node.peers.PeerCalls."""
+        """See node.repair.peers.PeerCalls."""
         return self._call(node, "FetchMessages", request)
 
     def fetch_log(self, node: str, request: FetchLogRequest) -> Any:
-        """See node.peers.PeerCalls."""
+        """See node.repair.peers.PeerCalls."""
         return self._call(node, "FetchLog", request)
 
     def _call(self, name: str, method: str, request: Any) -> Any:

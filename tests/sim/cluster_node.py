@@ -1,7 +1,7 @@
 """One node of a simulated cluster: a real shard and replica, and the shell around them by hand.
 
-The shell's part is what node/replicating.py and node/writer.py do: streams, writes that take their
-time, effects, the control plane, background jobs. All of it may stop at any instant: `kill`,
+The shell's part is what node/replicating.py and node/broker/writer.py do: streams, writes that take
+their time, effects, the control plane, background jobs. All of it may stop at any instant: `kill`,
 `power_cut`, `freeze`.
 """
 
@@ -9,17 +9,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hourwheel import errors
-from node.checkpoint import ShardPlace
-from node.maintenance import Job, Work
-from node.opening import Opened, open_shard
-from node.process_clock import SlewedClock
-from node.replica import Replica
-from node.replica_effects import AskIsr, CloseStreams, OpenStreams, Resign, Serve, Who
-from node.shard import Shard
-from replication.epoch_seen import EpochSeen
+from node.broker.slewed_clock import SlewedClock
+from node.replica.effects import AskIsr, CloseStreams, OpenStreams, Resign, Serve, Who
+from node.replica.replica import Replica
+from node.shard.checkpoint import ShardPlace
+from node.shard.job_planner import Job, Work
+from node.shard.recovery import Opened, open_shard
+from node.shard.shard import Shard
+from replication.epoch_store import EpochSeen
 from replication.follower import Follower
-from replication.lease import Promise
-from storage.commit_log import LogWrite
+from replication.master_lease import Promise
+from storage.log.commit_log import LogWrite
 from tests.sim.cluster_damage import Flips, NodeDamage
 from tests.sim.cluster_streams import FollowerSide, MasterSide
 from tests.sim.control_link import ControlLink

@@ -1,14 +1,14 @@
 """A simulated control plane: one linearizable object, behind a network that loses answers.
 
-It has the rules of replication/control_commands.py and a simple election: who has been silent for
-`SILENCE_MS` is taken for dead, and a master that is, or that resigns, is replaced by another member
-of the in-sync set. How it comes to be linearizable (Raft) is not this simulation's business.
+It has the rules of replication/control_state/commands.py and a simple election: who has been silent
+for `SILENCE_MS` is taken for dead, and a master that is, or that resigns, is replaced by another
+member of the in-sync set. How it comes to be linearizable (Raft) is not this simulation's business.
 """
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from node.replica_effects import Assignment
+from node.replica.effects import Assignment
 from replication.isr import IsrChange
 from tests.sim.events import Events
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from hourwheel import errors
-from node.replica_effects import Assignment
+from node.replica.effects import Assignment
 from replication.isr import IsrChange
 from tests.sim.control import Registration
 

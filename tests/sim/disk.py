@@ -1,4 +1,4 @@
-"""A disk in memory that loses power on demand (`storage.disk` says what it may then lose).
+"""A disk in memory that loses power on demand (`storage.files.disk` says what it may then lose).
 
 Each file has its bytes as programs see them and those that a sync made durable; each folder has its
 names in both ways. `crash` takes a random mix of the two, down to bytes:
@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from hourwheel import errors
-from hourwheel.record_batch import Buffer
-from storage.disk import parent_of
+from hourwheel.formats.record_batch import Buffer
+from storage.files.disk import parent_of
 from tests.sim.disk_contents import BLOCK_BYTES, Folder, Inode
 
 
@@ -28,7 +28,7 @@ class SimulatedCrash(BaseException):
 
 
 class SimulatedFile:
-    """See `storage.disk.File`."""
+    """See `storage.files.disk.File`."""
 
     def __init__(self, disk: "SimulatedDisk", path: str, inode: Inode) -> None:
         self._disk = disk
@@ -73,7 +73,7 @@ class SimulatedFile:
 
 
 class SimulatedMapping:
-    """See `storage.disk.Mapping`. Storing outside what was allocated fails at the next sync."""
+    """See `storage.files.disk.Mapping`. Storing outside what was allocated fails at the next sync."""
 
     def __init__(self, disk: "SimulatedDisk", path: str, inode: Inode) -> None:
         self._disk = disk
@@ -95,7 +95,7 @@ class SimulatedMapping:
 
 
 class SimulatedDisk:
-    """See `storage.disk.Disk` and the top of this file.
+    """See `storage.files.disk.Disk` and the top of this file.
 
     Attributes:
         durability_op_count: operations so far; a run without failure tells how many `fail_after`

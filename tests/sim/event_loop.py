@@ -1,8 +1,8 @@
 """An asyncio event loop of one simulated process: its time is the simulation's, and so is its end.
 
-The tasks that a node runs beside its rules (node/damage_control.py and what it calls) are the real
-ones. Each turn is an event of the simulation: it waits while the process is stopped, and never
-comes when the process has ended. What would run on a thread runs a little later.
+The tasks that a node runs beside its rules (node/repair/damage_control.py and what it calls) are
+the real ones. Each turn is an event of the simulation: it waits while the process is stopped, and
+never comes when the process has ended. What would run on a thread runs a little later.
 """
 
 import asyncio

@@ -10,20 +10,20 @@ from typing import Any
 from unittest import mock
 
 from hourwheel.internal.v1.replication_pb2 import BeginFrom, FollowerHello, MasterHello
-from node.message_lookup import MessageLookup, Wanted
-from node.receive import Receiver
-from node.replica import Replica
-from node.replica_effects import Role
-from node.retries import dead_rows
+from node.delivery.receiver import Receiver
+from node.delivery.retries import dead_rows
+from node.replica.effects import Role
+from node.replica.replica import Replica
+from node.shard.message_lookup import MessageLookup, Wanted
 from replication.cluster_clock import ClusterClock
-from replication.epoch_seen import EpochSeen
+from replication.epoch_store import EpochSeen
 from replication.follower import LogFacts
 from replication.isr import InSyncReplicas
-from replication.lease import LeaseConfig, Promise
 from replication.master import Master, ReplicationConfig
+from replication.master_lease import LeaseConfig, Promise
 from replication.progress import Phase, Progress
-from storage.commit_log import LogWrite
-from storage.unit import Units
+from storage.log.commit_log import LogWrite
+from storage.views.unit import Units
 from tests.sim.cluster import Cluster
 from tests.sim.cluster_clients import Proposer
 from tests.sim.cluster_damage import NodeDamage

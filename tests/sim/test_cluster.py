@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from hourwheel import errors
-from hourwheel.filter_text import FilterExpression
-from node.replica_effects import Role
+from hourwheel.filter_language.text import FilterExpression
+from node.replica.effects import Role
 from tests.sim.cluster import Cluster
 from tests.sim.cluster_faults import HOUR_MS
 from tests.sim.cluster_node import SimNode

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from hourwheel import errors
-from storage.commit_log import CommitLog
+from storage.log.commit_log import CommitLog
 from tests.sim.disk import SimulatedDisk
 from tests.support.log_world import crash_everywhere, fill, flush, open_log, publish, recovered
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 
 from hourwheel import errors
-from node.lease import Held
-from node.maintenance import RetentionConfig
-from node.opening import ShardConfig
-from node.receive import Corrupt, Delivery
-from node.retries import dead_rows
-from storage.commit_log import LogConfig
-from storage.disk import Disk
+from node.delivery.message_lease import Held
+from node.delivery.receiver import Corrupt, Delivery
+from node.delivery.retries import dead_rows
+from node.shard.job_planner import RetentionConfig
+from node.shard.recovery import ShardConfig
+from storage.files.disk import Disk
+from storage.log.commit_log import LogConfig
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_proposals import GROUP, LETTERS, TOPIC, body_of, split
 from tests.support.shard_world import ShardWorld

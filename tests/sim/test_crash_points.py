@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from node.dispatcher import DispatchConfig
-from node.opening import ShardConfig
-from storage.commit_log import LogConfig
+from node.shard.dispatcher import DispatchConfig
+from node.shard.recovery import ShardConfig
+from storage.log.commit_log import LogConfig
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.shard_world import ShardWorld
 from tests.support.small_sizes import small_sizes

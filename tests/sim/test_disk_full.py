@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from hourwheel import errors
-from node.dispatcher import DispatchConfig
-from node.opening import ShardConfig
-from storage.commit_log import LogConfig
+from node.shard.dispatcher import DispatchConfig
+from node.shard.recovery import ShardConfig
+from storage.log.commit_log import LogConfig
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_world import ShardWorld
 from tests.support.small_sizes import small_sizes

@@ -17,12 +17,13 @@ from pyspark.sql import functions as f
 
 from hourwheel import Admin, Consumer, errors
 from hourwheel.instants import INSTANT_MS_MIN
-from node.child import ChildNode
-from spark_jobs import bulk_schedule, schedule_plan, schedule_send
-from spark_jobs.bulk_schedule import ScheduleOptions, schedule
-from spark_jobs.schedule_plan import Ledger, Plan
-from spark_jobs.schedule_source import register
-from spark_jobs.schedule_window import Outcome, Piece
+from node.process.subprocess_node import ChildNode
+from spark_jobs.schedule import bulk, send
+from spark_jobs.schedule import plan as schedule_plan
+from spark_jobs.schedule.bulk import ScheduleOptions, schedule
+from spark_jobs.schedule.plan import Ledger, Plan
+from spark_jobs.schedule.source import register
+from spark_jobs.schedule.window import Outcome, Piece
 from tests.support.addresses import free_address
 
 FAR_MS = 4_000_000_000_000
@@ -173,9 +174,9 @@ def test_a_driver_that_died_is_followed_by_one_that_goes_on(
         raise ZeroDivisionError
 
     ledger.begin(bucket, 2_000_000_000_000)
-    settings = schedule_send.SendSettings(server=node.address, is_resumed=False)
+    settings = send.SendSettings(server=node.address, is_resumed=False)
     with pytest.raises(ZeroDivisionError):
-        schedule_send.send(dying(), settings)
+        send.send(dying(), settings)
     done = schedule(orders(spark, "died", 2_000), **vars_of(options))
     assert done.is_complete
     assert node.bodies("died", 2_000) == expected("died", 2_000)
@@ -189,11 +190,9 @@ def test_two_attempts_at_one_time_are_one(spark: SparkSession, node: Node, tmp_p
     ledger, plan = frozen(orders(spark, "both", 3_000, parts=1), options)
     (bucket,) = plan.buckets
     ledger.begin(bucket, 2_000_000_000_000)
-    settings = schedule_send.SendSettings(server=node.address, is_resumed=True)
+    settings = send.SendSettings(server=node.address, is_resumed=True)
     with ThreadPoolExecutor(3) as pool:
-        attempts = [
-            pool.submit(schedule_send.send, read(ledger, plan, bucket), settings) for _ in range(3)
-        ]
+        attempts = [pool.submit(send.send, read(ledger, plan, bucket), settings) for _ in range(3)]
     tallies = [attempt.result() for attempt in attempts]
     assert sum(tally.count(Outcome.SCHEDULED) for tally in tallies) == 3_000
     for tally in tallies:
@@ -223,8 +222,8 @@ async def test_a_node_that_is_killed_is_waited_for(spark: SparkSession, tmp_path
                     asyncio.run_coroutine_threadsafe(crash(), loop).result()
                 yield piece
 
-        settings = schedule_send.SendSettings(server=address, is_resumed=False)
-        tally = await asyncio.to_thread(schedule_send.send, through_a_crash(), settings)
+        settings = send.SendSettings(server=address, is_resumed=False)
+        tally = await asyncio.to_thread(send.send, through_a_crash(), settings)
         assert tally.count(Outcome.SCHEDULED) + tally.count(Outcome.REPEATED) == 2_000
         node = Node(child)
         assert await asyncio.to_thread(node.accepted) == 2_000
@@ -300,8 +299,8 @@ def test_a_writer_with_wrong_options_says_so(
 def frozen(df: DataFrame, options: ScheduleOptions) -> tuple[Ledger, Plan]:
     """A job that has been frozen, and nothing more."""
     ledger = Ledger.of(options.ledger, options.job)
-    cluster = schedule_send.ask_cluster(options.server)
-    return ledger, bulk_schedule._freeze(df, options, ledger, cluster)
+    cluster = send.ask_cluster(options.server)
+    return ledger, bulk._freeze(df, options, ledger, cluster)
 
 
 def read(ledger: Ledger, plan: Plan, bucket: str) -> Iterator[Piece]:

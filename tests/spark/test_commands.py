@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from hourwheel.admin import AsyncAdmin
+from hourwheel.client.admin import AsyncAdmin
 from hourwheel.clock import SystemClock
-from node.child import ChildNode
-from spark_jobs import run, run_audit, run_schedule
+from node.process.subprocess_node import ChildNode
+from spark_jobs import run
+from spark_jobs.audit import command as run_audit
+from spark_jobs.schedule import command as run_schedule
 from tests.support.fake_node_thread import FakeNodeThread
 from tests.support.log_maker import Made, replicate
 

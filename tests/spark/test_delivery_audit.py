@@ -8,10 +8,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.audit_result import AuditResult
-from spark_jobs.audit_runner import LocalRunner, SparkRunner
-from spark_jobs.audit_shard import AuditOptions
-from spark_jobs.delivery_audit import audit, audit_with
+from spark_jobs.audit.delivery import audit, audit_with
+from spark_jobs.audit.facts.result import AuditResult
+from spark_jobs.audit.shard import AuditOptions
+from spark_jobs.runtime.runner import LocalRunner, SparkRunner
 from tests.support.broken_logs import read_queue, rewrite_queue
 from tests.support.log_edits import EDITS
 from tests.support.log_maker import make_log, replicate

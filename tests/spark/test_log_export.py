@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from hourwheel import errors
-from spark_jobs import log_export
+from spark_jobs.lake import export
 from tests.support.log_maker import Made
 
 
@@ -17,7 +17,7 @@ def test_a_lake_has_each_message_once_with_its_outcome(
     spark: SparkSession, made: Made, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
-    (first,) = log_export.export(spark, [str(made.directory)], str(lake), bodies=True)
+    (first,) = export.export(spark, [str(made.directory)], str(lake), bodies=True)
     assert first.messages == len(made.accepted)
     assert (first.trimmed_bytes, first.doubts) == (0, ())
     messages = spark.read.parquet(f"file://{lake}/messages")
@@ -40,7 +40,7 @@ def test_a_lake_has_each_message_once_with_its_outcome(
     assert made.cancelled <= {row.sequence for row in cancels}
 
     # Again: nothing new, and nothing twice.
-    (second,) = log_export.export(spark, [str(made.directory)], str(lake), bodies=True)
+    (second,) = export.export(spark, [str(made.directory)], str(lake), bodies=True)
     assert (second.from_offset, second.to_offset) == (first.to_offset, first.to_offset)
     assert spark.read.parquet(f"file://{lake}/messages").count() == messages.count()
     assert spark.read.parquet(f"file://{lake}/outcomes").count() == outcomes.count()
@@ -51,7 +51,7 @@ def test_a_run_that_was_broken_off_is_repeated_by_the_next(
 ) -> None:
     lake = tmp_path / "lake"
     paths = [str(made.directory)]
-    (whole,) = log_export.export(spark, paths, str(lake), outcomes=False)
+    (whole,) = export.export(spark, paths, str(lake), outcomes=False)
     marks = lake / "_exports" / "shard-0"
     (mark,) = marks.iterdir()
     done = json.loads(mark.read_bytes())
@@ -60,7 +60,7 @@ def test_a_run_that_was_broken_off_is_repeated_by_the_next(
     (marks / "next.json").write_text(json.dumps(intent))
     days = sorted((lake / "messages").rglob("*.parquet"))
     days[0].unlink()
-    (again,) = log_export.export(spark, paths, str(lake), outcomes=False)
+    (again,) = export.export(spark, paths, str(lake), outcomes=False)
     assert (again.from_offset, again.to_offset) == (whole.from_offset, whole.to_offset)
     assert again.messages == whole.messages
     assert not (marks / "next.json").exists()
@@ -73,7 +73,7 @@ def test_a_lake_of_another_cluster_and_a_log_with_a_hole_are_refused(
     (lake / "_exports").mkdir(parents=True)
     (lake / "_exports" / "lake.json").write_text('{"cluster": "another"}')
     with pytest.raises(errors.MixedClusters, match="another"):
-        log_export.export(spark, [str(made.directory)], str(lake))
+        export.export(spark, [str(made.directory)], str(lake))
     node = tmp_path / "node-1"
     shutil.copytree(made.directory, node)
     segments = sorted((node / "shard-0" / "log").glob("*.log"))
@@ -81,8 +81,8 @@ def test_a_lake_of_another_cluster_and_a_log_with_a_hole_are_refused(
     raw[len(raw) // 2] ^= 1
     segments[0].write_bytes(raw)
     with pytest.raises(errors.CorruptLog, match="hourwheel audit"):
-        log_export.export(spark, [str(node)], str(tmp_path / "other"))
-    (mended,) = log_export.export(
+        export.export(spark, [str(node)], str(tmp_path / "other"))
+    (mended,) = export.export(
         spark, [str(node), str(made.directory)], str(tmp_path / "both"), outcomes=False
     )
     assert mended.messages == len(made.accepted)

@@ -9,8 +9,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
-from spark_jobs.log_options import parse_options
-from spark_jobs.log_scan import Scan
+from spark_jobs.logs.options import parse_options
+from spark_jobs.logs.scan import Scan
 from tests.support.audited import copied, only_copy, tables_of
 from tests.support.log_maker import Made, make_log, replicate, segments, set_high_watermark
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.audit_shard import AuditOptions
-from spark_jobs.delivery_audit import audit
+from spark_jobs.audit.delivery import audit
+from spark_jobs.audit.shard import AuditOptions
 from tests.support.audit_faults import named, told
 from tests.support.log_copies import Cluster, Expected
 from tests.support.log_maker import make_log, replicate

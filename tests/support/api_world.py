@@ -16,10 +16,10 @@ from google.rpc import error_details_pb2, status_pb2
 
 from hourwheel.clock import SystemClock
 from hourwheel.v1 import admin_pb2_grpc, broker_pb2, broker_pb2_grpc, consumer_pb2_grpc
-from node.api.ports import Failure
 from node.api.server import ApiServer, ServerParts
-from node.config import NodeConfig
-from node.stats import ApiStats
+from node.config.model import NodeConfig
+from node.contracts.broker import Failure
+from node.telemetry.stats import ApiStats
 from tests.support.fake_engine import FakeEngine
 
 STARTED_MS = 1_799_999_999_000

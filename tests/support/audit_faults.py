@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from spark_jobs.audit_causes import name_of
-from spark_jobs.audit_result import AuditResult
-from spark_jobs.findings import Finding
+from spark_jobs.audit.causes import name_of
+from spark_jobs.audit.facts.findings import Finding
+from spark_jobs.audit.facts.result import AuditResult
 from tests.support.audit_runs import errors_of
 from tests.support.log_copies import Expected
 

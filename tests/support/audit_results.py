@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from spark_jobs.audit_result import (
+from spark_jobs.audit.facts.findings import CheckOutcome, Finding
+from spark_jobs.audit.facts.result import (
     AuditResult,
     GroupAudit,
     Lateness,
@@ -13,8 +14,7 @@ from spark_jobs.audit_result import (
     Totals,
     lateness_bins,
 )
-from spark_jobs.findings import CheckOutcome, Finding
-from spark_jobs.replica import ERROR, INFO
+from spark_jobs.logs.replica import ERROR, INFO
 
 START_MS = 1_803_000_000_000
 HOUR_MS = 3_600_000

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from spark_jobs.audit_result import AuditResult
-from spark_jobs.audit_runner import LocalRunner
-from spark_jobs.audit_shard import AuditOptions
-from spark_jobs.delivery_audit import audit_with
-from spark_jobs.findings import Finding
+from spark_jobs.audit.delivery import audit_with
+from spark_jobs.audit.facts.findings import Finding
+from spark_jobs.audit.facts.result import AuditResult
+from spark_jobs.audit.shard import AuditOptions
+from spark_jobs.runtime.runner import LocalRunner
 
 SMALL = AuditOptions(partition_bytes=1 << 14, bucket_messages=64, late_ms_max=60_000)
 """The clock of the logs that tests make jumps by 20 s."""

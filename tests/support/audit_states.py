@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from spark_jobs.audit_runner import LocalRunner
-from spark_jobs.audit_shard import AuditOptions, ShardState, make_ledger, scan_logs
-from spark_jobs.discovery import discover
-from spark_jobs.findings import Finding
+from spark_jobs.audit.facts.findings import Finding
+from spark_jobs.audit.shard import AuditOptions, ShardState, make_ledger, scan_logs
+from spark_jobs.logs.discovery import discover
+from spark_jobs.runtime.runner import LocalRunner
 
 SMALL = AuditOptions(partition_bytes=1 << 14, bucket_messages=64)
 

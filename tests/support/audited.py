@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from spark_jobs.block_table import BlockTable, Damage
-from spark_jobs.discovery import discover
-from spark_jobs.ranges import SegmentRange, plan_ranges
-from spark_jobs.replica import Replica, ShardCopy
-from spark_jobs.segment_reader import read_blocks
-from storage.disk import Disk
+from spark_jobs.logs.block_table import BlockTable, Damage
+from spark_jobs.logs.discovery import discover
+from spark_jobs.logs.ranges import SegmentRange, plan_ranges
+from spark_jobs.logs.replica import Replica, ShardCopy
+from spark_jobs.logs.segment_reader import read_blocks
+from storage.files.disk import Disk
 
 
 class BytesFile:

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
+from hourwheel.formats.record_batch import Kind, RecordBatch, Stamp, stamp, unpack_header
 from hourwheel.internal.v1.state_pb2 import Checkpoint, DelayLogState
-from hourwheel.record_batch import Kind, RecordBatch, Stamp, stamp, unpack_header
 from hourwheel.types import Epoch, Offset
-from node.checkpoint import MANIFEST
-from storage import atomic_file
-from storage.disk import RealDisk
-from storage.epoch_file import EpochFile
-from storage.file_header import FileType, Identity, pack_file_header
-from storage.queue_chunk import ENTRIES_AT, NO_ENTRIES, pack_seal, seal_position
-from storage.unit import UNIT, Units
+from node.shard.checkpoint import MANIFEST
+from storage.files import atomic_file
+from storage.files.disk import RealDisk
+from storage.files.file_header import FileType, Identity, pack_file_header
+from storage.log.epoch_file import EpochFile
+from storage.queues.queue_chunk import ENTRIES_AT, NO_ENTRIES, pack_seal, seal_position
+from storage.views.unit import UNIT, Units
 from tests.support.log_maker import CLUSTER_ID, segments
 from timewheel.run_format import delay_log_path
 

@@ -7,13 +7,13 @@ import os
 import sys
 from typing import Any, Final
 
-import node.consuming
-import node.opening
-import storage.consume_queue
+import node.consumers.receive_service
+import node.shard.recovery
+import storage.queues.consume_queue
 from node.__main__ import main
-from node.apply import Applier
-from node.dispatcher import Dispatcher
-from storage import unit
+from node.shard.apply import Applier
+from node.shard.dispatcher import Dispatcher
+from storage.views import unit
 from timewheel.wheel import Wheel
 
 EARLY_MS: Final = 400

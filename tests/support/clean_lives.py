@@ -14,12 +14,12 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from hourwheel.filter_text import FilterExpression
-from node.maintenance import RetentionConfig
-from node.node_meta import NODE_META
-from storage import atomic_file
-from storage.disk import Disk
-from storage.file_header import FileType, pack_file_header
+from hourwheel.filter_language.text import FilterExpression
+from node.shard.job_planner import RetentionConfig
+from node.shard.node_meta import NODE_META
+from storage.files import atomic_file
+from storage.files.disk import Disk
+from storage.files.file_header import FileType, pack_file_header
 from tests.sim.disk import SimulatedDisk
 from tests.support import snapshot_world
 from tests.support.shard_proposals import GROUP, TOPIC, Side

@@ -11,10 +11,10 @@ from typing import Any, Final
 from hourwheel import errors
 from hourwheel.internal.v1 import control_link_pb2 as link
 from hourwheel.internal.v1 import control_pb2 as pb
-from replication.control_client import ControlClient, Hello
-from replication.control_config import ControlConfig
-from replication.control_launcher import ControlProcess
-from replication.control_state import ControlState, ShardInfo
+from replication.control.client import ControlClient, Hello
+from replication.control.config import ControlConfig
+from replication.control.launcher import ControlProcess
+from replication.control_state.state import ControlState, ShardInfo
 from tests.support.addresses import free_address
 
 NODE_IDS: Final = ("n1", "n2", "n3")

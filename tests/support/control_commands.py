@@ -4,8 +4,8 @@ from itertools import count
 from typing import Any, Final
 
 from hourwheel.internal.v1 import control_pb2 as pb
-from replication.control_commands import apply_command
-from replication.control_state import CODEC_VERSION, ControlState
+from replication.control_state.commands import apply_command
+from replication.control_state.state import CODEC_VERSION, ControlState
 
 CLUSTER_ID: Final = b"c" * 16
 NODE_IDS: Final = ("n1", "n2", "n3")

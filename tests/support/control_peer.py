@@ -5,8 +5,8 @@ from pathlib import Path
 
 from hourwheel.internal.v1 import control_link_pb2 as link
 from hourwheel.internal.v1 import control_pb2 as pb
-from replication.control_state import ControlState, state_data
-from replication.frames import pack_frame, read_frame
+from replication.control_state.state import ControlState, state_data
+from replication.raft.frames import pack_frame, read_frame
 
 BYTES_MAX = 1 << 20
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from node.damage_control import Pace
-from node.message_lookup import Wanted
+from node.repair.damage_control import Pace
+from node.shard.message_lookup import Wanted
 from tests.support.engine_world import EngineWorld
 
 QUICK = Pace(again_s_min=0.001, again_s_max=0.01, files_s=0.001)

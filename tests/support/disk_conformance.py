@@ -1,4 +1,4 @@
-"""What every `storage.disk.Disk` does: the same tests run on the real and on the simulated one.
+"""What every `storage.files.disk.Disk` does: the same tests run on the real and on the simulated one.
 
 A test class inherits `DiskConformance` and gives a fixture `disk`: an empty disk.
 """
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hourwheel import errors
-from storage.disk import Disk
+from storage.files.disk import Disk
 
 
 class DiskConformance:

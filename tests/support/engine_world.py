@@ -13,15 +13,18 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from hourwheel.errors import HourwheelError
-from hourwheel.filter_given import Sql
-from hourwheel.filter_text import FilterExpression
-from hourwheel.filter_wire import as_filter
-from hourwheel.meta import MessageMeta, encode
-from hourwheel.receipt import Receipt
-from hourwheel.record_batch import RecordBatch, build_publish
-from hourwheel.tag_gene import DEFAULT_SPEC
+from hourwheel.filter_language.inputs import Sql
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.filter_language.wire import as_filter
+from hourwheel.formats.meta import MessageMeta, encode
+from hourwheel.formats.receipt import Receipt
+from hourwheel.formats.record_batch import RecordBatch, build_publish
+from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.v1 import meta_pb2
-from node.api.ports import (
+from node.broker.disk_guard import DiskGuard
+from node.broker.engine import Engine, EngineConfig
+from node.catalog.service import DefaultsConfig
+from node.contracts.broker import (
     Delivery,
     Failure,
     GroupInfo,
@@ -31,14 +34,11 @@ from node.api.ports import (
     SubscriptionInfo,
     TopicInfo,
 )
-from node.checkpoint import ShardPlace
-from node.configurator import DefaultsConfig
-from node.disk_guard import DiskGuard
-from node.dispatcher import DispatchConfig
-from node.engine import Engine, EngineConfig
-from node.opening import Opened, ShardConfig, open_shard
-from storage.disk import RealDisk
-from storage.file_header import Identity
+from node.shard.checkpoint import ShardPlace
+from node.shard.dispatcher import DispatchConfig
+from node.shard.recovery import Opened, ShardConfig, open_shard
+from storage.files.disk import RealDisk
+from storage.files.file_header import Identity
 
 START_MS: Final = 1_800_000_000_000
 LEAD_MS: Final = 20

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from hourwheel import errors, message_id
+from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from hourwheel.filter_wire import gene_from_wire
-from hourwheel.record_batch import Flag, RecordBatch
+from hourwheel.filter_language.wire import gene_from_wire
+from hourwheel.formats import message_id
+from hourwheel.formats.record_batch import Flag, RecordBatch
 from hourwheel.v1 import admin_pb2, broker_pb2, filter_pb2
 
 STORE_MS = 1_700_000_000_000

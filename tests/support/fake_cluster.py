@@ -13,9 +13,9 @@ from collections import Counter
 from typing import Any, Self
 
 from hourwheel import errors
-from hourwheel.channel import Channel
-from hourwheel.endpoints import Servers
-from hourwheel.session import Backoff
+from hourwheel.transport.channel import Channel
+from hourwheel.transport.endpoints import Servers
+from hourwheel.transport.session import Backoff
 from tests.support.fake_broker import EPOCH
 from tests.support.fake_node import FakeNode
 

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from hourwheel.filter_text import FilterExpression
-from hourwheel.message_id import MessageId
-from hourwheel.record_batch import RecordBatch
-from hourwheel.tag_gene import DEFAULT_SPEC, GeneSpec
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.formats.message_id import MessageId
+from hourwheel.formats.record_batch import RecordBatch
+from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.types import topic_queue
 from hourwheel.v1.admin_pb2 import (
     MESSAGE_STATE_PENDING,
@@ -38,7 +38,7 @@ from hourwheel.v1.consumer_pb2 import (
     RECEIPT_OUTCOME_OK,
     RECEIPT_OUTCOME_STALE,
 )
-from node.api.ports import (
+from node.contracts.broker import (
     Attempt,
     DamagedInfo,
     DamagedPage,
@@ -57,10 +57,10 @@ from node.api.ports import (
     SubscriptionInfo,
     TopicInfo,
 )
-from node.pending_page import CancelledPage, PendingPage
-from node.pending_token import PendingQuery
-from node.stats import EngineStats
-from storage.unit import UNIT
+from node.contracts.pending_page import CancelledPage, PendingPage
+from node.contracts.pending_token import PendingQuery
+from node.telemetry.stats import EngineStats
+from storage.views.unit import UNIT
 
 NOW_MS: Final = 1_800_000_000_000
 EPOCH: Final = 3

@@ -1,10 +1,10 @@
 """The fake node's pending messages: everything that it holds and that nobody has leased."""
 
 from hourwheel import errors
-from hourwheel.filter_evaluate import matches
-from hourwheel.filter_text import FilterExpression, parse
-from hourwheel.filter_wire import filter_from_wire
-from hourwheel.meta import decode
+from hourwheel.filter_language.evaluate import matches
+from hourwheel.filter_language.text import FilterExpression, parse
+from hourwheel.filter_language.wire import filter_from_wire
+from hourwheel.formats.meta import decode
 from hourwheel.v1 import admin_pb2
 from tests.support.fake_broker import STORE_MS, FakeBroker, Stored
 

@@ -8,8 +8,9 @@ from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from hourwheel import delivery_batch, errors, message_id
-from hourwheel.receipt import Receipt
+from hourwheel import errors
+from hourwheel.formats import delivery_batch, message_id
+from hourwheel.formats.receipt import Receipt
 from hourwheel.v1 import (
     admin_pb2,
     admin_pb2_grpc,

@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from node.child import ChildNode
-from node.config_file import ENVIRONMENT_PREFIX
+from node.config.sources import ENVIRONMENT_PREFIX
+from node.process.subprocess_node import ChildNode
 
 Effect: TypeAlias = Literal["kill before", "kill after", "torn", "EIO", "ENOSPC"]
 Injector: TypeAlias = Literal["patched", "strace"]

@@ -9,8 +9,8 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from hourwheel.filter_ast import quoted
-from hourwheel.meta import MessageMeta
+from hourwheel.filter_language.tree import quoted
+from hourwheel.formats.meta import MessageMeta
 
 NAMES: Final = ("a", "b", "region", "x.y-$", "TAGS")
 TAGS: Final = ("t", "paid", "a tag of more than eight bytes", "é", "(", "a'b")

@@ -11,16 +11,16 @@ import random
 from pathlib import Path
 from typing import Final
 
-from hourwheel.filter_text import FilterExpression
-from hourwheel.meta import MessageMeta, encode
-from hourwheel.record_batch import RecordBatch, build_publish
-from hourwheel.tag_gene import GeneKind, GeneSpec, gene_of
-from node.api.ports import GroupSettings
-from node.dispatcher import DispatchConfig
-from node.node_meta import open_node_meta
-from node.opening import ShardConfig
-from storage.commit_log import LogConfig
-from storage.disk import RealDisk
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.formats.meta import MessageMeta, encode
+from hourwheel.formats.record_batch import RecordBatch, build_publish
+from hourwheel.formats.tag_gene import GeneKind, GeneSpec, gene_of
+from node.contracts.broker import GroupSettings
+from node.shard.dispatcher import DispatchConfig
+from node.shard.node_meta import open_node_meta
+from node.shard.recovery import ShardConfig
+from storage.files.disk import RealDisk
+from storage.log.commit_log import LogConfig
 from tests.support.engine_world import LEAD_MS, EngineWorld, within
 from tests.support.eventually import until
 from tests.support.log_maker import CLUSTER_ID

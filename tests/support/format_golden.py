@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.message_id import MessageId
-from hourwheel.record_batch import (
+from hourwheel.formats.message_id import MessageId
+from hourwheel.formats.record_batch import (
     CANCEL_ROW,
     DISPATCH_ROW,
     EXPIRE_ROW,
@@ -28,7 +28,7 @@ from hourwheel.record_batch import (
     build_rows,
     stamp,
 )
-from storage.unit import Units
+from storage.views.unit import Units
 from tests.sim.disk import SimulatedDisk
 from tests.support.golden import FOLDER
 from tests.support.runs import DIRECTORY, IDENTITY, keyed, run_bytes, write_run

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from hourwheel.record_batch import build_publish
+from hourwheel.formats.record_batch import build_publish
 from hourwheel.v1.broker_pb2 import PublishStreamRequest
 
 _OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]

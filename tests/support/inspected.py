@@ -6,16 +6,16 @@ Its image is made once, on a simulated disk; each test gets its own copy of it t
 from functools import cache
 from typing import Final
 
-from node.inspect import inspect
-from node.inspect_files import ShardFiles
-from node.inspect_report import Report, Row
-from node.inspect_single import Asked
-from node.node_meta import NODE_META
-from node.opening import ShardConfig
-from storage import atomic_file
-from storage.commit_log import LogConfig
-from storage.disk import Disk, parent_of
-from storage.file_header import FileType, pack_file_header
+from node.shard.node_meta import NODE_META
+from node.shard.recovery import ShardConfig
+from node.tools.inspect.files import ShardFiles
+from node.tools.inspect.inspection import inspect
+from node.tools.inspect.report import Report, Row
+from node.tools.inspect.single_file import Asked
+from storage.files import atomic_file
+from storage.files.disk import Disk, parent_of
+from storage.files.file_header import FileType, pack_file_header
+from storage.log.commit_log import LogConfig
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_world import IDENTITY, START_MS, ShardWorld
 from tests.support.small_sizes import small_sizes

@@ -10,10 +10,10 @@ import numpy as np
 
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
 from hourwheel.types import topic_queue
-from node.lease import Held
-from node.shard import Shard
-from storage.catalog import Catalog, dead_letter_topic_name, retry_topic_name
-from storage.unit import UNIT, Units
+from node.delivery.message_lease import Held
+from node.shard.shard import Shard
+from storage.views.catalog import Catalog, dead_letter_topic_name, retry_topic_name
+from storage.views.unit import UNIT, Units
 
 POPULAR: Final = "popular"
 """The topic of many groups."""

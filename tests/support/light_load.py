@@ -17,7 +17,7 @@ from typing import Final
 
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message, errors
 from hourwheel.clock import SystemClock
-from hourwheel.receipt import parse
+from hourwheel.formats.receipt import parse
 
 _TOPIC: Final = "load"
 _GROUP: Final = "load"

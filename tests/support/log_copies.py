@@ -14,8 +14,8 @@ import numpy as np
 from chaos.log_model import Entry, LogModel
 from chaos.stored import LogFiles
 from hourwheel.crc32c import crc32c
-from hourwheel.record_batch import Kind, RecordBatch, Stamp, stamp
-from storage.unit import UNIT, Units
+from hourwheel.formats.record_batch import Kind, RecordBatch, Stamp, stamp
+from storage.views.unit import UNIT, Units
 from tests.support.broken_logs import batches_of
 from tests.support.log_maker import log_end, segments, set_high_watermark
 
@@ -23,7 +23,7 @@ SHARD: Final = "shard-0"
 
 
 class Expected(NamedTuple):
-    """An error that an audit must name. Fields as those of `spark_jobs.findings.Finding`."""
+    """An error that an audit must name. Fields as those of `spark_jobs.audit.facts.findings.Finding`."""
 
     check: str
     node: str = ""

@@ -15,14 +15,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from hourwheel.crc32c import crc32c
+from hourwheel.formats.record_batch import Kind
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from hourwheel.record_batch import Kind
-from storage import atomic_file
-from storage.disk import RealDisk
-from storage.file_header import FileType, pack_file_header
-from storage.sequence_index import BLOCK, BLOCK_ENTRIES
-from storage.tombstones import RECORD, RECORD_BYTES
-from storage.unit import UNIT, Units
+from storage.files import atomic_file
+from storage.files.disk import RealDisk
+from storage.files.file_header import FileType, pack_file_header
+from storage.views.sequence_index import BLOCK, BLOCK_ENTRIES
+from storage.views.tombstones import RECORD, RECORD_BYTES
+from storage.views.unit import UNIT, Units
 from tests.support.broken_logs import IDENTITY, edit_manifest, read_queue, rewrite_queue
 from tests.support.log_copies import Cluster, chunk_file, with_rows
 from timewheel.levels import BUCKET_MS, DAY_LEVEL, HOUR_LEVEL, SLOTS

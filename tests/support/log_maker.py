@@ -23,21 +23,21 @@ from typing import Final
 
 import numpy as np
 
-from hourwheel import tag_gene
-from hourwheel.message_id import ID_DTYPE
-from hourwheel.meta import MessageMeta, encode
-from hourwheel.record_batch import RecordBatch, build_publish
+from hourwheel.formats import tag_gene
+from hourwheel.formats.message_id import ID_DTYPE
+from hourwheel.formats.meta import MessageMeta, encode
+from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.types import Offset
-from node.api.ports import Delivery, GroupSettings, IncomingMessages, Selection
-from node.dispatcher import DispatchConfig
-from node.node_meta import NODE_META, open_node_meta
-from node.opening import WATERMARK, ShardConfig
-from storage import atomic_file
-from storage.commit_log import LogConfig
-from storage.disk import RealDisk
-from storage.file_header import FileType, Identity, pack_file_header
-from storage.flushed_mark import FlushedMark
-from storage.segment import find_start_offset
+from node.contracts.broker import Delivery, GroupSettings, IncomingMessages, Selection
+from node.shard.dispatcher import DispatchConfig
+from node.shard.node_meta import NODE_META, open_node_meta
+from node.shard.recovery import WATERMARK, ShardConfig
+from storage.files import atomic_file
+from storage.files.disk import RealDisk
+from storage.files.file_header import FileType, Identity, pack_file_header
+from storage.log.commit_log import LogConfig
+from storage.log.flushed_mark import FlushedMark
+from storage.log.segment import find_start_offset
 from tests.support.engine_world import LEAD_MS, EngineWorld, within
 from tests.support.eventually import until
 from timewheel.wheel import WheelConfig

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from random import Random
 
 from hourwheel import errors
-from hourwheel.record_batch import Kind, RecordBatch, Stamp, build_blob, stamp
-from storage.commit_log import CommitLog, Identity, LogConfig, LogWrite
-from storage.disk import Disk
+from hourwheel.formats.record_batch import Kind, RecordBatch, Stamp, build_blob, stamp
+from storage.files.disk import Disk
+from storage.log.commit_log import CommitLog, Identity, LogConfig, LogWrite
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
 IDENTITY = Identity(bytes(range(16)), 3)

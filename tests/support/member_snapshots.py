@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from node.joining import build_member
-from node.opening import ShardConfig
-from storage.commit_log import LogConfig
+from node.cluster.joining import build_member
+from node.shard.recovery import ShardConfig
+from storage.log.commit_log import LogConfig
 from tests.support import member_world
 from tests.support.member_world import MemberNode
 

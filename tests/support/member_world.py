@@ -19,25 +19,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.internal.v1.control_link_pb2 import ShardReport
-from hourwheel.record_batch import RecordBatch, build_publish
 from hourwheel.types import Epoch, ShardId
-from node.api.ports import Delivery, Failure, PublishedBatchResult
-from node.checkpoint import ShardPlace
-from node.cluster_time import ClusterTime
-from node.config import NodeConfig
-from node.data_plane import DataServer, Dialer, Trust
-from node.disk_guard import DiskGuard
-from node.engine import Engine
-from node.joining import build_member, open_epoch_seen
-from node.opening import open_shard
-from node.process_clock import SlewedClock
-from node.replica_effects import Role, Who
-from node.wiring import engine_config, shard_config
-from replication.control_state import ControlState, Member, NodeInfo, ShardInfo
-from storage.disk import Disk, RealDisk
-from storage.file_header import Identity
+from node.broker.disk_guard import DiskGuard
+from node.broker.engine import Engine
+from node.broker.settings import engine_config, shard_config
+from node.broker.slewed_clock import SlewedClock
+from node.cluster.data_plane import DataServer, Dialer, Trust
+from node.cluster.joining import build_member, open_epoch_seen
+from node.config.model import NodeConfig
+from node.contracts.broker import Delivery, Failure, PublishedBatchResult
+from node.replica.cluster_time import ClusterTime
+from node.replica.effects import Role, Who
+from node.shard.checkpoint import ShardPlace
+from node.shard.recovery import open_shard
+from replication.control_state.state import ControlState, Member, NodeInfo, ShardInfo
+from storage.files.disk import Disk, RealDisk
+from storage.files.file_header import Identity
 from tests.support.engine_world import within
 from tests.support.eventually import until
 from tests.support.fake_clock import FakeClock
@@ -98,7 +98,7 @@ class FakeControl:
 
 
 class ControlPortOf:
-    """One node's end; see node.control_port."""
+    """One node's end; see node.contracts.control."""
 
     def __init__(self, control: FakeControl, node: str) -> None:
         self._control, self._node = control, node

@@ -2,7 +2,7 @@
 
     errors, is_whole, late = naive_audit([tmp_path / "node-1", tmp_path / "node-2"])
 
-It says what `spark_jobs.delivery_audit` must say of small logs, and shares nothing with it. What
+It says what `spark_jobs.audit.delivery` must say of small logs, and shares nothing with it. What
 records mean is `chaos.log_model`'s word, which is taken further here: a log that no node could have
 written does not end it. It knows no retention, no unknown records and no filters.
 """
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from chaos.log_model import Entry, LogModel
 from hourwheel.crc32c import crc32c
-from hourwheel.record_batch import Kind, RecordBatch
+from hourwheel.formats.record_batch import Kind, RecordBatch
 from tests.support.log_copies import Expected
 from tests.support.naive_replica import Found, NaiveReplica, Unit
 

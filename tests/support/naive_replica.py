@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
+from hourwheel.formats.record_batch import RecordBatch, header_crc, unpack_header
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from hourwheel.record_batch import RecordBatch, header_crc, unpack_header
 from tests.support.log_copies import Expected
 
 _FILE_HEADER: Final = 64

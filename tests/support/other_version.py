@@ -6,9 +6,9 @@ python -m tests.support.other_version protocol --config ...
 import sys
 from typing import Final
 
-import node.data_plane
-import node.shard
-import node.views
+import node.cluster.data_plane
+import node.shard.shard
+import node.shard.views
 import replication.follower
 import replication.master
 from node.__main__ import main

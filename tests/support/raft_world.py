@@ -21,7 +21,7 @@ from replication.raft.codec import decode, parse
 from replication.raft.journal import RaftJournal
 from replication.raft.raft_node import RaftNode, RaftTimings
 from replication.raft.transport import DurableTransport
-from storage.file_header import Identity
+from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedDisk
 
 IDENTITY: Final = Identity(b"c" * 16, 0)

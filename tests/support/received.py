@@ -4,9 +4,9 @@ from collections.abc import Sequence as Seq
 
 import numpy as np
 
+from hourwheel.client.message import ReceivedBatch
 from hourwheel.crc32c import crc32c
-from hourwheel.delivery_batch import DeliveryBatch, pack
-from hourwheel.message import ReceivedBatch
+from hourwheel.formats.delivery_batch import DeliveryBatch, pack
 
 UNIT = np.dtype(
     [

@@ -1,14 +1,14 @@
 """Replicas driven by hand: messages are calls, writes happen when a test says so."""
 
-from node.checkpoint import ShardPlace
-from node.opening import Opened, ShardConfig, open_shard
-from node.replica import Replica
-from node.replica_effects import Assignment, Effect, Who
-from replication.epoch_seen import EpochSeen
+from node.replica.effects import Assignment, Effect, Who
+from node.replica.replica import Replica
+from node.shard.checkpoint import ShardPlace
+from node.shard.recovery import Opened, ShardConfig, open_shard
+from replication.epoch_store import EpochSeen
 from replication.follower import Follower
-from replication.lease import Promise
 from replication.master import ReplicationConfig
-from storage.file_header import Identity
+from replication.master_lease import Promise
+from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedDisk
 
 IDENTITY = Identity(bytes(range(16)), 0)

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.disk import Disk
-from storage.file_header import Identity
-from storage.unit import UNIT, Units
+from storage.files.disk import Disk
+from storage.files.file_header import Identity
+from storage.views.unit import UNIT, Units
 from timewheel.levels import HOUR_LEVEL, SLOTS
 from timewheel.run import Run, open_run
 from timewheel.run_format import run_path

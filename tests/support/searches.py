@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from unittest import mock
 
-from hourwheel import filter_evaluate
-from hourwheel.filter_ast import TextPlace
+from hourwheel.filter_language import evaluate
+from hourwheel.filter_language.tree import TextPlace
 
 
 @dataclass
@@ -25,5 +25,5 @@ def counting_searches() -> Iterator[Searched]:
         searched.bytes += len(text)
         return part in text
 
-    with mock.patch.dict(filter_evaluate.PLACES, {TextPlace.CONTAINS: contains}):
+    with mock.patch.dict(evaluate.PLACES, {TextPlace.CONTAINS: contains}):
         yield searched

@@ -9,22 +9,22 @@ import numpy as np
 from chaos.log_model import LogModel
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
-from hourwheel.filter_text import FilterExpression
-from hourwheel.filter_wire import filter_to_wire
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.filter_language.wire import filter_to_wire
+from hourwheel.formats.message_id import ID_DTYPE
+from hourwheel.formats.meta import MessageMeta, encode
+from hourwheel.formats.record_batch import RESOLVE_ROW, RecordBatch, build_publish
+from hourwheel.formats.tag_gene import DEFAULT_SPEC, gene_of
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
-from hourwheel.message_id import ID_DTYPE
-from hourwheel.meta import MessageMeta, encode
-from hourwheel.record_batch import RESOLVE_ROW, RecordBatch, build_publish
-from hourwheel.tag_gene import DEFAULT_SPEC, gene_of
-from node.api.ports import IncomingMessages
-from node.judge import Published
-from node.lease import Held, Part
-from node.publishing import Merge
-from node.receive import Delivery
-from node.retries import ack_rows, dead_rows, filtered_rows, give_back_rows, retry_rows
-from node.shard import Shard
-from storage.catalog_items import Group
-from storage.unit import Units
+from node.broker.publish_checks import Merge
+from node.contracts.broker import IncomingMessages
+from node.delivery.message_lease import Held, Part
+from node.delivery.receiver import Delivery
+from node.delivery.retries import ack_rows, dead_rows, filtered_rows, give_back_rows, retry_rows
+from node.shard.deduplication import Published
+from node.shard.shard import Shard
+from storage.views.catalog_items import Group
+from storage.views.unit import Units
 
 TOPIC, LETTERS, RETRIES, GROUP = 1, 2, 3, 1
 SIDE_STEP = 3

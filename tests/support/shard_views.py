@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 
 from chaos.log_model import Entry, LogModel
-from hourwheel.meta import decode
-from hourwheel.tag_gene import GENE_UNKNOWN, sparse_gene
-from node.checkpoint import ShardPlace
-from node.opening import ShardConfig, open_shard
-from node.shard import Shard
-from node.views import Views
-from storage.unit import Units
+from hourwheel.formats.meta import decode
+from hourwheel.formats.tag_gene import GENE_UNKNOWN, sparse_gene
+from node.shard.checkpoint import ShardPlace
+from node.shard.recovery import ShardConfig, open_shard
+from node.shard.shard import Shard
+from node.shard.views import Views
+from storage.views.unit import Units
 from tests.sim.disk import SimulatedDisk
 
 

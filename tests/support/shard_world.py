@@ -14,18 +14,18 @@ import numpy as np
 
 from chaos.log_model import LogModel
 from hourwheel import errors
-from hourwheel.filter_evaluate import evaluate
-from hourwheel.filter_text import FilterExpression, parse
-from node.checkpoint import ShardPlace
-from node.lease import Held
-from node.maintenance import Job, RetentionConfig, Work
-from node.opening import Opened, ShardConfig, open_shard
-from node.passed_over import Stretch
-from node.receive import Delivery
-from node.retries import filtered_rows, unresolved_of
-from node.shard import Shard
-from storage.commit_log import LogWrite
-from storage.file_header import Identity
+from hourwheel.filter_language.evaluate import evaluate
+from hourwheel.filter_language.text import FilterExpression, parse
+from node.delivery.filtered_ranges import Stretch
+from node.delivery.message_lease import Held
+from node.delivery.receiver import Delivery
+from node.delivery.retries import filtered_rows, unresolved_of
+from node.shard.checkpoint import ShardPlace
+from node.shard.job_planner import Job, RetentionConfig, Work
+from node.shard.recovery import Opened, ShardConfig, open_shard
+from node.shard.shard import Shard
+from storage.files.file_header import Identity
+from storage.log.commit_log import LogWrite
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.shard_proposals import (
     ATTEMPTS_MAX,

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from storage.consume_queues import ConsumeQueues
+from storage.queues.consume_queues import ConsumeQueues
 
 _CONSTANTS = {
-    "node.picking.SLICE_WORK": 1_000,
-    "node.passed_over.POSITIONS_ENOUGH": 8,
+    "node.delivery.filter_scan.SLICE_WORK": 1_000,
+    "node.delivery.filtered_ranges.POSITIONS_ENOUGH": 8,
     "timewheel.hour_readers._BUFFER_UNITS_MIN": 4,
-    "storage.sequence_index._FLUSH_ENTRIES": 128,
-    "storage.tombstones._GARBAGE_RECORDS_MIN": 2,
+    "storage.views.sequence_index._FLUSH_ENTRIES": 128,
+    "storage.views.tombstones._GARBAGE_RECORDS_MIN": 2,
 }
 
 

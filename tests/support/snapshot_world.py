@@ -4,17 +4,17 @@ from dataclasses import replace
 from random import Random
 
 from hourwheel.internal.v1.replication_pb2 import SnapshotEnd, SnapshotHead
-from node.checkpoint import ShardPlace
-from node.dispatcher import DispatchConfig
-from node.maintenance import RetentionConfig
-from node.opening import Opened, ShardConfig, open_shard
-from node.shard import Shard
-from node.snapshot_files import Marker
-from node.snapshot_incoming import Incoming
-from node.snapshot_install import install_snapshot
-from node.snapshot_stage import LogState, Stage
-from storage.commit_log import LogConfig
-from storage.disk import Disk
+from node.shard.checkpoint import ShardPlace
+from node.shard.dispatcher import DispatchConfig
+from node.shard.job_planner import RetentionConfig
+from node.shard.recovery import Opened, ShardConfig, open_shard
+from node.shard.shard import Shard
+from node.shard.snapshot_files import Marker
+from node.snapshot.install import install_snapshot
+from node.snapshot.sink import Incoming
+from node.snapshot.source import LogState, Stage
+from storage.files.disk import Disk
+from storage.log.commit_log import LogConfig
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_world import IDENTITY, ShardWorld
 from timewheel.levels import HOUR_MS

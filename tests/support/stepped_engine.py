@@ -16,18 +16,18 @@ from typing import Any, Final, Self, TypeVar
 from unittest import mock
 
 from hourwheel import errors
-from hourwheel.filter_text import FilterExpression
-from hourwheel.meta import MessageMeta, encode
-from hourwheel.receipt import Receipt
-from hourwheel.record_batch import RecordBatch, build_publish
-from hourwheel.tag_gene import DEFAULT_SPEC
-from node.api.ports import Attempt, Delivery, Failure, PublishedBatchResult, Selection
-from node.checkpoint import ShardPlace
-from node.disk_guard import DiskGuard
-from node.dispatcher import DispatchConfig
-from node.engine import Engine, EngineConfig
-from node.opening import ShardConfig, open_shard
-from storage.file_header import Identity
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.formats.meta import MessageMeta, encode
+from hourwheel.formats.receipt import Receipt
+from hourwheel.formats.record_batch import RecordBatch, build_publish
+from hourwheel.formats.tag_gene import DEFAULT_SPEC
+from node.broker.disk_guard import DiskGuard
+from node.broker.engine import Engine, EngineConfig
+from node.contracts.broker import Attempt, Delivery, Failure, PublishedBatchResult, Selection
+from node.shard.checkpoint import ShardPlace
+from node.shard.dispatcher import DispatchConfig
+from node.shard.recovery import ShardConfig, open_shard
+from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedDisk
 
 START_MS: Final = 1_800_000_000_000
@@ -73,7 +73,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class _Timer:
-    """As node.precise_timer's, by the loop's time."""
+    """As node.broker.precise_timer's, by the loop's time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
         self._loop, self._callback = loop, callback
@@ -138,8 +138,10 @@ class SteppedEngine:
         self.failure = Failure()
         place = ShardPlace(disk, "shard-0", Identity(_CLUSTER_ID, 0))
         with (
-            mock.patch("node.engine.make_timer", _Timer),
-            mock.patch("node.loop_share.REST_S_MAX", 0.0),  # nothing happens only as time passes
+            mock.patch("node.broker.engine.make_timer", _Timer),
+            mock.patch(
+                "node.consumers.loop_share.REST_S_MAX", 0.0
+            ),  # nothing happens only as time passes
         ):
             engine = Engine(
                 open_shard(place, _SHARD),

@@ -1,12 +1,19 @@
 """The golden files of the log's formats, made anew: `python -m tests.support.storage_golden`.
 
-Only for a new version of a format (storage.file_header tells how): the files of a released version
-are never changed.
+Only for a new version of a format (storage.files.file_header tells how): the files of a released
+version are never changed.
 """
 
-from hourwheel.record_batch import Kind, RecordBatch, Stamp, build_blob, build_publish, stamp
-from node.checkpoint import ShardPlace
-from node.snapshot_files import (
+from hourwheel.formats.record_batch import (
+    Kind,
+    RecordBatch,
+    Stamp,
+    build_blob,
+    build_publish,
+    stamp,
+)
+from node.shard.checkpoint import ShardPlace
+from node.shard.snapshot_files import (
     LOST_END,
     MARKER,
     Marker,
@@ -15,9 +22,9 @@ from node.snapshot_files import (
     write_lost_end,
     write_marker,
 )
-from storage.commit_log import CommitLog
-from storage.disk import Disk
-from storage.epoch_file import EpochFile
+from storage.files.disk import Disk
+from storage.log.commit_log import CommitLog
+from storage.log.epoch_file import EpochFile
 from tests.sim.disk import SimulatedDisk
 from tests.support.golden import FOLDER
 from tests.support.log_world import FIRST, IDENTITY, MARK, SHARD, flush, open_log

@@ -20,7 +20,7 @@ import numpy as np
 
 from chaos.log_model import Entry
 from hourwheel.crc32c import crc32c
-from hourwheel.record_batch import (
+from hourwheel.formats.record_batch import (
     DISPATCH_ROW,
     RESOLVE_ROW,
     Kind,
@@ -29,10 +29,10 @@ from hourwheel.record_batch import (
     build_publish,
     build_rows,
 )
-from storage import atomic_file
-from storage.disk import RealDisk
-from storage.epoch_file import EpochFile
-from storage.file_header import FileType, pack_file_header
+from storage.files import atomic_file
+from storage.files.disk import RealDisk
+from storage.files.file_header import FileType, pack_file_header
+from storage.log.epoch_file import EpochFile
 from tests.support.broken_logs import IDENTITY, read_queue, rewrite_queue
 from tests.support.log_copies import (
     SHARD,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from storage.unit import UNIT, Units
+from storage.views.unit import UNIT, Units
 
 
 def make_units(first_sequence: int, count: int, *, due_ms: int = 1_000, **columns: int) -> Units:

@@ -15,8 +15,8 @@ import numpy as np
 
 from hourwheel.crc32c import crc32c
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
-from storage.file_header import Identity
-from storage.unit import NO_UNITS, UNIT, UNIT_BYTES, Units, is_sorted
+from storage.files.file_header import Identity
+from storage.views.unit import NO_UNITS, UNIT, UNIT_BYTES, Units, is_sorted
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from timewheel.bodies import Bodies
 from timewheel.compaction import CascadeJob, MergeJob, plan_cascade, plan_merge

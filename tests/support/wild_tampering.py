@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hourwheel.record_batch import Kind, RecordBatch, Stamp, stamp
+from hourwheel.formats.record_batch import Kind, RecordBatch, Stamp, stamp
 from tests.support.broken_logs import read_queue, rewrite_queue
 from tests.support.log_copies import Cluster, changed, with_rows
 from tests.support.log_edits import EDITS, turn_mark

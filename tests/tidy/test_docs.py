@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from hourwheel import limits, record_batch
-from storage.unit import UNIT
+from hourwheel import limits
+from hourwheel.formats import record_batch
+from storage.views.unit import UNIT
 from tests.tidy import made_pages, tree
 
 PAGES: Final = tree.files_named(".md")
@@ -132,7 +133,7 @@ def test_limits_page_lists_every_limit_with_its_value() -> None:
 def config_keys() -> list[str]:
     """`section.key` for each key of the node's configuration, from its classes."""
     sections: dict[str, list[str]] = {}
-    for node in tree.syntax("node/config.py").body:
+    for node in tree.syntax("node/config/model.py").body:
         if isinstance(node, ast.ClassDef):
             sections[node.name] = [
                 f"{each.target.id}:{tree.dotted_name(each.annotation)}"
@@ -159,11 +160,11 @@ def test_configuration_page_lists_every_key() -> None:
 
 
 def test_operating_page_lists_every_metric() -> None:
-    if "node/metrics.py" not in tree.modules():
+    if "node/metrics/table.py" not in tree.modules():
         return
     names = {
         node.value
-        for node in ast.walk(tree.syntax("node/metrics.py"))
+        for node in ast.walk(tree.syntax("node/metrics/table.py"))
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
         and re.fullmatch(r"hourwheel_[a-z0-9_]+", node.value)

@@ -18,18 +18,18 @@ SHOWN_BY: Final[dict[str, str]] = {
     "chaos/log_model.py": "tests/unit/chaos/test_stored.py",
     "chaos/machine.py": "tests/cluster/test_disk_faults.py",
     "chaos/stage.py": "tests/cluster/test_chaos.py",
-    "node/control_port.py": "tests/unit/node/test_isr_changes.py",
-    "node/damage_desk.py": "tests/unit/node/test_damage_control.py",
-    "node/replica_effects.py": "tests/unit/node/test_replica.py",
-    "spark_jobs/run_schedule.py": "tests/spark/test_commands.py",
-    "spark_jobs/spread.py": "tests/unit/spark_jobs/test_folder_spread.py",
-    "spark_jobs/schedule_send.py": "tests/spark/test_bulk_schedule.py",
-    "spark_jobs/schedule_source.py": "tests/spark/test_bulk_schedule.py",
+    "node/contracts/control.py": "tests/unit/node/cluster/test_isr_updater.py",
+    "node/broker/damage_desk.py": "tests/unit/node/repair/test_damage_control.py",
+    "node/replica/effects.py": "tests/unit/node/replica/test_replica.py",
+    "spark_jobs/schedule/command.py": "tests/spark/test_commands.py",
+    "spark_jobs/runtime/shuffle.py": "tests/unit/spark_jobs/runtime/test_folder_shuffle.py",
+    "spark_jobs/schedule/send.py": "tests/spark/test_bulk_schedule.py",
+    "spark_jobs/schedule/source.py": "tests/spark/test_bulk_schedule.py",
 }
 """Modules that are only an inner part of another, and the test file that shows what they do."""
 
 UNSEEDED: Final[dict[str, str]] = {
-    "hourwheel/channel.py": "jitter between retries: two clients must not draw the same",
+    "hourwheel/transport/channel.py": "jitter between retries: two clients must not draw the same",
 }
 """Files that may make a random generator without a seed, and why."""
 

@@ -6,7 +6,7 @@ import pytest
 from chaos.checker import Bounds
 from chaos.copies import Copy, check_copies, check_counts, check_reigns
 from chaos.history import Delivery, History
-from hourwheel.message_id import MessageId
+from hourwheel.formats.message_id import MessageId
 
 LOG: Final = bytes(range(100))
 GOOD: Final = tuple(

@@ -8,9 +8,9 @@ import pytest
 
 from chaos.history import Entry, body_of
 from chaos.stored import LogFiles, read_stored
-from hourwheel import errors, record_batch
-from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart, TopicConfig
-from hourwheel.record_batch import (
+from hourwheel import errors
+from hourwheel.formats import record_batch
+from hourwheel.formats.record_batch import (
     CANCEL_ROW,
     DISPATCH_ROW,
     Kind,
@@ -20,6 +20,7 @@ from hourwheel.record_batch import (
     build_publish,
     build_rows,
 )
+from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart, TopicConfig
 
 NOW_MS: Final = 1_800_000_000_000
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from chaos.workload import GROUPS, Workload
+from hourwheel.client.cluster_status import Role
 from hourwheel.clock import SystemClock
-from hourwheel.cluster_status import Role
 
 READER: Final = next(iter(GROUPS))
 ELSEWHERE: Final = 10

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filters.bit_tables import BitTables, bytes_of
-from hourwheel.tag_gene import GENE_UNKNOWN
+from hourwheel.formats.tag_gene import GENE_UNKNOWN
 
 WORDS = st.integers(0, 2**64 - 1)
 FEW_BITS = st.lists(st.integers(0, 63), max_size=5).map(

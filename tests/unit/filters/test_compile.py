@@ -6,10 +6,10 @@ import pytest
 
 from filters.compile import BlockFilter, _cache, compile_filter, is_compiled
 from hourwheel import errors
-from hourwheel.filter_size import tree_bytes
-from hourwheel.filter_text import FilterExpression, parse
-from hourwheel.meta import MessageMeta, encode
-from hourwheel.tag_gene import DEFAULT_SPEC, GeneSpec, gene_of
+from hourwheel.filter_language.size import tree_bytes
+from hourwheel.filter_language.text import FilterExpression, parse
+from hourwheel.formats.meta import MessageMeta, encode
+from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec, gene_of
 
 METAS = [MessageMeta(("a",)), MessageMeta(("b",)), MessageMeta(("a", "b"))]
 GENES = np.array([gene_of(DEFAULT_SPEC, meta.tags) for meta in METAS], np.uint64)

@@ -3,8 +3,8 @@ import pytest
 
 from filters import gene_mask
 from filters.gene_mask import GeneMask, count_tests
-from hourwheel.filter_text import FilterExpression, parse
-from hourwheel.tag_gene import (
+from hourwheel.filter_language.text import FilterExpression, parse
+from hourwheel.formats.tag_gene import (
     GENE_UNKNOWN,
     GeneKind,
     GeneSpec,

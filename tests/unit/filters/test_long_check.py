@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from filters.compile import compile_filter
 from filters.long_check import LongCheck
 from filters.vector_program import is_match
-from hourwheel.filter_text import FilterExpression, parse
-from hourwheel.meta import MessageMeta, encode
-from hourwheel.tag_gene import DEFAULT_SPEC
+from hourwheel.filter_language.text import FilterExpression, parse
+from hourwheel.formats.meta import MessageMeta, encode
+from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from tests.support.filter_cases import SqlCase, metas, sql_cases
 
 

@@ -7,7 +7,7 @@ from filters import meta_columns
 from filters.meta_columns import MetaColumns
 from filters.packed_bytes import PackedBytes
 from hourwheel import limits
-from hourwheel.meta import MessageMeta, encode
+from hourwheel.formats.meta import MessageMeta, encode
 
 
 def walked(

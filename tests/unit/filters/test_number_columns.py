@@ -6,7 +6,7 @@ import pytest
 from filters.meta_columns import Values
 from filters.number_columns import Numbers, read_numbers
 from filters.packed_bytes import PackedBytes
-from hourwheel.filter_values import read_number
+from hourwheel.filter_language.values import read_number
 
 
 def numbers(texts: list[str | None]) -> Numbers:

@@ -3,10 +3,10 @@ import pytest
 
 from filters import vector_program
 from filters.vector_program import VectorProgram
-from hourwheel.filter_ast import EVERYTHING
-from hourwheel.filter_evaluate import matches
-from hourwheel.filter_text import FilterExpression, parse
-from hourwheel.meta import MessageMeta, encode
+from hourwheel.filter_language.evaluate import matches
+from hourwheel.filter_language.text import FilterExpression, parse
+from hourwheel.filter_language.tree import EVERYTHING
+from hourwheel.formats.meta import MessageMeta, encode
 
 VALUES = (
     *("5", "5.0", "-5", "9223372036854775807", "9223372036854775808", "9223372036854775806.0"),

@@ -2,8 +2,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from hourwheel.channel import Channel
-from hourwheel.session import Backoff
+from hourwheel.transport.channel import Channel
+from hourwheel.transport.session import Backoff
 from tests.support.fake_node import FakeNode
 
 

@@ -1,8 +1,8 @@
 import numpy as np
 
 from hourwheel import limits
-from hourwheel.record_batch import HEADER_BYTES, RecordBatch, build_publish
-from storage.unit import UNIT
+from hourwheel.formats.record_batch import HEADER_BYTES, RecordBatch, build_publish
+from storage.views.unit import UNIT
 
 
 def test_lengths_when_at_their_limits_fit_the_columns_that_keep_them() -> None:

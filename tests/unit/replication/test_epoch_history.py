@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from hourwheel.types import Epoch, Offset
 from replication.epoch_history import find_parting
-from storage.epoch_file import EpochEntry
+from storage.log.epoch_file import EpochEntry
 
 Log = list[tuple[int, int]]
 """(epoch, number in it) of each batch; every batch has length 1."""

@@ -14,12 +14,12 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
-from replication.epoch_seen import EpochSeen
+from replication.epoch_store import EpochSeen
 from replication.follower import Follower, LogFacts, Stage
-from replication.lease import Promise
 from replication.master import PROTOCOL
-from storage.epoch_file import EpochFile
-from storage.file_header import Identity
+from replication.master_lease import Promise
+from storage.files.file_header import Identity
+from storage.log.epoch_file import EpochFile
 from tests.sim.disk import SimulatedDisk
 
 CLUSTER = bytes(range(16))

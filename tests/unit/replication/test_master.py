@@ -7,7 +7,7 @@ from hourwheel.types import Epoch, Offset
 from replication.isr import InSyncReplicas, IsrChange
 from replication.master import Master, Reign, ReplicationConfig
 from replication.progress import Phase
-from storage.epoch_file import EpochEntry
+from storage.log.epoch_file import EpochEntry
 
 CONFIG = ReplicationConfig()
 EPOCHS = [EpochEntry(Epoch(1), Offset(0)), EpochEntry(Epoch(4), Offset(100))]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from storage.unit import Units, join
+from storage.views.unit import Units, join
 from tests.sim.disk import SimulatedDisk
 from tests.support.runs import DIRECTORY, keyed
 from tests.support.wheel_world import MemoryLog, body_of

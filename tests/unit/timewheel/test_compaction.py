@@ -6,7 +6,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
-from storage.unit import is_sorted
+from storage.views.unit import is_sorted
 from tests.sim.disk import SimulatedDisk
 from tests.support.every_step import lose_power_at_every_step
 from tests.support.runs import DIRECTORY, IDENTITY, KeyPair, keyed, pairs_of, write_run

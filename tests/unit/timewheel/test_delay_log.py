@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from storage.file_header import FileType, check_file_header
-from storage.unit import Units, join
+from storage.files.file_header import FileType, check_file_header
+from storage.views.unit import Units, join
 from tests.sim.disk import SimulatedDisk
 from tests.support.runs import DIRECTORY, IDENTITY, keyed
 from tests.support.wheel_world import MemoryLog

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hourwheel import errors
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
-from storage.unit import sort_by_key
+from storage.views.unit import sort_by_key
 from tests.sim.disk import SimulatedDisk
 from tests.support.runs import KeyPair, keyed, pairs_of, write_run
 from tests.support.wheel_world import END as END_OF_ALL

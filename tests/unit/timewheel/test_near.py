@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hourwheel import errors
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
-from storage.unit import UNIT_BYTES, is_sorted, sort_by_key
+from storage.views.unit import UNIT_BYTES, is_sorted, sort_by_key
 from tests.support.runs import KeyPair, keyed, pairs_of
 from timewheel.near import BUCKET_MS, Near
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hourwheel import errors
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
-from storage.file_header import Identity
+from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedDisk
 from tests.support.runs import DIRECTORY, IDENTITY, KeyPair, keyed, pairs_of, run_bytes, write_run
 from timewheel.levels import DAY_LEVEL, DAY_MS, HOUR_LEVEL, HOUR_MS

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel import errors
-from storage.unit import Units, join, sort_by_key
+from storage.views.unit import Units, join, sort_by_key
 from tests.sim.disk import SimulatedDisk
 from tests.support.runs import KeyPair, keyed, pairs_of, write_run
 from timewheel.levels import (

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hourwheel import errors
-from storage.unit import UNIT_BYTES
+from storage.views.unit import UNIT_BYTES
 from tests.sim.disk import SimulatedDisk
 from tests.support.runs import (
     DIRECTORY,

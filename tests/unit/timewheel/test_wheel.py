@@ -2,7 +2,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.types import KEY_MIN, Key
-from storage.unit import UNIT_BYTES
+from storage.views.unit import UNIT_BYTES
 from tests.support.runs import keyed, pairs_of
 from tests.support.wheel_world import END, START_MS, WheelWorld, after, keys_of, world_at_start
 from timewheel.levels import DAY_MS, HOUR_MS

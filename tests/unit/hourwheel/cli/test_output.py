@@ -14,7 +14,7 @@ from hourwheel.cli.output import (
     point_at,
     run,
 )
-from hourwheel.filter_given import Sql
+from hourwheel.filter_language.inputs import Sql
 
 
 @pytest.mark.parametrize(

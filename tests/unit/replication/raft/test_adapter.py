@@ -9,7 +9,7 @@ from pysyncobj import FAIL_REASON
 from hourwheel import errors
 from hourwheel.clock import SystemClock
 from hourwheel.internal.v1 import control_pb2 as pb
-from replication.control_state import ControlState
+from replication.control_state.state import ControlState
 from replication.raft import adapter as module
 from replication.raft.adapter import STALL_MS, ControlMachine, RaftAdapter
 from replication.raft.raft_node import RaftStatus

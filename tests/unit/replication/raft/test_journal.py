@@ -9,7 +9,7 @@ from hourwheel import errors
 from replication.raft.journal import FIRST, RaftJournal
 from replication.raft.journal_file import Entry
 from replication.raft.snapshot import Snapshot
-from storage.file_header import Identity
+from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.golden import golden
 

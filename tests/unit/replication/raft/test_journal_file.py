@@ -5,8 +5,8 @@ import pytest
 
 from hourwheel import errors
 from replication.raft.journal_file import COMMAND_BYTES_MAX, Entry, JournalFile
-from storage.disk import RealDisk
-from storage.file_header import Identity
+from storage.files.disk import RealDisk
+from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
 IDENTITY = Identity(b"c" * 16, 0)

@@ -13,8 +13,8 @@ import trustme
 
 from hourwheel.internal.v1 import control_link_pb2 as link
 from hourwheel.internal.v1 import raft_pb2
-from replication.frames import pack_frame
 from replication.raft.codec import FRAME_BYTES_MAX, encode
+from replication.raft.frames import pack_frame
 from replication.raft.handshake import Handshake, Identity, Seal
 from replication.raft.peers import STRANGER_COUNT_MAX, PeerNetwork
 from replication.raft.security import Security, with_certificates, with_secret

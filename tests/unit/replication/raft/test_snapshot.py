@@ -6,7 +6,7 @@ import pytest
 from hourwheel import errors
 from replication.raft.journal_file import Entry
 from replication.raft.snapshot import CHUNK_BYTES, SNAPSHOT_BYTES_MAX, Snapshot, SnapshotFile
-from storage.file_header import Identity
+from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
 IDENTITY = Identity(b"c" * 16, 0)

@@ -7,7 +7,7 @@ from hourwheel import errors
 from replication.raft import transport as module
 from replication.raft.journal import RaftJournal
 from replication.raft.transport import DurableTransport, NetworkTransport
-from storage.file_header import Identity
+from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedDisk
 
 VOTE = {"type": "response_vote", "term": 7}

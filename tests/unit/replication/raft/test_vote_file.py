@@ -14,7 +14,7 @@ from replication.raft.vote_file import (
     VoteFile,
     slot_position,
 )
-from storage.file_header import Identity
+from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.golden import golden
 

@@ -1,0 +1,193 @@
+"""`hourwheel status` and `hourwheel transfer`."""
+
+from dataclasses import asdict
+from typing import Annotated, Any, Final
+
+import typer
+
+from hourwheel.cli.options import Json, Server, connect
+from hourwheel.cli.output import Output, format_duration, format_instant, run
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.cluster_status import ClusterStatus, FollowerStatus, NodeStatus, ShardStatus
+from hourwheel.client.node_probe import NodeProbe
+from hourwheel.errors import HourwheelError
+from hourwheel.transport.channel import SERVER_DEFAULT
+
+_MASTER_MS: Final = 1_000.0
+"""How long to wait for a master that another node has named."""
+_NODE_COLUMNS: Final = (
+    *("node", "address", "state", "in_sync", "epoch", "log_end", "version_(level)", "heard"),
+)
+_FOLLOWER_COLUMNS: Final = (
+    *("follower", "phase", "acked_to", "lag", "applied_to", "heard", "clock"),
+)
+_KIB: Final = 1_024
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+_UNKNOWN: Final = "-"
+
+
+def status(
+    *,
+    is_here: Annotated[
+        bool,
+        typer.Option("--here", help="What the asked node itself knows; else the master is asked."),
+    ] = False,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Show nodes, master, replicas and their lag, wheel and log."""
+    output = Output(is_json=is_json)
+
+    async def command() -> None:
+        async with connect(server) as channel:
+            found = await AsyncAdmin(channel).status()
+        if not is_here:
+            found = await _ask_master(found)
+        if output.is_json:
+            output.json(asdict(found))
+        else:
+            _show(output, found)
+
+    run(output, command())
+
+
+async def _ask_master(found: ClusterStatus) -> ClusterStatus:
+    """The master's own answer, where it is another node that answers; else `found`."""
+    master = found.shards[0].master if found.shards else ""
+    address = found.address_of(master)
+    if not address or found.answered_by in {"", master}:
+        return found
+    probe = NodeProbe(address)
+    try:
+        return await probe.status(_MASTER_MS)
+    except HourwheelError:
+        return found  # it says on whose word it is
+    finally:
+        await probe.close()
+
+
+def transfer(
+    to: Annotated[
+        str, typer.Option("--to", metavar="NODE", help="The next master; else whoever is best.")
+    ] = "",
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Make another node the master, without a pause that anybody notices."""
+    output = Output(is_json=is_json)
+
+    async def command() -> None:
+        async with connect(server) as channel:
+            done = await AsyncAdmin(channel).transfer_master(to)
+        if output.is_json:
+            output.json(done._asdict())
+        else:
+            output.line(f"node {done.master} is the master, in epoch {done.epoch}")
+
+    run(output, command())
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def _show(output: Output, found: ClusterStatus) -> None:
+    facts: dict[str, Any] = {"cluster_id": found.cluster_id, "version": found.version}
+    if found.control is not None:
+        leader = found.control.leader_node_id or "none that is known"
+        facts["told_by"] = f"node {found.answered_by}"
+        facts["majority"] = "yes" if found.control.has_majority else "NO: nothing can be decided"
+        facts["leads_the_control_plane"] = f"{leader} (term {found.control.term})"
+    output.facts("cluster", facts)
+    in_sync = {node for shard in found.shards for node in shard.in_sync}
+    if found.control is not None:
+        masters = {shard.master for shard in found.shards}
+        rows = [_node_row(node, masters, in_sync) for node in found.nodes]
+        output.rows("nodes", rows, _NODE_COLUMNS)
+    for node in found.nodes:
+        if node.started_ms:
+            output.facts(f"node {node.node_id}", _own_facts(node))
+    for shard in found.shards:
+        if shard.followers:
+            rows = [_follower_row(one) for one in shard.followers]
+            output.rows(f"followers in shard {shard.shard}", rows, _FOLLOWER_COLUMNS)
+        output.facts(f"shard {shard.shard}", _shard_facts(shard))
+
+
+def state_of(node: NodeStatus) -> str:
+    """How a node is, in a word or two."""
+    if not node.is_heard:
+        return "not heard of"
+    if not node.is_alive:
+        return "dead or cut off"
+    return "ready" if node.is_ready else "not ready"
+
+
+def _node_row(node: NodeStatus, masters: set[str], in_sync: set[str]) -> dict[str, Any]:
+    return {
+        "node": node.node_id,
+        "address": node.address,
+        "state": state_of(node) + (", master" if node.node_id in masters else ""),
+        "in_sync": "yes" if node.node_id in in_sync else "no",
+        "epoch": node.epoch,
+        "log_end": node.log_end_offset,
+        "version": f"{node.version or _UNKNOWN} ({node.feature_level or _UNKNOWN})",
+        "heard": _ago(node.heard_ms_ago if node.is_heard else None),
+    }
+
+
+def _own_facts(node: NodeStatus) -> dict[str, Any]:
+    return {
+        "address": node.address,
+        "started": format_instant(node.started_ms),
+        "clock": format_instant(node.clock_ms),
+        "boot_id": node.boot_id or _UNKNOWN,
+        "accepts_messages": f"no: {node.read_only_reason}" if node.read_only_reason else "yes",
+    }
+
+
+def _follower_row(one: FollowerStatus) -> dict[str, Any]:
+    clock_ms = one.clock_offset_ms
+    return {
+        "follower": one.node_id,
+        "phase": f"{one.phase}, disk full" if one.is_full else str(one.phase),
+        "acked_to": one.acked_end_offset,
+        "lag": format_bytes_count(one.lag_bytes),
+        "applied_to": one.applied_offset,
+        "heard": _ago(one.heard_ms_ago),
+        "clock": _UNKNOWN if clock_ms is None else f"{clock_ms:+.1f} ms",
+    }
+
+
+def _shard_facts(shard: ShardStatus) -> dict[str, Any]:
+    facts = asdict(shard)
+    for name in ("shard", "followers", "version", "role", "may_act", "lease_left_ms", "in_sync"):
+        del facts[name]
+    for name in ("append_cursor_ms", "append_cursor_sequence", "clock_offset_ms"):
+        del facts[name]
+    next_due_ms = facts.pop("next_due_ms")
+    facts["master"] = shard.master or "NONE"
+    facts["tick"] = format_instant(shard.tick * 1_000) if shard.tick else "none yet"
+    facts["next_due"] = format_instant(next_due_ms) if next_due_ms else "none"
+    if shard.in_sync:
+        facts["in_sync"] = f"{', '.join(shard.in_sync)} (version {shard.version})"
+    facts["told_by"] = str(shard.role) + ("" if shard.may_act else ", which may not act")
+    if shard.lease_left_ms is not None:
+        facts["lease_left"] = f"{shard.lease_left_ms} ms"
+        facts["cluster_clock"] = f"{shard.clock_offset_ms:+.1f} ms to the master's"
+    if shard.append_cursor_ms:
+        cursor = format_instant(shard.append_cursor_ms)
+        facts["append_cursor"] = f"{cursor} / {shard.append_cursor_sequence}"
+    return facts
+
+
+def format_bytes_count(count: int) -> str:
+    """A number of bytes, in the largest unit that leaves a whole one."""
+    size, unit = float(count), 0
+    while size >= _KIB and unit < len(_UNITS) - 1:
+        size, unit = size / _KIB, unit + 1
+    return f"{size:.0f} {_UNITS[unit]}" if not unit else f"{size:.1f} {_UNITS[unit]}"
+
+
+def _ago(heard_ms: int | None) -> str:
+    return "never" if heard_ms is None else f"{format_duration(heard_ms)} ago"

@@ -1,0 +1,96 @@
+"""Commands of the server and of the jobs on Spark.
+
+Their code lies in the rooms: beside this package in a checkout, in a folder of it in a wheel (see
+setup.py). What they need beyond the client comes with the extras `server` and `spark`.
+"""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import typer
+
+from hourwheel.cli.exit_codes import ExitCode
+
+ROOMS: Final = Path(__file__).resolve().parents[1] / "_rooms"
+"""Where a wheel has the rooms. They come first: others may have a package called `node`, too."""
+
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""Settings of a command that hands all its arguments on, --help included."""
+
+
+def node(context: typer.Context) -> None:
+    """Run a node."""
+    raise typer.Exit(int(_load("node.__main__").main(_arguments(context), "hourwheel node")))
+
+
+def cluster(context: typer.Context) -> None:
+    """Run a local cluster, for trying things out."""
+    _hand_over("node.tools.local_cluster.command", _arguments(context))
+
+
+def inspect(context: typer.Context) -> None:
+    """Look into a data directory, read-only."""
+    _hand_over("node.__main__", ["inspect", *_arguments(context)])
+
+
+def audit(context: typer.Context) -> None:
+    """Prove from the logs that every message was delivered."""
+    _hand_over("spark_jobs.run", ["audit", *_arguments(context)])
+
+
+def export(context: typer.Context) -> None:
+    """Bring a lake of Parquet files up to date with the logs."""
+    _hand_over("spark_jobs.run", ["export", *_arguments(context)])
+
+
+def forecast(context: typer.Context) -> None:
+    """Count what falls due when, from the logs."""
+    _hand_over("spark_jobs.run", ["forecast", *_arguments(context)])
+
+
+def schedule(context: typer.Context) -> None:
+    """Schedule the rows of files, each of them once."""
+    _hand_over("spark_jobs.run", ["schedule", *_arguments(context)])
+
+
+def demo(context: typer.Context) -> None:
+    """Replay thousands of messages on three nodes, and kill one."""
+    _hand_over("node.tools.demo.command", _arguments(context))
+
+
+def _arguments(context: typer.Context) -> list[str]:
+    """What stands behind the command, and what stood before it."""
+    above = context.find_root()
+    before: list[str] = []
+    for name, option in (("server", "--server"), ("is_json", "--json")):
+        source = above.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            before += [option] if name == "is_json" else [option, str(above.params[name])]
+    return [*context.args, *before]
+
+
+def _hand_over(name: str, arguments: list[str]) -> None:
+    raise typer.Exit(int(_load(name).main(arguments)))
+
+
+def _load(name: str) -> ModuleType:
+    """A module of a room.
+
+    Raises:
+        Exit: what it needs is not installed.
+    """
+    room = name.split(".", maxsplit=1)[0]
+    if ROOMS.is_dir() and str(ROOMS) not in sys.path:
+        sys.path.insert(0, str(ROOMS))
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").split(".")[0]
+        if missing in {"hourwheel", "filters", "replication", "storage", "timewheel"}:
+            raise
+        extra = "spark" if room == "spark_jobs" else "server"
+        sys.stderr.write(f"This command needs {missing}: pip install 'hourwheel[{extra}]'\n")
+        raise typer.Exit(ExitCode.UNAVAILABLE) from None

@@ -1,0 +1,486 @@
+"""The asyncio administrator: topics, groups, status, single messages."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import grpc
+
+from hourwheel.client import cancellation, damage, pending
+from hourwheel.client.cluster_status import ClusterStatus, Mastership, cluster_status
+from hourwheel.client.damage import DamagedMessage
+from hourwheel.client.outcomes import CancelOutcome, DeadLetterReason, MessageState
+from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
+from hourwheel.filter_language.inputs import as_filter
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.filter_language.wire import (
+    filter_from_wire,
+    filter_to_wire,
+    gene_from_wire,
+    gene_to_wire,
+)
+from hourwheel.formats import message_id
+from hourwheel.formats.message_id import MessageId
+from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
+from hourwheel.instants import check_count
+from hourwheel.limits import LIST_PAGE_SIZE_MAX
+from hourwheel.transport.channel import SERVER_DEFAULT, Channel
+from hourwheel.transport.endpoints import Servers
+from hourwheel.transport.methods import (
+    CREATE_TOPIC,
+    DELETE_GROUP,
+    DELETE_TOPIC,
+    DESCRIBE_MESSAGE,
+    GET_GROUP,
+    GET_STATUS,
+    GET_TOPIC,
+    LIST_GROUPS,
+    LIST_TOPICS,
+    PUT_GROUP,
+    PUT_SUBSCRIPTION,
+    TRANSFER_MASTER,
+    Method,
+)
+from hourwheel.v1 import admin_pb2
+
+_EVERYTHING: Final = FilterExpression.everything()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic."""
+
+    name: str
+    queue_count: int
+    """Messages with one key stay in one queue."""
+    released_count: int
+    """Messages released into its queues so far."""
+    gene: GeneSpec = DEFAULT_SPEC
+    """How its index describes messages, so that filters pass over most of them unread."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """What a group has still to do in one topic, retries included."""
+
+    topic: str
+    unresolved_count: int
+    """Released messages that the group has neither acknowledged nor given up."""
+    leased_count: int
+    """Of those, how many are leased now."""
+    damaged_count: int = 0
+    """Of those, how many the master cannot read now; see `AsyncAdmin.list_damaged`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a group wants of one topic."""
+
+    topic: str
+    filter: FilterExpression
+    """In the one way of writing it that the node keeps; everything, where no filter was set."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A consumer group."""
+
+    name: str
+    attempts_max: int
+    """Deliveries before a message becomes a dead letter in topic "%DLQ%<group>"."""
+    invisible_ms: int
+    """How long messages are leased where the consumer does not say."""
+    retry_delay_ms: int
+    """Delay before the second delivery; it doubles with each attempt."""
+    retry_delay_ms_max: int
+    lags: tuple[GroupLag, ...] = ()
+    """For each topic that the group has received from; empty in lists."""
+    subscriptions: tuple[Subscription, ...] = ()
+    """For each topic that it has received from or was subscribed to; in lists the first 100."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message as a dead letter of a group."""
+
+    group: str
+    topic: str
+    """The one that the message was published to; empty if that was deleted."""
+    attempts: int
+    """How often the group got it."""
+    reason: DeadLetterReason
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDescription:
+    """What is known of a message by its id."""
+
+    message_id: MessageId
+    state: MessageState
+    due_ms: int
+    """When it is or was due, in milliseconds since the Unix epoch."""
+    is_damaged: bool = False
+    """The master has found its bytes damaged, and has no good ones so far."""
+    dead_letters: tuple[DeadLetter, ...] = ()
+    """Groups of which it is a dead letter, by name; only of a released message."""
+    dead_letter_search_is_complete: bool = True
+    """All dead letters were looked at: where none is listed, there is none. Else the newest."""
+
+
+class AsyncAdmin:
+    """Sets a cluster up and asks what it does.
+
+        async with AsyncAdmin("127.0.0.1:7400") as admin:
+            await admin.create_topic("orders", queue_count=4)
+
+    All methods raise `HourwheelError`s. Belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        server: Servers | Channel = SERVER_DEFAULT,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        """Prepare; it connects when it is first used.
+
+        Args:
+            server: see `Channel`; or a channel to be shared (and closed) by the caller.
+            credentials: for TLS.
+        """
+        self._owns_channel = not isinstance(server, Channel)
+        self._channel = (
+            server if isinstance(server, Channel) else Channel(server, credentials=credentials)
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._owns_channel:
+            await self._channel.close()
+
+    # --- topics ---------------------------------------------------------------------------------
+
+    async def create_topic(
+        self, name: str, *, queue_count: int = 0, gene: GeneSpec | None = None
+    ) -> TopicInfo:
+        """Create a topic; one that exists with the same settings is fine.
+
+        Args:
+            name: 1-127 characters of [A-Za-z0-9_-.|].
+            queue_count: 1 to 256; 0 for the default.
+            gene: how its index describes messages; it cannot be changed later. None: the default.
+
+        Raises:
+            InvalidArgument: `queue_count` is negative, out of range or no whole number.
+            AlreadyExists: with other settings.
+        """
+        check_count(queue_count, "queue_count")
+        wire_gene = None if gene is None else gene_to_wire(gene)
+        settings = admin_pb2.TopicSettings(queue_count=queue_count, gene=wire_gene)
+        answer = await self._channel.call(
+            CREATE_TOPIC, admin_pb2.CreateTopicRequest(name=name, settings=settings)
+        )
+        return _topic(answer.topic)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and what is in it: pending messages are discarded.
+
+        Raises:
+            UnknownTopic: there is none.
+            Timeout: nobody knows whether it was deleted.
+        """
+        await self._channel.call(DELETE_TOPIC, admin_pb2.DeleteTopicRequest(name=name))
+
+    async def get_topic(self, name: str) -> TopicInfo:
+        """One topic. Raises `UnknownTopic`."""
+        answer = await self._channel.call(GET_TOPIC, admin_pb2.GetTopicRequest(name=name))
+        return _topic(answer.topic)
+
+    async def topics(self, *, include_internal: bool = False) -> list[TopicInfo]:
+        """All topics, by name; with `include_internal` those for retries and dead letters, too."""
+        request = admin_pb2.ListTopicsRequest(include_internal=include_internal)
+        pages = self._pages(LIST_TOPICS, request)
+        return [_topic(topic) async for page in pages for topic in page.topics]
+
+    async def _pages(self, method: Method[Any, Any], request: Any) -> AsyncIterator[Any]:
+        """The answers to a request for a list, page by page."""
+        request.page_size = LIST_PAGE_SIZE_MAX
+        while True:
+            answer = await self._channel.call(method, request)
+            yield answer
+            if not answer.next_page_token:
+                return
+            request.page_token = answer.next_page_token
+
+    # --- groups ---------------------------------------------------------------------------------
+
+    async def put_group(
+        self,
+        name: str,
+        *,
+        attempts_max: int = 0,
+        invisible_ms: int = 0,
+        retry_delay_ms: int = 0,
+        retry_delay_ms_max: int = 0,
+    ) -> GroupInfo:
+        """Create a consumer group, or change its settings; see `GroupInfo`. 0: the default.
+
+        Raises:
+            InvalidArgument: a number is negative, out of range or no whole one.
+        """
+        numbers = {
+            "attempts_max": attempts_max,
+            "invisible_ms": invisible_ms,
+            "retry_delay_ms": retry_delay_ms,
+            "retry_delay_ms_max": retry_delay_ms_max,
+        }
+        for what, given in numbers.items():
+            check_count(given, what)
+        settings = admin_pb2.GroupSettings(**numbers)
+        answer = await self._channel.call(
+            PUT_GROUP, admin_pb2.PutGroupRequest(name=name, settings=settings)
+        )
+        return _group(answer.group)
+
+    async def put_subscription(
+        self,
+        group: str,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+    ) -> Subscription:
+        """Subscribe a group to a topic, or change what it wants of it from now on.
+
+        Args:
+            group: the group; made if need be.
+            topic: the topic; made if need be.
+            filter: tags, or `Sql("...")`; None: everything. What was handed out or passed over
+                before stays so.
+
+        Raises:
+            InvalidFilter: `params["position"]` says where.
+        """
+        wanted = as_filter(filter)
+        request = admin_pb2.PutSubscriptionRequest(
+            group=group, topic=topic, filter=None if wanted is None else filter_to_wire(wanted)
+        )
+        answer = await self._channel.call(PUT_SUBSCRIPTION, request)
+        return _subscription(answer.subscription)
+
+    async def delete_group(self, name: str) -> None:
+        """Forget a group and what it has acknowledged.
+
+        Raises:
+            UnknownGroup: there is none.
+            Timeout: nobody knows whether it was deleted.
+        """
+        await self._channel.call(DELETE_GROUP, admin_pb2.DeleteGroupRequest(name=name))
+
+    async def get_group(self, name: str) -> GroupInfo:
+        """One group, with its lags. Raises `UnknownGroup`."""
+        group = admin_pb2.Group()
+        async for page in self._pages(GET_GROUP, admin_pb2.GetGroupRequest(name=name)):
+            group.MergeFrom(page.group)
+        return _group(group)
+
+    async def groups(self) -> list[GroupInfo]:
+        """All groups, by name, without lags, and with at most 100 subscriptions each."""
+        pages = self._pages(LIST_GROUPS, admin_pb2.ListGroupsRequest())
+        return [_group(group) async for page in pages for group in page.groups]
+
+    # --- cluster and messages -------------------------------------------------------------------
+
+    async def status(self) -> ClusterStatus:
+        """Nodes, shards, wheel and log, as the node that answers knows them.
+
+        Any node answers, also without a majority. How far followers are is known to the master.
+        """
+        return cluster_status(await self._channel.call(GET_STATUS, admin_pb2.GetStatusRequest()))
+
+    async def transfer_master(self, to: str = "", *, shard: int = 0) -> Mastership:
+        """Make another node the master; gives who it is then.
+
+        Args:
+            to: id of the node, one in sync; empty: whoever is best.
+            shard: its number.
+
+        Raises:
+            InvalidArgument: `shard` is negative or no whole number.
+            FailedPrecondition: that node is not known or not in sync, or nobody took over.
+            Timeout: nobody knows who is master now: ask for the `status`.
+        """
+        check_count(shard, "shard")
+        request = admin_pb2.TransferMasterRequest(shard=shard, to_node_id=to)
+        answer = await self._channel.call(TRANSFER_MASTER, request)
+        return Mastership(answer.master, answer.epoch)
+
+    # --- what is scheduled ----------------------------------------------------------------------
+
+    def list_pending(
+        self,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+        *,
+        from_ms: int = 0,
+        to_ms: int = 0,
+        page_size: int = pending.PAGE_SIZE,
+        with_bodies: bool = False,
+    ) -> AsyncIterator[PendingMessage]:
+        """The pending messages of a topic, by due time, then in the order of acceptance.
+
+        What stays pending while this goes on comes once; what is published, released or cancelled
+        meanwhile may come or not. Retries are no part of it: they were released before.
+
+        Args:
+            topic: the topic.
+            filter: tags, or `Sql("...")`; None: everything. Nodes always check it exactly.
+            from_ms: due at or after this instant, in milliseconds since the Unix epoch.
+            to_ms: due before this instant; 0: no bound.
+            page_size: how many are fetched at once, 1 to 1,000.
+            with_bodies: whether bodies are wanted, too.
+
+        Raises:
+            UnknownTopic: there is none.
+            InvalidFilter: `params["position"]` says where.
+            InvalidDueTime: a bound lies before 2001: seconds by mistake. Or it is negative, or no
+                whole number.
+            InvalidArgument: `page_size` is less than 1, or no whole number.
+        """
+        check_count(page_size, "page_size", at_least=1)
+        of = pending.range_of(topic, as_filter(filter), from_ms, to_ms)
+        return pending.list_pending(self._channel, of, page_size=page_size, with_bodies=with_bodies)
+
+    async def count_pending(
+        self,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+        *,
+        from_ms: int = 0,
+        to_ms: int = 0,
+    ) -> PendingCount:
+        """How many pending messages match. See `list_pending`."""
+        of = pending.range_of(topic, as_filter(filter), from_ms, to_ms)
+        return await pending.count_pending(self._channel, of)
+
+    async def cancel_pending(
+        self,
+        topic: str,
+        filter: str | FilterExpression,  # noqa: A002
+        *,
+        from_ms: int = 0,
+        to_ms: int = 0,
+        on_progress: Callable[[PendingCancelled], None] | None = None,
+    ) -> PendingCancelled:
+        """Cancel all pending messages that match, but none published after this has begun.
+
+        Args:
+            topic: the topic.
+            filter: tags, or `Sql("...")`; "*" stands for all.
+            from_ms: see `list_pending`.
+            to_ms: see `list_pending`.
+            on_progress: told now and then what is done so far.
+
+        Raises:
+            HourwheelError: a call failed; what is cancelled stays so, and calling again is safe.
+        """
+        of = pending.range_of(topic, as_filter(filter), from_ms, to_ms)
+        return await pending.cancel_pending(self._channel, of, on_progress)
+
+    # --- messages -------------------------------------------------------------------------------
+
+    async def describe(self, of: MessageId | str) -> MessageDescription:
+        """Where a message is in its life. Raises `InvalidMessageId`."""
+        parsed = of if isinstance(of, MessageId) else message_id.parse(of)
+        request = admin_pb2.DescribeMessageRequest(message_id=str(parsed))
+        answer = await self._channel.call(DESCRIBE_MESSAGE, request)
+        return MessageDescription(
+            parsed,
+            MessageState(answer.state),
+            answer.due_ms,
+            answer.is_damaged,
+            tuple(
+                DeadLetter(one.group, one.topic, one.attempts, DeadLetterReason(one.reason))
+                for one in answer.dead_letters
+            ),
+            answer.dead_letter_search_is_complete,
+        )
+
+    async def list_damaged(self, group: str = "", topic: str = "") -> list[DamagedMessage]:
+        """Messages that groups should get and that no replica in reach has intact.
+
+        Found when they are read, by this master; they count as lag, and are delivered if their
+        bytes turn up.
+
+        Args:
+            group: only of this group; empty: of all.
+            topic: only those published to this topic; empty: to any.
+
+        Raises:
+            UnknownGroup, UnknownTopic: there is none.
+        """
+        return await damage.list_damaged(self._channel, group, topic)
+
+    async def discard_damaged(
+        self, group: str, ids: Sequence[MessageId | str] | None = None, *, topic: str = ""
+    ) -> list[DamagedMessage]:
+        """Give damaged messages up for a group; those that were given up.
+
+        They become its dead letters, where whoever can read them gets them; those that stand there
+        already are done with. What can be read by now is left alone.
+
+        Args:
+            group: the group.
+            ids: which; None: all that are listed.
+            topic: only those published to this topic; empty: to any.
+
+        Raises:
+            UnknownGroup, UnknownTopic: there is none.
+            InvalidMessageId: naming a text that is no id; nothing is given up then.
+            HourwheelError: a call failed; calling again is safe.
+        """
+        return await damage.discard_damaged(self._channel, group, topic, ids)
+
+    async def cancel(self, of: MessageId | str) -> CancelOutcome:
+        """Take one message back. Raises `InvalidMessageId` for a text that is no id."""
+        return (await self.cancel_many([of]))[0]
+
+    async def cancel_many(self, ids: cancellation.Ids) -> list[CancelOutcome]:
+        """Take n messages back; one definite and true outcome for each, in order.
+
+        Raises:
+            InvalidMessageId: naming a text that is no id; nothing is cancelled then.
+            HourwheelError: a call failed; calling again is safe.
+        """
+        return await cancellation.cancel_many(self._channel, ids)
+
+
+def _topic(topic: admin_pb2.Topic) -> TopicInfo:
+    settings = topic.settings
+    gene = gene_from_wire(settings.gene)
+    return TopicInfo(topic.name, settings.queue_count, topic.released_count, gene)
+
+
+def _subscription(subscription: admin_pb2.GroupSubscription) -> Subscription:
+    wanted = filter_from_wire(subscription.filter)
+    return Subscription(subscription.topic, wanted if wanted.text else _EVERYTHING)
+
+
+def _group(group: admin_pb2.Group) -> GroupInfo:
+    settings = group.settings
+    return GroupInfo(
+        group.name,
+        settings.attempts_max,
+        settings.invisible_ms,
+        settings.retry_delay_ms,
+        settings.retry_delay_ms_max,
+        tuple(
+            GroupLag(lag.topic, lag.unresolved_count, lag.leased_count, lag.damaged_count)
+            for lag in group.lags
+        ),
+        tuple(map(_subscription, group.subscriptions)),
+    )

@@ -1,0 +1,393 @@
+"""Producer, consumer and administrator for programs without asyncio.
+
+Thin: each runs its asyncio twin on an event loop in a thread of its own, and waits for it. All
+methods may be called from any thread. A call costs about 0.1 ms of handing over, so publish lists
+(`publish_many`) and receive lists where it matters. Arguments, results and errors: see the twins.
+"""
+
+import asyncio
+import concurrent.futures
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from functools import partial
+from itertools import islice
+from typing import Any, Final, Self
+
+from hourwheel.client import admin
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.batch_builder import Columns
+from hourwheel.client.cancellation import Ids
+from hourwheel.client.cluster_status import ClusterStatus, Mastership
+from hourwheel.client.consumer import WAIT_MS, AsyncConsumer
+from hourwheel.client.damage import DamagedMessage
+from hourwheel.client.loop_thread import LoopThread
+from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
+from hourwheel.client.message_ids import PublishedIds
+from hourwheel.client.outcomes import CancelOutcome
+from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
+from hourwheel.client.prefetch_buffer import AckBuffer, Finishable
+from hourwheel.client.producer import CLOSE_TIMEOUT_MS, AsyncProducer
+from hourwheel.clock import SystemClock
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.formats.message_id import MessageId
+from hourwheel.formats.tag_gene import GeneSpec
+from hourwheel.instants import check_count
+from hourwheel.transport.channel import SERVER_DEFAULT
+from hourwheel.transport.endpoints import Servers
+from hourwheel.transport.fork_guard import Home
+
+ITERATION_MESSAGES: Final = 256
+"""How many messages an iteration fetches from the event loop at once."""
+
+
+class _SoonPublished(concurrent.futures.Future[MessageId]):
+    """What `publish_soon` gives: running from the start, for a message is not taken back by it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._home = Home()
+        self._home.enter()
+        self.set_running_or_notify_cancel()
+
+    def result(self, timeout: float | None = None) -> MessageId:
+        """The id. Raises `Forked` where nobody will ever know it."""
+        self._home.enter()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Why there is none. Raises as `result`."""
+        self._home.enter()
+        return super().exception(timeout)
+
+
+async def _give_back(twin: AsyncConsumer, ready: deque[ReceivedMessage]) -> None:
+    await twin.close(list(ready))
+
+
+def _close_with(client: object, thread: LoopThread) -> None:
+    """A client that is collected as garbage leaves no thread and no connection behind."""
+    weakref.finalize(client, thread.abandon).atexit = False  # which is for `LoopThread`s
+
+
+class Producer:
+    """Publishes messages, each of them once: `AsyncProducer`, blocking.
+
+    with Producer("127.0.0.1:7400") as producer:
+        message_id = producer.publish("orders", Message(b"...", delay_ms=90_000))
+    """
+
+    def __init__(self, server: Servers = SERVER_DEFAULT, **settings: Any) -> None:
+        """`settings`: see `AsyncProducer`."""
+        self._twin = AsyncProducer(server, **settings)
+        self._thread = LoopThread(partial(self._twin.close, CLOSE_TIMEOUT_MS))
+        _close_with(self, self._thread)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._thread.finish(self._twin.__aexit__(kind))
+
+    def publish(self, topic: str, message: Message) -> MessageId:
+        """See `AsyncProducer.publish`."""
+        return self._thread.run(self._twin.publish(topic, message))
+
+    def publish_soon(self, topic: str, message: Message) -> "concurrent.futures.Future[MessageId]":
+        """See `AsyncProducer.publish_soon`; waits only while the buffer is full."""
+        self._thread.check()
+        outer = _SoonPublished()
+
+        def hand_over(inner: "asyncio.Future[MessageId]") -> None:
+            error = inner.exception()
+            if error is None:
+                outer.set_result(inner.result())
+            else:
+                outer.set_exception(error)
+
+        async def start() -> None:
+            (await self._twin.publish_soon(topic, message)).add_done_callback(hand_over)
+
+        self._thread.run(start())
+        return outer
+
+    def publish_many(self, topic: str, messages: Sequence[Message]) -> PublishedIds:
+        """See `AsyncProducer.publish_many`."""
+        return self._thread.run(self._twin.publish_many(topic, messages))
+
+    def publish_batch(self, topic: str, columns: Columns) -> PublishedIds:
+        """See `AsyncProducer.publish_batch`."""
+        return self._thread.run(self._twin.publish_batch(topic, columns))
+
+    def cancel(self, message_id: MessageId | str) -> CancelOutcome:
+        """See `AsyncProducer.cancel`."""
+        return self._thread.run(self._twin.cancel(message_id))
+
+    def cancel_many(self, ids: Ids) -> list[CancelOutcome]:
+        """See `AsyncAdmin.cancel_many`."""
+        return self._thread.run(self._twin.cancel_many(ids))
+
+    def flush(self) -> None:
+        """See `AsyncProducer.flush`."""
+        self._thread.run(self._twin.flush())
+
+    def close(self, timeout_ms: float | None = None) -> None:
+        """See `AsyncProducer.close`."""
+        self._thread.finish(self._twin.close(timeout_ms))
+
+
+class Consumer:
+    """Receives the messages of one topic for one consumer group: `AsyncConsumer`, blocking.
+
+    with Consumer("127.0.0.1:7400", group="billing", topic="orders") as consumer:
+        for message in consumer:
+            handle(message.body)
+            consumer.ack_soon(message)
+    """
+
+    def __init__(
+        self, server: Servers = SERVER_DEFAULT, *, group: str, topic: str, **settings: Any
+    ) -> None:
+        """`settings`: see `AsyncConsumer`."""
+        self._twin = AsyncConsumer(server, group=group, topic=topic, **settings)
+        self._ready: deque[ReceivedMessage] = deque()
+        self._thread = LoopThread(partial(_give_back, self._twin, self._ready))
+        self._clock = SystemClock()
+        self._lock = threading.Lock()
+        self._acks = AckBuffer()
+        self._are_acks_on_their_way = False
+        _close_with(self, self._thread)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def expired_count(self) -> int:
+        """See `AsyncConsumer.expired_count`."""
+        return self._twin.expired_count
+
+    @property
+    def stale_count(self) -> int:
+        """See `AsyncConsumer.stale_count`."""
+        return self._twin.stale_count
+
+    @property
+    def filtered_count(self) -> int:
+        """See `AsyncConsumer.filtered_count`."""
+        return self._twin.filtered_count
+
+    def receive(
+        self, max_messages: int = 32, wait_ms: float | timedelta = WAIT_MS
+    ) -> list[ReceivedMessage]:
+        """See `AsyncConsumer.receive`."""
+        self._thread.check()
+        check_count(max_messages, "max_messages", at_least=1)
+        ready = list(islice(iter(self._find_ready, None), max_messages))
+        return ready or self._thread.run(self._twin.receive(max_messages, wait_ms))
+
+    def receive_batch(self, wait_ms: float | timedelta = WAIT_MS) -> ReceivedBatch | None:
+        """See `AsyncConsumer.receive_batch`."""
+        return self._thread.run(self._twin.receive_batch(wait_ms))
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Messages, without end. Raises as `receive`."""
+        while True:
+            while (message := self._find_ready()) is not None:
+                if message.batch.lease_until_ms > self._clock.monotonic_ms():
+                    yield message
+                self._thread.check()
+            self._ready.extend(self._thread.run(self._twin.receive(ITERATION_MESSAGES)))
+
+    def ack(self, messages: Finishable) -> None:
+        """See `AsyncConsumer.ack`."""
+        self._thread.run(self._twin.ack(messages))
+
+    def ack_soon(self, messages: Finishable) -> None:
+        """See `AsyncConsumer.ack_soon`."""
+        self._thread.check()
+        with self._lock:
+            self._acks.add(messages)
+            if self._are_acks_on_their_way:
+                return
+            self._are_acks_on_their_way = True
+        self._thread.call_soon(self._hand_acks_over)
+
+    def flush_acks(self) -> None:
+        """See `AsyncConsumer.flush_acks`."""
+        self._thread.run(self._flush_acks())
+
+    def nack(self, messages: Finishable, delay_ms: int | timedelta | None = None) -> None:
+        """See `AsyncConsumer.nack`."""
+        self._thread.run(self._twin.nack(messages, delay_ms))
+
+    def change_invisible(
+        self, message: ReceivedMessage | ReceivedBatch, ms: int | timedelta
+    ) -> int:
+        """See `AsyncConsumer.change_invisible`."""
+        return self._thread.run(self._twin.change_invisible(message, ms))
+
+    def close(self) -> None:
+        """See `AsyncConsumer.close`."""
+        self._thread.finish(self._close())
+
+    def _find_ready(self) -> ReceivedMessage | None:
+        """The next message that an iteration has fetched; other threads may take some, too."""
+        try:
+            return self._ready.popleft()
+        except IndexError:
+            return None
+
+    async def _close(self) -> None:
+        self._hand_acks_over()
+        await self._twin.close(list(self._ready))
+        self._ready.clear()
+
+    async def _flush_acks(self) -> None:
+        self._hand_acks_over()
+        await self._twin.flush_acks()
+
+    def _hand_acks_over(self) -> None:
+        with self._lock:
+            selections = self._acks.take(len(self._acks))
+            self._are_acks_on_their_way = False
+        self._twin.ack_ranges_soon(selections)
+
+
+class Admin:
+    """Sets a cluster up and asks what it does: `AsyncAdmin`, blocking.
+
+    with Admin("127.0.0.1:7400") as admin:
+        admin.create_topic("orders", queue_count=4)
+    """
+
+    def __init__(self, server: Servers = SERVER_DEFAULT, **settings: Any) -> None:
+        """`settings`: see `AsyncAdmin`."""
+        self._twin = AsyncAdmin(server, **settings)
+        self._thread = LoopThread(self._twin.close)
+        _close_with(self, self._thread)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._thread.finish(self._twin.close())
+
+    def create_topic(
+        self, name: str, *, queue_count: int = 0, gene: GeneSpec | None = None
+    ) -> admin.TopicInfo:
+        """See `AsyncAdmin.create_topic`."""
+        return self._thread.run(self._twin.create_topic(name, queue_count=queue_count, gene=gene))
+
+    def delete_topic(self, name: str) -> None:
+        """See `AsyncAdmin.delete_topic`."""
+        self._thread.run(self._twin.delete_topic(name))
+
+    def get_topic(self, name: str) -> admin.TopicInfo:
+        """See `AsyncAdmin.get_topic`."""
+        return self._thread.run(self._twin.get_topic(name))
+
+    def topics(self, *, include_internal: bool = False) -> list[admin.TopicInfo]:
+        """See `AsyncAdmin.topics`."""
+        return self._thread.run(self._twin.topics(include_internal=include_internal))
+
+    def put_group(self, name: str, **settings: int) -> admin.GroupInfo:
+        """See `AsyncAdmin.put_group`."""
+        return self._thread.run(self._twin.put_group(name, **settings))
+
+    def put_subscription(
+        self,
+        group: str,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+    ) -> admin.Subscription:
+        """See `AsyncAdmin.put_subscription`."""
+        return self._thread.run(self._twin.put_subscription(group, topic, filter))
+
+    def delete_group(self, name: str) -> None:
+        """See `AsyncAdmin.delete_group`."""
+        self._thread.run(self._twin.delete_group(name))
+
+    def get_group(self, name: str) -> admin.GroupInfo:
+        """See `AsyncAdmin.get_group`."""
+        return self._thread.run(self._twin.get_group(name))
+
+    def groups(self) -> list[admin.GroupInfo]:
+        """See `AsyncAdmin.groups`."""
+        return self._thread.run(self._twin.groups())
+
+    def status(self) -> ClusterStatus:
+        """See `AsyncAdmin.status`."""
+        return self._thread.run(self._twin.status())
+
+    def transfer_master(self, to: str = "", *, shard: int = 0) -> Mastership:
+        """See `AsyncAdmin.transfer_master`."""
+        return self._thread.run(self._twin.transfer_master(to, shard=shard))
+
+    def list_damaged(self, group: str = "", topic: str = "") -> list[DamagedMessage]:
+        """See `AsyncAdmin.list_damaged`."""
+        return self._thread.run(self._twin.list_damaged(group, topic))
+
+    def discard_damaged(
+        self, group: str, ids: Sequence[MessageId | str] | None = None, *, topic: str = ""
+    ) -> list[DamagedMessage]:
+        """See `AsyncAdmin.discard_damaged`."""
+        return self._thread.run(self._twin.discard_damaged(group, ids, topic=topic))
+
+    def list_pending(
+        self,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+        **settings: Any,
+    ) -> Iterator[PendingMessage]:
+        """See `AsyncAdmin.list_pending`; fetched as it is needed."""
+        found = self._twin.list_pending(topic, filter, **settings)
+
+        async def some() -> list[PendingMessage]:
+            messages: list[PendingMessage] = []
+            async for message in found:
+                messages.append(message)
+                if len(messages) == ITERATION_MESSAGES:
+                    break
+            return messages
+
+        while messages := self._thread.run(some()):
+            yield from messages
+
+    def count_pending(
+        self,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+        **settings: int,
+    ) -> PendingCount:
+        """See `AsyncAdmin.count_pending`."""
+        return self._thread.run(self._twin.count_pending(topic, filter, **settings))
+
+    def cancel_pending(
+        self,
+        topic: str,
+        filter: str | FilterExpression,  # noqa: A002
+        **settings: Any,
+    ) -> PendingCancelled:
+        """See `AsyncAdmin.cancel_pending`; `on_progress` is called in the client's own thread."""
+        return self._thread.run(self._twin.cancel_pending(topic, filter, **settings))
+
+    def describe(self, of: MessageId | str) -> admin.MessageDescription:
+        """See `AsyncAdmin.describe`."""
+        return self._thread.run(self._twin.describe(of))
+
+    def cancel(self, of: MessageId | str) -> CancelOutcome:
+        """See `AsyncAdmin.cancel`."""
+        return self._thread.run(self._twin.cancel(of))
+
+    def cancel_many(self, ids: Ids) -> list[CancelOutcome]:
+        """See `AsyncAdmin.cancel_many`."""
+        return self._thread.run(self._twin.cancel_many(ids))

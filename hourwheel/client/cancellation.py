@@ -1,0 +1,57 @@
+"""Taking messages back, by the thousand: ids in one packed field, outcomes in one array."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import limits
+from hourwheel.client.message_ids import PublishedIds
+from hourwheel.client.outcomes import CancelOutcome
+from hourwheel.formats import message_id
+from hourwheel.formats.message_id import ID_BYTES, ID_DTYPE, MessageId
+from hourwheel.transport.channel import Channel
+from hourwheel.transport.methods import CANCEL
+from hourwheel.v1 import broker_pb2
+
+Ids: TypeAlias = Sequence[MessageId | str] | Sequence[MessageId] | Sequence[str] | PublishedIds
+_OUTCOMES: Final = {int(outcome): outcome for outcome in CancelOutcome}
+
+
+async def cancel_many(channel: Channel, ids: Ids) -> list[CancelOutcome]:
+    """Take back n messages; one definite and true outcome for each, in order.
+
+    Args:
+        channel: to a node.
+        ids: ids, printable or not; `PublishedIds` cost nothing to send.
+
+    Raises:
+        InvalidMessageId: naming a text that is no id; nothing is cancelled then.
+        HourwheelError: a call failed; calling again is safe.
+    """
+    return [_OUTCOMES[code] for code in await cancel_packed(channel, pack(ids))]
+
+
+async def cancel_packed(channel: Channel, packed: bytes) -> list[int]:
+    """As `cancel_many`, for ids in their packed form; gives `CancelOutcome` values."""
+    step = limits.CANCEL_COUNT_MAX * ID_BYTES
+    answers = [
+        await channel.call(
+            CANCEL, broker_pb2.CancelRequest(packed_message_ids=packed[at : at + step])
+        )
+        for at in range(0, len(packed), step)
+    ]
+    return list(chain.from_iterable(answer.outcomes for answer in answers))
+
+
+def pack(ids: Ids) -> bytes:
+    """Ids as 24 bytes each, one behind the other. Raises `InvalidMessageId`."""
+    if isinstance(ids, PublishedIds):
+        return ids.packed()
+    if all(isinstance(one, MessageId) for one in ids):
+        rows: list[Any] = list(ids)
+        array: NDArray[Any] = np.array(rows, ID_DTYPE)
+        return array.tobytes()
+    return message_id.parse_many([str(one) for one in ids]).tobytes()

@@ -1,0 +1,425 @@
+"""The asyncio consumer: leases messages ahead of their use, hands them out, acknowledges them.
+
+A shell: what is held and asked for is decided by `lease_buffer`.
+"""
+
+import asyncio
+import copy
+from collections.abc import Iterable
+from datetime import timedelta
+from functools import partial
+from typing import Final, Self
+
+import grpc
+
+from hourwheel import errors, limits
+from hourwheel.client.ack_batcher import Acker, raise_if_bad, to_ranges
+from hourwheel.client.message import ReceivedBatch, ReceivedMessage
+from hourwheel.client.poll import LEASE_MARGIN_RATIO, Poll
+from hourwheel.client.prefetch_buffer import Finishable, LeaseBuffer, Selection, select
+from hourwheel.filter_language.inputs import as_filter
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.instants import check_count, count_of_ms, wait_of_ms
+from hourwheel.transport.channel import SERVER_DEFAULT, Channel
+from hourwheel.transport.endpoints import Servers
+from hourwheel.transport.failover import Patience, follow
+from hourwheel.transport.methods import CHANGE_INVISIBLE, NACK
+from hourwheel.transport.session import Pace
+from hourwheel.v1 import consumer_pb2
+
+PREFETCH_MESSAGES: Final = 1_000
+POLLS: Final = 2
+POLL_WAIT_MS: Final = 20_000
+WAIT_MS: Final = 20_000.0
+ACK_LINGER_MS: Final = 50.0
+UNAVAILABLE_MS_MAX: Final = 60_000.0
+CLOSE_TIMEOUT_MS: Final = 2_000.0
+
+
+class AsyncConsumer:
+    """Receives the messages of one topic for one consumer group.
+
+        async with AsyncConsumer("127.0.0.1:7400", group="billing", topic="orders") as consumer:
+            async for message in consumer:
+                handle(message.body)
+                consumer.ack_soon(message)
+
+    Each message is leased to this consumer for its invisible time; one that is not acknowledged by
+    then is delivered to the group again (`attempt` counts). Delivery is at least once. Messages are
+    fetched ahead in the background: hold no more ahead (`prefetch_messages`) than you handle within
+    the invisible time. Belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        server: Servers | Channel = SERVER_DEFAULT,
+        *,
+        group: str,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002 - what users call it
+        invisible_ms: int = 0,
+        prefetch_messages: int = PREFETCH_MESSAGES,
+        polls: int = POLLS,
+        poll_bytes: int = 0,
+        ack_linger_ms: float = ACK_LINGER_MS,
+        unavailable_ms_max: float = UNAVAILABLE_MS_MAX,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        """Prepare a consumer; it connects when it is first used.
+
+        Args:
+            server: see `Channel`; or a channel to be shared (and closed) by the caller.
+            group: consumer group.
+            topic: topic to receive from.
+            filter: which messages the group wants: tags (`"paid && !test"`), or `Sql("...")`. All
+                consumers of the group say the same, or nothing. None: as the group's subscription
+                says; everything where there is none yet. On a topic of dead letters it selects for
+                this consumer only.
+            invisible_ms: how long messages are leased; 0: as the group is set up.
+            prefetch_messages: how many messages to hold ahead; 0: none, each `receive` is one poll.
+            polls: how many polls to have under way, each for its part of `prefetch_messages`.
+            poll_bytes: about how many bytes one poll may bring; 0: as the node likes (1 MiB).
+            ack_linger_ms: how long `ack_soon` may wait for others.
+            unavailable_ms_max: how long nodes may be out of reach before `receive` says so.
+            credentials: for TLS.
+
+        Raises:
+            InvalidArgument: a number is out of range or no whole one.
+            InvalidFilter: a filter that is to be checked here cannot be understood. One that only
+                the node looks at is refused by the first `receive`.
+            FailedPrecondition: it is to be checked here, and `hourwheel[filters]` is not installed.
+        """
+        check_count(prefetch_messages, "prefetch_messages")
+        check_count(polls, "polls", at_least=1)
+        check_count(invisible_ms, "invisible_ms")
+        check_count(poll_bytes, "poll_bytes")
+        ack_linger_ms = wait_of_ms(ack_linger_ms, "ack_linger_ms")
+        unavailable_ms_max = wait_of_ms(unavailable_ms_max, "unavailable_ms_max")
+        self._owns_channel = not isinstance(server, Channel)
+        self._channel = (
+            server if isinstance(server, Channel) else Channel(server, credentials=credentials)
+        )
+        self._clock = self._channel.clock
+        self._group = group
+        self._is_ahead = prefetch_messages > 0
+        self._polls = polls
+        self._patience = Patience(unavailable_ms_max)
+        poll_messages = min(limits.RECEIVE_MESSAGE_COUNT_MAX, -(-prefetch_messages // polls))
+        self._buffer = LeaseBuffer(prefetch_messages, max(1, poll_messages))
+        self._acker = Acker(self._channel, group, linger_ms=ack_linger_ms)
+        self._poll_of = Poll(
+            self._channel,
+            self._acker,
+            group=group,
+            topic=topic,
+            wanted=as_filter(filter),
+            invisible_ms=invisible_ms,
+            bytes_max=poll_bytes,
+        )
+        self._pollers: set[asyncio.Task[None]] = set()
+        self._arrived = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._failure: errors.HourwheelError | None = None
+        self._is_closed = False
+        self._is_settled = False
+        """Nothing to raise, all polls under way: what `_prepare` would find out anew each time."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def expired_count(self) -> int:
+        """Messages fetched ahead whose lease ended before anyone took them: they come again."""
+        return self._buffer.expired_count
+
+    @property
+    def stale_count(self) -> int:
+        """Messages of `ack_soon` whose lease ended before it was acknowledged: they come again."""
+        return self._acker.stale_count
+
+    @property
+    def filtered_count(self) -> int:
+        """Messages that this client checked, and acknowledged since they do not match."""
+        return self._poll_of.filtered_count
+
+    # --- receiving ------------------------------------------------------------------------------
+
+    async def receive(
+        self, max_messages: int = 32, wait_ms: float | timedelta = WAIT_MS
+    ) -> list[ReceivedMessage]:
+        """Up to `max_messages` messages, all from one answer; none if none came within `wait_ms`.
+
+        Args:
+            max_messages: how many at most; 1 or more.
+            wait_ms: how long to wait; milliseconds, or a timedelta.
+
+        Raises:
+            InvalidArgument: one of them is negative, or no such number.
+            InvalidFilter: the node cannot understand the filter; `params["position"]` says where.
+            SubscriptionMismatch: the group wants something else of this topic.
+            HourwheelError: a failure that trying again does not mend, or one that lasted for
+                `unavailable_ms_max`.
+        """
+        check_count(max_messages, "max_messages", at_least=1)
+        wait_ms = wait_of_ms(wait_ms, "wait_ms")
+        if not self._is_ahead:
+            self._acker.raise_deferred()
+            poll = partial(self._poll, max_messages)
+            batch = await follow(self._channel, wait_ms, self._patience, poll)
+            return [] if batch is None else batch.messages()
+        until_ms = self._clock.monotonic_ms() + wait_ms
+        while True:
+            now_ms = self._prepare()
+            taken = self._buffer.take(max_messages, now_ms)
+            if self._buffer.has_room:
+                self._taken.set()
+            if taken:
+                return taken
+            if not await self._wait_for_arrival(until_ms - now_ms):
+                return []
+
+    async def receive_batch(self, wait_ms: float | timedelta = WAIT_MS) -> ReceivedBatch | None:
+        """The next whole answer, for those who work in bulk; None if none came within `wait_ms`.
+
+        An answer of which `receive` handed out a part is left to it. Raises as `receive`.
+        """
+        wait_ms = wait_of_ms(wait_ms, "wait_ms")
+        if not self._is_ahead:
+            self._acker.raise_deferred()
+            poll = partial(self._poll, 0)
+            return await follow(self._channel, wait_ms, self._patience, poll)
+        until_ms = self._clock.monotonic_ms() + wait_ms
+        while True:
+            now_ms = self._prepare()
+            batch = self._buffer.find_batch(now_ms)
+            if self._buffer.has_room:
+                self._taken.set()
+            if batch is not None:
+                return batch
+            if not await self._wait_for_arrival(until_ms - now_ms):
+                return None
+
+    def __aiter__(self) -> Self:
+        """Messages, without end. Raises as `receive`."""
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        """The next message, whenever it comes."""
+        while True:
+            if self._is_ahead:
+                now_ms = self._prepare()
+                message = self._buffer.find_one(now_ms)
+                if self._buffer.has_room:
+                    self._taken.set()
+                if message is not None:
+                    return message
+                await self._wait_for_arrival(WAIT_MS)
+            else:
+                received = await self.receive(1)
+                if received:
+                    return received[0]
+
+    # --- finishing ------------------------------------------------------------------------------
+
+    async def ack(self, messages: Finishable) -> None:
+        """Done with these: they are not delivered to the group again. Waits until that is durable.
+
+        Raises:
+            StaleReceipt: the lease of some of them was over; those may come again.
+            HourwheelError: see `hourwheel.errors`; acknowledging again is always safe.
+        """
+        await self._acker.ack(messages)
+
+    def ack_soon(self, messages: Finishable) -> None:
+        """As `ack`, without waiting: sent within `ack_linger_ms`, tried until the lease is over.
+
+        What could not be acknowledged in time comes again and is counted in `stale_count`.
+        """
+        self._acker.add_soon(messages)
+
+    def ack_ranges_soon(self, selections: Iterable[Selection]) -> None:
+        """As `ack_soon`, for ranges of answers."""
+        self._acker.add_ranges_soon(selections)
+
+    async def flush_acks(self) -> None:
+        """Wait until all of `ack_soon` is acknowledged. Raises as `ack`."""
+        self._channel.home.enter()
+        await self._acker.flush()
+
+    async def nack(self, messages: Finishable, delay_ms: int | timedelta | None = None) -> None:
+        """Not done: deliver them to the group again, or as dead letters when attempts are used up.
+
+        Args:
+            messages: which.
+            delay_ms: when, in milliseconds or as a timedelta; None: after the group's retry delay,
+                which grows with the attempts.
+
+        Raises:
+            InvalidArgument: `delay_ms` is nothing of that.
+            StaleReceipt: the lease of some of them was over; those come again in any case.
+            HourwheelError: see `hourwheel.errors`.
+        """
+        after_ms = None if delay_ms is None else count_of_ms(delay_ms, "delay_ms")
+        selections = select(messages)
+        for first in range(0, len(selections), limits.RECEIPT_COUNT_MAX):
+            ranges = to_ranges(selections[first : first + limits.RECEIPT_COUNT_MAX])
+            request = consumer_pb2.NackRequest(group=self._group, ranges=ranges, delay_ms=after_ms)
+            answer = await self._channel.call(NACK, request)
+            raise_if_bad(answer.outcomes)
+
+    async def change_invisible(
+        self, message: ReceivedMessage | ReceivedBatch, ms: int | timedelta
+    ) -> int:
+        """Lease for `ms` from now on everything that came in one answer with this message.
+
+        Args:
+            message: one of the answer, or all of it.
+            ms: how long, in milliseconds or as a timedelta.
+
+        Returns:
+            When the lease ends, by the node's clock, in milliseconds since the Unix epoch.
+
+        Raises:
+            StaleReceipt: the lease was over.
+            HourwheelError: see `hourwheel.errors`.
+        """
+        ms = count_of_ms(ms, "ms")
+        batch = message if isinstance(message, ReceivedBatch) else message.batch
+        sent_ms = self._clock.monotonic_ms()
+        whole = Selection(batch, 0, len(batch.delivery))
+        request = consumer_pb2.ChangeInvisibleRequest(
+            group=self._group, ranges=to_ranges([whole]), invisible_ms=ms
+        )
+        answer = await self._channel.call(CHANGE_INVISIBLE, request)
+        raise_if_bad(answer.outcomes)
+        batch.lease_until_ms = sent_ms + ms * (1 - LEASE_MARGIN_RATIO)
+        batch.invisible_until_ms = answer.invisible_until_ms
+        return answer.invisible_until_ms
+
+    async def close(self, unused: Finishable = ()) -> None:
+        """Acknowledge what `ack_soon` has, give back what nobody asked for, and end.
+
+        Args:
+            unused: messages that were received and are to be given back, too.
+
+        Raises:
+            HourwheelError: acknowledging failed; the consumer is closed all the same.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._is_settled = False
+        if self._channel.home.is_elsewhere:
+            return  # the leases are the parent's
+        pollers = set(self._pollers)
+        for poller in pollers:
+            poller.cancel()
+        if pollers:
+            await asyncio.wait(pollers)
+        self._arrived.set()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1_000):
+                await self._give_back(self._buffer.take_all() + select(unused))
+                await self._acker.flush()
+        except TimeoutError:
+            raise errors.Timeout(
+                "some messages could not be acknowledged: they come again"
+            ) from None
+        finally:
+            await self._acker.close()
+            if self._owns_channel:
+                await self._channel.close()
+
+    async def _give_back(self, held: list[Selection]) -> None:
+        ranges = to_ranges(held) + self._poll_of.take_unseen()
+        if not ranges:
+            return
+        request = consumer_pb2.NackRequest(group=self._group, ranges=ranges, delay_ms=0)
+        try:
+            await self._channel.call(NACK, request, is_retried=False)
+        except errors.HourwheelError:
+            return  # a kindness to other consumers: without it they wait until the leases end
+
+    # --- polling --------------------------------------------------------------------------------
+
+    def _prepare(self) -> float:
+        """Start polling, raise what is to be raised; gives the time."""
+        self._channel.home.enter()
+        if self._is_settled and self._acker.deferred is None:
+            return self._clock.monotonic_ms()
+        if self._is_closed:
+            raise errors.Cancelled("the consumer is closed")
+        self._acker.raise_deferred()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise copy.copy(failure)
+        while len(self._pollers) < self._polls:
+            poller = asyncio.get_running_loop().create_task(
+                self._poll_forever(), name="hourwheel-poll"
+            )
+            poller.add_done_callback(self._on_poller_done)
+            self._pollers.add(poller)
+        self._is_settled = True
+        return self._clock.monotonic_ms()
+
+    async def _wait_for_arrival(self, wait_ms: float) -> bool:
+        if wait_ms <= 0:
+            return False
+        self._arrived.clear()
+        try:
+            async with asyncio.timeout(wait_ms / 1_000):
+                await self._arrived.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _on_poller_done(self, poller: "asyncio.Task[None]") -> None:
+        """A failure that trying again does not mend, or a bug of ours: the next caller is told."""
+        self._pollers.discard(poller)
+        self._is_settled = False
+        if poller.cancelled() or (error := poller.exception()) is None:
+            return
+        if not isinstance(error, errors.HourwheelError):
+            error = errors.Internal(f"polling failed: {error!r}")
+        self._failure = error
+        self._arrived.set()
+
+    async def _poll_forever(self) -> None:
+        pace = self._channel.new_pace()
+        while True:
+            asked = self._buffer.reserve()
+            if not asked:
+                self._taken.clear()
+                await self._taken.wait()
+                continue
+            batch = None
+            try:
+                batch = await self._poll(asked, POLL_WAIT_MS, pace)
+            except errors.HourwheelError as error:
+                self._note_failure(error)
+            else:
+                self._patience.on_success()
+            finally:
+                self._buffer.add(asked, batch)
+            if batch is not None:
+                self._arrived.set()
+            await asyncio.sleep(pace.wait_ms / 1_000)
+
+    def _note_failure(self, error: errors.HourwheelError) -> None:
+        """Go on if that may help; tell the next caller if it has not helped for too long."""
+        if not error.retriable:
+            raise error
+        now_ms = self._clock.monotonic_ms()
+        if self._patience.is_over(now_ms):
+            self._patience.begin_anew(now_ms)
+            self._failure = error
+            self._is_settled = False
+            self._arrived.set()
+
+    async def _poll(self, count: int, wait_ms: float, pace: Pace) -> ReceivedBatch | None:
+        if self._is_closed:
+            raise errors.Cancelled("the consumer is closed")
+        return await self._poll_of.poll(count, wait_ms, pace)

@@ -1,0 +1,252 @@
+"""An event loop in a thread of its own, for clients that block.
+
+The thread starts with the first call, so that a client that was made before a fork, and not used,
+is used in the child as if it had been made there. It ends with the client: by `finish`; when the
+client is collected as garbage without; or at the exit of the interpreter, which waits for what is
+under way, but not for long. Whoever calls from a thread that runs an event loop (a notebook, an
+ASGI application) blocks that loop meanwhile, and nothing else happens.
+"""
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextvars
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple
+
+from hourwheel import errors
+from hourwheel.transport.fork_guard import Home
+
+EXIT_S: Final = 3.0
+"""How long the exit of the interpreter waits for clients that nobody closed."""
+Result = TypeVar("Result")
+_Arguments = TypeVarTuple("_Arguments")
+Closing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+_started: "Final[weakref.WeakSet[LoopThread]]" = weakref.WeakSet()
+
+
+class LoopThread:
+    """Runs coroutines for callers that wait. All methods may be called from any thread."""
+
+    def __init__(self, close_unasked: Closing) -> None:
+        """`close_unasked` ends the client when nobody else does; must not refer to its owner."""
+        self._close_unasked = close_unasked
+        self._home = Home()
+        self._lock = threading.RLock()
+        """Between "is it open?" and what follows from that. No caller waits with it; a signal
+        handler or a destructor may come in between, so it is one that its thread may take again."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def check(self) -> None:
+        """Whether calls may be made, for a caller that needs none of them now.
+
+        Raises:
+            Cancelled: the client is closed.
+            Forked: it belongs to another process.
+        """
+        self._home.enter()
+        if self._is_closed:
+            raise errors.Cancelled("the client is closed")
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """The result of `coroutine`; an interrupt of the waiting thread cancels it.
+
+        Raises:
+            Cancelled: the client is closed, or was closed meanwhile.
+            FailedPrecondition: this is the client's own thread, in which nobody may wait for it.
+            Forked: the client belongs to another process.
+        """
+        try:
+            self.check()
+            self._check_thread()
+            with self._lock:
+                self.check()
+                future = asyncio.run_coroutine_threadsafe(coroutine, self._start())
+        except BaseException:
+            coroutine.close()
+            raise
+        return _wait(future)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Run `callback` in the loop, without waiting. Raises as `check`."""
+        self.check()
+        with self._lock:
+            self.check()
+            self._start().call_soon_threadsafe(callback)
+
+    def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a last coroutine and end the thread, whatever comes of it.
+
+        Who comes second waits for the first one. Does nothing to a client that was never used, or
+        that belongs to another process.
+
+        Raises:
+            FailedPrecondition: this is the client's own thread.
+        """
+        try:
+            is_elsewhere = self._home.is_elsewhere
+            if not is_elsewhere:
+                self._check_thread()
+            future = None if is_elsewhere else self._begin_end(coroutine)
+        except BaseException:
+            coroutine.close()
+            raise
+        if future is None:
+            coroutine.close()
+            self._is_closed = True
+            self.join()
+            return
+        try:
+            _wait(future)
+        finally:
+            self.stop()
+            self.join()
+
+    def abandon(self) -> None:
+        """The owner is gone, and has not closed: end in the background. Never waits."""
+        if self._is_closed or self._loop is None or self._home.is_elsewhere:
+            return
+        self.begin_unasked_end()
+        warnings.warn("a Hourwheel client was not closed", ResourceWarning, stacklevel=2)
+
+    def _check_thread(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise errors.FailedPrecondition(
+                "the client's own thread (a callback) cannot wait for the client"
+            )
+
+    def _begin_end(
+        self, coroutine: Coroutine[Any, Any, None]
+    ) -> "concurrent.futures.Future[None] | None":
+        """None: it has begun before, or there is nothing to end."""
+        with self._lock:
+            if self._is_closed or self._loop is None:
+                return None
+            self._is_closed = True
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def begin_unasked_end(self) -> None:
+        """Close the client as far as that goes in a short time, then end the thread; no waiting."""
+        if self._home.is_elsewhere:
+            return
+        with self._lock:
+            if self._is_closed or self._loop is None:
+                return
+            self._is_closed = True
+            end = asyncio.run_coroutine_threadsafe(self._close_unasked(), self._loop)
+        end.add_done_callback(self._on_unasked_end)
+
+    def _on_unasked_end(self, end: "concurrent.futures.Future[None]") -> None:
+        if not end.cancelled():
+            end.exception()  # nobody is left to be told
+        self.stop()
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            loop = _Loop()
+            thread = threading.Thread(
+                target=_serve, args=(loop,), name="hourwheel-client", daemon=True
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:
+                loop.close()
+                raise errors.FailedPrecondition(f"no thread for the client: {error}") from None
+            self._loop, self._thread = loop, thread
+            _started.add(self)
+        return self._loop
+
+    def stop(self) -> None:
+        """End the loop as it is: what is under way is cancelled. Does not wait."""
+        if self._loop is not None and not self._home.is_elsewhere:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for the end of the thread, if it is one of this process."""
+        if self._thread is not None and not self._home.is_elsewhere:
+            self._thread.join(timeout_s)
+
+    def renew_lock(self) -> None:
+        """After a fork: a thread that does not exist here may hold it."""
+        self._lock = threading.RLock()
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """A loop to which nothing can be handed over once it is closed.
+
+    gRPC serves all loops of a process from one queue: whichever loop is awake takes the events of
+    all from there. What comes late for a loop that is closed would raise an exception in another
+    one, which would lose its own events by it: closing one client would stop another.
+    """
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*_Arguments], object],
+        *args: *_Arguments,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """As that of any loop; nothing where it is closed."""
+        try:
+            return super().call_soon_threadsafe(callback, *args, context=context)
+        except RuntimeError:
+            if not self.is_closed():
+                raise
+            return asyncio.Handle(callback, args, self, context)
+
+
+def _wait(future: "concurrent.futures.Future[Result]") -> Result:
+    try:
+        return future.result()
+    except concurrent.futures.CancelledError:
+        raise errors.Cancelled("the client was closed meanwhile") from None
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """The thread: runs the loop until it is stopped; then nobody is left waiting in it.
+
+    The loop is ended here and by nobody else: another thread may run a loop of its own.
+    """
+    try:
+        loop.run_forever()
+        loop.run_until_complete(_wind_up())
+    finally:
+        loop.close()
+
+
+async def _wind_up() -> None:
+    await asyncio.sleep(0)  # what was handed over before the end becomes a task
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+def _end_all() -> None:
+    """At exit: close what is open, all at a time, and wait for it, but not for ever."""
+    ending = list(_started)
+    for one in ending:
+        one.begin_unasked_end()
+    for one in ending:
+        one.join(EXIT_S)
+        one.stop()
+        one.join(EXIT_S)
+
+
+def _renew_locks() -> None:
+    for one in list(_started):
+        one.renew_lock()
+
+
+atexit.register(_end_all)
+os.register_at_fork(after_in_child=_renew_locks)

@@ -1,0 +1,32 @@
+"""Asks one node, and no other, what it knows: where a `Channel` would go to whoever is best."""
+
+import grpc
+import grpc.aio
+
+from hourwheel.client.cluster_status import ClusterStatus, cluster_status
+from hourwheel.transport.connection import Connection
+from hourwheel.transport.grpc_errors import failure_of
+from hourwheel.transport.methods import GET_STATUS
+from hourwheel.v1 import admin_pb2
+
+
+class NodeProbe:
+    """The way to one node. Belongs to one event loop."""
+
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> None:
+        """`address`: host:port; `credentials`: for TLS."""
+        self.address = address
+        self._connection = Connection(address, credentials)
+
+    async def status(self, timeout_ms: float) -> ClusterStatus:
+        """What the node says. Raises HourwheelError where it does not answer in time."""
+        call = self._connection.unary(GET_STATUS)
+        try:
+            answer = await call(admin_pb2.GetStatusRequest(), timeout=timeout_ms / 1_000)
+        except grpc.aio.AioRpcError as error:
+            raise failure_of(error).error from error
+        return cluster_status(answer)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.close()

@@ -1,0 +1,198 @@
+"""One poll for messages: what is asked, and what becomes of the answer.
+
+Where the client checks the filter, an answer's messages that do not match are acknowledged here,
+and nobody sees them.
+"""
+
+import asyncio
+import secrets
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from hourwheel import errors
+from hourwheel.client.ack_batcher import Acker
+from hourwheel.client.message import ReceivedBatch, runs_of
+from hourwheel.client.prefetch_buffer import Selection
+from hourwheel.filter_language.check import FilterCheck
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.filter_language.wire import filter_from_wire, filter_to_wire
+from hourwheel.formats.delivery_batch import DeliveryBatch
+from hourwheel.limits import RECEIVE_WAIT_MS_MAX
+from hourwheel.transport.channel import CALL_TIMEOUT_MS, Channel
+from hourwheel.transport.methods import RECEIVE
+from hourwheel.transport.session import Pace
+from hourwheel.v1 import consumer_pb2
+
+LEASE_MARGIN_RATIO: Final = 0.1
+"""Part of a lease that is not used: it began before its answer came, and acks take time."""
+SIFT_MS: Final = 1_000.0
+"""So long a poll goes on beyond its wait while nothing of what comes matches: behind it there may
+be what is wanted, also for a caller who does not wait."""
+
+_UNSEEN_MAX: Final = 64
+"""Older ones come again by themselves soon."""
+
+
+@dataclass(slots=True)
+class _Poller:
+    """One poll after the other; the next number says that the answer before has arrived."""
+
+    poller_id: int
+    number: int = 1
+
+
+class Poll:
+    """Polls of one consumer. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        acker: Acker,
+        *,
+        group: str,
+        topic: str,
+        wanted: FilterExpression | None,
+        invisible_ms: int,
+        bytes_max: int,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            channel: to the nodes.
+            acker: of the same group; is given what does not match.
+            group: consumer group.
+            topic: topic to receive from.
+            wanted: the filter; None: as the group's subscription says.
+            invisible_ms: how long messages are leased; 0: as the group is set up.
+            bytes_max: about how many bytes an answer may bring; 0: as the node likes.
+
+        Raises:
+            InvalidFilter: `wanted` cannot be understood; only where it is checked here.
+            FailedPrecondition: it is to be checked here, and `hourwheel[filters]` is not installed.
+        """
+        self._channel = channel
+        self._acker = acker
+        self._group = group
+        self._topic = topic
+        self._filter = None if wanted is None else filter_to_wire(wanted)
+        self._invisible_ms = invisible_ms
+        self._bytes_max = bytes_max
+        self._own: FilterCheck | None = None
+        """Of our own filter, if it is to be checked here."""
+        if wanted is not None and wanted.check_at_client:
+            self._own = FilterCheck(wanted)
+        self._told: FilterCheck | None = None
+        """Of the filter that a node last told us to check."""
+        self._unseen: deque[str] = deque(maxlen=_UNSEEN_MAX)
+        """Receipts of answers that nobody got, the last ones."""
+        self._idle: list[_Poller] = []
+        """Those that ask for nothing now; the last one first, and behind all the unanswered."""
+        self.filtered_count = 0
+        """Messages that came and did not match."""
+
+    async def poll(self, count: int, wait_ms: float, pace: Pace) -> ReceivedBatch | None:
+        """An answer with at least one message that matches, or None.
+
+        Args:
+            count: how many messages to ask for.
+            wait_ms: how long to wait for the first one.
+            pace: is told how it ended.
+        """
+        now_ms = self._channel.clock.monotonic_ms
+        until_ms = now_ms() + wait_ms
+        batch = await self._ask(count, wait_ms, pace)
+        while batch is not None and not len(batch) and now_ms() < until_ms + SIFT_MS:
+            batch = await self._ask(count, max(0.0, until_ms - now_ms()), pace)
+        return batch or None
+
+    async def _ask(self, count: int, wait_ms: float, pace: Pace) -> ReceivedBatch | None:
+        wait_ms = min(wait_ms, RECEIVE_WAIT_MS_MAX)
+        poller = self._idle.pop() if self._idle else _Poller(secrets.randbits(64) or 1)
+        request = consumer_pb2.ReceiveRequest(
+            group=self._group,
+            topic=self._topic,
+            max_messages=count,
+            max_bytes=self._bytes_max,
+            wait_ms=int(wait_ms),
+            invisible_ms=self._invisible_ms,
+            format=consumer_pb2.RECEIVE_FORMAT_BATCH,
+            filter=self._filter,
+            poller_id=poller.poller_id,
+            poll_number=poller.number,
+        )
+        try:
+            answer = await self._call(request, wait_ms + CALL_TIMEOUT_MS, pace, poller)
+        except BaseException:
+            self._idle.append(poller)  # the next poll asks for the same answer again
+            raise
+        self._idle.insert(0, poller)
+        if not answer.delivery_batch:
+            return None
+        try:
+            return self._read(answer)
+        except errors.HourwheelError:
+            self._unseen.append(answer.receipt)
+            raise
+
+    async def _call(
+        self,
+        request: consumer_pb2.ReceiveRequest,
+        timeout_ms: float,
+        pace: Pace,
+        poller: _Poller,
+    ) -> consumer_pb2.ReceiveResponse:
+        """The node's answer; one that comes just as the caller goes is kept, to be given back."""
+        call = asyncio.ensure_future(
+            self._channel.call(RECEIVE, request, timeout_ms=timeout_ms, is_retried=False, pace=pace)
+        )
+        try:
+            answer = await asyncio.shield(call)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)  # what has arrived gets through to here
+            call.cancel()
+            await asyncio.wait([call])
+            if not call.cancelled() and call.exception() is None and call.result().receipt:
+                self._unseen.append(call.result().receipt)
+                poller.number += 1
+            raise
+        poller.number += 1
+        return answer
+
+    def take_unseen(self) -> list[consumer_pb2.ReceiptRange]:
+        """What was leased to us lately and nobody here will see: for who gives it back."""
+        ranges = [consumer_pb2.ReceiptRange(receipt=receipt) for receipt in self._unseen]
+        self._unseen.clear()
+        return ranges
+
+    def _read(self, answer: consumer_pb2.ReceiveResponse) -> ReceivedBatch:
+        lease_ms = (answer.invisible_until_ms - answer.receive_ms) * (1 - LEASE_MARGIN_RATIO)
+        check = self._find_check(answer)
+        delivery = DeliveryBatch(answer.delivery_batch)
+        batch = ReceivedBatch(
+            delivery,
+            topic=answer.topic or self._topic,
+            receipt=answer.receipt,
+            invisible_until_ms=answer.invisible_until_ms,
+            lease_until_ms=self._channel.clock.monotonic_ms() + lease_ms,
+            mask=None if check is None else check.find_mask(delivery),
+        )
+        if batch.mask is not None:
+            self._drop(batch, (~batch.mask).nonzero()[0].tolist())
+        return batch
+
+    def _find_check(self, answer: consumer_pb2.ReceiveResponse) -> FilterCheck | None:
+        """What the node leaves to us; what we said ourselves, we check in any case.
+
+        A consumer that says nothing learns here what its group wants.
+        """
+        if not answer.HasField("to_check"):
+            return self._own
+        wanted = filter_from_wire(answer.to_check)
+        if self._told is None or self._told.expression != wanted:
+            self._told = FilterCheck(wanted)
+        return self._told
+
+    def _drop(self, batch: ReceivedBatch, ordinals: list[int]) -> None:
+        self.filtered_count += len(ordinals)
+        self._acker.add_ranges_soon(Selection(batch, *run) for run in runs_of(ordinals))

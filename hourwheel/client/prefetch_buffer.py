@@ -1,0 +1,234 @@
+"""What a consumer holds: messages leased and not yet handed out, and ranges to be acknowledged.
+
+Pure: no socket, no clock. A message whose lease is over is never handed out: the node will deliver
+it again, and nobody could acknowledge it any more.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
+
+from hourwheel import errors
+from hourwheel.client.message import ReceivedBatch, ReceivedMessage
+
+Finishable: TypeAlias = ReceivedMessage | ReceivedBatch | Iterable[ReceivedMessage]
+"""What can be acknowledged: one message, a whole answer, or any messages."""
+
+
+class Selection(NamedTuple):
+    """Messages [first, end) of all that one answer delivered."""
+
+    batch: ReceivedBatch
+    first: int
+    end: int
+
+
+def selections_of(batch: ReceivedBatch, first: int = 0, end: int | None = None) -> list[Selection]:
+    """The messages [first, end) of those in `batch`, as ranges of what was delivered."""
+    return [Selection(batch, low, high) for low, high in batch.runs(first, end)]
+
+
+class LeaseBuffer:
+    """Messages received ahead.
+
+    Invariant: what is here and what is asked for are together at most `messages_max`.
+    """
+
+    def __init__(self, messages_max: int, poll_messages: int) -> None:
+        """`messages_max`: how many to hold; `poll_messages`: how many one poll asks for at most."""
+        self._messages_max = messages_max
+        self._poll_messages = poll_messages
+        self._head: ReceivedBatch | None = None
+        """The answer that is being handed out: its messages [_first, _end) are still here. They are
+        counted as it counts: where the client checks a filter, only those that match."""
+        self._first = 0
+        self._end = 0
+        self._behind: deque[ReceivedBatch] = deque()
+        self._count = 0
+        self._asked = 0
+        self.expired_count = 0
+        """Messages that were dropped because their lease ended before anyone asked for them."""
+
+    def __len__(self) -> int:
+        """How many messages are held."""
+        return self._count
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another poll may begin.
+
+        Room that is small against a poll is left to grow, so that answers do not get ever smaller.
+        """
+        room = self._messages_max - self._count - self._asked
+        return room > 0 and 2 * room >= self._poll_messages
+
+    def reserve(self) -> int:
+        """How many messages to ask for in a poll that begins now; 0: wait, there is no room."""
+        if not self.has_room:
+            return 0
+        asked = min(self._messages_max - self._count - self._asked, self._poll_messages)
+        self._asked += asked
+        return asked
+
+    def add(self, asked: int, batch: ReceivedBatch | None) -> None:
+        """A poll for `asked` messages is over, with these or with none."""
+        self._asked -= asked
+        if batch is not None:
+            self._behind.append(batch)
+            self._count += len(batch)
+
+    def take(self, count: int, now_ms: float) -> list[ReceivedMessage]:
+        """Up to `count` messages, in order, from one answer.
+
+        Raises:
+            InvalidArgument: `count` is not positive; waiting would be in vain.
+        """
+        if count < 1:
+            raise errors.InvalidArgument(f"{count} messages are asked for; at least 1 is needed")
+        if not self._find_head(now_ms):
+            return []
+        first, end = self._first, min(self._end, self._first + count)
+        self._first = end
+        self._count -= end - first
+        return self._head.messages(first, end) if self._head is not None else []
+
+    def find_one(self, now_ms: float) -> ReceivedMessage | None:
+        """The next message."""
+        head, first = self._head, self._first
+        if head is None or first == self._end or head.lease_until_ms <= now_ms:
+            if not self._find_head(now_ms):
+                return None
+            head, first = self._head, self._first
+        self._first = first + 1
+        self._count -= 1
+        return None if head is None else head[first]
+
+    def find_batch(self, now_ms: float) -> ReceivedBatch | None:
+        """The next answer of which nothing was handed out yet."""
+        while self._behind:
+            batch = self._behind.popleft()
+            self._count -= len(batch)
+            if batch.lease_until_ms > now_ms:
+                return batch
+            self.expired_count += len(batch)
+        return None
+
+    def take_all(self) -> list[Selection]:
+        """All that is held."""
+        held = []
+        if self._head is not None and self._first < self._end:
+            held += selections_of(self._head, self._first, self._end)
+        for batch in self._behind:
+            held += selections_of(batch)
+        self._behind.clear()
+        self._head, self._count = None, 0
+        return held
+
+    def _find_head(self, now_ms: float) -> bool:
+        """Whether there is a message; then it is the first one of the head."""
+        while True:
+            if self._head is not None and self._first < self._end:
+                if self._head.lease_until_ms > now_ms:
+                    return True
+                self._count -= self._end - self._first
+                self.expired_count += self._end - self._first
+            if not self._behind:
+                self._head, self._first, self._end = None, 0, 0
+                return False
+            self._head = self._behind.popleft()
+            self._first, self._end = 0, len(self._head)
+
+
+class AckBuffer:
+    """Messages that are done with, as few ranges."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._runs: list[Selection] = []
+        self._batch: ReceivedBatch | None = None
+        """The run that grows: messages [_first, _end) of this answer."""
+        self._first = 0
+        self._end = 0
+        self.count = 0
+        """How many messages, those added twice counted twice."""
+
+    def __len__(self) -> int:
+        """See `count`."""
+        return self.count
+
+    def add(self, messages: Finishable) -> None:
+        """Add messages."""
+        if isinstance(messages, ReceivedMessage):
+            if messages.batch is self._batch and messages.index == self._end:
+                self._end += 1
+                self.count += 1
+                return
+            self.add_range(messages.batch, messages.index, messages.index + 1)
+        elif isinstance(messages, ReceivedBatch):
+            for chosen in selections_of(messages):
+                self.add_range(*chosen)
+        else:
+            self._add_each(messages)
+
+    def _add_each(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Runs of neighbours are found here, without a call for each message."""
+        batch: ReceivedBatch | None = None
+        first = end = 0
+        for message in messages:
+            if message.batch is batch and message.index == end:
+                end += 1
+                continue
+            if batch is not None:
+                self.add_range(batch, first, end)
+            batch, first, end = message.batch, message.index, message.index + 1
+        if batch is not None:
+            self.add_range(batch, first, end)
+
+    def add_range(self, batch: ReceivedBatch, first: int, end: int) -> None:
+        """Add the messages [first, end) of all that an answer delivered."""
+        self.count += end - first
+        if batch is self._batch and first == self._end:
+            self._end = end
+            return
+        self._finish_run()
+        self._batch, self._first, self._end = batch, first, end
+
+    def take(self, ranges_max: int) -> list[Selection]:
+        """Up to `ranges_max` ranges, answer by answer, those that touch joined; the rest stays."""
+        self._finish_run()
+        by_batch: dict[int, list[Selection]] = {}
+        for run in self._runs:
+            by_batch.setdefault(id(run.batch), []).append(run)
+        joined: list[Selection] = []
+        for runs in by_batch.values():
+            joined += _join(runs)
+        self._runs = joined[ranges_max:]
+        self.count = sum(run.end - run.first for run in self._runs)
+        return joined[:ranges_max]
+
+    def _finish_run(self) -> None:
+        if self._batch is not None:
+            self._runs.append(Selection(self._batch, self._first, self._end))
+            self._batch = None
+
+
+def _join(runs: list[Selection]) -> list[Selection]:
+    """Ranges of one answer in order, those that touch or overlap as one."""
+    if len(runs) == 1:
+        return runs
+    runs.sort(key=lambda run: run.first)
+    joined = [runs[0]]
+    for run in runs[1:]:
+        last = joined[-1]
+        if run.first <= last.end:
+            joined[-1] = Selection(last.batch, last.first, max(last.end, run.end))
+        else:
+            joined.append(run)
+    return joined
+
+
+def select(messages: Finishable) -> list[Selection]:
+    """The ranges of `messages`."""
+    buffer = AckBuffer()
+    buffer.add(messages)
+    return buffer.take(len(buffer))

@@ -1,0 +1,239 @@
+"""The asyncio producer: publish, cancel, flush. The work is done by `publish_pump`."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Self
+
+import grpc
+import numpy as np
+
+from hourwheel import errors, limits
+from hourwheel.client import batch_builder, cancellation
+from hourwheel.client.batch_builder import Columns, Draft
+from hourwheel.client.message import Message
+from hourwheel.client.message_ids import PublishedIds
+from hourwheel.client.outcomes import CancelOutcome
+from hourwheel.client.sender import PublishPump, PumpSettings
+from hourwheel.formats.message_id import ID_DTYPE, MessageId
+from hourwheel.instants import INSTANT_MS_MIN, check_count, check_instant, wait_of_ms
+from hourwheel.transport.channel import SERVER_DEFAULT, Channel
+from hourwheel.transport.endpoints import Servers
+
+BATCH_MESSAGES: Final = 1_000
+BATCH_BYTES: Final = 1024 * 1024
+BUFFER_BYTES: Final = 32 * 1024 * 1024
+DELIVERY_TIMEOUT_MS: Final = 120_000.0
+ANSWER_TIMEOUT_MS: Final = 30_000.0
+CLOSE_TIMEOUT_MS: Final = 1_000.0
+"""How long leaving the context waits for messages under way after an exception inside it."""
+
+
+class AsyncProducer:
+    """Publishes messages, each of them once.
+
+        async with AsyncProducer("127.0.0.1:7400") as producer:
+            message_id = await producer.publish("orders", Message(b"...", delay_ms=90_000))
+
+    Publishing waits while the buffer is full. What was awaited is durable as the node is
+    configured. Nothing is published twice, whatever is lost on the way: a producer numbers its
+    batches, and the node knows those again that it has seen. Cancelling a task that awaits an
+    answer does not take its message back: see `cancel`. Belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        server: Servers | Channel = SERVER_DEFAULT,
+        *,
+        linger_ms: float = 0.0,
+        batch_messages: int = BATCH_MESSAGES,
+        batch_bytes: int = BATCH_BYTES,
+        buffer_bytes: int = BUFFER_BYTES,
+        delivery_timeout_ms: float = DELIVERY_TIMEOUT_MS,
+        answer_timeout_ms: float = ANSWER_TIMEOUT_MS,
+        is_idempotent: bool = True,
+        due_ms_min: int = INSTANT_MS_MIN,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        """Prepare a producer; it connects when it is first used.
+
+        Args:
+            server: see `Channel`; or a channel to be shared (and closed) by the caller.
+            linger_ms: how long a message waits for others to fill its batch. With 0 batches grow
+                by themselves while earlier ones are under way.
+            batch_messages: most messages of a batch.
+            batch_bytes: about how many bytes a batch has at most (a larger message goes alone).
+            buffer_bytes: bytes of messages that may be under way before publishing waits.
+            delivery_timeout_ms: how long a batch is tried before its messages fail.
+            answer_timeout_ms: how long one try waits for the node's answer.
+            is_idempotent: False: a batch whose outcome is unknown fails with `Timeout` instead of
+                being sent again.
+            due_ms_min: earlier instants are refused, as seconds by mistake; 0: take all, and
+                deliver what is past at once.
+            credentials: for TLS.
+
+        Raises:
+            InvalidArgument: a batch size that no node would take, or a number that cannot be.
+        """
+        check_count(batch_messages, "batch_messages")
+        check_count(batch_bytes, "batch_bytes")
+        check_count(buffer_bytes, "buffer_bytes")
+        linger_ms = wait_of_ms(linger_ms, "linger_ms")
+        delivery_timeout_ms = wait_of_ms(delivery_timeout_ms, "delivery_timeout_ms")
+        answer_timeout_ms = wait_of_ms(answer_timeout_ms, "answer_timeout_ms")
+        if not 0 < batch_messages <= limits.BATCH_MESSAGE_COUNT_MAX:
+            raise errors.InvalidArgument("batch_messages is out of range")
+        if not 0 < batch_bytes <= limits.BATCH_BYTES_MAX // 2:
+            raise errors.InvalidArgument("batch_bytes is out of range")
+        self._owns_channel = not isinstance(server, Channel)
+        self._channel = (
+            server if isinstance(server, Channel) else Channel(server, credentials=credentials)
+        )
+        self._settings = PumpSettings(
+            linger_ms=linger_ms,
+            batch_messages=batch_messages,
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            delivery_timeout_ms=delivery_timeout_ms,
+            answer_timeout_ms=answer_timeout_ms,
+            is_idempotent=is_idempotent,
+        )
+        self._pump = PublishPump(self._channel, self._settings)
+        self._due_ms_min = due_ms_min
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self.close(None if kind is None else CLOSE_TIMEOUT_MS)
+
+    async def publish(self, topic: str, message: Message) -> MessageId:
+        """Publish one message; returns its id when it is durable.
+
+        Raises:
+            InvalidArgument: the message or the topic cannot be accepted as it is.
+            HourwheelError: see `hourwheel.errors`; `Timeout` says that the outcome is unknown.
+        """
+        return await (await self.publish_soon(topic, message))
+
+    async def publish_soon(self, topic: str, message: Message) -> "asyncio.Future[MessageId]":
+        """As `publish`, but waits only for room in the buffer: await the result for the id."""
+        draft = batch_builder.draft_one(message)
+        if message.due_ms is not None:
+            check_instant(message.due_ms, self._due_ms_min)
+        return await self._pump.add(topic, draft, is_single=True)
+
+    async def publish_many(self, topic: str, messages: Sequence[Message]) -> PublishedIds:
+        """Publish n messages; returns their ids, in order, when all are durable.
+
+        All are checked before any is sent. A list that fits into one batch (`batch_messages`,
+        `batch_bytes`, only delays or only instants) is accepted or refused together; of a longer
+        one some may be published although this raises: `params["published_count"]` says how many.
+        Raises as `publish`.
+        """
+        futures: list[asyncio.Future[PublishedIds]] = []
+        places: list[int] = []
+        drafted = batch_builder.draft_messages(messages)
+        for draft, _ in drafted:
+            self._check_instants(draft)
+        with _forgotten_on_failure(futures):
+            for draft, ordinals in drafted:
+                await self._add_all(topic, draft, futures)
+                places += ordinals or ()
+            ids = await _collect(futures)
+        if len(drafted) <= 1:
+            return PublishedIds(ids)
+        ordered = np.empty_like(ids)
+        ordered[places] = ids
+        return PublishedIds(ordered)
+
+    async def publish_batch(self, topic: str, columns: Columns) -> PublishedIds:
+        """As `publish_many`, for those who have columns: spares one object a message."""
+        futures: list[asyncio.Future[PublishedIds]] = []
+        draft = batch_builder.draft_columns(columns)
+        self._check_instants(draft)
+        with _forgotten_on_failure(futures):
+            await self._add_all(topic, draft, futures)
+            return PublishedIds(await _collect(futures))
+
+    async def cancel(self, message_id: MessageId | str) -> CancelOutcome:
+        """Take one message back. Raises `InvalidMessageId` for a text that is no id."""
+        return (await self.cancel_many([message_id]))[0]
+
+    async def cancel_many(self, ids: cancellation.Ids) -> list[CancelOutcome]:
+        """Take n messages back; see `AsyncAdmin.cancel_many`."""
+        return await cancellation.cancel_many(self._channel, ids)
+
+    async def flush(self) -> None:
+        """Send without lingering, and wait until nothing is under way.
+
+        Failures are told where the messages were published, not here.
+        """
+        self._channel.home.enter()
+        await self._pump.flush()
+
+    async def close(self, timeout_ms: float | None = None) -> None:
+        """Flush, then end.
+
+        What is still under way after `timeout_ms` fails with `Cancelled`, or with `Timeout` where
+        it may have been published.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._channel.home.is_elsewhere:
+            return  # what is under way is the parent's
+        self._pump.refuse_new()
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
+                await self._pump.flush()
+        except TimeoutError:
+            pass  # told to those who wait for the messages: the pump fails them
+        finally:
+            await self._pump.close()
+            if self._owns_channel:
+                await self._channel.close()
+
+    def _check_instants(self, draft: Draft) -> None:
+        if draft.count and not draft.is_relative:
+            check_instant(int(draft.times_ms.min()), self._due_ms_min)
+
+    async def _add_all(
+        self, topic: str, draft: Draft, futures: "list[asyncio.Future[PublishedIds]]"
+    ) -> None:
+        settings = self._settings
+        pieces = batch_builder.cut(
+            draft, messages_max=settings.batch_messages, bytes_max=settings.batch_bytes
+        )
+        for piece in pieces:
+            futures.append(await self._pump.add(topic, piece, is_single=False))
+
+
+@contextmanager
+def _forgotten_on_failure(futures: "list[asyncio.Future[PublishedIds]]") -> Iterator[None]:
+    """If the block fails, or its task is cancelled, nobody will ask for these any more."""
+    try:
+        yield
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+
+
+async def _collect(futures: "Sequence[asyncio.Future[PublishedIds]]") -> Any:
+    """The ids of all parts, joined: structured array of `ID_DTYPE`.
+
+    Raises:
+        HourwheelError: the first failed part's, when all are done, with `published_count`.
+    """
+    if not futures:
+        return np.empty(0, ID_DTYPE)
+    await asyncio.wait(futures)
+    failed = [error for future in futures if (error := future.exception()) is not None]
+    arrays = [future.result().array for future in futures if future.exception() is None]
+    if failed:
+        if isinstance(failed[0], errors.HourwheelError):
+            failed[0].params["published_count"] = str(sum(map(len, arrays)))
+        raise failed[0]
+    return np.concatenate(arrays)

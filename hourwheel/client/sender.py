@@ -1,0 +1,393 @@
+"""The producer's task: takes drafts in, keeps batches under way, hands the ids out.
+
+A shell: what is sent, when, and what becomes of it is decided by `accumulator` and
+`publish_window`. One task owns the stream and writes to it; a second one reads the answers. A
+stream goes to the node of choice (`hourwheel.transport.endpoints`); one that breaks, or whose node
+says that it is not the master, is followed by another one, to wherever the choice is then.
+"""
+
+import asyncio
+import copy
+import secrets
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import grpc
+
+from hourwheel import errors
+from hourwheel.client import batch_builder
+from hourwheel.client.accumulator import Accumulator, Piece
+from hourwheel.client.batch_builder import Draft
+from hourwheel.client.buffer_pool import Room
+from hourwheel.client.inflight_batches import Published, PublishWindow
+from hourwheel.client.message_ids import PublishedIds
+from hourwheel.client.topic_genes import TopicGenes
+from hourwheel.formats.message_id import MessageId
+from hourwheel.transport.channel import Channel
+from hourwheel.transport.endpoints import Move
+from hourwheel.transport.grpc_errors import make_error
+from hourwheel.transport.methods import PUBLISH_STREAM
+from hourwheel.transport.session import Failure
+from hourwheel.transport.stream import Stream, StreamBroken
+from hourwheel.v1 import broker_pb2
+
+_CODE_NAMES: Final = {code.value[0]: code.name for code in grpc.StatusCode}
+_Stream: TypeAlias = Stream[broker_pb2.PublishStreamRequest, broker_pb2.PublishStreamResponse]
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """Who waits for a draft's ids."""
+
+    future: "asyncio.Future[Any]"
+    is_single: bool
+    """It waits for one `MessageId`, else for `PublishedIds`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PumpSettings:
+    """See `AsyncProducer`."""
+
+    linger_ms: float
+    batch_messages: int
+    batch_bytes: int
+    buffer_bytes: int
+    delivery_timeout_ms: float
+    answer_timeout_ms: float
+    is_idempotent: bool
+
+
+class _Misplaced(StreamBroken):
+    """The stream goes to a node that is not the master; the window has been told to wait or not."""
+
+
+class PublishPump:
+    """Moves drafts to the node, once each. Belongs to one event loop."""
+
+    def __init__(self, channel: Channel, settings: PumpSettings) -> None:
+        """Prepare; the task starts with the first draft."""
+        self._channel = channel
+        self._settings = settings
+        self._clock = channel.clock
+        self._accumulator: Accumulator[_Ticket] = Accumulator(
+            messages_max=settings.batch_messages,
+            bytes_max=settings.batch_bytes,
+            linger_ms=settings.linger_ms,
+        )
+        self._window: PublishWindow[list[Piece[_Ticket]]] = PublishWindow(
+            make_producer_id=_make_producer_id if settings.is_idempotent else None,
+            backoff=channel.backoff,
+            random=channel.random,
+            answer_timeout_ms=settings.answer_timeout_ms,
+        )
+        self._genes = TopicGenes()
+        self._room = Room(settings.buffer_bytes)
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._flushing = 0
+        self._is_closed = False
+        self._stream: _Stream | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[None] | None = None
+
+    async def add(self, topic: str, draft: Draft, *, is_single: bool) -> "asyncio.Future[Any]":
+        """Take a draft in when there is room for it; the result will be its ids.
+
+        Args:
+            topic: topic.
+            draft: a draft that fits into a batch.
+            is_single: give one `MessageId`, else `PublishedIds`.
+
+        Raises:
+            InvalidTopic: the topic is no text.
+            Cancelled: the producer is closed.
+            Forked: it belongs to another process.
+        """
+        if type(topic) is not str or not topic.isascii():
+            _check_text(topic)
+        self._check_open()
+        await self._room.take(draft.batch_bytes)
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        now_ms = self._clock.monotonic_ms()
+        self._accumulator.add(topic, draft, _Ticket(future, is_single), now_ms)
+        if self._task is None:
+            self._task = loop.create_task(self._run(), name="hourwheel-producer")
+            self._task.add_done_callback(self._on_task_done)
+        self._wake.set()
+        return future
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise errors.Cancelled("the producer is closed")
+        self._channel.home.enter()
+
+    def _on_task_done(self, task: "asyncio.Task[None]") -> None:
+        """A bug of ours must not leave anyone waiting."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._give_up(errors.Internal(f"the producer's task failed: {error!r}"))
+
+    async def flush(self) -> None:
+        """Send without lingering, and wait until nothing is under way."""
+        self._flushing += 1
+        try:
+            while self._is_busy():
+                self._idle.clear()
+                self._wake.set()
+                await self._idle.wait()
+        finally:
+            self._flushing -= 1
+
+    def refuse_new(self) -> None:
+        """Take no more drafts in; those that wait for room are refused."""
+        self._is_closed = True
+        self._room.refuse_all(errors.Cancelled("the producer is closed"))
+
+    async def close(self) -> None:
+        """End at once: what is under way fails."""
+        self.refuse_new()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
+        await self._drop_stream()
+        self._give_up(errors.Cancelled("the producer was closed"))
+
+    def _give_up(self, error: errors.HourwheelError) -> None:
+        self.refuse_new()
+        for piece in self._accumulator.take_all():
+            self._fail(piece, error)
+        self._window.give_up(error)
+        self._settle()
+
+    # --- the task -------------------------------------------------------------------------------
+
+    def _is_busy(self) -> bool:
+        return bool(self._accumulator) or not self._window.is_idle
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            now_ms = self._clock.monotonic_ms()
+            self._window.expire(now_ms, unsent=self._channel.unreached)
+            self._fill(now_ms)
+            broken = self._find_break(now_ms)
+            can_send = self._can_send()
+            if broken is None and can_send:
+                broken = await self._send(now_ms)
+            if broken is not None:
+                await self._drop_stream()
+                move = None if isinstance(broken, _Misplaced) else broken.move
+                self._window.on_broken(self._clock.monotonic_ms(), broken.failure, move)
+                self._wake.set()
+            self._settle()
+            await self._sleep(can_send=can_send)
+
+    def _can_send(self) -> bool:
+        """Whether there is a stream, or a connection for one; makes one if there is need."""
+        if self._stream is not None or self._window.is_idle or self._channel.is_connected:
+            return True
+        if self._connecting is None:
+            loop = asyncio.get_running_loop()
+            self._connecting = loop.create_task(self._channel.connect(), name="hourwheel-connect")
+            self._connecting.add_done_callback(self._on_connected)
+        return False
+
+    def _on_connected(self, task: "asyncio.Task[None]") -> None:
+        self._connecting = None
+        self._wake.set()
+        if not task.cancelled():
+            task.exception()  # the channel was closed: who publishes is told by the channel, too
+
+    def _fill(self, now_ms: float) -> None:
+        """Build batches while there is room for them in the window."""
+        while self._window.has_room:
+            taken = self._accumulator.take(now_ms, is_flushing=self._flushing > 0)
+            if taken is None:
+                return
+            topic, pieces = taken
+            try:
+                draft = batch_builder.join([piece.draft for piece in pieces])
+                position = self._window.next_position()
+                raw = batch_builder.build(draft, *position, self._genes.of(topic))
+            except Exception as error:
+                for piece in pieces:  # they are nowhere else any more
+                    self._fail(piece, errors.Internal(f"a batch cannot be built: {error!r}"))
+                raise
+            deadline_ms = pieces[0].added_ms + self._settings.delivery_timeout_ms
+            self._window.submit(topic, raw, draft.count, pieces, deadline_ms=deadline_ms)
+
+    async def _send(self, now_ms: float) -> StreamBroken | None:
+        """Write what may be written; returns why the stream broke, if it did."""
+        sendable = self._window.take_sendable(now_ms)
+        if not sendable:
+            return None
+        if self._stream is None:
+            self._stream = self._channel.stream(PUBLISH_STREAM)
+            self._reader = asyncio.get_running_loop().create_task(
+                self._read(self._stream), name="hourwheel-producer-reader"
+            )
+            self._reader.add_done_callback(lambda _: self._wake.set())
+        try:
+            async with asyncio.timeout(self._settings.answer_timeout_ms / 1_000):
+                for batch in sendable:
+                    await self._stream.write(
+                        broker_pb2.PublishStreamRequest(topic=batch.topic, record_batch=batch.raw)
+                    )
+        except StreamBroken as broken:
+            return broken
+        except TimeoutError:
+            return self._given_up(self._stream, "the node takes no more batches")
+        return None
+
+    def _find_break(self, now_ms: float) -> StreamBroken | None:
+        if self._reader is not None and self._reader.done():
+            if self._reader.cancelled():  # by gRPC: its node has left the cluster meanwhile
+                return self._closed_under_way()
+            error = self._reader.exception()
+            if isinstance(error, StreamBroken):
+                return error
+            if error is not None:
+                raise error
+        stream = self._stream
+        if stream is not None and self._window.is_overdue(now_ms):
+            return self._given_up(stream, "the node does not answer")
+        if stream is not None and stream.is_judged and self._window.oldest_sent_ms is None:
+            return _Misplaced(Failure(errors.Unavailable("all is answered"), is_definite=True))
+        return None
+
+    def _closed_under_way(self) -> StreamBroken:
+        error = errors.Unavailable("the connection was closed")
+        move = Move.STAY if self._stream is None else self._stream.judge(error)
+        return StreamBroken(Failure(error, is_definite=False), move)
+
+    def _given_up(self, stream: _Stream, why: str) -> StreamBroken:
+        error = errors.Timeout(why)
+        move = stream.judge(error, self._settings.answer_timeout_ms)
+        return StreamBroken(Failure(error, is_definite=False), move)
+
+    async def _read(self, stream: _Stream) -> None:
+        while True:
+            answer = await stream.read()
+            now_ms = self._clock.monotonic_ms()
+            if answer.HasField("error"):
+                detail = answer.error
+                code = _CODE_NAMES.get(detail.code, "UNKNOWN")
+                error = make_error(code, detail.reason, detail.message, detail.params)
+                self._on_refused(stream, now_ms, error)
+            else:
+                taken = answer.published
+                if taken.HasField("expected_gene") and self._window.oldest_topic is not None:
+                    self._genes.adopt(self._window.oldest_topic, taken.expected_gene)
+                sent_ms = self._window.oldest_sent_ms
+                if sent_ms is not None:
+                    self._channel.note_answer(stream.address, now_ms - sent_ms)
+                self._window.on_published(
+                    Published(
+                        taken.shard,
+                        taken.epoch,
+                        taken.base_sequence,
+                        taken.store_ms,
+                        taken.duplicate,
+                    )
+                )
+            self._settle()
+            self._wake.set()
+
+    def _on_refused(self, stream: _Stream, now_ms: float, error: errors.HourwheelError) -> None:
+        """A batch was not taken. If this is the wrong node, it takes none of the others either.
+
+        Raises:
+            StreamBroken: the others are sent to another node without waiting for their answers.
+                Only where that is safe: without idempotence their outcome has to be known first.
+        """
+        is_place = isinstance(error, errors.NotMaster | errors.ShuttingDown)
+        if not is_place:
+            self._window.on_refused(now_ms, error)
+            return
+        move = None if stream.is_judged else stream.judge(error)
+        self._window.on_refused(now_ms, error, move)
+        if self._settings.is_idempotent:
+            raise _Misplaced(Failure(error, is_definite=False))
+
+    async def _drop_stream(self) -> None:
+        reader, self._reader = self._reader, None
+        if self._stream is not None:
+            self._stream.cancel()
+            self._stream = None
+        if reader is not None:
+            reader.cancel()
+            await asyncio.wait([reader])
+            if not reader.cancelled():
+                reader.exception()  # known already, or of a stream that nobody needs any more
+
+    async def _sleep(self, *, can_send: bool) -> None:
+        wakeups = [self._window.find_next_wakeup_ms(can_send=can_send)]
+        if self._window.has_room:
+            wakeups.append(self._accumulator.find_next_wakeup_ms())
+        known = [wakeup for wakeup in wakeups if wakeup is not None]
+        timer = None
+        if known:
+            wait_ms = max(0.0, min(known) - self._clock.monotonic_ms())
+            timer = asyncio.get_running_loop().call_later(wait_ms / 1_000, self._wake.set)
+        await self._wake.wait()
+        if timer is not None:
+            timer.cancel()
+
+    # --- results --------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        for batch, outcome in self._window.take_settled():
+            sequence = outcome.base_sequence if isinstance(outcome, Published) else 0
+            for piece in batch.token:
+                if isinstance(outcome, Published):
+                    self._succeed(piece, outcome, sequence)
+                    sequence += piece.draft.count
+                else:
+                    self._fail(piece, outcome)
+        if not self._is_busy():
+            self._idle.set()
+
+    def _succeed(self, piece: Piece[_Ticket], published: Published, sequence: int) -> None:
+        draft, ticket, _ = piece
+        self._room.give_back(draft.batch_bytes)
+        if ticket.future.done():
+            return  # who asked has gone
+        shard, epoch, start_ms = published.shard, published.epoch, 0
+        if draft.is_relative:
+            start_ms = published.store_ms
+        if ticket.is_single:
+            due_ms = int(draft.times_ms[0]) + start_ms
+            ticket.future.set_result(MessageId(shard, epoch, sequence, due_ms))
+        else:
+            ids = PublishedIds.of_batch(shard, epoch, sequence, draft.times_ms + start_ms)
+            ticket.future.set_result(ids)
+
+    def _fail(self, piece: Piece[_Ticket], error: errors.HourwheelError) -> None:
+        self._room.give_back(piece.draft.batch_bytes)
+        if not piece.token.future.done():
+            piece.token.future.set_exception(copy.copy(error))
+
+
+def _check_text(topic: object) -> None:
+    """What cannot be put on the wire must be found before it is among other people's messages.
+
+    Whether the name is a good one is for the node to say.
+
+    Raises:
+        InvalidTopic: it is no text, or one with half a character.
+    """
+    if not isinstance(topic, str):
+        raise errors.InvalidTopic(f"a topic's name is a text, not {topic!r}")
+    try:
+        topic.encode()
+    except UnicodeEncodeError:
+        raise errors.InvalidTopic(f"a topic's name is no Unicode text: {topic!r}") from None
+
+
+def _make_producer_id() -> int:
+    return secrets.randbits(64) or 1

@@ -1,0 +1,279 @@
+"""The way to the nodes: gRPC calls with deadlines, whose failures are our own errors.
+
+A shell. Which node to ask is decided in `hourwheel.transport.endpoints`, what to do after a failure
+in `hourwheel.transport.session`; what a failure was, in `hourwheel.transport.grpc_errors`.
+"""
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any, Final, Self
+
+import grpc
+import grpc.aio
+
+from hourwheel import errors
+from hourwheel.clock import Clock, SystemClock
+from hourwheel.transport.connect_errors import describe
+from hourwheel.transport.connection import Connection
+from hourwheel.transport.endpoints import Endpoints, Move, Servers, parse_servers
+from hourwheel.transport.fork_guard import Home
+from hourwheel.transport.grpc_errors import failure_of, make_error
+from hourwheel.transport.methods import GET_STATUS, Method, Request, Response
+from hourwheel.transport.session import Backoff, CallSession, Pace, final_error
+from hourwheel.transport.stream import Stream, StreamBroken
+from hourwheel.v1 import admin_pb2
+
+__all__ = ["Channel", "Servers", "Stream", "StreamBroken", "failure_of", "make_error"]
+
+SERVER_DEFAULT: Final = "127.0.0.1:7400"
+CALL_TIMEOUT_MS: Final = 10_000.0
+CONNECT_MS: Final = 1_000.0
+"""How long to wait for a connection to one endpoint where there are others."""
+RECONNECT_MS: Final = 300.0
+"""The same for one that was gone when it was last asked. A node that is stopped takes connections,
+by its kernel, and never greets; one that is slow to greet is connected when it is chosen again."""
+ASK_MS: Final = 2_000.0
+"""How long to wait for a list of the nodes, which nobody waits for."""
+CLOSE_GRACE_MS: Final = 60_000.0
+"""How long what is under way to a node that has left the cluster may go on: longer than a poll."""
+
+
+class Channel:
+    """The connections to the nodes of a cluster; several clients may share one.
+
+    Belongs to the event loop that first uses it, and to its process: see
+    `hourwheel.transport.fork_guard`.
+    """
+
+    def __init__(
+        self,
+        server: Servers = SERVER_DEFAULT,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        call_timeout_ms: float = CALL_TIMEOUT_MS,
+        clock: Clock | None = None,
+        backoff: Backoff | None = None,
+    ) -> None:
+        """Prepare; a connection is made when it is first needed.
+
+        Args:
+            server: host:port of a node; of several: "a:7400,b:7400" or a sequence. Name at least
+                two of a cluster: the others are learned from the first that answers.
+            credentials: for TLS, to all of them; without them the connections are in the clear.
+            call_timeout_ms: how long a call is tried, unless it says otherwise.
+            clock: for tests.
+            backoff: waits between tries.
+
+        Raises:
+            InvalidArgument: `server` names no server.
+        """
+        addresses = parse_servers(server)
+        self.server = ",".join(addresses)
+        self.endpoints = Endpoints(addresses)
+        self.clock = clock or SystemClock()
+        self.backoff = backoff or Backoff()
+        self.random = random.SystemRandom().random  # no state that a fork would copy
+        self.home = Home()
+        self._credentials = credentials
+        self._call_timeout_ms = call_timeout_ms
+        self._connections: dict[str, Connection] = {}
+        self._errands: set[asyncio.Task[None]] = set()
+        """What goes on in the background: asking for nodes, closing connections."""
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections, unless they are a parent's; what is under way is cancelled."""
+        self._is_closed = True
+        if self.home.is_elsewhere:
+            return
+        errands = set(self._errands)
+        for errand in errands:
+            errand.cancel()
+        if errands:
+            await asyncio.wait(errands)
+        while self._connections:
+            _, connection = self._connections.popitem()
+            await connection.close()
+
+    async def call(
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        timeout_ms: float | None = None,
+        is_retried: bool = True,
+        pace: Pace | None = None,
+    ) -> Response:
+        """Make one unary call, tried again where that is safe and may help.
+
+        Args:
+            method: which.
+            request: what to send.
+            timeout_ms: for all tries together; None: as the channel is set up.
+            is_retried: False for a caller that has its own rules.
+            pace: for such a caller: is told how the call ended, and so how long to wait.
+
+        Raises:
+            HourwheelError: the node's own error, or `Unavailable`, `Timeout`.
+        """
+        session = CallSession(
+            is_repeatable=method.is_repeatable,
+            now_ms=self.clock.monotonic_ms(),
+            timeout_ms=self._call_timeout_ms if timeout_ms is None else timeout_ms,
+            backoff=self.backoff,
+            random=self.random,
+        )
+        connect_ms = min(self._call_timeout_ms, session.left_ms(self.clock.monotonic_ms()))
+        while True:
+            connection = await self._reach(connect_ms, pace)
+            sent_ms = self.clock.monotonic_ms()
+            try_ms = session.try_ms(sent_ms, is_alone=self.endpoints.is_alone)
+            try:
+                answer: Response = await connection.unary(method)(request, timeout=try_ms / 1_000)
+            except grpc.aio.AioRpcError as error:
+                failure = failure_of(error)
+            else:
+                if pace is not None:
+                    pace.on_success()
+                took_ms = 0.0 if method.is_waiting else self.clock.monotonic_ms() - sent_ms
+                self.note_answer(connection.address, took_ms)
+                self._learn(answer)
+                return answer
+            now_ms = self.clock.monotonic_ms()
+            move = self._judge(connection.address, failure.error, now_ms - sent_ms)
+            wait_ms = session.find_wait_ms(now_ms, failure, move)
+            if pace is not None:
+                pace.on_failure(move)
+            if wait_ms is None or not is_retried:
+                raise final_error(failure, is_repeatable=method.is_repeatable)
+            await asyncio.sleep(wait_ms / 1_000)
+            connect_ms = session.left_ms(self.clock.monotonic_ms())
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection to the node of choice; asking begins to make one."""
+        return self._choose().is_ready
+
+    @property
+    def unreached(self) -> str:
+        """Where there is no connection: says so, and why as far as that is known."""
+        return describe(self.server, [one.trouble for one in self._connections.values()])
+
+    async def connect(self, timeout_ms: float | None = None) -> None:
+        """Wait until there is a connection to the node of choice.
+
+        What is sent without one may or may not have been sent when time runs out; so nothing is.
+
+        Args:
+            timeout_ms: how long to wait; None: for ever.
+
+        Raises:
+            Unavailable: there is still none; nothing was sent.
+        """
+        await self._reach(timeout_ms, None)
+
+    def stream(self, method: Method[Request, Response]) -> Stream[Request, Response]:
+        """Open a stream in both directions to the node of choice, without a deadline."""
+        connection = self._choose()
+        judge = partial(self._judge, connection.address)
+        return Stream(connection.stream(method)(), address=connection.address, judge=judge)
+
+    def new_pace(self) -> Pace:
+        """For a caller that tries again by rules of its own."""
+        return Pace(self.backoff, self.random)
+
+    def note_answer(self, address: str, latency_ms: float) -> None:
+        """The node at `address` did what it was asked, after `latency_ms`."""
+        self.endpoints.on_answer(address, self.clock.monotonic_ms(), latency_ms)
+
+    # --- endpoints ------------------------------------------------------------------------------
+
+    def _judge(self, address: str, error: errors.HourwheelError, waited_ms: float) -> Move:
+        return self.endpoints.on_failure(address, self.clock.monotonic_ms(), error, waited_ms)
+
+    def _choose(self) -> Connection:
+        """The connection to the node of choice."""
+        if self._is_closed:
+            raise errors.Cancelled("the client is closed")
+        self.home.enter()
+        address = self.endpoints.choose(self.clock.monotonic_ms(), self.random())
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = Connection(
+                address, self._credentials, is_watched=not self.endpoints.is_alone
+            )
+        return connection
+
+    async def _reach(self, timeout_ms: float | None, pace: Pace | None) -> Connection:
+        """A connection that stands, to whichever endpoint is best.
+
+        Raises:
+            Unavailable: there was none within `timeout_ms`; nothing was sent.
+        """
+        start_ms = self.clock.monotonic_ms()
+        own_pace = self.new_pace()
+        while not (connection := self._choose()).is_ready:
+            is_alone = self.endpoints.is_alone
+            spent_ms = self.clock.monotonic_ms() - start_ms
+            left_ms = None if timeout_ms is None else max(0.0, timeout_ms - spent_ms)
+            if not is_alone:
+                is_doubtful = self.endpoints.is_doubtful(connection.address)
+                most_ms = RECONNECT_MS if is_doubtful else CONNECT_MS
+                left_ms = most_ms if left_ms is None else min(most_ms, left_ms)
+            if await connection.wait_until_ready(left_ms, is_patient=is_alone):
+                break
+            lost = errors.Unavailable(f"no connection to {connection.address}")
+            move = self._judge(connection.address, lost, 0.0)
+            wait_ms = own_pace.on_failure(move)
+            spent_ms = self.clock.monotonic_ms() - start_ms
+            if timeout_ms is not None and spent_ms + wait_ms >= timeout_ms:
+                if pace is not None:
+                    pace.on_failure(move)
+                await connection.find_trouble()
+                raise errors.Unavailable(self.unreached)
+            await asyncio.sleep(wait_ms / 1_000)
+        if self.endpoints.is_ask_due(self.clock.monotonic_ms()):
+            self._run_errand(self._ask(connection))
+        return connection
+
+    # --- the list of nodes ----------------------------------------------------------------------
+
+    async def _ask(self, connection: Connection) -> None:
+        """Ask a node for all nodes. Nobody waits for it, and it is asked again after trouble."""
+        try:
+            answer = await connection.unary(GET_STATUS)(
+                admin_pb2.GetStatusRequest(), timeout=ASK_MS / 1_000
+            )
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError):
+            return
+        self._learn(answer)
+
+    def _learn(self, answer: object) -> None:
+        """Take the list of nodes from an answer that has one; of the first shard, the master."""
+        if not isinstance(answer, admin_pb2.GetStatusResponse) or not answer.shards:
+            return
+        shard = min(answer.shards, key=lambda one: one.shard)
+        addresses = {node.node_id: node.address for node in answer.nodes}
+        master = addresses.get(shard.master, "")
+        self.endpoints.on_nodes(addresses.values(), master, shard.epoch)
+        for address in self._connections.keys() - set(self.endpoints.addresses):
+            self._run_errand(self._drop(self._connections.pop(address)))
+
+    async def _drop(self, connection: Connection) -> None:
+        try:
+            await connection.close(CLOSE_GRACE_MS)
+        finally:
+            await connection.close()
+
+    def _run_errand(self, errand: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(errand, name="hourwheel-channel")
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)

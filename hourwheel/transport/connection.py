@@ -1,0 +1,151 @@
+"""One endpoint's gRPC channel, made when it is first used."""
+
+import asyncio
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import grpc
+import grpc.aio
+
+from hourwheel import errors, limits
+from hourwheel.transport.connect_errors import explain
+from hourwheel.transport.fork_guard import note_channel
+from hourwheel.transport.methods import GET_STATUS, Method
+from hourwheel.v1 import admin_pb2
+
+MultiCallable: TypeAlias = Any
+"""What grpc.aio makes of a method; its own types are not public."""
+
+REDIRECT: Final = "hourwheel-redirect"
+"""Key of each call's metadata: a node that is not the master is to say who is, instead of passing
+the call on."""
+_METADATA: Final = ((REDIRECT, "1"),)
+_OPTIONS: Final = (
+    ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+    # A node that restarts is back within a second or so; the defaults wait for up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # One connection a client: what breaks one does not break the others of the process.
+    ("grpc.use_local_subchannel_pool", 1),
+    # The environment's HTTP proxy is meant for other things, and would be asked for 127.0.0.1, too.
+    ("grpc.enable_http_proxy", 0),
+)
+PING_MS: Final = 1_100
+"""A connection on which nothing comes for so long is asked for a sign of life. More than a second:
+nodes throw out who pings more often (`node.api.server`)."""
+PING_TIMEOUT_MS: Final = 800
+"""How long the answer may take: longer than a lease. Whoever says nothing for so long is no master
+any more, so nothing is lost by asking another node."""
+PINGS: Final = (
+    ("grpc.keepalive_time_ms", PING_MS),
+    ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
+    ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),  # without it a minute
+    ("grpc.http2.max_pings_without_data", 0),
+)
+"""Options of a connection that is watched."""
+
+
+_WHY_S: Final = 0.1
+"""Where a connection has failed, gRPC says why at once; where it is being made, not at all."""
+
+
+class Connection:
+    """The way to one endpoint. Belongs to one event loop."""
+
+    def __init__(
+        self, address: str, credentials: grpc.ChannelCredentials | None, *, is_watched: bool = False
+    ) -> None:
+        """Begins to connect when it is first asked for something.
+
+        Args:
+            address: host:port.
+            credentials: for TLS; None: in the clear.
+            is_watched: cut the connection when the node answers no ping (`PINGS`) while a call is
+                under way. A node that is stopped says nothing, and a long poll would wait in vain:
+                worth it where another node may have taken over, else it is better to wait.
+        """
+        self.address = address
+        self.trouble = ""
+        """Why there was no connection when that was last asked; empty: not known."""
+        options = [*_OPTIONS, *(PINGS if is_watched else ())]
+        self._channel = (
+            grpc.aio.insecure_channel(address, options=options)
+            if credentials is None
+            else grpc.aio.secure_channel(address, credentials, options=options)
+        )
+        note_channel()
+        self._calls: dict[str, MultiCallable] = {}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is connected now; asking begins to connect."""
+        return self._state() is grpc.ChannelConnectivity.READY
+
+    async def wait_until_ready(self, timeout_ms: float | None, *, is_patient: bool) -> bool:
+        """Wait until it is connected; gives whether it is.
+
+        Args:
+            timeout_ms: how long to wait; None: for ever.
+            is_patient: a try to connect that fails is followed by others; else it is the last one.
+
+        Raises:
+            Cancelled: the client was closed meanwhile.
+        """
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
+                while (state := self._state()) is not grpc.ChannelConnectivity.READY:
+                    if state is grpc.ChannelConnectivity.SHUTDOWN:
+                        raise errors.Cancelled("the client was closed")
+                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                        if not is_patient:
+                            return False
+                        await self.find_trouble()
+                    await self._channel.wait_for_state_change(state)
+        except TimeoutError:
+            return False
+        except grpc.aio.UsageError:
+            raise errors.Cancelled("the client was closed") from None
+        self.trouble = ""
+        return True
+
+    async def find_trouble(self) -> str:
+        """Ask gRPC why there is no connection; gives `trouble`.
+
+        Only a call is told. One that changes nothing is made: there might just be a connection.
+        """
+        request = admin_pb2.GetStatusRequest()
+        try:
+            await self.unary(GET_STATUS)(request, timeout=_WHY_S)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                self.trouble = explain(error.details() or "")
+        except grpc.aio.UsageError:
+            pass  # the client was closed: who waits is told so
+        else:
+            self.trouble = ""
+        return self.trouble
+
+    def unary(self, method: Method[Any, Any]) -> MultiCallable:
+        """A call with one request and one answer."""
+        return self._calls.get(method.path) or self._make(method, "unary_unary")
+
+    def stream(self, method: Method[Any, Any]) -> MultiCallable:
+        """A call with streams in both directions."""
+        return self._calls.get(method.path) or self._make(method, "stream_stream")
+
+    async def close(self, grace_ms: float | None = None) -> None:
+        """End it; what is under way is cancelled after `grace_ms`, or at once."""
+        await self._channel.close(None if grace_ms is None else grace_ms / 1_000)
+
+    def _state(self) -> grpc.ChannelConnectivity:
+        return self._channel.get_state(try_to_connect=True)
+
+    def _make(self, method: Method[Any, Any], shape: str) -> MultiCallable:
+        make = getattr(self._channel, shape)(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.response.FromString,
+        )
+        self._calls[method.path] = call = partial(make, metadata=_METADATA)
+        return call

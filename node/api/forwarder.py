@@ -1,0 +1,352 @@
+"""Any node answers: what reaches a node that is not the master is passed on to the master.
+
+    our client        says `hourwheel-redirect`: is told who the master is, and goes there itself
+    any other client  its call is passed on, byte for byte, and so is the answer or the error
+    passed on once    is marked `hourwheel-forwarded`, and never passed on again
+
+A node answers by itself what is about itself: its status, what it knows of one message, health and
+reflection. A call that was passed on and got lost on the way ends as `Timeout`, its outcome being
+unknown, unless it certainly never left; then as `Unavailable`. Streams are passed on as they are
+opened: one that finds the master retired is told so batch by batch, and should be opened again.
+
+A poll whose master retires, or dies, goes on at the next one, as long as its caller waits: what was
+leased by an answer that got lost comes again by itself. For that an election gets `_FOLLOW_S`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import grpc
+
+from hourwheel import errors, limits
+from hourwheel.transport.connection import PINGS, REDIRECT
+from hourwheel.transport.grpc_errors import failure_of
+from node.api.calls import Calls, Context, UnaryHandler
+from node.api.publish_stream import METHOD
+from node.contracts import grpc_status
+from node.telemetry.stats import ApiStats
+
+FORWARDED: Final = "hourwheel-forwarded"
+"""Key of a call's metadata; its value is the node that passed the call on."""
+OWN_ANSWERS: Final = frozenset({"GetStatus", "DescribeMessage"})
+"""Methods that every node answers for itself."""
+_WAITING: Final = "Receive"
+_HOP_BY_HOP: Final = ("grpc-", ":")
+_OWN_HOP: Final = frozenset(
+    {FORWARDED, "user-agent", "content-type", "te", "host", "connection", "accept-encoding"}
+)
+_DEADLINE_SHARE: Final = 0.98
+_DEADLINE_MARGIN_S: Final = 0.02
+_WAIT_S_MAX: Final = limits.RECEIVE_WAIT_MS_MAX / 1_000 + 10.0
+"""For a call without a deadline: longer than any poll."""
+_FOLLOW_S: Final = 5.0
+"""How long a poll waits for the next master: takeovers take about one second."""
+_AGAIN_S: Final = 0.05
+_DETAILS_KEY: Final = "grpc-status-details-bin"
+_OPTIONS: Final = (
+    ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    *PINGS,  # a master that is stopped says nothing, and a poll would wait in vain
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+)
+
+StreamHandler: TypeAlias = Callable[[Any, Context], Awaitable[None]]
+Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
+
+
+class _Raw(NamedTuple):
+    """An answer as it came."""
+
+    raw: bytes
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - as messages have it
+        """It is in bytes already."""
+        return self.raw
+
+
+class Forwarder:
+    """The way to the master. Belongs to one event loop.
+
+    Invariant: at most `in_flight_max` calls and streams are passed on at one time.
+    """
+
+    def __init__(
+        self, me: str, check: Callable[[], None], stats: ApiStats, *, in_flight_max: int
+    ) -> None:
+        """Connects when there is something to pass on.
+
+        Args:
+            me: this node.
+            check: raises NotMaster, with the master's address, where this node is not the master.
+            stats: where it counts.
+            in_flight_max: more calls than that at one time are Overloaded.
+        """
+        self._me, self._check, self._stats = me, check, stats
+        self._in_flight_max = in_flight_max
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def close(self) -> None:
+        """End all connections; what is under way is cancelled."""
+        while self._channels:
+            _, channel = self._channels.popitem()
+            await channel.close()
+
+    def unary(self, path: str, calls: Calls, local: UnaryHandler) -> UnaryHandler:
+        """The handler of a unary method: `local`'s while this node is the master."""
+        method = path.rpartition("/")[2]
+        if method in OWN_ANSWERS:
+            return local
+        check = self._check
+
+        async def pass_on(raw: bytes, context: Context) -> _Raw:
+            return _Raw(await self._pass_on(path, calls, raw, context))
+
+        forwarded = calls.unary(method, bytes, pass_on)
+
+        def handle(raw: bytes, context: Context) -> Awaitable[bytes]:
+            """No coroutine: its frame would keep the request when the call is aborted."""
+            try:
+                check()
+            except errors.NotMaster:
+                return forwarded(raw, context)
+            return local(raw, context)
+
+        return handle
+
+    def stream(self, path: str, calls: Calls, local: StreamHandler) -> StreamHandler:
+        """The handler of a method with streams in both directions."""
+
+        async def handle(requests: Any, context: Context) -> None:
+            try:
+                channel = self._find(context)
+            except errors.NotMaster:  # in the stream's own words, batch by batch
+                channel = None
+            if channel is None:
+                await local(requests, context)
+            else:
+                await self._pipe(path, channel, calls, context)
+
+        return handle
+
+    # -- where to ---------------------------------------------------------------------------------
+
+    def _find(self, context: Context) -> grpc.aio.Channel | None:
+        """The way to the master; None: this node is it.
+
+        Raises:
+            NotMaster: the caller finds the master by itself, or nobody knows who it is.
+        """
+        try:
+            self._check()
+        except errors.NotMaster as error:
+            if not error.master_address or _is_marked(context):
+                raise
+            return self._channel(error.master_address)
+        return None
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = grpc.aio.insecure_channel(address, options=list(_OPTIONS))
+            self._channels[address] = channel
+        return channel
+
+    def _enter(self) -> None:
+        if self._stats.forwarded_in_flight >= self._in_flight_max:
+            raise errors.Overloaded(
+                "too many calls are passed on to the master",
+                limit="limits.forwarded_calls",
+                limit_value=self._in_flight_max,
+            )
+        self._stats.forwarded_in_flight += 1
+        self._stats.forwarded += 1
+
+    # -- one call ---------------------------------------------------------------------------------
+
+    async def _pass_on(self, path: str, calls: Calls, raw: bytes, context: Context) -> bytes:
+        if not path.endswith(_WAITING):
+            return await self._try(path, calls, raw, context)
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _timeout_of(context)
+        failing_since_s: float | None = None
+        while True:
+            begun_s = loop.time()
+            try:
+                return await self._try(path, calls, raw, context)
+            except (grpc_status.PassedOn, errors.Unavailable, errors.Timeout) as error:
+                now_s = loop.time()
+                if failing_since_s is None or now_s - begun_s > _FOLLOW_S / 2:
+                    failing_since_s = now_s
+                is_late = now_s + _AGAIN_S >= min(until_s, failing_since_s + _FOLLOW_S)
+                if is_late or _is_marked(context) or not _may_pass(error):
+                    raise
+            await asyncio.sleep(_AGAIN_S)
+            if calls.admission.is_draining:
+                raise errors.ShuttingDown
+
+    async def _try(self, path: str, calls: Calls, raw: bytes, context: Context) -> bytes:
+        channel = self._find(context)
+        if channel is None:
+            raise errors.NotMaster("this node has just become the master; try again")
+        self._enter()
+        try:
+            begin: Any = channel.unary_unary(path)
+            call = begin(raw, timeout=_timeout_s(context), metadata=self._onward(context))
+            if path.endswith(_WAITING):
+                return await _poll(call, calls)
+            return await _answer(call)
+        finally:
+            self._stats.forwarded_in_flight -= 1
+
+    def _onward(self, context: Context) -> Metadata:
+        kept = [
+            (key, value)
+            for key, value in _metadata(context)
+            if key not in _OWN_HOP and not key.startswith(_HOP_BY_HOP)
+        ]
+        return (*kept, (FORWARDED, self._me))
+
+    # -- a stream ---------------------------------------------------------------------------------
+
+    async def _pipe(
+        self, path: str, channel: grpc.aio.Channel, calls: Calls, context: Context
+    ) -> None:
+        """Bytes to the master and back. As slow as the slower end: nothing piles up here."""
+        stats, code = calls.stats.method(path.rpartition("/")[2]), "CANCELLED"
+        begun_ms = calls.clock.monotonic_ms()
+        is_counted = False
+        refusal: grpc.Status | None = None
+        try:
+            calls.admission.begin_stream()
+            is_counted = True
+            self._enter()
+            try:
+                call: Any = channel.stream_stream(path)(
+                    timeout=_timeout_s(context, longest_s=None), metadata=self._onward(context)
+                )
+                await _copy(calls, call, context)
+            finally:
+                self._stats.forwarded_in_flight -= 1
+            if calls.admission.is_draining:
+                raise errors.ShuttingDown
+            code = "OK"
+        except grpc_status.PassedOn as passed:
+            code, refusal = passed.status.code.name, passed.status
+        except errors.HourwheelError as error:
+            code, refusal = calls.refuse(METHOD, error, context)
+        finally:
+            if is_counted:
+                calls.admission.end_stream()
+            stats.count(code, (calls.clock.monotonic_ms() - begun_ms) / 1_000)
+        if refusal is not None:  # behind `except`: see `Calls.unary`
+            await context.abort_with_status(refusal)
+
+
+async def _answer(call: Any) -> bytes:
+    """Raises PassedOn, Timeout, Unavailable."""
+    try:
+        answer: bytes = await call
+    except grpc.aio.AioRpcError as error:
+        raise _judge(error) from None
+    return answer
+
+
+async def _poll(call: Any, calls: Calls) -> bytes:
+    """As `_answer`, counted as a poll; raises ShuttingDown when the node begins to stop."""
+    admission, answers = calls.admission, list[bytes]()
+    admission.begin_poll()
+    try:
+        with admission.until_drain():
+            answers.append(await _answer(call))
+    finally:
+        call.cancel()
+        admission.end_poll()
+    if not answers:
+        raise errors.ShuttingDown
+    return answers[0]
+
+
+async def _copy(calls: Calls, call: Any, context: Context) -> None:
+    sending = asyncio.ensure_future(_send(calls, call, context))
+    try:
+        while isinstance(raw := await call.read(), bytes):
+            await context.write(raw)
+    except grpc.aio.AioRpcError as error:
+        raise _judge(error) from None
+    finally:
+        sending.cancel()
+        call.cancel()
+        # How the stream ended, the reading side knows.
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
+            await sending
+
+
+async def _send(calls: Calls, call: Any, context: Context) -> None:
+    """What the client sends; a shutdown ends it, and what was sent is still answered."""
+    with suppress(errors.ShuttingDown):
+        while isinstance(raw := await _read(calls, context), bytes):
+            await call.write(raw)  # not to be given up: that would end the whole call
+    await call.done_writing()
+
+
+async def _read(calls: Calls, context: Context) -> object:
+    """The client's next message; anything else where there is none, or the node stops."""
+    raw: object = None
+    with calls.admission.until_drain():
+        raw = await context.read()
+    return raw  # noqa: RET504 - what is awaited above may be given up
+
+
+class _Moved(grpc_status.PassedOn):
+    """The other node says that it is not the master, or stops: another one will be."""
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether asking again, maybe somewhere else, may help a poll."""
+    return isinstance(error, _Moved) or not isinstance(
+        error, grpc_status.PassedOn | errors.ShuttingDown | errors.Overloaded
+    )
+
+
+def _judge(error: grpc.aio.AioRpcError) -> Exception:
+    """What the caller is told: another node's word as it is, else what is known of the outcome."""
+    trailing = tuple(error.trailing_metadata() or ())
+    if any(key == _DETAILS_KEY for key, _ in trailing):
+        is_moved = isinstance(failure_of(error).error, errors.NotMaster | errors.ShuttingDown)
+        kind = _Moved if is_moved else grpc_status.PassedOn
+        return kind(error.code(), error.details() or "", trailing)
+    failure = failure_of(error)
+    if not isinstance(failure.error, errors.Unavailable | errors.Cancelled):
+        return grpc_status.PassedOn(error.code(), error.details() or "", trailing)
+    if failure.is_definite:
+        return errors.Unavailable("the master cannot be reached")
+    return errors.Timeout("the way to the master was cut: the outcome is unknown")
+
+
+def _metadata(context: Context) -> Iterable[tuple[str, str | bytes]]:
+    found: Any = context.invocation_metadata()
+    return found or ()
+
+
+def _is_marked(context: Context) -> bool:
+    """Whether the call is not to be passed on: its caller follows by itself, or it was already."""
+    return not {key for key, _ in _metadata(context)}.isdisjoint((REDIRECT, FORWARDED))
+
+
+def _timeout_of(context: Context) -> float:
+    left_s = _timeout_s(context)
+    return _WAIT_S_MAX if left_s is None else left_s
+
+
+def _timeout_s(context: Context, longest_s: float | None = _WAIT_S_MAX) -> float | None:
+    """What is left of the caller's time, less what the way back takes."""
+    left_s: float | None = context.time_remaining()
+    if left_s is None:
+        return longest_s
+    return max(0.0, left_s * _DEADLINE_SHARE - _DEADLINE_MARGIN_S)

@@ -1,0 +1,194 @@
+"""Runs a shard's background jobs on one thread, and tells who waits for them."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from hourwheel import errors
+from node.contracts.broker import Failure
+from node.shard.job_planner import Job, Maintenance, Work
+from node.telemetry.stats import EngineStats
+from timewheel.compaction import Pause
+
+T = TypeVar("T")
+
+_DUTY: Final = 0.5
+"""Merges and cascades rest as long as they work: half of one core at most, in slices."""
+_REST_S_MAX: Final = 0.2
+_RETRY_S: Final = 1.0
+
+
+class Background:
+    """One job at a time, on a thread of its own."""
+
+    def __init__(
+        self,
+        maintenance: Maintenance,
+        now_ms: Callable[[], int],
+        on_end: Callable[[], None],
+        failure: Failure,
+        stats: EngineStats,
+    ) -> None:
+        """`on_end` is called in the loop after each job that changed the wheel."""
+        self.maintenance = maintenance
+        self._now_ms, self._on_end, self._failure, self._stats = now_ms, on_end, failure, stats
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, "hourwheel-background")
+        self._task: asyncio.Task[None] | None = None
+        self._job_name = ""
+        """Of the job that is under way, or was last."""
+        self._stopping = threading.Event()
+        self._settling: asyncio.Handle | None = None
+        """The next turn in which a plan is prepared."""
+        self._near = asyncio.Event()
+        self._not_before_s = 0.0
+        self._has_no_room = False
+        """The last job found the disk full, or could not even begin."""
+
+    def start_if_due(self) -> None:
+        """Begin the next job, if there is one and none is under way."""
+        if self._task is not None or self._stopping.is_set() or self._failure.found.done():
+            return
+        if self._loop.time() < self._not_before_s or self._settling is not None:
+            return
+        if not self.maintenance.settle():
+            self._settling = self._loop.call_soon(self._settle_on)
+            return
+        job = self._plan()
+        if job is not None:
+            self._job_name = job.name
+            self._task = self._loop.create_task(self._run(job))
+            self._task.add_done_callback(self._on_task_end)
+
+    def _settle_on(self) -> None:
+        self._settling = None
+        with self._failure.catching():
+            self.start_if_due()
+
+    def _plan(self, *, save: bool = False) -> Job | None:
+        try:
+            return self.maintenance.plan(self._now_ms(), force_checkpoint=save)
+        except errors.DiskFull:
+            self._has_no_room = True
+            self._not_before_s = self._loop.time() + _RETRY_S
+            self._tell_near()
+            return None
+
+    def _on_task_end(self, task: "asyncio.Task[None]") -> None:
+        self._task = None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            known = error if isinstance(error, errors.HourwheelError) else None
+            self._failure.report(known or errors.Internal(repr(error)))
+            return
+        self._tell_near()
+        self._on_end()
+        self.start_if_due()
+
+    def _tell_near(self) -> None:
+        """Whoever waits is to look again."""
+        self._near.set()
+        self._near.clear()
+
+    async def _run(self, job: Job) -> None:
+        begun = time.perf_counter()
+        try:
+            await self._loop.run_in_executor(self._thread, job.run, _Throttle(self._stopping))
+        except errors.DiskFull:
+            self.maintenance.fail(job)
+            self._has_no_room = True
+            self._not_before_s = self._loop.time() + _RETRY_S
+            return
+        except _Stopped:
+            self.maintenance.fail(job)
+            return
+        self._has_no_room = False
+        removals = self.maintenance.finish(job, self._now_ms())
+        if removals:
+            await self._loop.run_in_executor(self._thread, _run_all, removals)
+        self._count(job.name, time.perf_counter() - begun)
+
+    def _count(self, name: str, seconds: float) -> None:
+        stats = self._stats
+        if name == "checkpoint":
+            stats.checkpoints += 1
+            stats.flushes += 1
+            stats.checkpoint_seconds = seconds
+            stats.checkpoint_ms = self._now_ms()
+        elif name == "merge":
+            stats.merges += 1
+        else:
+            stats.cascades += 1
+
+    async def run_aside(self, work: Callable[[Pause], T]) -> T:
+        """Run `work(pause)` on the jobs' thread, between two jobs.
+
+        What it has to do with files is so never done while a job's files are removed.
+
+        Raises:
+            ShuttingDown: it was not begun, or left off.
+        """
+        if self._stopping.is_set():
+            raise errors.ShuttingDown
+        try:
+            return await self._loop.run_in_executor(self._thread, work, _Throttle(self._stopping))
+        except _Stopped:
+            raise errors.ShuttingDown from None
+
+    async def wait_for_checkpoint(self) -> None:
+        """Return when no checkpoint is under way: only then may the log be cut.
+
+        (A checkpoint saves the log's indexes as of its beginning; merges and cascades read only
+        what is committed, and that is never cut.)
+        """
+        while self._task is not None and self._job_name == "checkpoint":
+            await asyncio.wait([self._task])
+
+    async def wait_until_near(self) -> None:
+        """Wait until publishing no longer outruns flushing.
+
+        Not where the disk has no room to flush to: there the log has none either, and whoever
+        publishes is told that.
+        """
+        while self.maintenance.is_far_behind and not (self._stopping.is_set() or self._has_no_room):
+            self.start_if_due()
+            await self._near.wait()
+
+    async def close(self, *, save: bool) -> None:
+        """End what is under way (merges are dropped), then with `save` write a last checkpoint."""
+        self._stopping.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        self._near.set()
+        if save and self.maintenance.unsaved_bytes and not self._failure.found.done():
+            job = self._plan(save=True)
+            if job is not None:
+                await self._run(job)
+        self._thread.shutdown(wait=True)
+
+
+def _run_all(works: list[Work]) -> None:
+    for work in works:
+        work()
+
+
+class _Stopped(Exception):
+    """The node closes: leave the merge."""
+
+
+class _Throttle:
+    """What a job calls between two slices: rest as long as the slice took."""
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self._stopping = stopping
+        self._since = time.perf_counter()
+
+    def __call__(self) -> None:
+        worked = time.perf_counter() - self._since
+        rest = min(worked * (1 - _DUTY) / _DUTY, _REST_S_MAX)
+        if self._stopping.wait(rest):
+            raise _Stopped
+        self._since = time.perf_counter()

@@ -1,0 +1,222 @@
+"""Listing and cancelling what is pending, page by page, beside everything else that a node does.
+
+A page is made in slices of a few milliseconds, between which the loop goes on; it ends when it is
+full, at the end of the range, or after a bounded amount of work, and then says where to go on. One
+page is made at a time. Cancels go through the log as any other's do, in pieces; their outcomes are
+decided where they are applied.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from filters.compile import compile_filter
+from hourwheel import errors, limits
+from hourwheel.types import KEY_MIN, SEQUENCE_MAX
+from hourwheel.v1.broker_pb2 import CancelOutcome
+from node.catalog.filter_cache import make_ready
+from node.consumers.loop_share import LoopShare
+from node.contracts.pending_page import CancelledPage, PendingPage, PendingPart, ids_of
+from node.contracts.pending_token import PendingQuery, Position, Purpose, TokenMaker
+from node.shard.pending_scan import Matches, PendingScan
+from storage.log.commit_log import CommitLog
+from storage.views.catalog_items import Topic
+from storage.views.unit import Units
+
+if TYPE_CHECKING:
+    from node.broker.engine import Engine
+
+Outcomes: TypeAlias = "asyncio.Future[NDArray[np.uint8]]"
+
+_PAGE_S: Final = 0.25
+"""A page's time, what else the loop does meanwhile included."""
+_PAGE_UNITS_MAX: Final = 8 << 20
+_PAGE_READS_MAX: Final = 131_072
+_PAGE_BYTES_MAX: Final = limits.RECEIVE_BYTES_MAX
+"""Of metas and bodies; the last slice may come on top."""
+_CANCEL_PIECE: Final = 4_096
+"""Cancels of one record: so many are applied at once."""
+_CANCELS_IN_FLIGHT: Final = 4
+_PAGE_CANCELS_MAX: Final = 65_536
+_WAITING_MAX: Final = 16
+"""Pages that wait for their turn; each takes `_PAGE_S` at most."""
+
+
+class Pending:
+    """See EnginePort.list_pending and cancel_pending."""
+
+    def __init__(self, engine: "Engine") -> None:
+        """Read the engine's shard, and propose through `engine`."""
+        self._engine, self._shard = engine, engine.shard
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    async def list_pending(
+        self, query: PendingQuery, token: bytes, *, count_max: int, with_bodies: bool
+    ) -> PendingPage:
+        """See EnginePort."""
+        topic = await self._ready_topic(query)
+        maker = TokenMaker(self._engine.cluster_id, Purpose.LIST, topic.topic_id, query)
+        position = maker.unpack(token) if token else Position(KEY_MIN)
+        page, size = PendingPage(), 0
+        async with self._in_turn():
+            scan = self._scan(
+                topic, query, position, with_metas=count_max > 0, with_bodies=with_bodies
+            )
+            budget = _Budget(scan, self._shard.log)
+            while not scan.is_done:
+                left = count_max - page.matched_count if count_max else SEQUENCE_MAX
+                matches = self._step(scan, topic, left)
+                page.matched_count += len(matches.units)
+                if count_max and len(matches.units):
+                    ids = ids_of(self._shard.shard_id, self._shard.views, matches.units)
+                    page.parts.append(PendingPart(matches.units, matches.blobs, ids))
+                    size += sum(len(blob.meta) + len(blob.body) for blob in matches.blobs)
+                is_full = page.matched_count == count_max > 0 or size >= _PAGE_BYTES_MAX
+                if is_full or budget.is_spent_by(scan):
+                    break
+                await budget.rest()
+        page.scanned_count, page.corrupt_count = scan.scanned_count, scan.corrupt_count
+        if not scan.is_done:
+            page.next_token = maker.pack(Position(scan.after))
+        return page
+
+    async def cancel_pending(self, query: PendingQuery, token: bytes) -> CancelledPage:
+        """See EnginePort."""
+        topic = await self._ready_topic(query)
+        maker = TokenMaker(self._engine.cluster_id, Purpose.CANCEL, topic.topic_id, query)
+        beginning = Position(KEY_MIN, self._shard.views.next_sequence)
+        position = maker.unpack(token) if token else beginning
+        page, in_flight = CancelledPage(), deque[Outcomes]()
+        async with self._in_turn():
+            scan = self._scan(topic, query, position)
+            try:
+                await self._cancel(scan, topic, page, in_flight)
+            finally:  # also the others are waited for when one fails
+                outcomes = await asyncio.gather(*in_flight, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            _count(page, outcome)
+        self._engine.stats.cancelled = self._shard.views.counters.cancelled
+        page.scanned_count, page.corrupt_count = scan.scanned_count, scan.corrupt_count
+        if not scan.is_done:
+            page.next_token = maker.pack(Position(scan.after, position.end_sequence))
+        return page
+
+    async def _cancel(
+        self, scan: PendingScan, topic: Topic, page: CancelledPage, in_flight: "deque[Outcomes]"
+    ) -> None:
+        """Propose to cancel what matches, until the page is over; leaves the last in flight."""
+        budget, found = _Budget(scan, self._shard.log), 0
+        while not scan.is_done:
+            matches = self._step(scan, topic, _CANCEL_PIECE)
+            if len(matches.units):
+                found += len(matches.units)
+                in_flight.append(self._propose(matches.units))
+            while len(in_flight) > _CANCELS_IN_FLIGHT:
+                _count(page, await in_flight.popleft())
+            if found >= _PAGE_CANCELS_MAX or budget.is_spent_by(scan):
+                return
+            await budget.rest()
+
+    def _propose(self, units: Units) -> Outcomes:
+        """Append a cancel of these messages."""
+        ids = ids_of(self._shard.shard_id, self._shard.views, units)
+        return self._engine.propose(lambda now, token: self._shard.cancel(ids, now, token))
+
+    # -- what both do -----------------------------------------------------------------------------
+
+    async def _ready_topic(self, query: PendingQuery) -> Topic:
+        """The topic that is asked about; the filter is compiled for it.
+
+        Raises:
+            UnknownTopic: there is none.
+            InvalidTopic: one of the cluster's own: nothing is published to it.
+            InvalidFilter: the filter cannot be understood.
+        """
+        topic: Topic = self._shard.views.catalog.get_topic(query.topic)
+        if topic.internal:
+            raise errors.InvalidTopic("this topic is the cluster's own", topic=topic.name)
+        await make_ready(query.filter, topic.gene)
+        return topic
+
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[None]:
+        """One page at a time. Raises Overloaded."""
+        if self._waiting >= _WAITING_MAX:
+            raise errors.Overloaded("too many pending listings and bulk cancels at one time")
+        self._waiting += 1
+        try:
+            async with self._turn:
+                yield
+        finally:
+            self._waiting -= 1
+
+    def _scan(
+        self,
+        topic: Topic,
+        query: PendingQuery,
+        position: Position,
+        *,
+        with_metas: bool = False,
+        with_bodies: bool = False,
+    ) -> PendingScan:
+        return PendingScan(
+            self._shard.views,
+            self._shard.bodies,
+            topic.topic_id,
+            compile_filter(query.filter, topic.gene),
+            max(query.after, position.after),
+            query.to,
+            end_sequence=position.end_sequence,
+            with_metas=with_metas,
+            with_bodies=with_bodies,
+            on_damage=self._engine.damage.take_listed,
+        )
+
+    def _step(self, scan: PendingScan, topic: Topic, matches_max: int) -> Matches:
+        """The next slice.
+
+        Raises:
+            ShuttingDown, UnknownTopic: to go on makes no sense any more.
+            CorruptFile: a view is damaged: the node ends.
+        """
+        if self._engine.is_closing:
+            raise errors.ShuttingDown
+        if self._shard.views.catalog.find_topic_by_id(topic.topic_id) is None:
+            raise errors.UnknownTopic("the topic was deleted", topic=topic.name)
+        try:
+            return scan.step(matches_max)
+        except errors.CorruptFile as error:
+            self._engine.fail(error)
+            raise
+
+
+class _Budget:
+    """What one page may cost. But it gets on in any case, if only by a slice."""
+
+    def __init__(self, scan: PendingScan, log: CommitLog) -> None:
+        self._begun = scan.after
+        self._now = asyncio.get_running_loop().time
+        self._until = self._now() + _PAGE_S
+        self.rest = LoopShare(lambda: log.end_offset).rest
+
+    def is_spent_by(self, scan: PendingScan) -> bool:
+        """Whether a scan had its share."""
+        return scan.after > self._begun and (
+            scan.masked_count >= _PAGE_UNITS_MAX
+            or scan.read_count >= _PAGE_READS_MAX
+            or self._now() >= self._until
+        )
+
+
+def _count(page: CancelledPage, outcomes: NDArray[np.uint8]) -> None:
+    cancelled = int((outcomes == CancelOutcome.CANCEL_OUTCOME_CANCELLED).sum())
+    page.cancelled_count += cancelled
+    page.already_released_count += len(outcomes) - cancelled

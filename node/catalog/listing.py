@@ -1,0 +1,175 @@
+"""What there is: topics, groups and their lag, told in parts.
+
+A part takes a bounded amount of work, however many topics, groups and queues there are: whoever
+wants all of it asks again from where the last part ended, and lets others have their turn between.
+Names are the order, so that what is made or deleted meanwhile moves nothing else.
+"""
+
+from typing import Final
+
+from hourwheel.types import QUEUE_COUNT_MAX, topic_queue
+from node.contracts.broker import (
+    GroupInfo,
+    GroupLagInfo,
+    LagPlace,
+    LagsPart,
+    SubscriptionInfo,
+    TopicInfo,
+)
+from node.delivery.message_lease import Held
+from node.shard.shard import Shard
+from storage.queues.ack_state import AckWindow
+from storage.views.catalog import Catalog
+from storage.views.catalog_items import Group, Subscription, Topic
+
+QUEUES_AT_ONCE: Final = 512
+"""So many queues are looked at for one part: about a millisecond. One topic has fewer."""
+assert QUEUE_COUNT_MAX < QUEUES_AT_ONCE
+LAG_QUEUES_AT_ONCE: Final = 128
+"""The same where what is resolved and leased of each is counted."""
+LISTED_SUBSCRIPTIONS_MAX: Final = 100
+"""So many subscriptions of each group are told in a list; all of them of one group by itself."""
+_BEHIND_INTERNAL: Final = "&"
+"""Names of the cluster's own topics begin with "%", and no others do; this is right behind it."""
+_UNTOUCHED: Final = AckWindow()
+
+
+class Listing:
+    """Answers questions about what is applied."""
+
+    def __init__(self, shard: Shard) -> None:
+        """Of this shard."""
+        self._shard = shard
+
+    @property
+    def _catalog(self) -> Catalog:
+        return self._shard.views.catalog
+
+    # -- topics -----------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> TopicInfo:
+        """See EnginePort."""
+        return self.topic_info(self._catalog.get_topic(name))
+
+    def topics(self, after: str, count_max: int, *, include_internal: bool) -> list[TopicInfo]:
+        """See EnginePort."""
+        first = after if include_internal else max(after, _BEHIND_INTERNAL)
+        found, queue_count = list[TopicInfo](), 0
+        for topic in self._catalog.topics_after(first, min(count_max, QUEUES_AT_ONCE)):
+            queue_count += topic.queue_count
+            if queue_count > QUEUES_AT_ONCE:
+                break
+            found.append(self.topic_info(topic))
+        return found
+
+    def topic_info(self, topic: Topic) -> TopicInfo:
+        """What the API shows of it."""
+        bounds = self._shard.views.queues.bounds
+        released = sum(
+            bounds(topic_queue(topic.topic_id, queue))[1] for queue in range(topic.queue_count)
+        )
+        return TopicInfo(topic.name, topic.queue_count, topic.internal, released, topic.gene)
+
+    # -- groups -----------------------------------------------------------------------------------
+
+    def group(self, name: str, after: int, count_max: int) -> GroupInfo:
+        """See EnginePort."""
+        group = self._catalog.get_group(name)
+        count_max = min(count_max, QUEUES_AT_ONCE)
+        subscriptions = self._catalog.subscriptions_of(group.group_id, after, count_max + 1)
+        chosen, queue_count = list[Subscription](), 0
+        for one in subscriptions[:count_max]:
+            queue_count += self._queue_count(one)
+            if queue_count > LAG_QUEUES_AT_ONCE and chosen:
+                break
+            chosen.append(one)
+        lags = tuple(self._lag(one) for one in chosen)
+        is_all = len(chosen) == len(subscriptions)
+        next_after = 0 if is_all else int(chosen[-1].topic_id)
+        return self._group_info(group, chosen, lags, next_after)
+
+    def groups(self, after: str, count_max: int) -> list[GroupInfo]:
+        """See EnginePort."""
+        found, subscription_count = list[GroupInfo](), 0
+        for group in self._catalog.groups_after(after, min(count_max, QUEUES_AT_ONCE)):
+            subscriptions = self._listed(group)
+            subscription_count += 1 + len(subscriptions)
+            if subscription_count > QUEUES_AT_ONCE:
+                break
+            found.append(self._group_info(group, subscriptions, (), 0))
+        return found
+
+    def put_group_info(self, group: Group) -> GroupInfo:
+        """What is told of a group that was made or changed."""
+        return self._group_info(group, self._listed(group), (), 0)
+
+    def _listed(self, group: Group) -> list[Subscription]:
+        return self._catalog.subscriptions_of(group.group_id, 0, LISTED_SUBSCRIPTIONS_MAX)
+
+    def _group_info(
+        self,
+        group: Group,
+        subscriptions: list[Subscription],
+        lags: tuple[GroupLagInfo, ...],
+        next_after: int,
+    ) -> GroupInfo:
+        return GroupInfo(
+            group.name,
+            group.attempts_max,
+            group.invisible_ms,
+            group.retry_delay_ms,
+            group.retry_delay_ms_max,
+            lags,
+            tuple(SubscriptionInfo(self._name_of(one), one.filter) for one in subscriptions),
+            next_after,
+        )
+
+    def _name_of(self, subscription: Subscription) -> str:
+        topic = self._catalog.find_topic_by_id(subscription.topic_id)
+        return "" if topic is None else topic.name
+
+    # -- lags -------------------------------------------------------------------------------------
+
+    def lags(self, after: LagPlace | None) -> LagsPart:
+        """See EnginePort."""
+        name, topic_id = ("", 0) if after is None else after
+        group = self._catalog.find_group(name) if topic_id else None
+        found, work = list[tuple[str, GroupLagInfo]](), 0
+        while work < LAG_QUEUES_AT_ONCE:
+            if group is None:
+                behind = self._catalog.groups_after(name, 1)
+                if not behind:
+                    return LagsPart(found, None)
+                (group,), topic_id = behind, 0
+                name = group.name
+            work += 1
+            for one in self._catalog.subscriptions_of(group.group_id, topic_id, LAG_QUEUES_AT_ONCE):
+                if work >= LAG_QUEUES_AT_ONCE:
+                    break
+                work += self._queue_count(one)
+                found.append((name, self._lag(one)))
+                topic_id = one.topic_id
+            else:
+                group, topic_id = None, 0
+        return LagsPart(found, LagPlace(name, topic_id))
+
+    def _queue_count(self, subscription: Subscription) -> int:
+        """Queues that its lag is counted in: the topic's, and that of the retries."""
+        topic = self._catalog.find_topic_by_id(subscription.topic_id)
+        return 1 + (0 if topic is None else topic.queue_count)
+
+    def _lag(self, subscription: Subscription) -> GroupLagInfo:
+        views, receiver = self._shard.views, self._shard.receiver
+        unresolved = leased = damaged = 0
+        for number in receiver.queues_of(subscription.group_id, subscription.topic_id):
+            bounds = views.queues.bounds(number)
+            if bounds[0] == bounds[1]:
+                continue
+            held = Held(subscription.group_id, number)
+            window = views.acks.find(*held) or _UNTOUCHED
+            passed = receiver.passed_over.count_unresolved(held, window)
+            messages, waiting = receiver.leases.count_unresolved(held, window, bounds, passed)
+            damaged += receiver.leases.withheld_count(held, window, bounds)
+            leased += messages
+            unresolved += messages + waiting
+        return GroupLagInfo(self._name_of(subscription), unresolved, leased, damaged)

@@ -1,0 +1,468 @@
+"""Topics, groups and subscriptions: proposes what is missing. What there is: node/catalog/listing.py."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from hourwheel import errors
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
+from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig
+from hourwheel.types import topic_queue
+from node.catalog.filter_cache import read_filter
+from node.catalog.listing import Listing
+from node.catalog.subscriptions import Subscribed, find_mismatch, stored
+from node.contracts.broker import GroupInfo, GroupSettings, SubscriptionInfo, TopicInfo
+from node.delivery.message_lease import Held
+from node.shard.shard import Shard
+from storage.views.catalog import (
+    DEAD_LETTER_PREFIX,
+    dead_letter_topic_name,
+    retry_topic_name,
+    validate_group_name,
+    validate_topic_name,
+)
+from storage.views.catalog_items import Group, Subscription, Topic
+
+_DELETED_AT_ONCE: Final = 32
+"""Subscriptions that one record may take with it: a millisecond or two."""
+
+
+class Propose(Protocol):
+    """How a record comes into the log."""
+
+    def __call__(
+        self, append: Callable[[int, Any], None], now_ms: int | None = None
+    ) -> "asyncio.Future[Any]":
+        """Append something: `append(now_ms, token)`. The future gets its verdict.
+
+        `now_ms`: the reading of the turn that this is a part of; None: of a turn of its own.
+        """
+
+
+@dataclass(frozen=True)
+class DefaultsConfig:
+    """What is made by itself, and how."""
+
+    topics_auto_create: bool = True
+    topics_auto_create_by_receiving: bool = False
+    topic_queue_count: int = 1
+    topics_max: int = 10_000
+    groups_auto_create: bool = True
+    groups_max: int = 10_000
+    group_idle_ms: int = 7 * 86_400_000
+    """See node/catalog/group_expiry.py. 0: never."""
+    topic_idle_ms: int = 7 * 86_400_000
+    """See node/catalog/topic_expiry.py. 0: never."""
+    subscriptions_max: int = 20_000
+    attempts_max: int = 16
+    invisible_ms: int = 30_000
+    retry_delay_ms: int = 1_000
+    retry_delay_ms_max: int = 600_000
+
+
+class Configurator:
+    """Changes the configuration through the log. One change of a kind at a time is proposed.
+
+    A topic that publishing makes is used at once: its CONFIG record stands before the PUBLISH.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        now_ms: Callable[[], int],
+        propose: Propose,
+        defaults: DefaultsConfig,
+        pass_over: Callable[[int, Held], object],
+        on_filter: Callable[[int, int], object],
+    ) -> None:
+        """Propose through `propose`.
+
+        `pass_over`: have the log say what a filter passed over; `on_filter` is told of the group
+        and topic of a subscription whose filter has changed.
+        """
+        self._shard, self._now_ms, self._propose = shard, now_ms, propose
+        self._defaults, self._pass_over, self._on_filter = defaults, pass_over, on_filter
+        self.listing = Listing(shard)
+        self._lock = asyncio.Lock()
+        self._proposed: dict[str, Topic] = {}
+        self._next_topic_id = self._next_group_id = 0
+        self._expiring = 0
+        """Number of the group that is being deleted because nobody uses it."""
+        self._unsettled: dict[str, int] = {}
+        """Topic that is being deleted for that -> 1, and one for each publish that waits for it."""
+
+    def retire(self) -> None:
+        """This node is not the master any more: what was proposed may never be."""
+        self._proposed.clear()
+        self._next_topic_id = self._next_group_id = 0
+
+    @property
+    def _catalog(self) -> Any:
+        return self._shard.views.catalog
+
+    # -- topics -----------------------------------------------------------------------------------
+
+    async def settle_topic(self, name: str) -> None:
+        """Wait while the topic of this name is being deleted because nobody uses it.
+
+        Those who wait go on in the order in which they came, each up to where it waits next.
+        """
+        if name in self._unsettled:
+            with self._unsettling(name):
+                async with self._lock:
+                    pass
+
+    @contextmanager
+    def _unsettling(self, name: str) -> Iterator[None]:
+        self._unsettled[name] = self._unsettled.get(name, 0) + 1
+        try:
+            yield
+        finally:
+            self._unsettled[name] -= 1
+            if not self._unsettled[name]:
+                del self._unsettled[name]
+
+    def topic_to_publish(self, name: str, *, automatic: bool = True) -> Topic:
+        """The topic of this name, made if need be.
+
+        Args:
+            name: its name.
+            automatic: no command asks for it.
+
+        Raises:
+            InvalidTopic: an illegal name, or one of the cluster's own topics.
+            UnknownTopic: there is none, and none is made.
+        """
+        topic: Topic | None = self._catalog.find_topic(name)
+        if topic is not None and not topic.internal:
+            return topic
+        validate_topic_name(name)
+        if topic is not None:
+            raise errors.InvalidTopic("this topic is the cluster's own", topic=name)
+        proposed = self._proposed.get(name)
+        if proposed is not None:
+            return proposed
+        if not self._defaults.topics_auto_create:
+            raise errors.UnknownTopic(f"there is no topic {name!r}", topic=name)
+        count = self._defaults.topic_queue_count
+        return self._make_topic(name, count, automatic=automatic)[0]
+
+    def _topic_to_receive(self, name: str) -> Topic:
+        """The topic of this name, internal ones included; made only if the configuration says so.
+
+        A typing error would make a topic, and wait at it for ever.
+        """
+        topic: Topic | None = self._catalog.find_topic(name) or self._proposed.get(name)
+        if topic is not None:
+            return topic
+        if self._defaults.topics_auto_create_by_receiving:
+            return self.topic_to_publish(name)
+        validate_topic_name(name)
+        raise errors.UnknownTopic(
+            f"there is no topic {name!r}: receiving does not make one, publishing to it does",
+            topic=name,
+        )
+
+    def gene_spec(self, name: str) -> GeneSpec:
+        """How the genes of a topic's messages are made, also of one that publishing will make."""
+        topic: Topic | None = self._catalog.find_topic(name) or self._proposed.get(name)
+        return DEFAULT_SPEC if topic is None else topic.gene
+
+    def _make_topic(
+        self,
+        name: str,
+        queue_count: int,
+        *,
+        internal: bool = False,
+        gene: GeneSpec = DEFAULT_SPEC,
+        automatic: bool = False,
+    ) -> tuple[Topic, "asyncio.Future[bool]"]:
+        if not internal:
+            proposed = sum(not one.internal for one in self._proposed.values())
+            check_room("topics", self._catalog.topic_count + proposed, self._defaults.topics_max)
+        number = max(self._catalog.next_topic_id, self._next_topic_id)
+        topic = Topic(number, name, queue_count, internal, gene, automatic)
+        future = self._change(ConfigChange(put_topic=topic.config()))
+        self._next_topic_id = number + 1
+        self._proposed[name] = topic
+        future.add_done_callback(lambda done: self._settle(name, done))
+        return topic, future
+
+    def _settle(self, name: str, done: "asyncio.Future[bool]") -> None:
+        self._proposed.pop(name, None)
+        if not done.cancelled():
+            done.exception()
+
+    def _change(self, change: ConfigChange) -> "asyncio.Future[bool]":
+        return self._propose(lambda now, token: self._shard.configure(change, now, token))
+
+    async def create_topic(
+        self, name: str, queue_count: int, gene: GeneSpec | None = None
+    ) -> TopicInfo:
+        """See EnginePort."""
+        validate_topic_name(name)
+        async with self._lock:
+            found = self._catalog.find_topic(name)
+            count = queue_count or self._defaults.topic_queue_count
+            if found is None:
+                await self._make_topic(name, count, gene=gene or DEFAULT_SPEC)[1]
+                found = self._catalog.get_topic(name)
+            if found.queue_count != count and queue_count:
+                raise errors.AlreadyExists(
+                    f"topic {name!r} has {found.queue_count} queues",
+                    topic=name,
+                    queue_count=found.queue_count,
+                )
+            if gene is not None and gene != found.gene:
+                raise errors.AlreadyExists(
+                    f"topic {name!r} has genes {found.gene.text}", topic=name, gene=found.gene.text
+                )
+            if found.automatic:  # somebody asks for it now
+                asked_for = replace(found, automatic=False)
+                await self._change(ConfigChange(put_topic=asked_for.config()))
+            return self.listing.topic_info(found)
+
+    async def expire_topic(self, topic_id: int, is_unused: Callable[[Topic], bool]) -> bool:
+        """Delete a topic if `is_unused` says so when it is this one's turn; whether it was.
+
+        Who publishes to it from now on waits for it (`settle_topic`), and makes it anew.
+        """
+        async with self._lock:
+            topic: Topic | None = self._catalog.find_topic_by_id(topic_id)
+            if topic is None or not is_unused(topic):
+                return False
+            with self._unsettling(topic.name):
+                await self._change(ConfigChange(delete_topic_id=topic_id))
+            return True
+
+    async def delete_topic(self, name: str) -> None:
+        """See EnginePort."""
+        async with self._lock:
+            topic = self._catalog.get_topic(name)
+            group = name.removeprefix(DEAD_LETTER_PREFIX)
+            is_left = group != name and self._catalog.find_group(group) is None
+            if topic.internal and not is_left:
+                raise errors.InvalidTopic("this topic is the cluster's own", topic=name)
+            await self._delete_many(self._catalog.subscriptions_to(topic.topic_id))
+            await self._change(ConfigChange(delete_topic_id=topic.topic_id))
+
+    async def _delete_many(self, subscriptions: list[Subscription]) -> None:
+        """Delete subscriptions one by one, where they are too many for one record.
+
+        What one record deletes is applied in one turn of the loop. If this ends early, some are
+        gone, and whoever wanted all gone asks again.
+        """
+        if len(subscriptions) <= _DELETED_AT_ONCE:
+            return
+        for first in range(0, len(subscriptions), _DELETED_AT_ONCE):
+            piece = subscriptions[first : first + _DELETED_AT_ONCE]
+            await asyncio.gather(
+                *(self._change(ConfigChange(delete_topic_id=one.retry_topic_id)) for one in piece)
+            )
+
+    # -- groups -----------------------------------------------------------------------------------
+
+    async def put_group(self, name: str, settings: GroupSettings) -> GroupInfo:
+        """See EnginePort."""
+        async with self._lock:
+            await asyncio.gather(*self._make_group(name, settings)[1])
+            return self.listing.put_group_info(self._catalog.get_group(name))
+
+    def _make_group(
+        self, name: str, settings: GroupSettings, *, automatic: bool = False
+    ) -> tuple[Group, list["asyncio.Future[bool]"]]:
+        """Propose a group with its topic for dead letters, all of it for one group commit.
+
+        The numbers are those that it will have; where something comes in between, it is void.
+        """
+        validate_group_name(name)
+        catalog, defaults = self._catalog, self._defaults
+        old: Group | None = catalog.find_group(name)
+        number = max(catalog.next_group_id, self._next_group_id)
+        if old is None:
+            check_room("groups", catalog.group_count, defaults.groups_max)
+            self._next_group_id = number + 1
+        letters, made = self._internal_topic(dead_letter_topic_name(name))
+        delay_ms = settings.retry_delay_ms or defaults.retry_delay_ms
+        config = GroupConfig(
+            group_id=number if old is None else old.group_id,
+            name=name,
+            attempts_max=settings.attempts_max or defaults.attempts_max,
+            invisible_ms=settings.invisible_ms or defaults.invisible_ms,
+            retry_delay_ms=delay_ms,
+            retry_delay_ms_max=max(
+                delay_ms, settings.retry_delay_ms_max or defaults.retry_delay_ms_max
+            ),
+            dead_letter_topic_id=letters.topic_id,
+            automatic=automatic,
+        )
+        made.append(self._change(ConfigChange(put_group=config)))
+        return Group.read(config), made
+
+    def _internal_topic(self, name: str) -> tuple[Topic, list["asyncio.Future[bool]"]]:
+        """A topic of the cluster's own; and its proposal, if it is not there."""
+        found: Topic | None = self._catalog.find_topic(name) or self._proposed.get(name)
+        if found is not None:
+            return found, []
+        topic, made = self._make_topic(name, 1, internal=True)
+        return topic, [made]
+
+    # -- subscriptions ----------------------------------------------------------------------------
+
+    async def subscribe(
+        self, group: str, topic: str, wanted: FilterExpression | None = None
+    ) -> Subscribed:
+        """The subscription of a group to a topic, made with all that it needs.
+
+        Args:
+            group: its name.
+            topic: its name.
+            wanted: what the caller says that the group wants; None: as the subscription says.
+
+        Raises:
+            InvalidFilter: before anything else.
+            InvalidGroup, InvalidTopic: illegal names.
+            UnknownGroup, UnknownTopic: there is none, and none is made.
+            SubscriptionMismatch: the group's subscription says something else.
+        """
+        asked = None if wanted is None else await read_filter(wanted)
+        catalog = self._catalog
+        found_group, found_topic = catalog.find_group(group), catalog.find_topic(topic)
+        is_own_call = found_topic is not None and found_topic.internal
+        kept = None if is_own_call else asked
+        known: Subscription | None = None
+        if found_group is not None and found_topic is not None:
+            known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
+        if known is None or known.group_id == self._expiring:
+            async with self._lock:
+                known, found_group = await self._subscribe(
+                    group, topic, stored(kept), self._topic_to_receive, automatic=True
+                )
+        if kept is not None:
+            mismatch = find_mismatch(catalog, known.group_id, known.topic_id, kept)
+            if mismatch is not None:
+                raise mismatch
+        return Subscribed(known, found_group, kept, stored(asked) if is_own_call else None)
+
+    async def put_subscription(
+        self, group: str, topic: str, wanted: FilterExpression
+    ) -> SubscriptionInfo:
+        """See EnginePort."""
+        kept = stored(await read_filter(wanted))
+        async with self._lock:
+            found_topic: Topic | None = self._catalog.find_topic(topic)
+            if kept is not None and found_topic is not None and found_topic.internal:
+                raise errors.InvalidArgument(
+                    "on the cluster's own topics each Receive says what it wants", topic=topic
+                )
+            known, found_group = await self._subscribe(
+                group,
+                topic,
+                kept,
+                lambda name: (
+                    self._catalog.find_topic(name) or self.topic_to_publish(name, automatic=False)
+                ),
+                automatic=False,
+            )
+            meant: list[asyncio.Future[bool]] = []
+            if found_group.automatic:  # somebody asks for it now
+                asked_for = replace(found_group, automatic=False)
+                meant = [self._change(ConfigChange(put_group=asked_for.config()))]
+            if known.filter != kept:
+                # What was passed over stays so: it stands in the log before the change.
+                for queue in self._shard.receiver.queues_of(known.group_id, known.topic_id):
+                    self._pass_over(self._now_ms(), Held(found_group.group_id, queue))
+                changed = replace(known, filter=kept)
+                meant.append(self._change(ConfigChange(put_subscription=changed.config())))
+                if not all(await asyncio.gather(*meant)):
+                    raise _gone()
+                self._on_filter(known.group_id, known.topic_id)
+            else:
+                await asyncio.gather(*meant)
+        return SubscriptionInfo(topic, kept)
+
+    async def _subscribe(
+        self,
+        group: str,
+        topic: str,
+        wanted: FilterExpression | None,
+        find_topic: Callable[[str], Topic],
+        *,
+        automatic: bool,
+    ) -> tuple[Subscription, Group]:
+        """The subscription; where there is none, one with this filter is made, in one commit."""
+        catalog, defaults = self._catalog, self._defaults
+        found_topic, found_group = find_topic(topic), catalog.find_group(group)
+        made: list[asyncio.Future[bool]] = []
+        if found_group is None:
+            validate_group_name(group)
+            if not defaults.groups_auto_create:
+                raise errors.UnknownGroup(f"there is no group {group!r}", group=group)
+        elif known := catalog.find_subscription(found_group.group_id, found_topic.topic_id):
+            return known, found_group
+        check_room("subscriptions", catalog.subscription_count, defaults.subscriptions_max)
+        if found_group is None:
+            found_group, made = self._make_group(group, GroupSettings(), automatic=automatic)
+        retries, made_retries = self._internal_topic(retry_topic_name(group, topic))
+        subscription = Subscription(
+            found_group.group_id, found_topic.topic_id, retries.topic_id, wanted
+        )
+        change = ConfigChange(put_subscription=subscription.config())
+        await asyncio.gather(*made, *made_retries, self._change(change))
+        applied: Group | None = catalog.find_group(group)
+        now_topic: Topic | None = catalog.find_topic(topic)
+        if applied is not None and now_topic is not None:
+            known = catalog.find_subscription(applied.group_id, now_topic.topic_id)
+            if known is not None:
+                return known, applied
+        raise _gone()
+
+    async def delete_group(self, name: str) -> None:
+        """See EnginePort."""
+        async with self._lock:
+            await self._delete_group(self._catalog.get_group(name))
+
+    async def expire_group(self, group_id: int, is_unused: Callable[[Group], bool]) -> bool:
+        """Delete a group if `is_unused` says so when it is this one's turn; whether it was.
+
+        Who receives from now on waits for it, and makes the group anew.
+        """
+        async with self._lock:
+            group: Group | None = self._catalog.find_group_by_id(group_id)
+            if group is None or not is_unused(group):
+                return False
+            self._expiring = group_id
+            try:
+                await self._delete_group(group)
+            finally:
+                self._expiring = 0
+            return True
+
+    async def _delete_group(self, group: Group) -> None:
+        await self._delete_many(self._catalog.subscriptions_of(group.group_id))
+        await self._change(ConfigChange(delete_group_id=group.group_id))
+        self._shard.receiver.leases.drop_group(group.group_id)
+        self._shard.receiver.passed_over.drop_group(group.group_id)
+        letters = group.dead_letter_topic_id
+        start, end = self._shard.views.queues.bounds(topic_queue(letters, 0))
+        if start == end and letters and not self._catalog.subscriptions_to(letters):
+            await self._change(ConfigChange(delete_topic_id=letters))
+
+
+def check_room(what: str, count: int, count_max: int) -> None:
+    """Raises LimitReached where so many are enough."""
+    if count >= count_max:
+        raise errors.LimitReached(
+            f"there are {count} {what}, and the key limits.{what} allows {count_max}:"
+            " delete some that nobody uses, or have the key raised",
+            limit=f"limits.{what}",
+            count=count,
+            count_max=count_max,
+        )
+
+
+def _gone() -> errors.Unavailable:
+    return errors.Unavailable("the topic or group was deleted meanwhile; try again")

@@ -1,0 +1,50 @@
+"""What the consumers of a group say that they want, and whether they agree."""
+
+from typing import Any, NamedTuple
+
+from hourwheel import errors
+from hourwheel.filter_language.text import FilterExpression
+from storage.views.catalog_items import Group, Subscription
+
+
+class Subscribed(NamedTuple):
+    """What a Receive reads by."""
+
+    subscription: Subscription
+    group: Group
+    asked: FilterExpression | None = None
+    """What the caller says that the group wants, in canonical form; None: it says nothing."""
+    selecting: FilterExpression | None = None
+    """What only this call wants, of one of the cluster's own topics; None for everything."""
+
+
+def stored(canonical: FilterExpression | None) -> FilterExpression | None:
+    """A filter in canonical form as a subscription has it: None for everything."""
+    return None if canonical == FilterExpression.everything() else canonical
+
+
+def find_mismatch(
+    catalog: Any, group_id: int, topic_id: int, asked: FilterExpression
+) -> errors.SubscriptionMismatch | None:
+    """Why a caller that says this is not served now; None: it says what the subscription does.
+
+    Where no subscription is left, nothing is served anyway.
+    """
+    known: Subscription | None = catalog.find_subscription(group_id, topic_id)
+    if known is None or stored(asked) == known.filter:
+        return None
+    kept = known.filter or FilterExpression.everything()
+    group, topic = catalog.find_group_by_id(group_id), catalog.find_topic_by_id(topic_id)
+    names = [one.name if one is not None else "" for one in (group, topic)]
+    return errors.SubscriptionMismatch(
+        f"group {names[0]!r} wants {_words(kept)} of topic {names[1]!r}, not {_words(asked)}",
+        group=names[0],
+        topic=names[1],
+        subscription=_words(kept),
+        receive=_words(asked),
+    )
+
+
+def _words(wanted: FilterExpression) -> str:
+    where = ", checked at the client" if wanted.check_at_client else ""
+    return f"{wanted.kind} {wanted.text!r}{where}"

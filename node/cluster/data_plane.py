@@ -1,0 +1,276 @@
+"""The brokers' own gRPC: who may call, how to dial, and the server. Nothing for clients.
+
+With certificates: mutual TLS, and whoever shows a certificate of the cluster's authority may call.
+Without: a secret that all nodes share, in the call's metadata; on loopback only, where nobody else
+listens on the wire (`check_loopback` is asked at the start).
+"""
+
+import hmac
+import ipaddress
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import grpc
+
+from hourwheel import errors, limits
+from hourwheel.internal.v1 import replication_pb2
+from hourwheel.internal.v1.replication_pb2 import (
+    FetchLogRequest,
+    FetchLogResponse,
+    FetchMessagesRequest,
+    FetchMessagesResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    ReplicateRequest,
+    ReplicateResponse,
+)
+from node.config.checks import split_address
+from node.config.model import ClusterSection
+
+SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
+REPLICATE: Final = f"/{SERVICE.full_name}/Replicate"
+FETCH_SNAPSHOT: Final = f"/{SERVICE.full_name}/FetchSnapshot"
+FETCH_MESSAGES: Final = f"/{SERVICE.full_name}/FetchMessages"
+FETCH_LOG: Final = f"/{SERVICE.full_name}/FetchLog"
+_PROOF: Final = "hourwheel-cluster-secret"
+"""Key of the call's metadata."""
+_SECRET_BYTES_MIN: Final = 16
+CONNECTION_COUNT_MAX: Final = 128
+CALLS_PER_CONNECTION_MAX: Final = 32
+HANDSHAKE_MS: Final = 5_000
+"""TLS included. gRPC's own is two minutes, of a place for each stranger."""
+LOOKAHEAD_BYTES: Final = 64 * 1024
+"""What gRPC takes from the network of a call that nobody reads: a stranger's is not read."""
+_OPTIONS: Final = (
+    ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    # So gRPC calls how long one try may take, TLS and a busy peer included.
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.so_reuseport", 0),
+    # As often as a peer pings: it is one of us.
+    ("grpc.http2.max_ping_strikes", 0),
+)
+_SERVER_OPTIONS: Final = (
+    *_OPTIONS,
+    # What comes before anybody has proved who he is. The cluster's nodes have one connection each.
+    ("grpc.max_allowed_incoming_connections", CONNECTION_COUNT_MAX),
+    ("grpc.max_connection_idle_ms", 60_000),
+    ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION_MAX),
+)
+_SECRET_OPTIONS: Final = (
+    # Without certificates calls of strangers are heard before they are refused. On loopback nothing
+    # is gained by windows larger than these.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
+)
+PING_MS: Final = 2_000
+"""A connection on which nothing comes for so long is asked for a sign of life, and cut after as
+long again. After a partition TCP tries again as late as the partition was long: without this, a
+follower would be away for as long once more."""
+
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How the nodes of a cluster know each other: a secret, or certificates."""
+
+    secret: str = ""
+    certificate: bytes = b""
+    key: bytes = b""
+    authority: bytes = b""
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether there are certificates."""
+        return bool(self.certificate)
+
+
+def read_trust(config: ClusterSection) -> Trust:
+    """Read the files that the configuration names.
+
+    Raises:
+        ConfigError: one cannot be read, or the secret is too short.
+    """
+    if config.tls_certificate_file:
+        return Trust(
+            certificate=_read("cluster.tls_certificate_file", config.tls_certificate_file),
+            key=_read("cluster.tls_key_file", config.tls_key_file),
+            authority=_read("cluster.tls_authority_file", config.tls_authority_file),
+        )
+    key = "cluster.secret_file"
+    secret = _read(key, config.secret_file).decode("ascii", "replace").strip()
+    if len(secret) < _SECRET_BYTES_MIN or not secret.isprintable() or not secret.isascii():
+        raise errors.ConfigError(
+            f"{key}: the secret must have {_SECRET_BYTES_MIN} printable characters or more", key=key
+        )
+    return Trust(secret=secret)
+
+
+def _read(key: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise errors.ConfigError(f"{key} = {path!r}: {error.strerror}", key=key) from error
+
+
+def check_loopback(key: str, address: str) -> None:
+    """Raises ConfigError where others than this machine could reach an address in the clear."""
+    host, _ = split_address(key, address)
+    try:
+        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise errors.ConfigError(
+            f"{key} = {address!r}: without TLS, brokers talk on loopback addresses only", key=key
+        )
+
+
+class Dialer:
+    """Calls to other brokers; one connection to each."""
+
+    def __init__(
+        self, trust: Trust, addresses: Mapping[str, str], *, ping_ms: int = PING_MS
+    ) -> None:
+        """`addresses`: node id -> host:port of its data plane; `ping_ms`: see `PING_MS`."""
+        self._trust, self._addresses = trust, addresses
+        self._options = (
+            *_OPTIONS,
+            ("grpc.keepalive_time_ms", ping_ms),
+            ("grpc.keepalive_timeout_ms", ping_ms),
+            ("grpc.http2.ping_timeout_ms", ping_ms),  # without it a minute
+            ("grpc.http2.max_pings_without_data", 0),
+        )
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    def replicate(self, node: str) -> Any:
+        """Begin a Replicate call."""
+        call: Any = self._channel(node).stream_stream(
+            REPLICATE,
+            request_serializer=ReplicateRequest.SerializeToString,
+            response_deserializer=ReplicateResponse.FromString,
+        )
+        return call(metadata=self._metadata())
+
+    def fetch_snapshot(self, node: str, request: FetchSnapshotRequest) -> Any:
+        """Begin a FetchSnapshot call: an asynchronous iterator of FetchSnapshotResponse."""
+        call: Any = self._channel(node).unary_stream(
+            FETCH_SNAPSHOT,
+            request_serializer=FetchSnapshotRequest.SerializeToString,
+            response_deserializer=FetchSnapshotResponse.FromString,
+        )
+        return call(request, metadata=self._metadata())
+
+    def fetch_messages(self, node: str, request: FetchMessagesRequest) -> Any:
+        """Begin a FetchMessages call: an awaitable of FetchMessagesResponse."""
+        call: Any = self._channel(node).unary_unary(
+            FETCH_MESSAGES,
+            request_serializer=FetchMessagesRequest.SerializeToString,
+            response_deserializer=FetchMessagesResponse.FromString,
+        )
+        return call(request, metadata=self._metadata())
+
+    def fetch_log(self, node: str, request: FetchLogRequest) -> Any:
+        """Begin a FetchLog call: an awaitable of FetchLogResponse."""
+        call: Any = self._channel(node).unary_unary(
+            FETCH_LOG,
+            request_serializer=FetchLogRequest.SerializeToString,
+            response_deserializer=FetchLogResponse.FromString,
+        )
+        return call(request, metadata=self._metadata())
+
+    def _metadata(self) -> tuple[tuple[str, str], ...] | None:
+        secret = self._trust.secret
+        return ((_PROOF, secret),) if secret else None
+
+    def _channel(self, node: str) -> grpc.aio.Channel:
+        channel = self._channels.get(node)
+        if channel is None:
+            address, options = self._addresses[node], list(self._options)
+            if self._trust.is_tls:
+                trust = self._trust
+                credentials = grpc.ssl_channel_credentials(
+                    trust.authority, trust.key, trust.certificate
+                )
+                channel = grpc.aio.secure_channel(address, credentials, options=options)
+            else:
+                channel = grpc.aio.insecure_channel(address, options=options)
+            self._channels[node] = channel
+        return channel
+
+    async def close(self) -> None:
+        """End all connections."""
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()
+
+
+class _SecretCheck(grpc.aio.ServerInterceptor):
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        told = dict(handler_call_details.invocation_metadata or ()).get(_PROOF, "")
+        if isinstance(told, str) and hmac.compare_digest(told.encode(), self._secret.encode()):
+            return await continuation(handler_call_details)
+        # On the wire all kinds of calls are the same; of a stream gRPC reads nothing unasked.
+        return grpc.stream_stream_rpc_method_handler(_refuse)
+
+
+async def _refuse(_: Any, context: Any) -> None:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the cluster's secret is wrong")
+
+
+class DataServer:
+    """The data plane's listener."""
+
+    def __init__(self, trust: Trust, listen: str, *, handshake_ms: int = HANDSHAKE_MS) -> None:
+        """Nothing listens yet. `handshake_ms`: who has not begun to talk HTTP/2 then is cut off."""
+        self._trust, self._listen = trust, listen
+        checks = [_SecretCheck(trust.secret)] if trust.secret else []
+        options = [
+            *_SERVER_OPTIONS,
+            *(_SECRET_OPTIONS if trust.secret else ()),
+            ("grpc.server_handshake_timeout_ms", handshake_ms),
+        ]
+        self._server = grpc.aio.server(options=options, interceptors=checks)
+
+    async def start(self, handlers: grpc.GenericRpcHandler) -> int:
+        """Listen; the port.
+
+        Raises:
+            ConfigError: the address cannot be listened on.
+        """
+        self._server.add_generic_rpc_handlers((handlers,))
+        trust, key = self._trust, "cluster.data_listen"
+        try:
+            if trust.is_tls:
+                credentials = grpc.ssl_server_credentials(
+                    [(trust.key, trust.certificate)], trust.authority, require_client_auth=True
+                )
+                port = self._server.add_secure_port(self._listen, credentials)
+            else:
+                check_loopback(key, self._listen)
+                port = self._server.add_insecure_port(self._listen)
+        except RuntimeError as error:
+            raise errors.ConfigError(
+                f"{key} = {self._listen!r}: cannot listen there", key=key, value=self._listen
+            ) from error
+        await self._server.start()
+        return int(port)
+
+    async def stop(self) -> None:
+        """Cut all streams."""
+        await self._server.stop(0)

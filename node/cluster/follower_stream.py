@@ -1,0 +1,226 @@
+"""A master's stream to one follower: connect, agree where the logs part, send log and beats.
+
+One task a follower, for as long as the reign lasts; a stream that breaks is opened again.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+import grpc
+
+from hourwheel import errors
+from hourwheel.errors import NotFollowed
+from hourwheel.internal.v1.replication_pb2 import (
+    LeaseTable,
+    ReplicateRequest,
+    ReplicateResponse,
+    SyncBeat,
+)
+from node.contracts.broker import Failure
+from node.replica.replica import Replica
+from node.telemetry import logs
+
+_ANSWER_S: Final = 2.0
+_LAST_WORD_S: Final = 0.5
+_AGAIN_S: Final = 0.1
+_AGAIN_S_MAX: Final = 1.0
+_BROKEN: Final = (asyncio.InvalidStateError, grpc.aio.UsageError)
+"""So a call says that it is over already."""
+_NOBODY_LISTENS: Final = "failed to connect"
+_log = logs.get(__name__)
+
+
+class FollowerStream:
+    """See the top of this file."""
+
+    def __init__(
+        self,
+        node: str,
+        replica: Replica,
+        open_call: Callable[[], Any],
+        *,
+        mono_ms: Callable[[], float],
+        clock_ms: Callable[[], int],
+        on_response: Callable[[str, ReplicateResponse], None],
+        perform: Callable[[], None],
+        on_damage: Callable[[errors.CorruptLog], None],
+        failure: Failure,
+    ) -> None:
+        """Begin.
+
+        Args:
+            node: the follower.
+            replica: the master's rules.
+            open_call: begins a Replicate call.
+            mono_ms: the process's clock.
+            clock_ms: the cluster clock.
+            on_response: is told what the follower says.
+            perform: does what the rules ask for.
+            on_damage: is told where the log cannot be read for the follower: it is to be repaired.
+            failure: is told of a bug.
+        """
+        self._on_damage = on_damage
+        self._failure = failure
+        self._node, self._replica, self._open_call = node, replica, open_call
+        self._mono_ms, self._clock_ms = mono_ms, clock_ms
+        self._on_response, self._perform = on_response, perform
+        self._epoch = replica.assignment.epoch
+        self._has_more = asyncio.Event()
+        self._is_beat_due = True
+        self._is_closing = False
+        self._refusal = ""
+        """Why it does not follow, as it said last."""
+        self._call: Any = None
+        self._sending: asyncio.Future[None] | None = None
+        """Both only while the log is being sent."""
+        self._task = asyncio.get_running_loop().create_task(self._run_or_fail())
+
+    def wake(self) -> None:
+        """There is more of the log."""
+        self._has_more.set()
+
+    def beat(self) -> None:
+        """It is time for the sync."""
+        self._is_beat_due = True
+        self._has_more.set()
+
+    def close(self, leases: LeaseTable, last_beat: SyncBeat) -> Coroutine[Any, Any, None]:
+        """The reign is over: what is returned says so, if there is a stream, and ends it."""
+        self._is_closing = True
+        call, sending = self._call, self._sending
+        return self._say_goodbye(call, sending, leases, last_beat)
+
+    async def _say_goodbye(
+        self,
+        call: Any,
+        sending: "asyncio.Future[None] | None",
+        leases: LeaseTable,
+        last_beat: SyncBeat,
+    ) -> None:
+        self._has_more.set()
+        if sending is not None:  # not cancelled: gRPC would end the call where a write is under way
+            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+                async with asyncio.timeout(_LAST_WORD_S):
+                    await asyncio.wait([sending])
+                    await call.write(ReplicateRequest(leases=leases))
+                    await call.write(ReplicateRequest(beat=last_beat))
+                    await call.done_writing()
+                    await asyncio.wait([self._task])
+        self._task.cancel()
+
+    @property
+    def _is_of_this_reign(self) -> bool:
+        master = self._replica.master
+        return master is not None and master.reign.epoch == self._epoch
+
+    async def _run_or_fail(self) -> None:
+        with self._failure.catching():
+            await self._run()
+
+    async def _run(self) -> None:
+        failures = 0
+        while self._is_of_this_reign:
+            wait_s = 0.0
+            try:
+                wait_s = await self._stream()
+                failures = 0
+            except grpc.aio.AioRpcError as error:
+                failures += 1
+                self._note_break(error)
+            except (NotFollowed, TimeoutError, *_BROKEN) as error:
+                failures += 1
+                _log.debug("a stream to a follower ended", follower=self._node, why=str(error))
+            except errors.CorruptLog as error:  # the others have the batches: no reason to end
+                failures += 1
+                self._on_damage(error)
+            master = self._replica.master
+            if master is None or not self._is_of_this_reign:
+                return
+            master.on_lost(self._node, self._mono_ms())
+            self._perform()
+            await asyncio.sleep(max(wait_s, min(_AGAIN_S_MAX, _AGAIN_S * failures)))
+
+    def _note_break(self, error: grpc.aio.AioRpcError) -> None:
+        master = self._replica.master
+        details = error.details() or ""
+        is_refused = error.code() is grpc.StatusCode.UNAUTHENTICATED
+        log = _log.warning if is_refused else _log.debug
+        log("a stream to a follower broke", follower=self._node, why=details)
+        if master is not None and _NOBODY_LISTENS in details:
+            master.on_lost(self._node, self._mono_ms())
+            master.on_unreachable(self._node)
+
+    async def _stream(self) -> float:
+        """One stream from begin to end. Returns how long to wait before the next, in seconds."""
+        call = self._open_call()
+        try:
+            await call.write(ReplicateRequest(hello=self._replica.greet(self._node)))
+            async with asyncio.timeout(_ANSWER_S):
+                answer = await call.read()
+            if answer is grpc.aio.EOF:
+                raise NotFollowed("the follower ended the stream")
+            if answer.HasField("refused"):
+                self._take(answer)
+                if answer.refused.reason:  # that does not pass
+                    return _AGAIN_S_MAX
+                return max(_AGAIN_S, float(answer.refused.wait_ms) / 1_000)
+            begin = self._replica.answer_hello(self._node, answer.hello)
+            await call.write(ReplicateRequest(begin=begin))
+            if begin.take_snapshot:
+                await call.done_writing()
+                async with asyncio.timeout(_ANSWER_S):
+                    await call.read()  # it has heard: a call that is cancelled may lose its words
+                return _AGAIN_S_MAX
+            await self._replicate(call)
+        finally:
+            call.cancel()
+        return _AGAIN_S
+
+    async def _replicate(self, call: Any) -> None:
+        """Send and hear until either ends; what is the last word is `close`'s."""
+        sending = asyncio.ensure_future(self._send(call))
+        hearing = asyncio.ensure_future(self._hear(call))
+        self._call, self._sending = call, sending
+        try:
+            await asyncio.wait([sending, hearing], return_when=asyncio.FIRST_COMPLETED)
+            if self._is_closing:
+                await asyncio.wait([hearing], timeout=_LAST_WORD_S)
+        finally:
+            self._call = self._sending = None
+            sending.cancel()
+            hearing.cancel()
+            results = await asyncio.gather(sending, hearing, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _send(self, call: Any) -> None:
+        replica = self._replica
+        while not self._is_closing:
+            self._has_more.clear()
+            if self._is_beat_due:
+                self._is_beat_due = False
+                beat = replica.make_beat(self._mono_ms(), self._clock_ms())
+                replica.stats.beats_sent += 1
+                await call.write(ReplicateRequest(beat=beat))
+            part = replica.find_part(self._node)
+            if part is not None:
+                await call.write(ReplicateRequest(log=part))
+            elif not self._is_beat_due:
+                await self._has_more.wait()
+
+    async def _hear(self, call: Any) -> None:
+        while (response := await call.read()) is not grpc.aio.EOF:
+            self._take(response)
+
+    def _take(self, response: ReplicateResponse) -> None:
+        """What the follower says; why it does not follow is logged when it is news."""
+        refused = response.refused
+        if response.HasField("refused") and self._refusal != refused.why:
+            self._refusal = refused.why
+            log = _log.error if refused.reason else _log.info
+            fields = {"follower": self._node, "why": refused.why, "reason": refused.reason}
+            log("a node does not follow", **fields)
+        self._on_response(self._node, response)

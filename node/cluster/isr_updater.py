@@ -1,0 +1,69 @@
+"""Have a change of the in-sync set agreed upon, until it is known whether it was."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from hourwheel.errors import HourwheelError
+from hourwheel.internal.v1 import control_pb2 as wire
+from node.contracts.control import ControlPort
+from node.replica.replica import Replica
+from node.telemetry import logs
+from replication.control_state.state import ControlState, Member
+from replication.isr import IsrChange
+
+_AGAIN_S: Final = 0.1
+_log = logs.get(__name__)
+
+
+async def ask_isr(
+    change: IsrChange,
+    replica: Replica,
+    control: ControlPort,
+    state: Callable[[], ControlState | None],
+) -> None:
+    """Propose a change for the master that `replica` is now; its rules hear of a refusal.
+
+    What was agreed upon comes by the control plane's state.
+    """
+    shard, master = replica.shard.shard_id, replica.master
+    command = wire.ControlCommand(
+        request_id=secrets.token_bytes(16),
+        change_isr=wire.ChangeIsrCommand(
+            shard=shard,
+            epoch=change.epoch,
+            expected_version=change.version,
+            isr=[
+                wire.IsrMember(node_id=one.node_id, boot_id=one.boot_id)
+                for one in _members(change, replica, state())
+            ],
+        ),
+    )
+    while True:  # the same request is carried out once, however often it is sent
+        try:
+            result = await control.propose(command)
+            break
+        except HourwheelError as error:
+            _log.warning("a change of the in-sync set has no answer", why=error.message)
+        if master is not replica.master:
+            return
+        await asyncio.sleep(_AGAIN_S)
+    _log.info("in-sync set", members=change.members, outcome=result.outcome, why=result.reason)
+    is_done = result.outcome == wire.ControlOutcome.CONTROL_OUTCOME_OK
+    if not is_done and master is not None and master is replica.master:
+        master.isr.on_refused(change)
+
+
+def _members(change: IsrChange, replica: Replica, state: ControlState | None) -> list[Member]:
+    """The set with the incarnations that are meant: those in it, or as they said hello."""
+    shard = None if state is None else state.shards.get(replica.shard.shard_id)
+    boots = {} if shard is None else {one.node_id: one.boot_id for one in shard.isr}
+    found = []
+    for node in change.members:
+        progress = None if replica.master is None else replica.master.followers.get(node)
+        boot = boots.get(node, b"")
+        if progress is not None and progress.boot_id and node not in boots:
+            boot = bytes.fromhex(progress.boot_id)
+        found.append(Member(node, boot))
+    return found

@@ -1,0 +1,130 @@
+"""What a member of a cluster does when its files turn out damaged where nobody reads. A shell.
+
+    damaged     the batches are fetched from other replicas, and the segment is rewritten: it leads
+                or follows meanwhile as before
+    given up    nobody has them, or too much is damaged, or a view that a snapshot was to carry: it
+                is not to be elected, and hands over if it is the master
+    spared      it follows a master, and enough others are in sync: it starts again with an empty
+                shard in the place of this one, and is filled by the master (decision 0013)
+
+Until then it goes on: what it has beyond the damage may be needed. With two nodes of two in sync it
+never is spared; then somebody has to decide, and the log of the node and its metrics say so.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from hourwheel import errors
+from node.cluster.member import ClusterMember
+from node.contracts.broker import Failure
+from node.telemetry import logs
+from replication.follower import Stage
+
+_LOOK_S: Final = 1.0
+_ATTEMPTS: Final = 6
+"""Others may just be starting: half a minute, with twice as long between two attempts each time."""
+_log = logs.get(__name__)
+
+
+class LogRepair:
+    """See the top of this file. On the event loop's thread."""
+
+    def __init__(
+        self,
+        member: ClusterMember,
+        failure: Failure,
+        *,
+        min_in_sync: int,
+        mend: Callable[[int], Awaitable[bool]],
+        renew: Callable[[errors.DataLoss], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Nothing is damaged yet.
+
+        Args:
+            member: this node.
+            failure: is told of a bug.
+            min_in_sync: so many others must be in sync before this node's log may go.
+            mend: repairs the segment of an offset; returns whether it is sound.
+            renew: stops the node and starts it again with an empty shard.
+            sleep: waits for so many seconds; for tests.
+        """
+        self._member, self._failure = member, failure
+        self._min_in_sync, self._renew, self._sleep = min_in_sync, renew, sleep
+        self._mend = mend
+        self.on_mended: Callable[[errors.DataLoss], None] = lambda _: None
+        """Told what is repaired."""
+        self._found: deque[errors.DataLoss] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._is_given_up = False
+
+    def on_damage(self, error: errors.DataLoss) -> None:
+        """The log is damaged there: `error` names the offset. Each place is worked on once."""
+        offset = error.params.get("offset")
+        if offset is None or offset not in (one.params.get("offset") for one in self._found):
+            self._found.append(error)
+            self._begin()
+
+    def give_up(self, error: errors.DataLoss) -> None:
+        """What cannot be repaired piece by piece: others should lead, and this node be filled anew.
+
+        Much of the log, or a view.
+        """
+        if self._is_given_up:
+            return
+        self._found.appendleft(error)
+        self._is_given_up = True
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """Repair nothing any more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        with self._failure.catching():
+            while self._found:
+                error = self._found[0]
+                if not await self._is_mended(error):
+                    await self._start_anew(error)
+                    return
+                self._found.popleft()
+                self.on_mended(error)
+        self._task = None
+
+    async def _is_mended(self, error: errors.DataLoss) -> bool:
+        wait_s = _LOOK_S
+        for _ in range(_ATTEMPTS):
+            if self._is_given_up or "offset" not in error.params:
+                return False
+            if await self._mend(int(error.params["offset"])):
+                return True
+            await self._sleep(wait_s)
+            wait_s *= 2
+        return False
+
+    async def _start_anew(self, error: errors.DataLoss) -> None:
+        self._member.is_damaged = True
+        while not self._is_spared():
+            if self._member.replica.master is not None:
+                self._member.hand_over("")
+            await self._sleep(_LOOK_S)
+        _log.warning("the log is to be copied from the master", why=error.message)
+        self._renew(error)
+
+    def _is_spared(self) -> bool:
+        replica = self._member.replica
+        others = replica.assignment.isr - {replica.who.me}
+        return (
+            replica.master is None
+            and not replica.is_to_reign
+            and replica.follower.stage is Stage.FOLLOWING
+            and len(others) >= self._min_in_sync
+        )

@@ -1,0 +1,202 @@
+"""A follower's end of the master's stream, as a gRPC service."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import grpc
+
+from hourwheel import errors
+from hourwheel.errors import HourwheelError, NotFollowed
+from hourwheel.internal.v1 import replication_pb2
+from hourwheel.internal.v1.replication_pb2 import (
+    FollowerHello,
+    Refused,
+    ReplicateRequest,
+    ReplicateResponse,
+)
+from node.broker.writer import Writer
+from node.cluster.snapshot_sender import METHOD as FETCH_SNAPSHOT
+from node.cluster.snapshot_sender import SnapshotGiver
+from node.contracts import grpc_status
+from node.contracts.broker import Failure
+from node.repair.peer_reads import PeerReads
+from node.replica.cluster_time import ClusterTime
+from node.replica.replica import Replica
+from node.telemetry import logs
+
+SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
+_NOTHING: Final = ReplicateRequest()
+"""Instead of what does not come any more."""
+_log = logs.get(__name__)
+
+Requests = AsyncIterator[ReplicateRequest]
+
+
+class ReplicationServer:
+    """Follows whoever the rules let it follow; one stream at a time, the latest."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        writer: Writer,
+        time: ClusterTime,
+        *,
+        mono_ms: Callable[[], float],
+        perform: Callable[[], None],
+        failure: Failure,
+        is_full: Callable[[], bool],
+        on_snapshot_needed: Callable[[str, int], None],
+        is_registered: Callable[[], bool],
+        wait_for_checkpoint: Callable[[], Awaitable[None]],
+        giver: SnapshotGiver | None = None,
+        reads: PeerReads | None = None,
+    ) -> None:
+        """Follow nobody yet.
+
+        Args:
+            replica: whose rules these are.
+            writer: holds its turn while nothing may be written.
+            time: for acknowledgements.
+            mono_ms: the monotonic clock.
+            perform: does what the replica's effects ask for.
+            failure: is told of what must end the process.
+            is_full: whether the disk takes no more: then the master need not wait for this node.
+            on_snapshot_needed: is told which master says so, and in which epoch.
+            is_registered: whether the control plane knows this life of the node. Before that it
+                follows nobody: what it has must be judged as it was when it started.
+            wait_for_checkpoint: returns when the log may be cut.
+            giver: serves FetchSnapshot.
+            reads: serves what other replicas have lost.
+        """
+        self._is_registered, self._wait_for_checkpoint = is_registered, wait_for_checkpoint
+        self._replica, self._writer, self._time = replica, writer, time
+        self._mono_ms, self._perform = mono_ms, perform
+        self._failure, self._is_full = failure, is_full
+        self._on_snapshot_needed, self._giver = on_snapshot_needed, giver
+        self._reads = reads
+        self._stream = 0
+        self._complained_of: tuple[str, int] | None = None
+        self._has_news = asyncio.Event()
+
+    def wake(self) -> None:
+        """There is something to acknowledge."""
+        self._has_news.set()
+
+    async def replicate(self, requests: Requests, context: Any) -> None:
+        """The handler of Replicate."""
+        refusal: grpc.Status | None = None
+        try:
+            await self._follow(aiter(requests), context)
+        except HourwheelError as error:
+            self._judge(error)
+            refusal = grpc_status.to_status(error)
+        # Behind `except`: gRPC's error lies in a circle, and would keep this one's frames, and
+        # the batch in them.
+        if refusal is not None:
+            await context.abort_with_status(refusal)
+
+    def _judge(self, error: HourwheelError) -> None:
+        if isinstance(error, NotFollowed):
+            _log.debug("a master's stream ended", why=error.message)
+        elif isinstance(error, errors.InvalidBatch):
+            _log.error("the master sent a damaged batch", **logs.fields_of(error))
+        elif isinstance(error, errors.DiskFull):
+            _log.warning("this node cannot follow", why=error.message)
+        else:
+            self._failure.report(error)
+
+    async def _follow(self, requests: Requests, context: Any) -> None:
+        first = await anext(requests, _NOTHING)
+        if not first.HasField("hello"):
+            raise NotFollowed("a stream begins with a hello")
+        if not self._is_registered():
+            raise NotFollowed("this node is not registered yet")
+        async with self._writer.turn:
+            answer = self._replica.on_hello(first.hello, self._mono_ms())
+            if isinstance(answer, FollowerHello):  # a stranger's stream ends nobody else's
+                self._stream += 1
+            stream = self._stream
+        self._perform()
+        if not isinstance(answer, FollowerHello):
+            if answer.reason:
+                self._complain(first.hello.node_id, first.hello.epoch, answer)
+            await context.write(ReplicateResponse(refused=answer))
+            return
+        _log.info("following", master=first.hello.node_id, epoch=first.hello.epoch)
+        await context.write(ReplicateResponse(hello=answer))
+        second = await anext(requests, _NOTHING)
+        if not second.HasField("begin"):
+            raise NotFollowed("a begin comes second")
+        if second.begin.take_snapshot:
+            self._on_snapshot_needed(first.hello.node_id, first.hello.epoch)
+            return
+        async with self._writer.turn:
+            await self._wait_for_checkpoint()
+            self._demand_latest(stream)
+            self._replica.begin_following(second.begin)
+        self._has_news = asyncio.Event()  # of this stream: an older one must not take it
+        self._has_news.set()
+        acknowledging = asyncio.ensure_future(self._acknowledge(self._has_news, context))
+        try:
+            async for request in requests:
+                self._demand_latest(stream)
+                self._take(request)
+        finally:
+            acknowledging.cancel()
+            if stream == self._stream:
+                self._replica.follower.end()
+
+    def _complain(self, master: str, epoch: int, refused: Refused) -> None:
+        """Once for each reign: a master tries again and again."""
+        if self._complained_of != (master, epoch):
+            self._complained_of = (master, epoch)
+            kind = errors.BY_REASON.get(refused.reason, errors.HourwheelError)
+            _log.error("this node cannot follow", **logs.fields_of(kind(refused.why)))
+
+    def _demand_latest(self, stream: int) -> None:
+        if stream != self._stream:
+            raise NotFollowed("a newer stream has begun")
+
+    def _take(self, request: ReplicateRequest) -> None:
+        follower = self._replica.follower
+        is_last_word = request.HasField("leases") or request.beat.releases_lease
+        if follower.is_superseded and not is_last_word:
+            self._has_news.set()  # the master is told, and still has the last word
+        elif request.HasField("log"):
+            self._replica.on_log(request.log)
+        elif request.HasField("beat"):
+            self._replica.on_beat(request.beat, self._mono_ms())
+            self._replica.stats.beats_received += 1
+            self._has_news.set()
+        elif request.HasField("leases"):
+            self._replica.on_leases(request.leases)
+        else:
+            raise NotFollowed("neither log nor beat nor leases")
+        self._perform()
+
+    async def _acknowledge(self, has_news: asyncio.Event, context: Any) -> None:
+        while True:
+            await has_news.wait()
+            has_news.clear()
+            if self._replica.follower.is_superseded:
+                refused = self._replica.follower.refuse("a later epoch has begun")
+                await context.write(ReplicateResponse(refused=refused))
+                continue
+            ack = self._replica.acknowledge(self._mono_ms(), self._time.own_ms())
+            ack.is_full = self._is_full()
+            await context.write(ReplicateResponse(ack=ack))
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """For a server."""
+        replicate = grpc.stream_stream_rpc_method_handler(
+            self.replicate,
+            request_deserializer=ReplicateRequest.FromString,
+            response_serializer=ReplicateResponse.SerializeToString,
+        )
+        methods = {SERVICE.methods_by_name["Replicate"].name: replicate}
+        if self._giver is not None:
+            methods[FETCH_SNAPSHOT.name] = self._giver.handler()
+        if self._reads is not None:
+            methods |= self._reads.handlers()
+        return grpc.method_handlers_generic_handler(SERVICE.full_name, methods)

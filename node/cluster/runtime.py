@@ -1,0 +1,213 @@
+"""What a node of several has beside a node alone: control process, data plane, membership.
+
+start       trust and cluster id -> control process
+make_member the shard is open: its replica, which is the engine's gate
+take_part   the engine runs: listen to other brokers, follow and be followed
+join        everything answers: register, and hear who is master
+hand_over   at a stop: somebody else should be master before this node is gone
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from math import isfinite
+from typing import Final
+
+from hourwheel import errors
+from hourwheel.clock import Clock
+from hourwheel.internal.v1.control_pb2 import SeenEpoch
+from node.api.forwarder import Forwarder
+from node.broker.disk_guard import DiskGuard
+from node.broker.engine import Engine
+from node.broker.slewed_clock import SlewedClock
+from node.cluster.control import ClusterControl, find_cluster_id
+from node.cluster.data_plane import DataServer, Dialer, read_trust
+from node.cluster.joining import build_member, open_epoch_seen
+from node.cluster.log_repair import LogRepair
+from node.cluster.member import ClusterMember
+from node.cluster.transfer import ServedCluster
+from node.cluster.view import ClusterView
+from node.config.checks import cluster_nodes
+from node.config.model import NodeConfig
+from node.contracts.broker import Failure
+from node.metrics.family import ClusterFacts
+from node.repair.file_repair import FileRepair
+from node.replica.cluster_time import ClusterTime
+from node.replica.effects import Who
+from node.shard.checkpoint import ShardPlace
+from node.shard.recovery import Opened
+from node.telemetry import logs
+from node.telemetry.stats import ApiStats
+from replication.control_state.state import ControlState
+
+_BOOT_ID_BYTES: Final = 16
+_HAND_OVER_S: Final = 2.0
+_LOOK_S: Final = 0.005
+_log = logs.get(__name__)
+
+
+class Clustering:
+    """See the top of this file."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        clock: Clock,
+        own_clock: SlewedClock,
+        failure: Failure,
+        *,
+        on_snapshot_taken: Callable[[], None],
+    ) -> None:
+        """Read what the configuration names. Raises ConfigError.
+
+        `on_snapshot_taken` is called when the next start will install one.
+        """
+        self._on_snapshot_taken = on_snapshot_taken
+        self._config, self._failure = config, failure
+        self._mono_ms = clock.monotonic_ms
+        self._trust = read_trust(config.cluster)
+        self._nodes = cluster_nodes(config.cluster.nodes)
+        self.cluster_id = find_cluster_id(config, self._trust)
+        self.boot_id = secrets.token_bytes(_BOOT_ID_BYTES)
+        self.time = ClusterTime(own_clock, clock.monotonic_ms)
+        self._control = ClusterControl(
+            config,
+            self.cluster_id,
+            self.boot_id,
+            on_state=self._on_state,
+            on_lost=self._on_control_lost,
+        )
+        self._dialer = Dialer(
+            self._trust, {node: addresses.data for node, addresses in self._nodes.items()}
+        )
+        self.member: ClusterMember | None = None
+        self._joining: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the control process. Raises Unavailable where it does not answer."""
+        await self._control.start()
+
+    def make_member(self, opened: Opened, place: ShardPlace, guard: DiskGuard) -> ClusterMember:
+        """The shard's replica, as a gate for the engine."""
+        self._seen = open_epoch_seen(place)
+        self._is_sound = opened.is_sound
+        who = Who(
+            self._config.node.id, self.boot_id.hex(), self.cluster_id, tuple(sorted(self._nodes))
+        )
+        self.member = build_member(
+            opened,
+            place,
+            self._seen,
+            who,
+            self._config.cluster,
+            cluster_time=self.time,
+            control=self._control,
+            mono_ms=self._mono_ms,
+            dial=self._dialer.replicate,
+            failure=self._failure,
+            guard=guard,
+            is_registered=lambda: self._control.is_registered,
+            fetch=self._dialer.fetch_snapshot,
+            calls=self._dialer,
+            on_snapshot_taken=self._on_snapshot_taken,
+        )
+        return self.member
+
+    async def take_part(self, engine: Engine, undo: AsyncExitStack) -> None:
+        """Listen to other brokers."""
+        member = self._member
+        member.start(engine)
+        undo.push_async_callback(member.close)
+        errors.invariant(member.server is not None, "a member that takes part has a server")
+        listen = self._config.cluster.data_listen or self._nodes[self._config.node.id].data
+        server = DataServer(self._trust, listen)
+        undo.push_async_callback(server.stop)
+        await server.start(member.server.handlers())  # type: ignore[union-attr]
+
+    @property
+    def _member(self) -> ClusterMember:
+        if self.member is None:
+            errors.violated("there is no member yet")
+        return self.member
+
+    def make_repair(self, files: FileRepair, renew: Callable[[errors.DataLoss], None]) -> LogRepair:
+        """What is done about a damaged log; `renew` has the shard copied from the master."""
+        repair = LogRepair(
+            self._member,
+            self._failure,
+            min_in_sync=self._config.cluster.min_in_sync,
+            mend=files.mend_at,
+            renew=renew,
+        )
+        self._member.on_log_damage = repair.on_damage
+        self._member.on_view_damage = repair.give_up
+        return repair
+
+    def make_forwarder(self, stats: ApiStats) -> Forwarder:
+        """The way of other clients' calls to the master."""
+        return Forwarder(
+            self._config.node.id,
+            self._member.check,
+            stats,
+            in_flight_max=self._config.limits.forwarded_calls,
+        )
+
+    def make_served(self) -> ServedCluster:
+        """The cluster as the API sees it."""
+        silent_ms = float(self._config.cluster.report_timeout_ms)
+        view = ClusterView(
+            self._nodes, self._control.client, self._member, self._mono_ms, silent_ms
+        )
+        return ServedCluster(view, self._member)
+
+    def read_facts(self) -> ClusterFacts:
+        """For the metrics."""
+        replica, mono_ms = self._member.replica, self._mono_ms()
+        master = replica.master
+        beat_age_ms = 0.0
+        if master is None:
+            heard_ms = replica.follower.beat_ms
+            beat_age_ms = mono_ms - heard_ms if isfinite(heard_ms) else -1.0
+        return ClusterFacts(
+            self.make_served().status(),
+            replica.stats,
+            is_clock_unsure=master is not None and master.clock.update(mono_ms) is None,
+            beat_age_ms=beat_age_ms,
+            control=self._control.facts(),
+        )
+
+    async def join(self) -> None:
+        """Register in the background: a node starts and tells its status without a majority."""
+        self._joining = asyncio.get_running_loop().create_task(self._register())
+
+    async def _register(self) -> None:
+        seen = SeenEpoch(shard=0, epoch=self._seen.epoch, master_node_id=self._seen.master)
+        with self._failure.catching():
+            await self._control.register(is_sound=self._is_sound, seen=seen)
+
+    def _on_state(self, state: ControlState) -> None:
+        if self.member is not None:
+            self.member.on_state(state)
+
+    def _on_control_lost(self) -> None:
+        self._failure.report(errors.Unavailable("the control process is gone"))
+
+    async def hand_over(self) -> None:
+        """Let somebody else be master, if this node is and anybody can."""
+        member = self._member
+        if not member.may_act() or len(self._nodes) == 1:
+            return
+        _log.info("handing over")
+        member.hand_over("")
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _HAND_OVER_S
+        while member.may_act() and loop.time() < until_s:  # noqa: ASYNC110 - it depends on time
+            await asyncio.sleep(_LOOK_S)
+
+    async def stop(self) -> None:
+        """End the control process and all connections."""
+        if self._joining is not None:
+            self._joining.cancel()
+        await self._control.stop()
+        await self._dialer.close()

@@ -1,0 +1,208 @@
+"""FetchSnapshot, the follower's side: fetches a snapshot from the master.
+
+It is left beside the shard, for the next start to install (node.snapshot.install).
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final, TypeAlias
+
+import grpc
+
+from hourwheel import errors
+from hourwheel.internal.v1.replication_pb2 import FetchSnapshotRequest, FetchSnapshotResponse
+from node.shard.checkpoint import ShardPlace
+from node.shard.snapshot_files import Marker
+from node.snapshot.sink import Incoming
+from node.telemetry import logs
+from node.telemetry.epoch_stats import ReignStats
+
+_SILENCE_S: Final = 30.0
+_AGAIN_S: Final = 1.0
+_AGAIN_S_MAX: Final = 30.0
+_log = logs.get(__name__)
+
+Fetch: TypeAlias = Callable[[str, FetchSnapshotRequest], Any]
+"""Begins a FetchSnapshot call to a node: an asynchronous iterator of parts, with `cancel`."""
+
+
+async def take_snapshot(
+    call: Any,
+    place: ShardPlace,
+    *,
+    epoch: int,
+    replaced_end_offset: int,
+    silence_s: float = _SILENCE_S,
+) -> Marker:
+    """Receive a snapshot; it is complete and durable when this returns.
+
+    Whatever ends it before that, what was received is removed.
+
+    Args:
+        call: of FetchSnapshot, begun.
+        place: of the shard; the snapshot lies beside it.
+        epoch: of the master that is asked.
+        replaced_end_offset: where the log ends that the snapshot is to replace.
+        silence_s: after so long without a part the master is given up, in seconds.
+
+    Raises:
+        PeerRefused: the peer does not give what it should.
+        Unavailable, Timeout: it does not give anything.
+        DiskFull: there is no room.
+        CorruptFile, ForeignDirectory: what it gives is damaged, or of another cluster.
+        FsyncFailed, DiskFailed: stop the process.
+    """
+    incoming = Incoming(place, epoch)
+    loop = asyncio.get_running_loop()
+    # One thread: whatever is under way when this is cancelled is over before the files are removed.
+    with _SingleThread() as thread:
+        try:
+            return await _receive(call, incoming, replaced_end_offset, thread, silence_s)
+        except BaseException:
+            await asyncio.shield(loop.run_in_executor(thread, incoming.abandon))
+            raise
+        finally:
+            call.cancel()
+
+
+class _SingleThread(ThreadPoolExecutor):
+    """A thread that is not waited for: the loop must not stand still."""
+
+    def __init__(self) -> None:
+        super().__init__(1, "hourwheel-snapshot")
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown(wait=False)
+
+
+async def _receive(
+    call: Any, incoming: Incoming, replaced_end: int, thread: ThreadPoolExecutor, silence_s: float
+) -> Marker:
+    loop, parts = asyncio.get_running_loop(), aiter(call)
+    while True:
+        part = await _next_part(parts, silence_s)
+        if part.HasField("head"):
+            await loop.run_in_executor(thread, incoming.begin, part.head)
+        elif part.HasField("bytes"):
+            await loop.run_in_executor(thread, incoming.add, part.bytes)
+        elif part.HasField("end"):
+            return await loop.run_in_executor(thread, incoming.finish, part.end, replaced_end)
+        else:
+            raise errors.PeerRefused("a part of a snapshot without content")
+
+
+async def _next_part(parts: Any, silence_s: float) -> FetchSnapshotResponse:
+    try:
+        async with asyncio.timeout(silence_s):
+            part: FetchSnapshotResponse = await anext(parts)
+    except StopAsyncIteration:
+        raise errors.PeerRefused("a snapshot without an end") from None
+    except TimeoutError:
+        raise errors.Timeout("nothing comes of a snapshot") from None
+    except grpc.aio.AioRpcError as error:
+        raise errors.Unavailable(f"no snapshot: {error.details()}") from error
+    return part
+
+
+def log_taken() -> None:
+    """What is done by default when a snapshot is complete."""
+    _log.warning("a snapshot is complete: start this node again to use it")
+
+
+class SnapshotTaking:
+    """Takes a snapshot when the master says that it is needed; one at a time.
+
+    The master says so again and again, which is what brings the next attempt after a failure.
+    """
+
+    def __init__(
+        self,
+        place: ShardPlace,
+        fetch: Fetch,
+        *,
+        log_end: Callable[[], int],
+        is_needed: Callable[[], bool],
+        on_taken: Callable[[], None] = log_taken,
+        on_failure: Callable[[errors.HourwheelError], None],
+        stats: ReignStats | None = None,
+    ) -> None:
+        """Nothing is needed yet.
+
+        Args:
+            place: of the shard.
+            fetch: begins a call to a node.
+            log_end: end of the log that a snapshot would replace.
+            is_needed: whether a snapshot would still be used, now.
+            on_taken: called when one is complete: the next start installs it.
+            on_failure: called when the process must stop.
+            stats: where what is taken is counted.
+        """
+        self._place, self._fetch = place, fetch
+        self._log_end, self._is_needed = log_end, is_needed
+        self._on_taken, self._on_failure = on_taken, on_failure
+        self._stats = ReignStats() if stats is None else stats
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._failures = 0
+        self._not_before_s = 0.0
+        self.is_complete = False
+        """There is one, waiting to be installed."""
+
+    def need(self, master: str, epoch: int) -> None:
+        """The master of that epoch says that this node needs a snapshot."""
+        is_early = self._loop.time() < self._not_before_s
+        if self._task is None and not self.is_complete and not is_early:
+            _log.warning("this node needs a snapshot", master=master, epoch=epoch)
+            self._task = self._loop.create_task(self._take(master, epoch))
+            self._task.add_done_callback(self._on_task_end)
+
+    async def _take(self, master: str, epoch: int) -> None:
+        place = self._place
+        identity = place.identity
+        request = FetchSnapshotRequest(
+            cluster_id=identity.cluster_id, shard=identity.shard, epoch=epoch
+        )
+        marker = await take_snapshot(
+            self._fetch(master, request),
+            place,
+            epoch=epoch,
+            replaced_end_offset=self._log_end(),
+        )
+        if not self._is_needed():
+            _log.info("a snapshot is not needed any more")
+            await asyncio.to_thread(Incoming(place, epoch).abandon)
+            return
+        _log.info(
+            "a snapshot was taken",
+            applied_offset=marker.applied_offset,
+            log_start_offset=marker.log_start_offset,
+            log_end_offset=marker.log_end_offset,
+            files=marker.file_count,
+        )
+        self.is_complete = True
+        self._stats.snapshots_taken += 1
+        self._on_taken()
+
+    def _on_task_end(self, task: "asyncio.Task[None]") -> None:
+        self._task = None
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            self._failures = 0
+            return
+        known = error if isinstance(error, errors.HourwheelError) else errors.Internal(repr(error))
+        _log.error("no snapshot could be taken", **logs.fields_of(known))
+        if isinstance(known, errors.Internal):
+            self._on_failure(known)
+        wait_s = min(_AGAIN_S_MAX, _AGAIN_S * 2**self._failures)
+        self._failures = min(self._failures + 1, 10)
+        self._not_before_s = self._loop.time() + wait_s
+
+    async def close(self) -> None:
+        """Take no more; what is under way is given up."""
+        task = self._task
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError, errors.HourwheelError):
+                await task

@@ -1,0 +1,107 @@
+"""The cluster as the API sees it: its status, and handing mastership over on request."""
+
+import asyncio
+from typing import Final, Protocol
+
+from hourwheel import errors
+from node.cluster.view import Acting, ClusterView
+from node.contracts.cluster import ClusterStatusData, check_shard
+from node.telemetry import logs
+
+_TRANSFER_S: Final = 3.0
+_LOOK_S: Final = 0.002
+_log = logs.get(__name__)
+
+
+class Transferring(Acting, Protocol):
+    """What is asked of node/cluster/member.py."""
+
+    def check(self) -> None:
+        """Raises NotMaster."""
+        ...
+
+    def hand_over(self, to: str) -> None:
+        """Ask for another master: `to`, or whoever is best."""
+        ...
+
+    def stay(self) -> None:
+        """Take that back."""
+        ...
+
+
+class ServedCluster:
+    """Is a `ClusterPort`. On the event loop's thread."""
+
+    def __init__(
+        self, view: ClusterView, member: Transferring, *, timeout_s: float = _TRANSFER_S
+    ) -> None:
+        """`view` of the cluster that `member` is one of; `timeout_s`: for a transfer."""
+        self._view, self._member, self._timeout_s = view, member, timeout_s
+
+    def status(self) -> ClusterStatusData:
+        """See ClusterPort."""
+        return self._view.status()
+
+    async def transfer_master(self, shard: int, to: str) -> tuple[str, int]:
+        """See ClusterPort."""
+        check_shard(shard)
+        self._member.check()
+        before = self.status().shard
+        me = self._member.replica.who.me
+        if to == me:
+            return me, before.epoch
+        self._check_successor(to, me)
+        _log.info("handing over on request", to=to)
+        self._member.hand_over(to)
+        found = await self._wait_for_another(me, before.epoch)
+        if found is None:
+            self._member.stay()
+            raise errors.FailedPrecondition(self._why_nobody(to), node=to)
+        return found
+
+    async def _until_served(self, found: tuple[str, int], until_s: float) -> tuple[str, int]:
+        """The master that serves, and its epoch: whom `found` names, or who comes after that one.
+
+        In time: that one is named cannot be taken back.
+        """
+        loop = asyncio.get_running_loop()
+        while loop.time() < until_s:
+            shard = self.status().shard
+            found = (shard.master or found[0], shard.epoch)
+            if self._view.is_serving(*found):
+                return found
+            await asyncio.sleep(_LOOK_S)
+        _log.warning("the next master is named, and does not serve yet", node=found[0])
+        return found
+
+    def _check_successor(self, to: str, me: str) -> None:
+        """Raises FailedPrecondition where it is clear beforehand that nobody will come."""
+        status = self.status()
+        if to and all(one.node_id != to for one in status.nodes):
+            raise errors.FailedPrecondition(f"there is no node {to}", node=to)
+        if to and to not in status.shard.in_sync:
+            raise errors.FailedPrecondition(f"node {to} is not in sync", node=to)
+        if not set(status.shard.in_sync) - {me}:
+            raise errors.FailedPrecondition("no other node is in sync", node=to)
+
+    def _why_nobody(self, to: str) -> str:
+        late = f"over within {self._timeout_s:g} s"
+        if not to:
+            return f"no other node took {late}"
+        node = next(one for one in self.status().nodes if one.node_id == to)
+        if not node.is_alive:
+            return f"node {to} did not take {late}: nothing is heard of it"
+        if not node.is_ready:
+            return f"node {to} did not take {late}: its log or its disk keeps it from leading"
+        return f"node {to} did not take {late}"
+
+    async def _wait_for_another(self, me: str, epoch: int) -> tuple[str, int] | None:
+        """The next master and its epoch; None: there is none in time."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._timeout_s
+        while loop.time() < until_s:
+            shard = self.status().shard
+            if shard.epoch > epoch and shard.master not in {"", me}:
+                return await self._until_served((shard.master, shard.epoch), until_s)
+            await asyncio.sleep(_LOOK_S)
+        return None

@@ -1,0 +1,225 @@
+"""The cluster as one of its nodes knows it: what control plane, member and replica say, together.
+
+Nothing is asked of other nodes: it is told also without a majority, and by any node. How far
+followers are is known to their master only.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Final, Protocol
+
+from hourwheel.internal.v1.control_link_pb2 import NodeReport
+from hourwheel.v1 import status_pb2
+from node.config.checks import NodeAddresses
+from node.contracts.cluster import (
+    ClusterStatusData,
+    ControlStatusData,
+    FollowerStatusData,
+    MastershipData,
+    NodeStatusData,
+)
+from node.replica.effects import Role
+from node.replica.replica import Replica
+from replication.control.client import Leader
+from replication.control_state.state import ControlState, NodeInfo
+from replication.master import Master
+from replication.progress import Phase, Progress
+
+_ROLES: Final = {
+    Role.FOLLOWER: status_pb2.SHARD_ROLE_FOLLOWER,
+    Role.TAKING_OVER: status_pb2.SHARD_ROLE_TAKING_OVER,
+    Role.MASTER: status_pb2.SHARD_ROLE_MASTER,
+}
+_PHASES: Final = {
+    Phase.ABSENT: status_pb2.FOLLOWER_PHASE_ABSENT,
+    Phase.GREETED: status_pb2.FOLLOWER_PHASE_GREETED,
+    Phase.BEGUN: status_pb2.FOLLOWER_PHASE_BEGUN,
+    Phase.REPLICATING: status_pb2.FOLLOWER_PHASE_REPLICATING,
+    Phase.SNAPSHOT: status_pb2.FOLLOWER_PHASE_SNAPSHOT,
+}
+
+
+class Control(Protocol):
+    """What is read of replication's ControlClient."""
+
+    state: ControlState
+    leader: Leader
+    reports: dict[str, NodeReport]
+    heard_ms: dict[str, float]
+
+
+class Acting(Protocol):
+    """What is read of node/cluster/member.py."""
+
+    replica: Replica
+
+    @property
+    def act_until_ms(self) -> float:
+        """Until when this node may act as master."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it could lead."""
+        ...
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """See the top of this file. On the event loop's thread."""
+
+    nodes: Mapping[str, NodeAddresses]
+    """All nodes, as configured."""
+    control: Control
+    member: Acting
+    mono_ms: Callable[[], float]
+    silent_ms: float
+    """A node whose control process says nothing for so long does not count as alive."""
+
+    def status(self) -> ClusterStatusData:
+        """As it is now."""
+        mono_ms = self.mono_ms()
+        leader, state = self.control.leader, self.control.state
+        return ClusterStatusData(
+            nodes=tuple(self._node(node, mono_ms) for node in sorted(self.nodes)),
+            shard=self._mastership(mono_ms),
+            control=ControlStatusData(
+                leader.node_id, leader.term, leader.has_majority, state.revision
+            ),
+        )
+
+    def is_serving(self, node: str, epoch: int) -> bool:
+        """Whether another node says that it acts as master, in this epoch or a later one."""
+        report = self.control.reports.get(node)
+        return report is not None and any(
+            one.is_serving and one.shard == self._shard_id and one.epoch >= epoch
+            for one in report.shards
+        )
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    def _node(self, node: str, mono_ms: float) -> NodeStatusData:
+        registered = self.control.state.nodes.get(node)
+        if node == self.member.replica.who.me:
+            return self._me(registered)
+        known = self._as_registered(node, registered)
+        report = self.control.reports.get(node)
+        if report is None:
+            return known
+        ago_ms = max(0.0, mono_ms - self.control.heard_ms.get(node, mono_ms))
+        is_alive = report.broker_alive and ago_ms < self.silent_ms
+        shard = next((one for one in report.shards if one.shard == self._shard_id), None)
+        return replace(
+            known,
+            is_alive=is_alive,
+            is_ready=is_alive and shard is not None and shard.is_ready,
+            epoch=0 if shard is None else shard.epoch,
+            log_end_offset=0 if shard is None else shard.log_end,
+            heard_ms_ago=int(ago_ms),
+            is_heard=True,
+        )
+
+    def _me(self, registered: NodeInfo | None) -> NodeStatusData:
+        replica = self.member.replica
+        return replace(
+            self._as_registered(replica.who.me, registered),
+            boot_id=replica.who.boot_id,
+            is_alive=True,
+            is_ready=self.member.is_ready,
+            epoch=replica.assignment.epoch,
+            log_end_offset=replica.shard.log.flushed_end_offset,
+            is_heard=True,
+        )
+
+    def _as_registered(self, node: str, registered: NodeInfo | None) -> NodeStatusData:
+        if registered is None:
+            return NodeStatusData(node, self.nodes[node].api)
+        return NodeStatusData(
+            node,
+            registered.api_address,
+            boot_id=registered.boot_id.hex(),
+            version=registered.software_version,
+            feature_level=registered.feature_level,
+        )
+
+    # -- the shard --------------------------------------------------------------------------------
+
+    @property
+    def _shard_id(self) -> int:
+        return self.member.replica.shard.shard_id
+
+    def _mastership(self, mono_ms: float) -> MastershipData:
+        replica = self.member.replica
+        assigned = replica.assignment
+        known = self.control.state.shards.get(self._shard_id)
+        master = assigned.master if known is None else ""
+        if known is not None and known.master is not None:
+            master = known.master.node_id
+        cursor_ms, cursor_sequence = self._append_cursor(replica)
+        return MastershipData(
+            shard=self._shard_id,
+            epoch=assigned.epoch if known is None else known.epoch,
+            master=master,
+            in_sync=tuple(sorted(assigned.isr if known is None else known.isr_node_ids)),
+            version=assigned.version if known is None else known.version,
+            role=_ROLES[replica.role],
+            may_act=mono_ms < self.member.act_until_ms,
+            lease_left_ms=_lease_left_ms(replica.master, mono_ms),
+            followers=self._followers(replica, mono_ms),
+            append_cursor_ms=cursor_ms,
+            append_cursor_sequence=cursor_sequence,
+            clock_offset_ms=self._clock_offset_ms(replica.master, mono_ms),
+        )
+
+    @staticmethod
+    def _append_cursor(replica: Replica) -> tuple[int, int]:
+        if replica.master is not None:
+            due_ms, sequence = replica.shard.dispatcher.append_cursor
+        elif replica.follower.beat is not None:
+            beat = replica.follower.beat
+            due_ms, sequence = beat.append_cursor_ms, beat.append_cursor_sequence
+        else:
+            return 0, 0
+        return (due_ms, sequence) if due_ms >= 0 else (0, 0)
+
+    @staticmethod
+    def _clock_offset_ms(master: Master | None, mono_ms: float) -> float:
+        return 0.0 if master is None else master.clock.update(mono_ms) or 0.0
+
+    def _followers(self, replica: Replica, mono_ms: float) -> tuple[FollowerStatusData, ...]:
+        master = replica.master
+        if master is None:
+            return ()
+        offsets = master.clock.offsets(mono_ms)
+        end = replica.shard.log.end_offset
+        return tuple(
+            _follower(one, end, offsets.get(node), mono_ms)
+            for node, one in sorted(master.followers.items())
+        )
+
+
+def _follower(
+    one: Progress, log_end: int, offset_ms: float | None, mono_ms: float
+) -> FollowerStatusData:
+    ago_ms = mono_ms - one.heard_ms
+    return FollowerStatusData(
+        node_id=one.node,
+        phase=_PHASES[one.phase],
+        acked_end_offset=one.acked_end,
+        lag_bytes=max(0, log_end - one.acked_end),
+        applied_offset=one.applied_offset,
+        heard_ms_ago=max(0, int(ago_ms)) if isfinite(ago_ms) else None,
+        clock_offset_ms=None if offset_ms is None else round(offset_ms, 3),
+        is_full=one.is_full,
+    )
+
+
+def _lease_left_ms(master: Master | None, mono_ms: float) -> int | None:
+    """None: no master, or a lease without end."""
+    if master is None:
+        return None
+    left_ms = master.lease.until_ms() - mono_ms
+    if left_ms == float("inf"):
+        return None
+    return int(left_ms) if left_ms > 0 else 0

@@ -1,0 +1,442 @@
+"""The node's configuration: every key with its default, unit, bounds and description.
+
+docs/CONFIGURATION.md and docs/hourwheel.toml are made from here (node/config/pages.py). An unknown
+key, a wrong type or values that do not fit together are refused with a `ConfigError` that names the
+key and its value: a typo never becomes a default. Files and the environment:
+node/config/sources.py.
+
+Lower rooms take small dataclasses of their own, built in node/process/app.py: none imports this
+module.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from hourwheel import limits as hard
+from node.config import checks
+
+_KIB: Final = 1024
+_MIB: Final = 1024 * _KIB
+_GIB: Final = 1024 * _MIB
+_HOUR_MS: Final = 3_600_000
+_DAY_MS: Final = 24 * _HOUR_MS
+
+
+def _key(default: object, unit: str, text: str, **bounds: Any) -> Any:
+    """A documented key. `unit` is what one of its value counts; "" for texts and switches."""
+    return Field(default, description=text, json_schema_extra={"unit": unit}, **bounds)
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen, and strict about unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class NodeSection(Section):
+    """Who this node is and where it listens."""
+
+    id: str = _key("node-1", "", "Name of the node, unique in the cluster; kept in the directory.")
+    data_directory: Path = _key(
+        Path("hourwheel-data"), "", "Everything that the node stores. One process at a time."
+    )
+    listen: str = _key("127.0.0.1:7400", "", "host:port of the gRPC server; port 0 for any free.")
+    advertised: str = _key("", "", "host:port that clients are told; empty: what it listens on.")
+    metrics_listen: str = _key(
+        "127.0.0.1:7401", "", "host:port of Prometheus' /metrics; empty: none; port 0 for any free."
+    )
+    event_loop: Literal["auto", "asyncio", "uvloop"] = _key(
+        "auto", "", "auto: uvloop where it is installed; it answers a call with less work."
+    )
+    drain_ms: int = _key(
+        10_000, "ms", "At a stop, calls in flight get this long to end.", ge=0, le=600_000
+    )
+
+
+class LogSection(Section):
+    """The commit log: what is durable when, and how long it is kept."""
+
+    segment_bytes: int = _key(
+        _GIB, "bytes", "A segment file is closed at about this size.", ge=64 * _KIB, le=4 * _GIB - 1
+    )
+    index_interval_bytes: int = _key(
+        64 * _KIB, "bytes", "One sparse-index entry for so much log.", ge=4 * _KIB, le=16 * _MIB
+    )
+    durability: Literal["sync", "async"] = _key(
+        "sync",
+        "",
+        "sync: nothing is acknowledged before fdatasync. async: acknowledged when written; a power "
+        "failure loses up to async_flush_ms of acknowledged messages.",
+    )
+    async_flush_ms: int = _key(
+        200, "ms", "With async: fdatasync at least this often.", ge=1, le=60_000
+    )
+    retention_ms: int = _key(
+        72 * _HOUR_MS,
+        "ms",
+        "What was released this long ago is discarded, consumed or not.",
+        ge=60_000,
+        le=3_650 * _DAY_MS,
+    )
+    retention_bytes: int = _key(
+        0,
+        "bytes",
+        "Above this much log the oldest is discarded before its time; 0: no limit.",
+        ge=0,
+    )
+    scrub_bytes_per_s: int = _key(
+        2 * _MIB,
+        "bytes/s",
+        "Old log that nobody reads is read at this pace at most, and verified; 0: never.",
+        ge=0,
+    )
+
+
+class WheelSection(Section):
+    """The time wheel: how far it reaches and what it may use."""
+
+    horizon_days: int = _key(
+        1_100, "days", "How far ahead a message may be scheduled.", ge=731, le=36_500
+    )
+    memtable_units: int = _key(
+        262_144,
+        "messages",
+        "Scheduled messages held in memory before they are written to runs (64 bytes each).",
+        ge=1_024,
+        le=1 << 24,
+    )
+    memtable_span_bytes: int = _key(
+        64 * _MIB,
+        "bytes",
+        "They are written out, too, when the log since the last checkpoint is this long: the more, "
+        "the longer a restart after a crash.",
+        ge=64 * _KIB,
+        le=16 * _GIB,
+    )
+    near_bytes: int = _key(
+        32 * _MIB, "bytes", "Memory for what is due next.", ge=4 * _MIB, le=4 * _GIB
+    )
+    near_ahead_ms: int = _key(
+        10_000, "ms", "What is due so soon is loaded ahead, if it fits.", ge=1_000, le=600_000
+    )
+    load_units: int = _key(
+        32_768, "messages", "It is loaded about so many at a time.", ge=64, le=1 << 20
+    )
+    hour_level_hours: int = _key(
+        48,
+        "hours",
+        "Due times so near are kept by the hour, later ones by the day; a multiple of 24.",
+        ge=24,
+        le=24 * 31,
+    )
+    merge_run_count: int = _key(
+        8, "runs", "So many neighbouring runs of like size become one.", ge=2, le=64
+    )
+    job_units_per_slice: int = _key(
+        65_536,
+        "messages",
+        "Merging and cascading move so many messages between two pauses.",
+        ge=1_024,
+        le=1 << 20,
+    )
+
+
+class DispatchSection(Section):
+    """Releasing what is due."""
+
+    units_max: int = _key(
+        16_384, "messages", "One DISPATCH record releases at most so many.", ge=1, le=1 << 20
+    )
+    lead_ms_min: int = _key(
+        3, "ms", "A dispatch is logged at least this long before its due time.", ge=0, le=1_000
+    )
+    lead_ms_max: int = _key(
+        20,
+        "ms",
+        "And at most this long; in between the measured time of a commit decides. A message cannot "
+        "be cancelled any more within the lead.",
+        ge=0,
+        le=1_000,
+    )
+    interval_ms: int = _key(
+        4,
+        "ms",
+        "Dispatches are at least so far apart, unless more is due than one may release.",
+        ge=0,
+        le=1_000,
+    )
+
+
+class TopicsSection(Section):
+    """Topics that are made by themselves."""
+
+    auto_create: bool = _key(True, "", "Publishing to an unknown topic makes it.")
+    auto_create_by_receiving: bool = _key(
+        False, "", "Receiving from an unknown topic makes it, too; else it is UNKNOWN_TOPIC."
+    )
+    queue_count: int = _key(1, "queues", "Queues of a topic made so.", ge=1, le=256)
+
+
+class GroupsSection(Section):
+    """Consumer groups: defaults where a group does not say otherwise."""
+
+    auto_create: bool = _key(True, "", "Receiving for an unknown group makes it.")
+    attempts_max: int = _key(
+        16, "deliveries", "After so many, a message becomes a dead letter.", ge=1, le=1_000
+    )
+    invisible_ms: int = _key(
+        30_000,
+        "ms",
+        "A received message is hidden from its group for this long.",
+        ge=hard.INVISIBLE_MS_MIN,
+        le=hard.INVISIBLE_MS_MAX,
+    )
+    retry_delay_ms: int = _key(
+        1_000,
+        "ms",
+        "Delay of the second delivery; it doubles with each one.",
+        ge=1,
+        le=hard.NACK_DELAY_MS_MAX,
+    )
+    retry_delay_ms_max: int = _key(
+        600_000, "ms", "Where the doubling ends.", ge=1, le=hard.NACK_DELAY_MS_MAX
+    )
+
+
+class LimitsSection(Section):
+    """What clients may ask for. Stricter than the formats' limits (docs/LIMITS.md), never laxer."""
+
+    message_body_bytes: int = _key(
+        hard.MESSAGE_BODY_BYTES_DEFAULT,
+        "bytes",
+        "Body of one message. Above the default it cannot be received by gRPC clients with their "
+        "own default limit of 4 MiB.",
+        ge=1,
+        le=hard.MESSAGE_BODY_BYTES_MAX,
+    )
+    batch_bytes: int = _key(
+        hard.BATCH_BYTES_MAX,
+        "bytes",
+        "One publish call or record batch.",
+        ge=4 * _KIB,
+        le=hard.BATCH_BYTES_MAX,
+    )
+    batch_messages: int = _key(
+        hard.BATCH_MESSAGE_COUNT_MAX,
+        "messages",
+        "Messages of one record batch.",
+        ge=1,
+        le=hard.BATCH_MESSAGE_COUNT_MAX,
+    )
+    requests_in_flight: int = _key(
+        1_024, "calls", "Calls answered at one time; more are Overloaded.", ge=1, le=65_536
+    )
+    bytes_in_flight: int = _key(
+        256 * _MIB,
+        "bytes",
+        "Requests being worked on, all clients together; more are Overloaded.",
+        ge=64 * _KIB,
+        le=64 * _GIB,
+    )
+    long_polls: int = _key(
+        4_096, "calls", "Receive calls waiting for a message at one time.", ge=1, le=65_536
+    )
+    forwarded_calls: int = _key(
+        1_024, "calls", "Calls passed on to the master; more are Overloaded.", ge=1, le=65_536
+    )
+    stream_batches_in_flight: int = _key(
+        16, "batches", "Batches that one publish stream is read ahead.", ge=1, le=1_024
+    )
+    stream_bytes_in_flight: int = _key(
+        16 * _MIB, "bytes", "And their size together.", ge=64 * _KIB, le=_GIB
+    )
+    publish_streams: int = _key(
+        128, "streams", "Publish streams open at one time; more are Overloaded.", ge=1, le=65_536
+    )
+    answer_wait_ms: int = _key(
+        60_000,
+        "ms",
+        "A publish stream whose next answer the client has no room for, for so long, is ended.",
+        ge=100,
+        le=_DAY_MS,
+    )
+    request_wait_ms: int = _key(
+        10_000,
+        "ms",
+        "A request that has not arrived whole for so long is refused.",
+        ge=100,
+        le=_DAY_MS,
+    )
+    connections: int = _key(
+        8_192, "connections", "Connections of clients; more are closed at once.", ge=1, le=1 << 20
+    )
+    calls_per_connection: int = _key(
+        1_024, "calls", "Calls and streams that one connection may have open.", ge=1, le=65_536
+    )
+    connection_idle_ms: int = _key(
+        600_000, "ms", "A connection without a call for this long is closed.", ge=1_000, le=_DAY_MS
+    )
+    topics: int = _key(10_000, "topics", "Topics, the cluster's own not counted.", ge=1, le=1 << 20)
+    groups: int = _key(10_000, "groups", "Consumer groups.", ge=1, le=1 << 20)
+    subscriptions: int = _key(
+        20_000, "subscriptions", "Of groups to topics, all together.", ge=1, le=1 << 20
+    )
+    producer_idle_ms: int = _key(
+        _DAY_MS,
+        "ms",
+        "A producer that is silent for this long is forgotten: its idempotence ends.",
+        ge=60_000,
+        le=365 * _DAY_MS,
+    )
+    group_idle_ms: int = _key(
+        7 * _DAY_MS,
+        "ms",
+        "A group that receiving made, that never resolved a message, and that nobody has used for"
+        " this long is deleted; 0: never.",
+        ge=0,
+        le=365 * _DAY_MS,
+    )
+    topic_idle_ms: int = _key(
+        7 * _DAY_MS,
+        "ms",
+        "A topic that publishing made, that holds nothing, pending or retained, that no group"
+        " receives from, and that nobody has published to for this long is deleted; 0: never.",
+        ge=0,
+        le=365 * _DAY_MS,
+    )
+
+
+class DiskSection(Section):
+    """What must stay free on the disk of the data directory."""
+
+    free_bytes_min: int = _key(
+        512 * _MIB,
+        "bytes",
+        "With less free, publishing is refused (DISK_FULL); deliveries go on.",
+        ge=0,
+    )
+    reserve_bytes: int = _key(
+        64 * _MIB,
+        "bytes",
+        "Size of a file that is given up when a write finds no room at all, for dispatches, "
+        "acknowledgements and checkpoints; 0: none.",
+        ge=0,
+    )
+
+
+class ClockSection(Section):
+    """How the node's clock follows the machine's wall clock (node/broker/slewed_clock.py)."""
+
+    slew_percent_max: float = _key(
+        5.0, "percent", "It runs at most so much faster or slower.", gt=0, le=50
+    )
+    step_ms_max: int = _key(
+        1_000, "ms", "A larger jump of the wall clock is not believed at once.", ge=1, le=_DAY_MS
+    )
+    step_settle_ms: int = _key(
+        60_000, "ms", "It is followed after it has lasted this long.", ge=0, le=_DAY_MS
+    )
+
+
+class ClusterSection(Section):
+    """The other nodes. Without any, the node is alone and needs none of this."""
+
+    nodes: str = _key(
+        "",
+        "",
+        "All nodes, this one included, each as id=api,data,control (three host:port), with spaces "
+        "between them; the same text on every node. Empty: a node alone.",
+    )
+    id: str = _key(
+        "",
+        "",
+        "32 hexadecimal digits; empty: made of the nodes' ids and the secret or the TLS authority. "
+        "To change those later, write down the one that the nodes have.",
+    )
+    data_listen: str = _key("", "", "Where other brokers reach this one; empty: as in `nodes`.")
+    control_listen: str = _key(
+        "", "", "Where other control processes reach this node's; empty: as in `nodes`."
+    )
+    secret_file: str = _key(
+        "", "", "File with the secret that all nodes share; without TLS, and on loopback only."
+    )
+    tls_certificate_file: str = _key("", "", "This node's certificate chain, PEM; its id is in it.")
+    tls_key_file: str = _key("", "", "The certificate's private key, PEM.")
+    tls_authority_file: str = _key("", "", "Who may sign the nodes' certificates, PEM.")
+    min_in_sync: int = _key(
+        2, "nodes", "Nothing is acknowledged before it is durable on so many.", ge=1, le=16
+    )
+    sync_interval_ms: int = _key(
+        50, "ms", "The master tells tick and local index to the others so often.", ge=10, le=1_000
+    )
+    lease_ms: int = _key(
+        600,
+        "ms",
+        "A master that hears nothing from a majority serves no longer than this; its successor "
+        "waits as long.",
+        ge=100,
+        le=60_000,
+    )
+    lag_ms: int = _key(
+        1_500, "ms", "A replica so far behind is no longer in sync.", ge=100, le=600_000
+    )
+    report_timeout_ms: int = _key(
+        1_000, "ms", "A node that is silent for so long counts as dead.", ge=100, le=600_000
+    )
+    allow_faults: bool = _key(
+        False, "", "For tests: faults may be injected between the nodes. Never in production."
+    )
+
+
+class TelemetrySection(Section):
+    """What the node says of itself."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = _key(
+        "info", "", "Least level logged."
+    )
+    log_format: Literal["auto", "json", "console"] = _key(
+        "auto", "", "auto: for people on a terminal, else JSON, one object a line."
+    )
+    lag_series: int = _key(
+        500,
+        "series",
+        "Lag is told of so many groups and topics, those most behind; of the others together.",
+        ge=1,
+        le=5_000,
+    )
+
+
+class NodeConfig(Section):
+    """The whole configuration."""
+
+    node: NodeSection = NodeSection()
+    log: LogSection = LogSection()
+    wheel: WheelSection = WheelSection()
+    dispatch: DispatchSection = DispatchSection()
+    topics: TopicsSection = TopicsSection()
+    groups: GroupsSection = GroupsSection()
+    limits: LimitsSection = LimitsSection()
+    disk: DiskSection = DiskSection()
+    clock: ClockSection = ClockSection()
+    cluster: ClusterSection = ClusterSection()
+    telemetry: TelemetrySection = TelemetrySection()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        checks.fits_together(self)
+        return self
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any] | None = None) -> Self:
+        """A configuration from sections as mappings; what is not named has its default.
+
+        Raises:
+            ConfigError: naming the first key that is wrong, and its value.
+        """
+        try:
+            return cls.model_validate(dict(values or {}))
+        except ValidationError as error:
+            raise checks.error_of(error, NodeConfig) from None

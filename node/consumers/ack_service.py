@@ -1,0 +1,127 @@
+"""What consumers say of messages by receipt: done, not done, or hold them for longer or shorter.
+
+A call may name thousands of messages one by one, so it is worked through in pieces, and goes into
+the log as records that are quickly applied; other calls have their turns in between.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.v1.consumer_pb2 import ReceiptOutcome
+from node.catalog.service import Propose
+from node.contracts.broker import Selection
+from node.delivery.receipts import Meant, meant_by
+from node.shard.shard import Shard
+from node.telemetry.stats import EngineStats
+from storage.views.catalog_items import Group
+
+_SELECTIONS_AT_ONCE: Final = 256
+"""Looked at in one turn of the loop: some milliseconds."""
+_NOTES_AT_ONCE: Final = 1_024
+_ROWS_AT_ONCE: Final = 256
+"""Of one RESOLVE record, which is applied as a whole, and several of them in one turn."""
+_OK: Final = int(ReceiptOutcome.RECEIPT_OUTCOME_OK)
+_STALE: Final = int(ReceiptOutcome.RECEIPT_OUTCOME_STALE)
+
+
+class Resolving:
+    """Ends and changes leases for those who hold them."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        now_ms: Callable[[], int],
+        propose: Propose,
+        rearm: Callable[[], None],
+        stats: EngineStats,
+        reads: Callable[[Group, int], bool],
+    ) -> None:
+        """`rearm` is called when a lease may end earlier; `reads`: as `meant_by`."""
+        self._shard, self._now_ms, self._propose = shard, now_ms, propose
+        self._rearm, self._stats, self._reads = rearm, stats, reads
+
+    async def resolve(
+        self,
+        group: Group,
+        selections: Sequence[Selection],
+        *,
+        retry_delay_ms: int | None,
+        is_ack: bool,
+    ) -> list[int]:
+        """A ReceiptOutcome for each selection."""
+        outcomes: list[int] = []
+        rows, blocks = list[NDArray[Any]](), list[NDArray[Any]]()
+        asked: list[tuple[int, int, Meant]] = []
+        now_ms = self._now_ms()
+        for ordinal, one in enumerate(selections):
+            if ordinal and not ordinal % _SELECTIONS_AT_ONCE:
+                blocks += [np.concatenate(rows)] if rows else []
+                rows.clear()
+                await asyncio.sleep(0)
+            meant = meant_by(self._shard, group, one, reads=self._reads)
+            outcomes.append(meant.outcome)
+            if meant.outcome == _OK:
+                nack = partial(meant.nack_rows, group, now_ms, retry_delay_ms)
+                rows.append(meant.ack_rows() if is_ack else nack())
+                asked.append((ordinal, len(rows[-1]), meant))
+        blocks += [np.concatenate(rows)] if rows else []
+        counts = await self._append(blocks)
+        at = 0
+        for number, (ordinal, width, meant) in enumerate(asked, 1):
+            done = sum(counts[at : at + width])
+            at += width
+            if not self._note(meant, done, is_ack=is_ack):
+                outcomes[ordinal] = _STALE
+            if not number % _NOTES_AT_ONCE:
+                await asyncio.sleep(0)
+        return outcomes
+
+    def _note(self, meant: Meant, done: int, *, is_ack: bool) -> bool:
+        """Keep account of what was resolved. Returns whether it is all that was meant."""
+        leases = self._shard.receiver.leases
+        if is_ack:
+            self._stats.acknowledged += min(done, meant.message_count)
+        if done != meant.position_count:
+            return False
+        if meant.is_whole:
+            leases.end(meant.lease_id)
+        else:
+            leases.note_resolved(meant.lease_id, meant.message_count, meant.position_count)
+        return True
+
+    async def _append(self, blocks: list[NDArray[Any]]) -> list[int]:
+        """How many positions each row has resolved; where it raises, some may be resolved."""
+        proposed = []
+        for rows in blocks:
+            for first in range(0, len(rows), _ROWS_AT_ONCE):
+                piece = rows[first : first + _ROWS_AT_ONCE]
+                proposed.append(self._propose(partial(self._shard.resolve, piece)))
+        return [count for counts in await asyncio.gather(*proposed) for count in counts]
+
+    def change_invisible(
+        self, group: Group, selections: Sequence[Selection], invisible_ms: int
+    ) -> tuple[list[int], int]:
+        """A ReceiptOutcome for each selection, and when the changed leases end."""
+        until_ms = self._now_ms() + invisible_ms
+        outcomes = [self._change_one(group, one, until_ms) for one in selections]
+        self._rearm()
+        return outcomes, until_ms
+
+    def _change_one(self, group: Group, one: Selection, until_ms: int) -> int:
+        meant = meant_by(self._shard, group, one, reads=self._reads)
+        if meant.outcome != _OK:
+            return meant.outcome
+        leases = self._shard.receiver.leases
+        lease = leases.get(meant.lease_id)
+        if lease is None:
+            return _STALE
+        if one.receipt.first_position != lease.first:
+            return int(ReceiptOutcome.RECEIPT_OUTCOME_INVALID)
+        for first, end in meant.ranges:
+            leases.change(lease, first, end, until_ms)
+        return _OK

@@ -1,0 +1,104 @@
+"""Where one message is a dead letter: looked for in the queues that groups have for theirs.
+
+No index leads from a message to its dead letters, for it would cost something with each message,
+and this is asked rarely. So the newest entries of each queue are looked at, one chunk in a turn of
+the loop, and no more than so many: the answer says when there were more.
+"""
+
+import asyncio
+from typing import Final
+
+from hourwheel.v1.admin_pb2 import DeadLetterReason
+from node.contracts.broker import DeadLetterInfo, DeadLettersInfo
+from node.shard.shard import Shard
+from storage.views.catalog_items import Group
+
+QUEUE_ENTRIES_MAX: Final = 1 << 17
+"""Entries of one queue that one search looks at."""
+ENTRIES_MAX: Final = 1 << 20
+"""Entries of all queues together: 64 full chunks, of which each takes far less than 1 ms."""
+_LOOK_ENTRIES: Final = 1_024
+"""What opening a queue costs, in entries: so many queues are looked at that have few each."""
+_GROUPS_AT_ONCE: Final = 256
+
+
+class DeadLetterSearch:
+    """Searches one at a time. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        *,
+        queue_entries_max: int = QUEUE_ENTRIES_MAX,
+        entries_max: int = ENTRIES_MAX,
+    ) -> None:
+        """Look at the shard's queues, whoever is its master."""
+        self._shard = shard
+        self._queue_entries_max, self._entries_max = queue_entries_max, entries_max
+        self._turn = asyncio.Lock()
+
+    async def find(self, sequence: int) -> DeadLettersInfo:
+        """The newest dead letter of each group for this message, by the groups' names.
+
+        Raises:
+            CorruptFile: a queue is damaged.
+        """
+        async with self._turn:
+            return await self._find(sequence)
+
+    async def _find(self, sequence: int) -> DeadLettersInfo:
+        catalog = self._shard.views.catalog
+        found: list[DeadLetterInfo] = []
+        left, is_complete, after = self._entries_max, True, ""
+        while groups := catalog.groups_after(after, _GROUPS_AT_ONCE):
+            for group in groups:
+                start, end = self._shard.views.queues.bounds(_queue_of(group))
+                if start == end:
+                    continue
+                if left <= 0:
+                    return DeadLettersInfo(found, is_complete=False)
+                allowed = min(left, self._queue_entries_max)
+                letter, looked_at = await self._find_in(group, sequence, allowed)
+                left -= max(looked_at, _LOOK_ENTRIES)
+                if letter is not None:
+                    found.append(letter)
+                elif looked_at < end - start:
+                    is_complete = False
+            after = groups[-1].name
+            await asyncio.sleep(0)
+        return DeadLettersInfo(found, is_complete)
+
+    async def _find_in(
+        self, group: Group, sequence: int, entries_max: int
+    ) -> tuple[DeadLetterInfo | None, int]:
+        """(what was found, how many entries were looked at) of one group, newest first."""
+        queues, topic_queue = self._shard.views.queues, _queue_of(group)
+        end = at = queues.bounds(topic_queue)[1]
+        lowest = end - entries_max
+        # Meanwhile the queue may be trimmed, or go with its group.
+        while at > max(queues.bounds(topic_queue)[0], lowest) and queues.bounds(topic_queue)[1]:
+            queue = queues.get(topic_queue)
+            at, position = queue.find_before(at, sequence)
+            if position is not None:
+                unit = queue.read(position, 1)[0]
+                return self._told(group, int(unit["origin_topic"]), int(unit["attempt"])), end - at
+            await asyncio.sleep(0)
+        return None, end - at
+
+    def _told(self, group: Group, topic_id: int, attempt: int) -> DeadLetterInfo:
+        """The log does not say why: what is certain follows from the group's settings."""
+        topic = self._shard.views.catalog.find_topic_by_id(topic_id)
+        is_spent = attempt >= group.attempts_max
+        return DeadLetterInfo(
+            group.name,
+            "" if topic is None else topic.name,
+            attempt,
+            DeadLetterReason.DEAD_LETTER_REASON_ATTEMPTS_USED_UP
+            if is_spent
+            else DeadLetterReason.DEAD_LETTER_REASON_UNSPECIFIED,
+        )
+
+
+def _queue_of(group: Group) -> int:
+    """Topics of dead letters have one queue; 0 is nobody's."""
+    return group.dead_letter_topic_id << 8

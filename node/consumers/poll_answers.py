@@ -1,0 +1,92 @@
+"""What polls were answered last, so that an answer that got lost can be given again.
+
+A poller asks one poll after the other, each with a number. The same number again says that the
+answer did not arrive: it gets the same lease. What is kept is which lease that was, no message.
+Belongs to one reign: the next master does not know it, and what was leased by a lost answer comes
+again when its lease ends.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from hourwheel.filter_language.text import FilterExpression
+from node.consumers.waiters import Interest, Waiter
+from node.contracts.broker import Attempt
+
+ANSWERS_MAX: Final = 16_384
+"""Pollers of which the last answer is known; about 400 bytes each."""
+KEPT_MS_MAX: Final = 120_000
+"""So long an answer can be asked for again: longer than any client tries."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """The last poll of one poller."""
+
+    number: int
+    at_ms: int
+    waiter: Waiter
+    lease_id: int | None = None
+    """What it got; None: nothing yet."""
+    to_check: FilterExpression | None = None
+
+
+class Answers:
+    """See the top of this file.
+
+    Invariant: at most `ANSWERS_MAX`, in the order in which they were begun.
+    """
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._last: OrderedDict[tuple[Interest, int], Answer] = OrderedDict()
+
+    def begin(
+        self, interest: Interest, attempt: Attempt, waiter: Waiter, now_ms: int
+    ) -> Answer | None:
+        """A poll begins. Returns the one with the same number, or a later one, if there was any.
+
+        The caller looks at its number. A later one stays the last.
+        """
+        key = interest, attempt.poller_id
+        known = self._last.get(key)
+        if known is not None and known.number > attempt.number:
+            return known
+        self._last[key] = Answer(attempt.number, now_ms, waiter)
+        self._last.move_to_end(key)
+        self._forget_old(now_ms)
+        if known is None or known.number < attempt.number or known.at_ms + KEPT_MS_MAX < now_ms:
+            return None
+        return known
+
+    def _forget_old(self, now_ms: int) -> None:
+        while len(self._last) > ANSWERS_MAX:
+            self._last.popitem(last=False)
+        while self._last and next(iter(self._last.values())).at_ms + 2 * KEPT_MS_MAX < now_ms:
+            self._last.popitem(last=False)
+
+    def note(
+        self,
+        interest: Interest,
+        attempt: Attempt,
+        lease_id: int,
+        to_check: FilterExpression | None,
+    ) -> None:
+        """A poll that has begun gets this lease."""
+        known = self._last.get((interest, attempt.poller_id))
+        if known is not None and known.number == attempt.number:
+            known.lease_id, known.to_check = lease_id, to_check
+
+    def is_last(self, interest: Interest, attempt: Attempt, waiter: Waiter) -> bool:
+        """Whether this was the last that began of its poller, as far as is known."""
+        known = self._last.get((interest, attempt.poller_id))
+        return known is None or known.waiter is waiter
+
+    def clear(self) -> None:
+        """Nothing of it holds any more."""
+        self._last.clear()
+
+    def __len__(self) -> int:
+        """How many are kept."""
+        return len(self._last)

@@ -1,0 +1,491 @@
+"""What the API needs of the engine, and the values that pass between them.
+
+`EnginePort` is what node/broker/engine.py is and what tests/support/fake_engine.py plays.
+Everything is called on the event loop's thread. A coroutine may be cancelled at any await (its
+caller went away): then nothing is leased, and what was appended may or may not become durable.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors
+from hourwheel.errors import HourwheelError
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.formats.message_id import MessageId
+from hourwheel.formats.receipt import Receipt
+from hourwheel.formats.record_batch import RecordBatch
+from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
+from node.contracts.pending_page import CancelledPage, PendingPage
+from node.contracts.pending_token import PendingQuery
+from node.telemetry.stats import EngineStats
+from storage.views.unit import Units
+
+
+class IncomingMessages(NamedTuple):
+    """n messages of one caller for one topic, checked against every limit but the horizon's."""
+
+    topic: str
+    due_ms: list[int]
+    """Instants in epoch milliseconds; relative delays are resolved already."""
+    bodies: list[bytes]
+    metas: list[bytes]
+    """Encoded; empty for none."""
+    tag_genes: list[int]
+    """As the topic's specification wants them (`EnginePort.gene_spec`)."""
+    key_hashes: list[int]
+    producer_id: int = 0
+    """0: no idempotence."""
+    producer_sequence: int = 0
+    """Of the first message; the others follow densely."""
+
+
+@dataclass(slots=True)
+class PublishedBatchResult:
+    """What became of a record batch."""
+
+    shard: int
+    epoch: int
+    base_sequence: int
+    count: int
+    store_ms: int
+    duplicate: bool
+    expected_gene: GeneSpec | None = None
+    """How the topic wants genes to be made, where those of this batch were made otherwise."""
+
+
+class Attempt(NamedTuple):
+    """Which poll of which poller a Receive is: the same one again gets the same lease."""
+
+    poller_id: int
+    number: int
+
+
+@dataclass(slots=True)
+class Selection:
+    """Some messages of one lease: ordinals [first, first + count), counted from its first one."""
+
+    receipt: Receipt
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Leased messages, all from one queue.
+
+    They stand side by side from `first_position` on; with a filter others may stand between them.
+    """
+
+    shard: int
+    epoch: int
+    """In which the lease is given."""
+    group_id: int
+    topic_queue: int
+    """The queue that they stand in: of the topic itself, or of the group's retries."""
+    lease_id: int
+    first_position: int
+    units: Units
+    """Structured array[n] of `UNIT`."""
+    blobs: bytes
+    """Meta and body of each message, one behind the other."""
+    message_epochs: NDArray[np.uint32] | int
+    """u32[n], or one for all: in which each message was first appended (its id has it)."""
+    due_ms: NDArray[np.int64]
+    """i64[n]: the due times that were asked for; `units` of retries have later ones."""
+    receive_ms: int
+    invisible_until_ms: int
+    topic: str = ""
+    """Topic that they were published to; empty: the one that was asked for."""
+    to_check: FilterExpression | None = None
+    """Some of them may not match this: the client has to check."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as the API shows it."""
+
+    name: str
+    queue_count: int
+    is_internal: bool = False
+    released_count: int = 0
+    gene: GeneSpec = DEFAULT_SPEC
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLagInfo:
+    """What a group has still to do in one topic, retries included."""
+
+    topic: str
+    unresolved_count: int
+    leased_count: int
+    damaged_count: int = 0
+    """Of those that are not resolved, how many cannot be read here now."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionInfo:
+    """What a group wants of one topic."""
+
+    topic: str
+    filter: FilterExpression | None
+    """In canonical form; None: everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A consumer group as the API shows it."""
+
+    name: str
+    attempts_max: int
+    invisible_ms: int
+    retry_delay_ms: int
+    retry_delay_ms_max: int
+    lags: tuple[GroupLagInfo, ...] = ()
+    subscriptions: tuple[SubscriptionInfo, ...] = ()
+    next_after: int = 0
+    """Of a part: from where the next one goes on; 0 for the last one."""
+
+
+class LagPlace(NamedTuple):
+    """How far a walk through all lags has come."""
+
+    group: str
+    topic_id: int
+    """Of that group everything up to here was told; 0: all of it."""
+
+
+class LagsPart(NamedTuple):
+    """Some of all lags."""
+
+    lags: list[tuple[str, GroupLagInfo]]
+    """(group, lag)."""
+    place: LagPlace | None
+    """From where the next part goes on; None: this was the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatusData:
+    """The state of the shard at one moment."""
+
+    shard: int = 0
+    epoch: int = 0
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    high_watermark: int = 0
+    applied_offset: int = 0
+    checkpoint_offset: int = 0
+    published_count: int = 0
+    pending_count: int = 0
+    released_count: int = 0
+    cancelled_count: int = 0
+    tick: int = 0
+    local_index: int = 0
+    next_due_ms: int = 0
+    """0 for none."""
+    run_count: int = 0
+    disk_bytes: int = 0
+    feature_level: int = 0
+    overdue_count: int = 0
+    """Pending although due: behind by so many."""
+    cursor_lag_ms: int = 0
+    """How far the dispatch cursor is behind the clock while something due is pending; else 0."""
+    memtable_units: int = 0
+    near_bytes: int = 0
+    disk_free_bytes: int = 0
+    read_only_reason: str = ""
+    """Such as "DISK_FULL"; empty while messages are accepted."""
+    topic_count: int = 0
+    """Topics, the cluster's own not counted."""
+    group_count: int = 0
+    subscription_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MessageInfo:
+    """What is known of one message."""
+
+    state: int
+    """A value of admin_pb2.MessageState."""
+    due_ms: int
+    is_damaged: bool = False
+    """This node has found its bytes damaged, and has no good ones so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterInfo:
+    """A message as a group's dead letter."""
+
+    group: str
+    topic: str
+    """Which it was published to; empty if that was deleted since."""
+    attempts: int
+    """Deliveries to the group."""
+    reason: int
+    """A value of admin_pb2.DeadLetterReason."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettersInfo:
+    """Where a message is a dead letter."""
+
+    letters: Sequence[DeadLetterInfo] = ()
+    """One for each group, by name."""
+    is_complete: bool = True
+    """All was looked at: where nothing was found, there is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedInfo:
+    """A message that a group should get, and that this node cannot read."""
+
+    message_id: MessageId
+    group: str
+    topic: str
+    """That it was published to."""
+    stands_in: str
+    """The same, or the topic of the group's retries or dead letters."""
+    due_ms: int
+    attempt: int
+    body_bytes: int
+    place: str
+    """Where its bytes are, and what is wrong with them."""
+    found_ms: int
+    tries: int
+    """How often good bytes were looked for since, in vain."""
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedPage:
+    """A page of them, in the order in which they were found."""
+
+    messages: list[DamagedInfo]
+    next_token: bytes = b""
+    """Empty: this was the last page."""
+
+
+@dataclass(slots=True)
+class GroupSettings:
+    """Settings of a group; 0 stands for the default everywhere."""
+
+    attempts_max: int = 0
+    invisible_ms: int = 0
+    retry_delay_ms: int = 0
+    retry_delay_ms_max: int = 0
+
+
+@dataclass(slots=True)
+class Failure:
+    """Where whoever finds the node unable to go on says so; the first one counts."""
+
+    found: asyncio.Future[HourwheelError] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    can_be_mended: bool = False
+    """What was found is of the views, and a start builds these anew."""
+
+    def report(self, error: HourwheelError) -> None:
+        """Say that the process must stop because of `error`."""
+        if not self.found.done():
+            self.found.set_result(error)
+
+    @contextmanager
+    def catching(self) -> Iterator[None]:
+        """Whatever is raised inside is a reason to stop."""
+        try:
+            yield
+        except HourwheelError as error:
+            self.report(error)
+        except Exception as error:  # noqa: BLE001 - a bug: the process must end, and say why
+            self.report(errors.Internal(repr(error)))
+
+
+class EnginePort(Protocol):
+    """One node's broker. Errors are those of hourwheel.errors."""
+
+    stats: EngineStats
+    cluster_id: bytes
+    """16 bytes."""
+
+    def now_ms(self) -> int:
+        """The cluster clock, in epoch milliseconds; it never goes back."""
+        ...
+
+    async def publish_batch(self, topic: str, batch: RecordBatch) -> PublishedBatchResult:
+        """Accept a checked, unstamped PUBLISH batch; returns when it is durable and applied.
+
+        What concerns order (producer sequences) is decided by the order of the calls, before the
+        first await.
+
+        Raises:
+            InvalidDueTime, BeyondHorizon, InvalidTopic, UnknownTopic, OutOfOrderSequence,
+            UnknownProducer, DiskFull, Overloaded, ShuttingDown: nothing of it is stored.
+        """
+        ...
+
+    async def publish_messages(self, incoming: IncomingMessages) -> list[tuple[str, int]]:
+        """Accept messages, together or not at all: (message id, due_ms) of each. As above."""
+        ...
+
+    async def cancel(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
+        """uint8[n] values of CancelOutcome for structured array[n] of `message_id.ID_DTYPE`."""
+        ...
+
+    async def receive(
+        self,
+        group: str,
+        topic: str,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        wait_ms: int,
+        invisible_ms: int,
+        wanted: FilterExpression | None = None,
+        attempt: Attempt | None = None,
+    ) -> Delivery | None:
+        """Lease messages; None if there is none within `wait_ms`. `invisible_ms` 0: the default.
+
+        `wanted`: what the group wants of the topic; None: as its subscription says. On the
+        cluster's own topics it selects for this call only. `attempt`: where the same one was
+        answered before, that answer again.
+
+        Raises:
+            InvalidFilter, SubscriptionMismatch: nothing is leased.
+        """
+        ...
+
+    async def resolve(
+        self,
+        group: str,
+        selections: list[Selection],
+        *,
+        retry_delay_ms: int | None,
+        is_ack: bool,
+    ) -> list[int]:
+        """End leases: a value of ReceiptOutcome for each selection."""
+        ...
+
+    def change_invisible(
+        self, group: str, selections: list[Selection], invisible_ms: int
+    ) -> tuple[list[int], int]:
+        """Move the ends of leases: (a ReceiptOutcome for each selection, the new end)."""
+        ...
+
+    async def create_topic(
+        self, name: str, queue_count: int, gene: GeneSpec | None = None
+    ) -> TopicInfo:
+        """Make a topic; AlreadyExists if there is one with other settings. `gene` None: any."""
+        ...
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and discard what is in it."""
+        ...
+
+    def topic(self, name: str) -> TopicInfo:
+        """One topic, or UnknownTopic."""
+        ...
+
+    def topics(self, after: str, count_max: int, *, include_internal: bool) -> list[TopicInfo]:
+        """Topics behind a name, by name: at most so many; none only where there are none."""
+        ...
+
+    async def put_group(self, name: str, settings: GroupSettings) -> GroupInfo:
+        """Make a group, or change its settings."""
+        ...
+
+    async def put_subscription(
+        self, group: str, topic: str, wanted: FilterExpression
+    ) -> SubscriptionInfo:
+        """Subscribe a group to a topic, or change what it wants of it from now on.
+
+        Raises:
+            InvalidFilter, InvalidArgument: nothing has changed.
+        """
+        ...
+
+    def gene_spec(self, topic: str) -> GeneSpec:
+        """How genes of a topic's messages are made; the default of one that does not exist."""
+        ...
+
+    async def delete_group(self, name: str) -> None:
+        """Forget a group."""
+        ...
+
+    def group(self, name: str, after: int, count_max: int) -> GroupInfo:
+        """One group, or UnknownGroup; with lags and subscriptions of at most so many topics.
+
+        `after` 0: the first ones; else `GroupInfo.next_after` of the part before.
+        """
+        ...
+
+    def groups(self, after: str, count_max: int) -> list[GroupInfo]:
+        """Groups behind a name, as `topics`: without lags, and with few subscriptions each."""
+        ...
+
+    def lags(self, after: LagPlace | None) -> LagsPart:
+        """Some of all lags, in no order that means anything; None: the first ones."""
+        ...
+
+    async def list_pending(
+        self, query: PendingQuery, token: bytes, *, count_max: int, with_bodies: bool
+    ) -> PendingPage:
+        """A page of the pending messages that match, in key order; `count_max` 0: count only.
+
+        Raises:
+            UnknownTopic, InvalidTopic, InvalidFilter, Overloaded, ShuttingDown.
+            InvalidArgument: `token` is none that this question's last page gave.
+        """
+        ...
+
+    async def cancel_pending(self, query: PendingQuery, token: bytes) -> CancelledPage:
+        """Cancel a page of them, but none published after the first page was asked for.
+
+        Raises:
+            As list_pending; and whatever appending may raise: some may be cancelled then, and to
+            ask again is safe.
+        """
+        ...
+
+    async def list_damaged(
+        self, group: str, topic: str, token: bytes, *, count_max: int
+    ) -> DamagedPage:
+        """A page of what this master cannot read; empty names: of any group, of any topic.
+
+        Raises:
+            UnknownGroup, UnknownTopic. InvalidArgument: `token` is of another mastership, or none.
+        """
+        ...
+
+    async def discard_damaged(
+        self, group: str, topic: str, ids: Sequence[MessageId] | None, *, count_max: int
+    ) -> tuple[list[DamagedInfo], int]:
+        """Give up so many damaged messages of a group, of these `ids` or all.
+
+        Returns:
+            Which were given up, and how many are left that match.
+
+        Raises:
+            UnknownGroup, UnknownTopic; and whatever appending may raise.
+        """
+        ...
+
+    def status(self) -> ShardStatusData:
+        """The state of the shard now."""
+        ...
+
+    def describe(self, message_id: MessageId) -> MessageInfo:
+        """What is known of one message."""
+        ...
+
+    async def dead_letters(self, message_id: MessageId) -> DeadLettersInfo:
+        """Where this message, which was released, is a dead letter: a bounded search."""
+        ...
+
+    async def close(self) -> None:
+        """Stop dispatching, write a checkpoint, close the files. Calls in flight end first."""
+        ...

@@ -1,0 +1,64 @@
+"""What a page of a pending listing, or of a bulk cancel, holds; and how its messages are named."""
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.formats.message_id import ID_CHARS, ID_DTYPE
+from node.shard.pending_scan import Blob
+from node.shard.views import Views
+from storage.views.unit import Units
+
+Ids: TypeAlias = NDArray[Any]
+
+
+@dataclass(slots=True)
+class PendingPage:
+    """A page of a listing, in key order."""
+
+    parts: list["PendingPart"] = field(default_factory=list)
+    scanned_count: int = 0
+    matched_count: int = 0
+    corrupt_count: int = 0
+    next_token: bytes = b""
+    """Empty: this was the last page."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPart:
+    """Some messages of a page."""
+
+    units: Units
+    """Structured array[n] of `UNIT`."""
+    blobs: list[Blob]
+    """What was read of each."""
+    ids: Ids
+    """Structured array[n] of `ID_DTYPE`."""
+
+    def printable_ids(self) -> list[str]:
+        """The n message ids as clients see them."""
+        text = self.ids.tobytes().hex()
+        return [text[at : at + ID_CHARS] for at in range(0, len(text), ID_CHARS)]
+
+
+@dataclass(slots=True)
+class CancelledPage:
+    """What became of a page of a bulk cancel."""
+
+    cancelled_count: int = 0
+    already_released_count: int = 0
+    scanned_count: int = 0
+    corrupt_count: int = 0
+    next_token: bytes = b""
+    """Empty: done."""
+
+
+def ids_of(shard: int, views: Views, units: Units) -> Ids:
+    """Structured array[n] of `ID_DTYPE`: the ids of published messages."""
+    ids = np.zeros(len(units), ID_DTYPE)
+    ids["shard"] = shard
+    ids["epoch"] = views.epochs_of(units["sequence"])
+    ids["sequence"], ids["due_ms"] = units["sequence"], units["due_ms"]
+    return ids

@@ -1,0 +1,119 @@
+"""Page tokens of pending listings and bulk cancels: how far one has come, opaque to clients.
+
+    byte  size  little-endian
+       0     1  version, 1
+       1     1  purpose: 1 a listing, 2 a cancel
+       2     8  binding: BLAKE2b of purpose, topic, its number, filter and range of due times
+      10     8  due_ms       i64   everything up to this key is done
+      18     8  sequence     u64
+      26     8  end_sequence u64   messages from this one on are left alone
+      34     8  seal: BLAKE2b of the bytes before
+
+Both hashes are keyed by the cluster's id, so that a token of another cluster, or one put together
+by guessing, is refused. It is no secret, and need not be: a forged token lists from another key.
+A position is a key, and no place in a file or on a node: it holds after merges, restarts and
+changes of master.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from hashlib import blake2b
+from struct import Struct
+from typing import Final, NamedTuple
+
+from hourwheel import errors
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Key
+
+VERSION: Final = 1
+_BODY: Final = Struct("<BB8sqQQ")
+_HASH_BYTES: Final = 8
+TOKEN_BYTES: Final = 42
+assert _BODY.size + _HASH_BYTES == TOKEN_BYTES
+
+
+class Purpose(IntEnum):
+    """What a token goes on with."""
+
+    LIST = 1
+    CANCEL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PendingQuery:
+    """Which pending messages are asked for."""
+
+    topic: str
+    filter: FilterExpression
+    """As it was sent; whatever it says, the node checks each message exactly."""
+    from_ms: int = 0
+    """Due at or after this instant."""
+    to_ms: int = 0
+    """Due before this instant; 0: no bound."""
+
+    @property
+    def after(self) -> Key:
+        """The last key below the range."""
+        return Key(self.from_ms - 1, SEQUENCE_MAX)
+
+    @property
+    def to(self) -> Key:
+        """The last key of the range."""
+        return Key(self.to_ms - 1 if self.to_ms else DUE_MS_MAX, SEQUENCE_MAX)
+
+
+class Position(NamedTuple):
+    """How far a listing or a cancel has come."""
+
+    after: Key
+    """Everything up to this key is done."""
+    end_sequence: int = SEQUENCE_MAX
+    """Messages from this one on are left alone."""
+
+
+class TokenMaker:
+    """Makes and reads the tokens of one listing or cancel."""
+
+    def __init__(
+        self, cluster_id: bytes, purpose: Purpose, topic_id: int, query: PendingQuery
+    ) -> None:
+        """`topic_id`: a topic that was deleted and made again is another one.
+
+        Raises:
+            InvalidFilter: the filter cannot be understood.
+        """
+        expression = query.filter.canonical()
+        facts = (purpose.value, topic_id, query.topic, str(expression.kind), expression.text)
+        text = repr((*facts, query.from_ms, query.to_ms))
+        self._key, self._purpose = cluster_id, purpose
+        self._binding = self._hash(text.encode())
+
+    def _hash(self, raw: bytes) -> bytes:
+        return blake2b(raw, digest_size=_HASH_BYTES, key=self._key).digest()
+
+    def pack(self, position: Position) -> bytes:
+        """The token of a position."""
+        body = _BODY.pack(
+            VERSION, self._purpose, self._binding, *position.after, position.end_sequence
+        )
+        return body + self._hash(body)
+
+    def unpack(self, token: bytes) -> Position:
+        """The position of a token that `pack` made, for the same question.
+
+        Raises:
+            InvalidArgument: anything else.
+        """
+        if token[:1] not in (b"", bytes([VERSION])):
+            raise _invalid(f"a page token of version {token[0]}, which this node does not know")
+        body, seal = token[: _BODY.size], token[_BODY.size :]
+        if len(token) != TOKEN_BYTES or seal != self._hash(body):
+            raise _invalid("this is no page token of this cluster")
+        _, _, binding, due_ms, sequence, end_sequence = _BODY.unpack(body)
+        if binding != self._binding:
+            raise _invalid("the page token is of another method, topic, filter or range")
+        return Position(Key(due_ms, sequence), end_sequence)
+
+
+def _invalid(message: str) -> errors.InvalidArgument:
+    return errors.InvalidArgument(message, field="page_token")

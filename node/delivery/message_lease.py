@@ -1,0 +1,228 @@
+"""One lease: which positions of a queue, and how its messages are counted.
+
+A receipt names messages by their ordinals in the answer. Where they stand side by side, ordinal i
+is position first + i, and the receipt alone says which positions are meant. Where a filter picked
+them, only the lease knows:
+
+    position   first ........ p0 ............ p1 p2 ............. end
+    finished   |<-- with message 0 -->|<- with 1 ->|<-- with 2 -->|
+
+So that an acknowledgement of all of them is one range, and what the filter passed over between them
+is resolved with it. `keeps_gaps` leases finish the messages' own positions and nothing else.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.internal.v1.replication_pb2 import HeldPart, HeldRange, SparseLease
+from storage.queues.ack_state import AckWindow
+
+SPARSE_ID: Final = 1 << 63
+"""Bit of the id of a sparse lease: its receipts mean nothing without the lease."""
+
+
+class Held(NamedTuple):
+    """A group and one of its queues."""
+
+    group_id: int
+    topic_queue: int
+
+
+class Part(NamedTuple):
+    """Positions [first, end) of a lease that end at one time."""
+
+    first: int
+    end: int
+    until_ms: int
+    messages: tuple[int, ...] | None = None
+    """Positions of the messages in it, ascending; None: all of them."""
+
+
+@dataclass(slots=True)
+class Lease:
+    """Positions [first, end) of one queue, held by one consumer of a group.
+
+    Invariants: `parts` ascend, are disjoint and within the lease; what is in none has ended.
+    `positions` ascend within [first, end).
+    """
+
+    lease_id: int
+    held: Held
+    first: int
+    end: int
+    parts: list[Part]
+    positions: NDArray[np.int64] | None = None
+    """int64[n]: where each message stands; None: they are neighbours, from `first` on."""
+    keeps_gaps: bool = False
+    origin: tuple[int, int] = (0, 0)
+    """(epoch, lease id) that its receipts have, where it was given in an earlier reign."""
+    gap_count: int = 0
+    """Positions of its parts that are not resolved and hold none of its messages."""
+    left_count: int = 0
+    """About how many messages it holds that are not resolved, for statistics; kept by `Leases`."""
+
+    @property
+    def count(self) -> int:
+        """How many messages."""
+        return self.end - self.first if self.positions is None else len(self.positions)
+
+    @property
+    def until_ms(self) -> int:
+        """When the first part ends."""
+        return min(part.until_ms for part in self.parts)
+
+    def ranges(self, low: int, high: int) -> list[tuple[int, int]]:
+        """[first, end) of the positions that finish with the messages [low, high), ascending."""
+        if self.positions is None:
+            return [(self.first + low, self.first + high)]
+        if self.keeps_gaps:
+            return runs_of(self.positions[low:high])
+        first = self.first if low == 0 else int(self.positions[low - 1]) + 1
+        end = self.end if high == self.count else int(self.positions[high - 1]) + 1
+        return [(first, end)]
+
+    def message_runs(self, low: int, high: int) -> list[tuple[int, int]]:
+        """[first, end) of the stretches that the messages [low, high) stand in, ascending."""
+        if self.positions is None:
+            return [(self.first + low, self.first + high)]
+        return runs_of(self.positions[low:high])
+
+    def count_messages(self, first: int, end: int) -> int:
+        """How many messages stand in [first, end), which is within the lease."""
+        if self.positions is None:
+            return end - first
+        if (first, end) == (self.first, self.end):
+            return len(self.positions)
+        low, high = np.searchsorted(self.positions, (first, end))
+        return int(high - low)
+
+    def cut(self, part: Part, count_max: int) -> tuple[Part, Part | None]:
+        """A part behind its first `count_max` picked messages: (them, the rest, if any).
+
+        Neighbours are not cut: a range is as cheap as one of them.
+        """
+        if self.positions is None or self.keeps_gaps:
+            return part, None
+        low, high = np.searchsorted(self.positions, (part.first, part.end))
+        if high - low <= count_max:
+            return part, None
+        end = int(self.positions[low + count_max - 1]) + 1
+        return part._replace(end=end), part._replace(first=end)
+
+    def with_messages(self, part: Part) -> Part:
+        """A part of this lease, which says where its messages stand."""
+        if self.positions is None or self.keeps_gaps:
+            return part
+        low, high = np.searchsorted(self.positions, (part.first, part.end))
+        return part._replace(messages=tuple(self.positions[low:high].tolist()))
+
+    def ranges_to_wire(self) -> list[HeldRange]:
+        """For a successor; only of neighbours, whose receipts need no lease."""
+        return [
+            HeldRange(
+                group_id=self.held.group_id,
+                topic_queue=self.held.topic_queue,
+                first=part.first,
+                end=part.end,
+                until_ms=part.until_ms,
+            )
+            for part in self.parts
+        ]
+
+    def to_wire(self, epoch: int) -> SparseLease:
+        """For a successor, by the master of `epoch`; only of sparse ones."""
+        origin = self.origin if self.origin[0] else (epoch, self.lease_id)
+        positions = np.empty(0, np.int64) if self.positions is None else self.positions
+        deltas = np.diff(positions, prepend=self.first).tolist()
+        return SparseLease(
+            group_id=self.held.group_id,
+            topic_queue=self.held.topic_queue,
+            epoch=origin[0],
+            lease_id=origin[1],
+            first=self.first,
+            end=self.end,
+            position_deltas=deltas,
+            parts=[
+                HeldPart(first=part.first, end=part.end, until_ms=part.until_ms)
+                for part in self.parts
+            ],
+            keeps_gaps=self.keeps_gaps,
+        )
+
+    @classmethod
+    def from_wire(cls, lease_id: int, wire: SparseLease) -> "Lease":
+        """What a former master left, under an id of this reign."""
+        deltas = np.array(wire.position_deltas, np.int64)
+        return cls(
+            lease_id,
+            Held(wire.group_id, wire.topic_queue),
+            wire.first,
+            wire.end,
+            [Part(part.first, part.end, part.until_ms) for part in wire.parts],
+            deltas.cumsum() + wire.first,
+            wire.keeps_gaps,
+            (wire.epoch, wire.lease_id),
+        )
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a queue was delivered to a group in one reign."""
+
+    delivered: AckWindow = field(default_factory=AckWindow)
+    """What was handed out or passed over: everything below its floor, and ranges ahead."""
+    sparse: deque[tuple[int, int]] = field(default_factory=deque)
+    """(end, messages) of each lease of picked messages, ascending, for which the group's floor may
+    still lie below the end."""
+    sparse_count: int = 0
+    """Invariant: the sum of their messages."""
+    leases: dict[int, Lease] = field(default_factory=dict)
+    """By id: those of the group and queue."""
+    held_count: int = 0
+    """Invariant: the sum of their `left_count`."""
+    gap_count: int = 0
+    """Invariant: the sum of their `gap_count`."""
+    withheld: AckWindow = field(default_factory=AckWindow)
+    """Positions whose messages cannot be read here now: delivered to nobody, and in no lease.
+    Invariant: all of it is `delivered`."""
+    exempt: AckWindow = field(default_factory=AckWindow)
+    """What was ever withheld in this mastership: it does not count in the consumer window."""
+    window_floor: int = 0
+    """Everything below is resolved or `exempt`: where to look on for the floor that counts."""
+
+    def add_sparse(self, end: int, count: int) -> None:
+        """So many messages that a filter picked are delivered, with all below `end`."""
+        self.sparse.append((end, count))
+        self.sparse_count += count
+
+
+def runs_of(positions: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """[first, end) of each stretch of neighbours in ascending positions."""
+    if len(positions) <= 1:  # as one receipt after the other names them
+        return [(at, at + 1) for at in positions.tolist()]
+    cuts = np.flatnonzero(np.diff(positions) != 1) + 1
+    firsts = positions[np.concatenate(([0], cuts))]
+    lasts = positions[np.concatenate((cuts - 1, [len(positions) - 1]))]
+    return list(zip(firsts.tolist(), (lasts + 1).tolist(), strict=True))
+
+
+def gaps_of(ranges: list[tuple[int, int]], runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """[first, end) of what ranges have beside runs, which ascend and are each within one of them.
+
+    In plain Python: most acknowledgements are about one message.
+    """
+    found: list[tuple[int, int]] = []
+    at = 0
+    for low, high in ranges:
+        first = low
+        while at < len(runs) and runs[at][0] < high:
+            if first < runs[at][0]:
+                found.append((first, runs[at][0]))
+            first, at = runs[at][1], at + 1
+        if first < high:
+            found.append((first, high))
+    return found

@@ -1,0 +1,106 @@
+"""Which positions a receipt stands for, and the RESOLVE rows that finish them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.v1.consumer_pb2 import ReceiptOutcome
+from node.contracts.broker import Selection
+from node.delivery.message_lease import SPARSE_ID, Held, gaps_of
+from node.delivery.retries import ack_picked_rows, ack_rows, filtered_rows, retry_rows
+from node.shard.shard import Shard
+from node.shard.views import Views
+from storage.views.catalog_items import Group
+
+
+@dataclass(slots=True)
+class Meant:
+    """What one selection of messages stands for."""
+
+    outcome: int
+    """RECEIPT_OUTCOME_OK, or why there is nothing to be done."""
+    views: Views
+    held: Held
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    """[first, end) of the positions that are finished with the messages."""
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    """[first, end) of where the messages themselves stand."""
+    message_count: int = 0
+    lease_id: int = 0
+    """Of this reign, where the lease lasts."""
+    is_whole: bool = False
+    """They are all of the lease's messages."""
+
+    @property
+    def position_count(self) -> int:
+        """How many positions are finished."""
+        return sum(end - first for first, end in self.ranges)
+
+    def ack_rows(self) -> NDArray[Any]:
+        """Rows that acknowledge the messages and pass over what else is in the ranges, in order.
+
+        What a filter left out is said to be left out, and not acknowledged: else nobody could tell
+        from the log what a consumer was given (decision 26).
+        """
+        if self.runs == self.ranges:
+            return ack_rows(self.held, self.ranges)
+        return ack_picked_rows(self.held, self.runs, gaps_of(self.ranges, self.runs))
+
+    def nack_rows(self, group: Group, now_ms: int, delay_ms: int | None) -> NDArray[Any]:
+        """Rows that give the messages back, and then pass over what else is in the ranges."""
+        rows = retry_rows(self.views, group, self.held, self.runs, now_ms, delay_ms)
+        if self.runs == self.ranges:
+            return rows
+        return np.concatenate([rows, filtered_rows(self.held, self.ranges)])
+
+
+def meant_by(
+    shard: Shard, group: Group, one: Selection, *, reads: Callable[[Group, int], bool]
+) -> Meant:
+    """What a selection stands for. `reads`: whether a group is given messages of a queue.
+
+    Neighbours are named by the receipt itself, even after their lease is over. Messages that a
+    filter picked are known to their lease alone: without it nothing is done, and they come again.
+    """
+    receipt = one.receipt
+    held = Held(group.group_id, receipt.topic_queue)
+    invalid = Meant(int(ReceiptOutcome.RECEIPT_OUTCOME_INVALID), shard.views, held)
+    if receipt.cluster != shard.cluster or receipt.group_id != group.group_id or one.count <= 0:
+        return invalid
+    if receipt.epoch > shard.epoch or not reads(group, receipt.topic_queue):
+        return invalid
+    leases, is_of_reign = shard.receiver.leases, receipt.epoch == shard.epoch
+    if is_of_reign:
+        lease = leases.get(receipt.lease_id)
+    else:
+        lease = leases.find_former(receipt.epoch, receipt.lease_id)
+    high = one.first + one.count
+    if receipt.lease_id & SPARSE_ID:
+        if lease is None:
+            return Meant(int(ReceiptOutcome.RECEIPT_OUTCOME_STALE), shard.views, held)
+        if lease.held != held or high > lease.count:
+            return invalid
+        ranges, runs = lease.ranges(one.first, high), lease.message_runs(one.first, high)
+    else:
+        first = receipt.first_position + one.first
+        limit: int = shard.views.queues.get(receipt.topic_queue).end_position
+        if is_of_reign:
+            limit = leases.delivered_end(held)
+        # With the id of another lease it would end one whose messages it does not stand for.
+        is_own = lease is None or (lease.held, lease.first) == (held, receipt.first_position)
+        if first + one.count > limit or not is_own:
+            return invalid
+        ranges = runs = [(first, first + one.count)]
+    return Meant(
+        int(ReceiptOutcome.RECEIPT_OUTCOME_OK),
+        shard.views,
+        held,
+        ranges,
+        runs,
+        one.count,
+        lease.lease_id if lease is not None else 0,
+        lease is not None and one.count >= lease.count,
+    )

@@ -1,0 +1,345 @@
+"""Choose what a Receive gets: the group's queues of a topic in turn, up to the release gate."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from filters.compile import compile_filter
+from hourwheel import errors
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.internal.v1.replication_pb2 import LeaseTable
+from hourwheel.types import TopicQueue, topic_of, topic_queue
+from node.delivery.dead_letter_selection import Marks, Selecting
+from node.delivery.filter_scan import Counts, LongChecks, Picked, Picker, Wanted
+from node.delivery.filtered_ranges import PassedOver
+from node.delivery.leases import Leases
+from node.delivery.message_lease import Held, Lease
+from node.shard.views import Views
+from storage.queues.ack_state import WINDOW_POSITIONS
+from storage.views.unit import Units, copied
+from timewheel.bodies import Bodies
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Leased messages of one queue, with their bytes."""
+
+    lease: Lease
+    topic: str
+    """Topic that they were published to."""
+    units: Units
+    """Structured array[n] of UNIT, in queue order; their places are the node's own business."""
+    blobs: bytes
+    """Meta and body of each message, one behind the other."""
+    receive_ms: int
+    to_check: FilterExpression | None = None
+    """Some of them may not match this: who asked has to check."""
+
+    @property
+    def invisible_until_ms(self) -> int:
+        """When the lease ends."""
+        return self.lease.until_ms
+
+
+class Corrupt(NamedTuple):
+    """A message in a queue whose bytes, as they lie here, are not what was published."""
+
+    held: Held
+    position: int
+    unit: Units
+    """Array[1] of UNIT."""
+    error: errors.DataLoss
+
+
+class Ask(NamedTuple):
+    """How much a Receive wants, and when."""
+
+    count_max: int
+    bytes_max: int
+    invisible_ms: int
+    now_ms: int
+
+
+class Receiver:
+    """Hands out messages. Holds the leases, and which queue is next for whom."""
+
+    def __init__(self, views: Views, bodies: Bodies) -> None:
+        """Read from `views` and `bodies`."""
+        self._views, self._bodies = views, bodies
+        self.leases = Leases()
+        self.passed_over = PassedOver()
+        self._marks = Marks()
+        self.counts = Counts()
+        """What filters did; the shell adds it up and makes it anew."""
+        self._long_checks = LongChecks()
+        self._turns: dict[tuple[int, int], int] = {}
+        self.corrupt: list[Corrupt] = []
+        """Messages that failed their checksum, withheld from the group: the shell sees to them."""
+        self.work = 0
+        """What looking through queues has cost; the shell makes it 0 again. See node/delivery/filter_scan.py."""
+        self.is_unfinished = False
+        """The last `receive` ended with its slice: there may be more, so call again soon."""
+
+    def table(self, epoch: int) -> LeaseTable:
+        """What the successor of a master needs whose reign ends in order."""
+        table = self.leases.table(epoch)
+        self.passed_over.add_to(table)
+        return table
+
+    def restore(self, table: LeaseTable, now_ms: int) -> None:
+        """Go on where a former master ended; nothing was delivered here yet."""
+        self.leases.restore(table)
+        self.passed_over.restore(table, now_ms)
+
+    def queues_of(self, group_id: int, topic_id: int) -> list[TopicQueue]:
+        """The queues that a group's Receive of a topic reads: its retries first."""
+        catalog = self._views.catalog
+        subscription = catalog.find_subscription(group_id, topic_id)
+        topic = catalog.find_topic_by_id(topic_id)
+        if subscription is None or topic is None:
+            return []
+        own = [topic_queue(topic_id, queue) for queue in range(topic.queue_count)]
+        return [topic_queue(subscription.retry_topic_id, 0), *own]
+
+    def _wanted(self, group_id: int, topic_id: int, selecting: Selecting | None) -> Wanted | None:
+        """What the group wants of the topic's own queues; None for everything.
+
+        Raises:
+            InvalidFilter: the subscription's filter is not understood by this version.
+        """
+        catalog = self._views.catalog
+        subscription = catalog.find_subscription(group_id, topic_id)
+        topic = catalog.find_topic_by_id(topic_id)
+        expression = subscription.filter if subscription is not None else None
+        if selecting is not None:
+            expression = selecting.filter
+        if topic is None or expression is None:
+            return None
+        compiled = compile_filter(expression, topic.gene)
+        if compiled.is_everything:
+            return None
+        masks = not topic.internal  # else units are of several topics, whose genes differ
+        return Wanted(compiled, masks=masks, checks=not (masks and expression.check_at_client))
+
+    def receive(
+        self,
+        group_id: int,
+        topic_id: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        invisible_ms: int,
+        now_ms: int,
+        selecting: Selecting | None = None,
+    ) -> Delivery | None:
+        """Lease the next messages of one queue, or None where nothing is visible.
+
+        Where a filter leaves much out, it is also None when enough was looked at for one turn of
+        the loop: see `is_unfinished`.
+        """
+        wanted = self._wanted(group_id, topic_id, selecting)
+        queues = self.queues_of(group_id, topic_id)
+        turn = self._turns.get((group_id, topic_id), 0)
+        picker = Picker(self._bodies, self.counts, self._long_checks)
+        self.is_unfinished = False
+        ask = Ask(count_max, bytes_max, invisible_ms, now_ms)
+        for step in range(len(queues)):
+            number = queues[(turn + step) % len(queues)]
+            held, left = Held(group_id, number), picker.work
+            if wanted is None or topic_of(number) != topic_id:
+                delivery = self._receive_from(held, *ask)
+            elif selecting is None:
+                delivery = self._receive_matching(held, wanted, picker, ask)
+            else:
+                delivery = self._receive_selected(held, wanted, picker, ask, selecting)
+            self.work += left - picker.work
+            if delivery is not None or self.is_unfinished:
+                # An unfinished queue lets the others have their turn, too.
+                self._turns[group_id, topic_id] = (turn + step + 1) % len(queues)
+                if delivery is None or wanted is None or wanted.checks:
+                    return delivery
+                subscription = self._views.catalog.find_subscription(group_id, topic_id)
+                kept = None if subscription is None else subscription.filter
+                return replace(delivery, to_check=kept)
+        return None
+
+    def _receive_from(
+        self,
+        held: Held,
+        count_max: int,
+        bytes_max: int,
+        invisible_ms: int,
+        now_ms: int,
+    ) -> Delivery | None:
+        queue = self._views.queues.get(held.topic_queue)
+        visible_end = queue.visible_end(now_ms)
+        if self.leases.next_position(held) >= visible_end:
+            return None
+        window = self._views.acks.get(*held)
+        bounds = queue.start_position, visible_end
+        while True:
+            first, end = self.leases.find_range(held, window, bounds, count_max)
+            if first >= end:
+                return None
+            units = _cut_to_origin(_cut_to_bytes(queue.read(first, end - first), bytes_max))
+            end = first + len(units)
+            blobs, bad = self._bodies.read_joined(units)
+            if not bad:
+                break
+            low, high = _good_run([one.ordinal for one in bad], len(units))
+            for ordinal, error in bad:
+                unit = units[ordinal : ordinal + 1]
+                if ordinal < low and not self._withhold(held, first + ordinal, unit, error):
+                    return None
+            count_max = max(1, high - low)  # and read those again, by themselves
+        lease = self.leases.grant(held, first, end, now_ms + invisible_ms)
+        return self._delivery(lease, units, blobs, now_ms)
+
+    def _receive_matching(
+        self, held: Held, wanted: Wanted, picker: Picker, ask: Ask
+    ) -> Delivery | None:
+        """The next messages that the group wants; what is in between is passed over."""
+        queue, window = self._views.queues.get(held.topic_queue), self._views.acks.get(*held)
+        bounds = queue.start_position, queue.visible_end(ask.now_ms)
+        count_max = min(ask.count_max, self.leases.room(held, window, bounds[0]))
+        while count_max and picker.work > 0:
+            stretch = self.leases.find_stretch(held, window, bounds)
+            first = stretch[0]
+            if first >= stretch[1]:
+                return None
+            picked = picker.pick(
+                queue, wanted, stretch, count_max=count_max, bytes_max=ask.bytes_max
+            )
+            self.leases.skip_to(held, picked.end)
+            gets_on = self._withhold_picked(held, picked)
+            if picked.count:
+                span = self.passed_over.absorb(held, first), picked.end
+                positions, units, blobs = picked.joined()
+                until_ms = ask.now_ms + ask.invisible_ms
+                lease = self.leases.grant_picked(held, span, positions, until_ms)
+                return self._delivery(lease, units, blobs, ask.now_ms)
+            if picked.end > first:
+                self.passed_over.add(held, first, picked.end, ask.now_ms)
+            if not gets_on:
+                return None
+        self.is_unfinished = count_max > 0
+        return None
+
+    def _receive_selected(
+        self, held: Held, wanted: Wanted, picker: Picker, ask: Ask, selecting: Selecting
+    ) -> Delivery | None:
+        """The next messages that one call wants; the others stay for other calls."""
+        queue, window = self._views.queues.get(held.topic_queue), self._views.acks.get(*held)
+        end = int(queue.visible_end(ask.now_ms))
+        if self.leases.range_count(held, window) >= WINDOW_POSITIONS // 2:
+            floor = self.leases.window_floor(held, window, queue.start_position)
+            end = min(end, floor + WINDOW_POSITIONS)
+        at = max(queue.start_position, selecting.begin_at(held, self._marks))
+        while picker.work > 0:
+            stretch = self.leases.find_stretch(held, window, (at, end))
+            if stretch[0] >= stretch[1]:
+                return None
+            picked = picker.pick(
+                queue, wanted, stretch, count_max=ask.count_max, bytes_max=ask.bytes_max
+            )
+            at = picked.end
+            selecting.note(held, at, self._marks)
+            gets_on = self._withhold_picked(held, picked)
+            if picked.count:
+                positions, units, blobs = picked.joined()
+                until_ms = ask.now_ms + ask.invisible_ms
+                lease = self.leases.grant_selected(held, positions, until_ms)
+                return self._delivery(lease, units, blobs, ask.now_ms)
+            if not gets_on:
+                return None
+        self.is_unfinished = True
+        return None
+
+    def _withhold_picked(self, held: Held, picked: Picked) -> bool:
+        return picked.damage is None or self._withhold(held, *picked.damage)
+
+    def _withhold(self, held: Held, position: int, unit: Units, error: errors.DataLoss) -> bool:
+        """Go on behind a message that cannot be read. False: there are too many such places."""
+        if not self.leases.withhold(held, position):
+            return False
+        self.corrupt.append(Corrupt(held, position, copied(unit), error))
+        return True
+
+    def offer_again(self, held: Held, first: int, end: int) -> None:
+        """Deliver what was withheld of [first, end)."""
+        self.leases.offer_again(held, first, end)
+        self._marks.forget()
+
+    def repeat(self, lease_id: int, until_ms: int, now_ms: int) -> Delivery | None:
+        """A lease that was handed out once more, held until then; None if it is not whole any more.
+
+        Whole: all of its messages are held and none is resolved, trimmed, or damaged.
+        """
+        lease = self.leases.get(lease_id)
+        if lease is None or sum(lease.count_messages(*part[:2]) for part in lease.parts) < max(
+            1, lease.count
+        ):
+            return None
+        queue = self._views.queues.get(lease.held.topic_queue)
+        window = self._views.acks.get(*lease.held)
+        for run in lease.message_runs(0, lease.count):
+            if run[0] < queue.start_position or list(window.unresolved(*run)) != [run]:
+                return None
+        positions = lease.positions
+        if positions is None:
+            positions = np.arange(lease.first, lease.end, dtype=np.int64)
+        units = queue.pick(positions)
+        blobs, bad = self._bodies.read_joined(units)
+        if bad:
+            return None
+        self.leases.change(lease, lease.first, lease.end, until_ms)
+        return self._delivery(lease, units, blobs, now_ms)
+
+    def _delivery(self, lease: Lease, units: Units, blobs: bytes, now_ms: int) -> Delivery:
+        topic = self._views.catalog.find_topic_by_id(int(units["origin_topic"][0]))
+        return Delivery(lease, topic.name if topic else "", units, blobs, now_ms)
+
+    def is_blocked(self, group_id: int, topic_id: int, now_ms: int) -> list[Held]:
+        """The group's queues of a topic that have more, but only behind a full window."""
+        is_filtered = self._wanted(group_id, topic_id, None) is not None
+        found = []
+        for number in self.queues_of(group_id, topic_id):
+            held = Held(group_id, number)
+            queue = self._views.queues.get(number)
+            window = self._views.acks.get(*held)
+            bounds = queue.start_position, queue.visible_end(now_ms)
+            if is_filtered and topic_of(number) == topic_id:
+                first, end = self.leases.find_stretch(held, window, bounds)
+                is_blocked = first < end and not self.leases.room(held, window, bounds[0])
+            else:
+                is_blocked = self.leases.is_blocked(held, window, bounds)
+            if is_blocked:
+                found.append(held)
+        return found
+
+
+def _cut_to_bytes(units: Units, bytes_max: int) -> Units:
+    """The first units whose blobs fit, and at least one."""
+    sizes = units["body_len"].astype("i8") + units["meta_len"]
+    total = sizes.cumsum()
+    if int(total[-1]) <= bytes_max:
+        return units
+    return units[: max(1, int(total.searchsorted(bytes_max, "right")))]
+
+
+def _cut_to_origin(units: Units) -> Units:
+    """The first units that were published to one topic: dead letters are of several."""
+    origins = units["origin_topic"]
+    same = origins == origins[0]
+    return units if same.all() else units[: int(same.argmin())]
+
+
+def _good_run(bad: list[int], count: int) -> tuple[int, int]:
+    """[low, high) of the first stretch without a bad one."""
+    low = 0
+    for index in [*bad, count]:
+        if index > low:
+            return low, index
+        low = index + 1
+    return count, count

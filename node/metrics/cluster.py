@@ -1,0 +1,245 @@
+"""The metrics of a node as one of several; a node alone has none of them. Part of the table."""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from hourwheel.v1.status_pb2 import (
+    SHARD_ROLE_FOLLOWER,
+    SHARD_ROLE_MASTER,
+    SHARD_ROLE_TAKING_OVER,
+)
+from node.contracts.cluster import ControlStatusData, FollowerStatusData
+from node.metrics.family import (
+    SECONDS,
+    ClusterFacts,
+    ControlFacts,
+    Family,
+    Kind,
+    Sample,
+    Scrape,
+)
+
+_ROLES: Final = {
+    "follower": SHARD_ROLE_FOLLOWER,
+    "taking_over": SHARD_ROLE_TAKING_OVER,
+    "master": SHARD_ROLE_MASTER,
+}
+
+
+def _one(kind: Kind, name: str, text: str, read: Callable[[ClusterFacts, Scrape], float]) -> Family:
+    """A metric that each shard has one of."""
+
+    def samples(it: Scrape) -> Iterable[Sample]:
+        return () if it.cluster is None else [((str(it.status.shard),), read(it.cluster, it))]
+
+    return Family(name, kind, ("shard",), text, samples)
+
+
+def _gauge(name: str, text: str, read: Callable[[ClusterFacts], float]) -> Family:
+    return _one("gauge", name, text, lambda cluster, _: read(cluster))
+
+
+def _counter(name: str, text: str, read: Callable[[ClusterFacts], float]) -> Family:
+    return _one("counter", name, text, lambda cluster, _: read(cluster))
+
+
+def _follower(name: str, text: str, read: Callable[[FollowerStatusData], float | None]) -> Family:
+    """A gauge that a master tells of each follower of which it knows it."""
+
+    def samples(it: Scrape) -> Iterable[Sample]:
+        followers = () if it.cluster is None else it.cluster.status.shard.followers
+        shard = str(it.status.shard)
+        values = ((one.node_id, read(one)) for one in followers)
+        return [((shard, node), value) for node, value in values if value is not None]
+
+    return Family(name, "gauge", ("shard", "node"), text, samples)
+
+
+def _control(name: str, text: str, read: Callable[[ControlStatusData], float]) -> Family:
+    """A gauge that the node tells of the control plane."""
+
+    def samples(it: Scrape) -> Iterable[Sample]:
+        control = None if it.cluster is None else it.cluster.status.control
+        return [] if control is None else [((), read(control))]
+
+    return Family(name, "gauge", (), text, samples)
+
+
+def _roles(it: Scrape) -> Iterable[Sample]:
+    if it.cluster is None:
+        return []
+    shard, now = str(it.status.shard), it.cluster.status.shard.role
+    return [((shard, name), float(role == now)) for name, role in _ROLES.items()]
+
+
+def _forwarded(it: Scrape) -> Iterable[Sample]:
+    return [] if it.cluster is None else [((), it.api.forwarded)]
+
+
+def _process(name: str, kind: Kind, text: str, read: Callable[[ControlFacts], float]) -> Family:
+    """What the node tells of the control process beside it."""
+
+    def samples(it: Scrape) -> Iterable[Sample]:
+        return [] if it.cluster is None else [((), read(it.cluster.control))]
+
+    return Family(name, kind, (), text, samples)
+
+
+def _is_under_replicated(cluster: ClusterFacts) -> float:
+    return float(len(cluster.status.shard.in_sync) < len(cluster.status.nodes))
+
+
+FAMILIES: Final = (
+    # --- who is master
+    Family(
+        "hourwheel_role",
+        "gauge",
+        ("shard", "role"),
+        "1 for what this node is to the shard: follower, taking_over or master.",
+        _roles,
+    ),
+    _gauge(
+        "hourwheel_is_master",
+        "1 while this node may act as master: it has the lease and the cluster clock.",
+        lambda it: float(it.status.shard.may_act),
+    ),
+    _gauge("hourwheel_epoch", "The epoch as this node knows it.", lambda it: it.status.shard.epoch),
+    _gauge(
+        "hourwheel_lease_left_seconds",
+        "How long a master may act without hearing from others; of others 0.",
+        lambda it: (it.status.shard.lease_left_ms or 0) * SECONDS,
+    ),
+    _counter(
+        "hourwheel_takeovers_total",
+        "How often this node has become master and served.",
+        lambda it: it.reign.takeovers,
+    ),
+    _counter(
+        "hourwheel_resignations_total",
+        "How often this node as master has asked for another one, hand-overs aside.",
+        lambda it: it.reign.resignations,
+    ),
+    _gauge(
+        "hourwheel_takeover_duration_seconds",
+        "The last takeover: from being named until it served, the former master's lease included.",
+        lambda it: it.reign.takeover_ms * SECONDS,
+    ),
+    _counter(
+        "hourwheel_fast_forwarded_messages_total",
+        "Messages that were overdue when this node took over, and were released at once.",
+        lambda it: it.reign.fast_forwarded,
+    ),
+    # --- replication
+    _gauge(
+        "hourwheel_in_sync_replicas",
+        "Nodes of the in-sync set, the master included.",
+        lambda it: len(it.status.shard.in_sync),
+    ),
+    _gauge(
+        "hourwheel_under_replicated",
+        "1 while a node of the cluster is not in the in-sync set.",
+        _is_under_replicated,
+    ),
+    _one(
+        "gauge",
+        "hourwheel_uncommitted_bytes",
+        "The log beyond the high watermark.",
+        lambda _, it: max(0, it.status.log_end_offset - it.status.high_watermark),
+    ),
+    _follower(
+        "hourwheel_follower_lag_bytes",
+        "What a follower has not acknowledged of the log; told by the master.",
+        lambda one: one.lag_bytes,
+    ),
+    _follower(
+        "hourwheel_follower_ack_age_seconds",
+        "Since a follower's last acknowledgement; told by the master, once there was one.",
+        lambda one: None if one.heard_ms_ago is None else one.heard_ms_ago * SECONDS,
+    ),
+    _counter(
+        "hourwheel_sync_beats_sent_total",
+        "Syncs of tick and local index, to all followers together.",
+        lambda it: it.reign.beats_sent,
+    ),
+    _counter(
+        "hourwheel_sync_beats_received_total",
+        "Syncs that came from a master.",
+        lambda it: it.reign.beats_received,
+    ),
+    _gauge(
+        "hourwheel_sync_beat_age_seconds",
+        "Since the master's last sync; of the master 0, -1 where none has come yet.",
+        lambda it: it.beat_age_ms * SECONDS if it.beat_age_ms >= 0 else -1.0,
+    ),
+    _counter(
+        "hourwheel_snapshots_given_total",
+        "Snapshots that another node fetched here.",
+        lambda it: it.reign.snapshots_given,
+    ),
+    _counter(
+        "hourwheel_snapshots_taken_total",
+        "Snapshots that this node fetched and installed.",
+        lambda it: it.reign.snapshots_taken,
+    ),
+    # --- cluster clock
+    _follower(
+        "hourwheel_peer_clock_offset_seconds",
+        "A node's clock minus the master's own; told by the master.",
+        lambda one: None if one.clock_offset_ms is None else one.clock_offset_ms * SECONDS,
+    ),
+    _gauge(
+        "hourwheel_cluster_clock_offset_seconds",
+        "The cluster clock minus the master's own; of others 0.",
+        lambda it: it.status.shard.clock_offset_ms * SECONDS,
+    ),
+    _gauge(
+        "hourwheel_cluster_clock_unsure",
+        "1 while a master does not know the clocks of a majority, and so dispatches nothing.",
+        lambda it: float(it.is_clock_unsure),
+    ),
+    # --- calls and control plane
+    Family(
+        "hourwheel_forwarded_calls_total",
+        "counter",
+        (),
+        "Calls and streams of clients that were passed on to the master.",
+        _forwarded,
+    ),
+    _control(
+        "hourwheel_raft_leader_known",
+        "1 while this node's control process knows who leads Raft.",
+        lambda it: float(bool(it.leader_node_id)),
+    ),
+    _control("hourwheel_raft_term", "Raft's term; never an epoch.", lambda it: it.term),
+    _control(
+        "hourwheel_raft_has_majority",
+        "1 while this node's control process hears from a majority.",
+        lambda it: float(it.has_majority),
+    ),
+    _process(
+        "hourwheel_control_restarts_total",
+        "counter",
+        "How often this node's control process has ended by itself, and the node with it; kept over"
+        " restarts.",
+        lambda it: it.ends,
+    ),
+    _process(
+        "hourwheel_control_last_exit_code",
+        "gauge",
+        "How it ended the last time, negative for a signal: 2 it could not start, 70 Raft or its"
+        " disk failed. 0 while it never has.",
+        lambda it: it.last_exit_code,
+    ),
+    _process(
+        "hourwheel_control_stalls_total",
+        "counter",
+        "How often its Raft thread stood still for more than 250 ms, since it started.",
+        lambda it: it.stall_count,
+    ),
+    _process(
+        "hourwheel_control_stall_seconds_max",
+        "gauge",
+        "The longest of these.",
+        lambda it: it.stall_ms_max * SECONDS,
+    ),
+)

@@ -1,0 +1,93 @@
+"""One metric of the table, and what is read of a node to fill it in. Pure."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from node.broker.consumer_lag import LagReading
+from node.contracts.broker import ShardStatusData
+from node.contracts.cluster import ClusterStatusData
+from node.telemetry.epoch_stats import ReignStats
+from node.telemetry.histogram import Histogram
+from node.telemetry.stats import ApiStats, EngineStats
+
+SECONDS: Final = 0.001
+
+
+class NodeFacts(NamedTuple):
+    """What does not come from the engine."""
+
+    version: str
+    python: str
+    started_ms: int
+    clock_error_ms: float
+    """Wall clock minus the node's clock."""
+    clock_step_pending: bool
+
+
+class ControlFacts(NamedTuple):
+    """How the control process beside the node does."""
+
+    stall_count: int = 0
+    stall_ms_max: float = 0.0
+    ends: int = 0
+    """How often it has ended by itself, over the node's lives."""
+    last_exit_code: int = 0
+    """0: it never has."""
+
+
+class ClusterFacts(NamedTuple):
+    """What a node of several tells beside."""
+
+    status: ClusterStatusData
+    reign: ReignStats
+    is_clock_unsure: bool
+    """It would be master, but too few clocks are known."""
+    beat_age_ms: float
+    """Since the master's last sync; of a master 0."""
+    control: ControlFacts = ControlFacts()
+
+
+class Scrape(NamedTuple):
+    """What is read of a node at one moment."""
+
+    stats: EngineStats
+    status: ShardStatusData
+    lag: LagReading
+    api: ApiStats
+    facts: NodeFacts
+    now_ms: int
+    cluster: ClusterFacts | None = None
+    """None: a node alone."""
+
+
+Sample: TypeAlias = tuple[tuple[str, ...], float | Histogram]
+"""Values of the labels, and what is told."""
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+
+
+class Family(NamedTuple):
+    """One metric."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    text: str
+    read: Callable[[Scrape], Iterable[Sample]]
+    is_settled: bool = False
+    """`read` looks only at what does not change any more: it need not be called on the loop."""
+
+
+def _shard(kind: Kind, name: str, text: str, read: Callable[[Scrape], float | Histogram]) -> Family:
+    return Family(name, kind, ("shard",), text, lambda it: [((str(it.status.shard),), read(it))])
+
+
+def node_gauge(name: str, text: str, read: Callable[[Scrape], float]) -> Family:
+    """A gauge that the node has one of."""
+    return Family(name, "gauge", (), text, lambda it: [((), read(it))])
+
+
+shard_counter: Final = partial(_shard, "counter")
+"""Counters, gauges and histograms that each shard has one of."""
+shard_gauge: Final = partial(_shard, "gauge")
+shard_histogram: Final = partial(_shard, "histogram")

@@ -1,0 +1,261 @@
+"""The HTTP server that Prometheus scrapes: GET /metrics and nothing else, on a thread of its own.
+
+Whoever reaches the port may open connections, and nobody proves who he is. So all of them share one
+thread, each has `_DEADLINE_S` for its request and its answer together, and when there are too many
+the one that has been there longest is cut off for the one that comes: who is slow gives way, who
+asks at once is answered. Scrapes are made one after the other; all who wait for one get the same.
+The node's event loop is asked only for the numbers, and a scrape fails when it does not answer in
+time (a hanging node is seen as down).
+"""
+
+import asyncio
+import gzip
+import socket
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder, gzip_accepted
+
+from hourwheel import errors
+from node.config.checks import split_address
+from node.telemetry import logs
+from replication.strangers import Listener, Places, open_streams
+
+PATH: Final = "/metrics"
+ASKING_COUNT_MAX: Final = 64
+"""Connections whose request is not here yet."""
+ANSWERED_COUNT_MAX: Final = 16
+"""Connections that wait for their answer or read it."""
+HEAD_BYTES_MAX: Final = 8 * 1024
+"""Of a request: its line and its headers. Bodies are not read."""
+_DEADLINE_S: Final = 10.0
+_LOOP_TIMEOUT_S: Final = 5.0
+_KEY: Final = "node.metrics_listen"
+_OPENMETRICS: Final = "application/openmetrics-text"
+_ALLOWED: Final = "OPTIONS,GET"
+
+ResultT = TypeVar("ResultT")
+_log = logs.get(__name__)
+
+
+def in_loop(
+    loop: asyncio.AbstractEventLoop, function: Callable[[], Coroutine[Any, Any, ResultT]]
+) -> Callable[[], ResultT]:
+    """`function`, to be called from another thread and run on the loop's.
+
+    The result raises TimeoutError where the loop does not come to it within 5 seconds.
+    """
+
+    def call() -> ResultT:
+        answer = asyncio.run_coroutine_threadsafe(function(), loop)
+        try:
+            return answer.result(_LOOP_TIMEOUT_S)
+        except TimeoutError:
+            answer.cancel()
+            raise
+
+    return call
+
+
+class MetricsServer:
+    """`start` listens, `stop` ends it."""
+
+    def __init__(
+        self, listen: str, registry: CollectorRegistry, *, deadline_s: float = _DEADLINE_S
+    ) -> None:
+        """`listen`: host:port; port 0 for any free. `deadline_s`: what one connection gets."""
+        self._listen = listen
+        self._port = _Port(_Scrapes(registry), deadline_s)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> str:
+        """Listen; the address, host:port.
+
+        Raises:
+            ConfigError: the address cannot be listened on.
+        """
+        host, port = split_address(_KEY, self._listen)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            listening = socket.create_server((host, port), family=family, backlog=ASKING_COUNT_MAX)
+        except OSError as error:
+            raise errors.ConfigError(
+                f"{_KEY} = {self._listen!r}: cannot listen there: {error.strerror}",
+                key=_KEY,
+                value=self._listen,
+            ) from error
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._run, args=(self._loop, listening), name="hourwheel-metrics", daemon=True
+        )
+        self._thread.start()
+        shown = f"[{host}]" if ":" in host else host
+        return f"{shown}:{listening.getsockname()[1]}"
+
+    def _run(self, loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
+        try:
+            loop.run_until_complete(self._port.serve(listening))
+        finally:
+            loop.close()
+
+    def stop(self) -> None:
+        """Stop listening and cut everybody off; a scrape under way is left to end."""
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._port.is_over.set)
+            self._thread.join()
+            self._loop = self._thread = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Which of the four forms of the numbers somebody wants."""
+
+    is_openmetrics: bool
+    is_gzip: bool
+
+
+class _Scrapes:
+    """Makes the numbers, one scrape at a time, each in a thread: it waits for the node's loop."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[bytes]] = set()
+        self._waiting: dict[_Form, asyncio.Task[bytes]] = {}
+        """Scrapes that have not begun: who comes now gets what they find."""
+
+    async def get(self, form: _Form) -> bytes:
+        """The answer with the numbers as they are from now on."""
+        scrape = self._waiting.get(form)
+        if scrape is None:
+            scrape = self._waiting[form] = asyncio.ensure_future(self._scrape(form))
+            self._tasks.add(scrape)
+            scrape.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(scrape)
+
+    async def close(self) -> None:
+        """Answer nobody any more; a thread that is at it ends by itself."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _scrape(self, form: _Form) -> bytes:
+        async with self._turn:
+            del self._waiting[form]
+            return await _in_thread(lambda: self._make(form))
+
+    def _make(self, form: _Form) -> bytes:
+        encode, content_type = choose_encoder(_OPENMETRICS if form.is_openmetrics else "")
+        headers = {"Content-Type": content_type}
+        try:
+            body = encode(self._registry)
+        except Exception as error:  # noqa: BLE001 - also what a collector raises has to be told
+            _log.error("a scrape failed", exc_info=error)
+            return _packed(HTTPStatus.SERVICE_UNAVAILABLE, b"the node does not answer\n")
+        if form.is_gzip:
+            body, headers["Content-Encoding"] = gzip.compress(body), "gzip"
+        return _packed(HTTPStatus.OK, body, **headers)
+
+
+async def _in_thread(make: Callable[[], bytes]) -> bytes:
+    """In a thread that nobody waits for at the end, unlike those of the loop's executor."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[bytes] = loop.create_future()
+
+    def tell(made: bytes) -> None:
+        if not found.done():
+            found.set_result(made)
+
+    def run() -> None:
+        made = make()
+        with suppress(RuntimeError):  # the server was stopped, and its loop is closed
+            loop.call_soon_threadsafe(tell, made)
+
+    threading.Thread(target=run, name="hourwheel-scrape", daemon=True).start()
+    return await found
+
+
+class _Port:
+    """All connections, on one event loop."""
+
+    def __init__(self, scrapes: _Scrapes, deadline_s: float) -> None:
+        self.is_over = asyncio.Event()
+        self._scrapes, self._deadline_s = scrapes, deadline_s
+        self._asking, self._answered = Places(ASKING_COUNT_MAX), Places(ANSWERED_COUNT_MAX)
+
+    async def serve(self, listening: socket.socket) -> None:
+        """Until `is_over`."""
+        listener = Listener(self._serve_for_a_time, _on_bug)
+        accepting = asyncio.ensure_future(listener.accept(listening))
+        await self.is_over.wait()
+        accepting.cancel()
+        await asyncio.gather(accepting, return_exceptions=True)
+        listening.close()
+        await listener.close()
+        await self._scrapes.close()
+
+    async def _serve_for_a_time(self, connection: socket.socket) -> None:
+        with suppress(TimeoutError, OSError, EOFError):
+            async with asyncio.timeout(self._deadline_s):
+                reader, writer = await open_streams(connection, line_bytes_max=HEAD_BYTES_MAX)
+                try:
+                    await self._serve(reader, writer)
+                finally:
+                    writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with self._asking.one():
+            try:
+                head = await reader.readuntil(b"\r\n\r\n")
+            except asyncio.LimitOverrunError:
+                head = b""
+        with self._answered.one():
+            if head:
+                writer.write(await self._answer(head))
+            else:
+                writer.write(_packed(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+            writer.transport.set_write_buffer_limits(0)
+            await writer.drain()  # the system has all of it, and sends it after an abort, too
+
+    async def _answer(self, head: bytes) -> bytes:
+        line, *fields = head.decode("latin-1").split("\r\n")
+        words = line.split()
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):  # noqa: PLR2004
+            return _packed(HTTPStatus.BAD_REQUEST)
+        method, target, _ = words
+        if target.partition("?")[0] != PATH:
+            return _packed(HTTPStatus.NOT_FOUND, f"only {PATH} is here\n".encode())
+        if method == "OPTIONS":
+            return _packed(HTTPStatus.OK, Allow=_ALLOWED)
+        if method != "GET":
+            return _packed(HTTPStatus.METHOD_NOT_ALLOWED, Allow=_ALLOWED)
+        headers = {
+            name.strip().lower(): value for name, _, value in (one.partition(":") for one in fields)
+        }
+        form = _Form(
+            _OPENMETRICS in headers.get("accept", ""),
+            gzip_accepted(headers.get("accept-encoding", "")),
+        )
+        return await self._scrapes.get(form)
+
+
+def _on_bug(error: BaseException) -> None:
+    _log.error("a bug in the metrics port", exc_info=error)
+
+
+def _packed(status: HTTPStatus, body: bytes = b"", **headers: str) -> bytes:
+    """An answer, after which the connection is closed."""
+    found = {
+        "Content-Type": "text/plain; charset=utf-8",
+        "Content-Length": str(len(body)),
+        "Connection": "close",
+        **headers,
+    }
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{k}: {v}" for k, v in found.items())]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body

@@ -1,0 +1,397 @@
+"""Everything that the node tells Prometheus, in one table. Nothing here is done for each message.
+
+The core keeps plain numbers (node/telemetry/stats.py). They are read when somebody scrapes, on the
+loop's thread (node/metrics/collector.py), and become text on a thread of the HTTP server
+(node/metrics/http.py). Names begin with `hourwheel_`, values are in base units named at the end,
+counters end with `_total`. Labels are few and bounded: never a message, a client or a due time.
+
+docs/METRICS.md is made from here: `python -m node metrics --markdown`.
+"""
+
+from typing import Final
+
+from node.metrics import cluster
+from node.metrics.family import (
+    SECONDS,
+    Family,
+    Scrape,
+    node_gauge,
+    shard_counter,
+    shard_gauge,
+    shard_histogram,
+)
+
+
+def _checkpoint_age_ms(it: Scrape) -> int:
+    since = it.stats.checkpoint_ms
+    return it.now_ms - since if since else 0
+
+
+FAMILIES: Final = (
+    # --- delay
+    shard_histogram(
+        "hourwheel_delivery_lateness_seconds",
+        "How long after its due time a message became visible to consumers: the objective.",
+        lambda it: it.stats.lateness,
+    ),
+    shard_counter(
+        "hourwheel_early_deliveries_total",
+        "Messages visible before they were due. Must be 0.",
+        lambda it: it.stats.early_deliveries,
+    ),
+    shard_gauge(
+        "hourwheel_wheel_pending_messages",
+        "Scheduled, neither released nor cancelled.",
+        lambda it: it.status.pending_count,
+    ),
+    shard_gauge(
+        "hourwheel_wheel_overdue_messages",
+        "Pending although due: the dispatcher is behind by so many.",
+        lambda it: it.status.overdue_count,
+    ),
+    shard_gauge(
+        "hourwheel_wheel_dequeue_lag_seconds",
+        "Age of the oldest overdue message; 0 without one.",
+        lambda it: it.status.cursor_lag_ms * SECONDS,
+    ),
+    shard_gauge(
+        "hourwheel_wheel_next_due_timestamp_seconds",
+        "Due time of the earliest pending message; 0 for none.",
+        lambda it: it.status.next_due_ms * SECONDS,
+    ),
+    shard_gauge("hourwheel_wheel_runs", "Runs of the wheel.", lambda it: it.status.run_count),
+    shard_gauge(
+        "hourwheel_wheel_memtable_messages",
+        "Scheduled messages that are in no run yet.",
+        lambda it: it.status.memtable_units,
+    ),
+    shard_gauge(
+        "hourwheel_wheel_near_bytes",
+        "Memory for what is due next.",
+        lambda it: it.status.near_bytes,
+    ),
+    shard_counter(
+        "hourwheel_wheel_flushes_total", "Memtables written to runs.", lambda it: it.stats.flushes
+    ),
+    shard_counter("hourwheel_wheel_merges_total", "Merges of runs.", lambda it: it.stats.merges),
+    shard_counter(
+        "hourwheel_wheel_cascades_total",
+        "Days that were cascaded into hours.",
+        lambda it: it.stats.cascades,
+    ),
+    shard_gauge(
+        "hourwheel_wheel_recovery_seconds",
+        "How long opening took at the start, replay included.",
+        lambda it: it.stats.recovery_seconds,
+    ),
+    # --- messages
+    shard_counter(
+        "hourwheel_published_messages_total", "Messages accepted.", lambda it: it.stats.published
+    ),
+    shard_counter(
+        "hourwheel_duplicate_messages_total",
+        "Messages that were sent again and known already.",
+        lambda it: it.stats.duplicates,
+    ),
+    shard_gauge(
+        "hourwheel_released_messages",
+        "Messages released in the shard's whole life.",
+        lambda it: it.status.released_count,
+    ),
+    shard_counter(
+        "hourwheel_delivered_messages_total",
+        "Messages handed to consumers, repeated deliveries included.",
+        lambda it: it.stats.delivered,
+    ),
+    shard_counter(
+        "hourwheel_acknowledged_messages_total",
+        "Messages that a group is done with.",
+        lambda it: it.stats.acknowledged,
+    ),
+    shard_counter(
+        "hourwheel_redelivered_messages_total",
+        "Messages scheduled again for a group: given back, or their lease ran out.",
+        lambda it: it.stats.redelivered,
+    ),
+    shard_counter(
+        "hourwheel_dead_lettered_messages_total",
+        "Messages whose attempts were used up.",
+        lambda it: it.stats.dead_lettered,
+    ),
+    shard_counter(
+        "hourwheel_groups_expired_total",
+        "Groups that receiving made and nobody used, deleted by the master.",
+        lambda it: it.stats.groups_expired,
+    ),
+    shard_counter(
+        "hourwheel_topics_expired_total",
+        "Topics that publishing made and nobody used, deleted by the master.",
+        lambda it: it.stats.topics_expired,
+    ),
+    shard_counter(
+        "hourwheel_cancelled_messages_total",
+        "Messages taken back before their release.",
+        lambda it: it.stats.cancelled,
+    ),
+    shard_counter(
+        "hourwheel_lease_expirations_total",
+        "Leases that ran out.",
+        lambda it: it.stats.lease_expirations,
+    ),
+    shard_counter(
+        "hourwheel_filter_skipped_messages_total",
+        "Queue entries that filters of subscriptions passed over by their genes, unread.",
+        lambda it: it.stats.filter_masked,
+    ),
+    shard_counter(
+        "hourwheel_filter_checked_messages_total",
+        "Messages that were read because a filter could not tell from their genes.",
+        lambda it: it.stats.filter_read,
+    ),
+    shard_counter(
+        "hourwheel_filter_false_positives_total",
+        "Those of them that did not match.",
+        lambda it: it.stats.filter_refused,
+    ),
+    Family(
+        "hourwheel_consumer_lag_messages",
+        "gauge",
+        ("group", "topic"),
+        "Released messages that a group has neither acknowledged nor given up; of those most"
+        " behind (key telemetry.lag_series).",
+        lambda it: [((one.group, one.topic), one.unresolved_count) for one in it.lag.series],
+        is_settled=True,
+    ),
+    Family(
+        "hourwheel_consumer_leased_messages",
+        "gauge",
+        ("group", "topic"),
+        "Those of them that are leased now.",
+        lambda it: [((one.group, one.topic), one.leased_count) for one in it.lag.series],
+        is_settled=True,
+    ),
+    node_gauge(
+        "hourwheel_consumer_lag_all_messages",
+        "Released messages that groups have still to do, all groups and topics together.",
+        lambda it: it.lag.unresolved_count,
+    ),
+    node_gauge(
+        "hourwheel_consumer_leased_all_messages",
+        "Those of them that are leased now.",
+        lambda it: it.lag.leased_count,
+    ),
+    node_gauge(
+        "hourwheel_consumer_lag_omitted_series",
+        "Groups and topics that have no series of their own above, being less behind.",
+        lambda it: it.lag.omitted_count,
+    ),
+    # --- names
+    shard_gauge(
+        "hourwheel_topics",
+        "Topics, the cluster's own not counted (key limits.topics).",
+        lambda it: it.status.topic_count,
+    ),
+    shard_gauge(
+        "hourwheel_consumer_groups",
+        "Consumer groups (key limits.groups).",
+        lambda it: it.status.group_count,
+    ),
+    shard_gauge(
+        "hourwheel_subscriptions",
+        "Subscriptions of groups to topics (key limits.subscriptions).",
+        lambda it: it.status.subscription_count,
+    ),
+    # --- log and disk
+    shard_histogram(
+        "hourwheel_log_append_duration_seconds",
+        "Group commits: from the beginning of the write until it is durable as configured.",
+        lambda it: it.stats.append,
+    ),
+    shard_histogram(
+        "hourwheel_log_fsync_duration_seconds",
+        "Each fdatasync of the commit log.",
+        lambda it: it.stats.fsync,
+    ),
+    shard_histogram(
+        "hourwheel_log_group_commit_batches",
+        "Record batches that were written together.",
+        lambda it: it.stats.commit_batches,
+    ),
+    shard_counter(
+        "hourwheel_log_written_bytes_total",
+        "Bytes written to the commit log.",
+        lambda it: it.stats.commit_bytes,
+    ),
+    shard_gauge(
+        "hourwheel_log_start_offset",
+        "First byte of the log that is kept.",
+        lambda it: it.status.log_start_offset,
+    ),
+    shard_gauge(
+        "hourwheel_log_end_offset", "End of what is written.", lambda it: it.status.log_end_offset
+    ),
+    shard_gauge(
+        "hourwheel_high_watermark",
+        "End of what is durable as configured.",
+        lambda it: it.status.high_watermark,
+    ),
+    shard_gauge(
+        "hourwheel_applied_offset",
+        "End of what the views have applied.",
+        lambda it: it.status.applied_offset,
+    ),
+    shard_gauge(
+        "hourwheel_checkpoint_offset",
+        "From here a restart reads the log.",
+        lambda it: it.status.checkpoint_offset,
+    ),
+    shard_counter(
+        "hourwheel_checkpoints_total", "Checkpoints written.", lambda it: it.stats.checkpoints
+    ),
+    shard_gauge(
+        "hourwheel_checkpoint_duration_seconds",
+        "How long the last checkpoint took.",
+        lambda it: it.stats.checkpoint_seconds,
+    ),
+    shard_gauge(
+        "hourwheel_checkpoint_age_seconds",
+        "Time since the last checkpoint of this process; 0 before the first.",
+        lambda it: _checkpoint_age_ms(it) * SECONDS,
+    ),
+    shard_counter(
+        "hourwheel_crc_errors_total",
+        "Stored bytes that failed their checksum; they are never served.",
+        lambda it: it.stats.crc_errors,
+    ),
+    shard_gauge(
+        "hourwheel_damaged_messages",
+        "Messages that groups wait for and that this master cannot read, nor get elsewhere so far.",
+        lambda it: it.stats.damaged_messages,
+    ),
+    shard_counter(
+        "hourwheel_damaged_messages_fetched_total",
+        "Damaged messages whose bytes were found in another replica, or in this one's log.",
+        lambda it: it.stats.damaged_fetched,
+    ),
+    shard_counter(
+        "hourwheel_repaired_files_total",
+        "Damaged files of the log and of the wheel that were rewritten with good bytes.",
+        lambda it: it.stats.repaired_files,
+    ),
+    shard_counter(
+        "hourwheel_scrub_bytes_total",
+        "Old log that was read only to be verified, and is well.",
+        lambda it: it.stats.scrub_bytes,
+    ),
+    shard_counter(
+        "hourwheel_scrub_passes_total",
+        "How often all of the log was verified.",
+        lambda it: it.stats.scrub_passes,
+    ),
+    shard_gauge(
+        "hourwheel_scrub_damaged_segments",
+        "Segments of the log in which damage was found and which are still there. Must be 0.",
+        lambda it: it.stats.scrub_damaged_segments,
+    ),
+    shard_gauge(
+        "hourwheel_disk_used_bytes",
+        "Bytes of the log, the delay logs and the runs.",
+        lambda it: it.status.disk_bytes,
+    ),
+    shard_gauge(
+        "hourwheel_disk_free_bytes",
+        "Bytes free for the data directory.",
+        lambda it: it.status.disk_free_bytes,
+    ),
+    shard_gauge(
+        "hourwheel_read_only",
+        "1 while messages are refused because the disk is full.",
+        lambda it: float(bool(it.status.read_only_reason)),
+    ),
+    # --- API
+    Family(
+        "hourwheel_grpc_server_handled_total",
+        "counter",
+        ("method", "code"),
+        "Calls by method and gRPC status code; each batch of a stream counts as one.",
+        lambda it: [
+            ((method.name, code), count)
+            for method in it.api.methods.values()
+            for code, count in method.handled.items()
+        ],
+    ),
+    Family(
+        "hourwheel_grpc_server_handling_seconds",
+        "histogram",
+        ("method",),
+        "From a call's arrival to its answer; the waiting of long polls is in it.",
+        lambda it: [((method.name,), method.seconds) for method in it.api.methods.values()],
+    ),
+    Family(
+        "hourwheel_rejected_total",
+        "counter",
+        ("reason",),
+        "Calls and batches that were refused, by typed reason.",
+        lambda it: [((reason,), count) for reason, count in it.api.rejected.items()],
+    ),
+    node_gauge(
+        "hourwheel_inflight_requests", "Calls being answered.", lambda it: it.api.requests_in_flight
+    ),
+    node_gauge(
+        "hourwheel_inflight_bytes",
+        "Requests being worked on, and answers that are not read yet.",
+        lambda it: it.api.bytes_in_flight,
+    ),
+    node_gauge(
+        "hourwheel_long_polls",
+        "Receive calls that wait for a message.",
+        lambda it: it.api.long_polls,
+    ),
+    node_gauge("hourwheel_publish_streams", "Open publish streams.", lambda it: it.api.streams),
+    # --- node
+    node_gauge(
+        "hourwheel_clock_offset_seconds",
+        "The machine's wall clock minus the node's own.",
+        lambda it: it.facts.clock_error_ms * SECONDS,
+    ),
+    node_gauge(
+        "hourwheel_clock_step_pending",
+        "1 while the wall clock has made a step that is not followed.",
+        lambda it: float(it.facts.clock_step_pending),
+    ),
+    node_gauge(
+        "hourwheel_start_timestamp_seconds",
+        "When the process started.",
+        lambda it: it.facts.started_ms * SECONDS,
+    ),
+    Family(
+        "hourwheel_build_info",
+        "gauge",
+        ("version", "python"),
+        "What runs here; always 1.",
+        lambda it: [((it.facts.version, it.facts.python), 1.0)],
+    ),
+    *cluster.FAMILIES,
+)
+
+
+def markdown() -> str:
+    """docs/METRICS.md."""
+    rows = [
+        f"| `{family.name}` | {family.kind} | {', '.join(family.labels)} | {family.text} |"
+        for family in FAMILIES
+    ]
+    return "\n".join((_PAGE, *rows)) + "\n"
+
+
+_PAGE: Final = """\
+# Metrics
+
+A node serves these on `node.metrics_listen` at `/metrics`, for Prometheus; also the usual
+`process_*` and `python_gc_*`. Values are in base units; counters begin at 0 with the process.
+What is of a cluster is not told by a node alone.
+
+This page is made by `python -m node metrics --markdown`.
+
+| name | kind | labels | meaning |
+|---|---|---|---|"""

@@ -1,0 +1,381 @@
+"""A node put together: the real clock and disk, the engine, the servers. Start and stop in order.
+
+    start   lock -> node.meta -> shard (checkpoint, replay) -> engine -> metrics -> API -> SERVING
+    stop    NOT_SERVING -> calls in flight end -> engine (checkpoint) -> metrics -> unlock
+
+With other nodes (node/cluster/runtime.py): the control process before the shard, the data plane
+behind the engine; and at a stop mastership is handed over first.
+
+Who runs it in a process of its own is node/process/lifecycle.py; inside another program,
+node/process/embedded.py.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Final
+
+from hourwheel import errors
+from hourwheel.clock import Clock, SystemClock
+from node.api.server import ApiServer, ServerParts
+from node.broker.consumer_lag import ConsumerLag
+from node.broker.disk_guard import WAITS_FOR_ROOM, DiskGuard
+from node.broker.engine import Engine
+from node.broker.settings import engine_config, shard_config
+from node.broker.slewed_clock import SlewedClock, StepEvent
+from node.cluster.runtime import Clustering
+from node.config.model import NodeConfig
+from node.contracts.broker import Failure
+from node.metrics import collector
+from node.metrics.http import MetricsServer, in_loop
+from node.process.memory import Trimming
+from node.repair.scrubber import FIRST_S, PASS_S_MIN, Scrubber, ScrubSource
+from node.shard.checkpoint import ShardPlace
+from node.shard.node_meta import NodeMeta, open_node_meta
+from node.shard.recovery import Opened, open_shard
+from node.snapshot.reopening import reopen_shard
+from node.telemetry import logs
+from node.telemetry.stats import ApiStats
+from storage.files.directory_lock import DirectoryLock
+from storage.files.disk import RealDisk
+from storage.files.file_header import Identity
+from storage.files.real_file import NO_ROOM
+
+_SHARD: Final = 0
+_PERCENT: Final = 0.01
+_SECONDS: Final = 0.001
+_ROOM_S: Final = 1.0
+"""How often a node looks for room that cannot be opened without."""
+_log = logs.get(__name__)
+
+
+class Node:
+    """One node in the running event loop. `start` once, then `stop` once."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        clock: Clock | None = None,
+        *,
+        damage: errors.DataLoss | None = None,
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            config: its configuration.
+            clock: the machine's by default.
+            damage: of the node that this one takes the place of, see `damage` there.
+        """
+        self.config = config
+        self.damage: errors.DataLoss | None = None
+        """Found where a start does not look: with `renewal`, the node that takes this one's place
+        is to be filled anew by another node of the cluster."""
+        self._former_damage = damage
+        self.failure = Failure()
+        """Resolved when the node cannot go on: its owner must end the process, or let it go."""
+        self.renewal = asyncio.Event()
+        """Set when the node is to be stopped and another one started in its place: it has fetched
+        a snapshot, which a start installs, or has found `damage`."""
+        self.address = ""
+        """Where clients reach it, host:port, from `start` on."""
+        self.metrics_address = ""
+        """host:port of /metrics; empty for none."""
+        self._clock = SystemClock() if clock is None else clock
+        self._stats = ApiStats()
+        self._undo = AsyncExitStack()
+        self._api: ApiServer | None = None
+        self._clustering: Clustering | None = None
+
+    @property
+    def can_be_replaced(self) -> bool:
+        """Whether another node, started in this one's place, can go on: it has not failed.
+
+        Or it is alone, and found a file of its views damaged: the next one builds them from the
+        log. One of a cluster ends its process instead, which others notice at once.
+        """
+        is_alone = not self.config.cluster.nodes
+        return not self.failure.found.done() or (is_alone and self.failure.can_be_mended)
+
+    async def start(self) -> None:
+        """Open the directory and serve.
+
+        Raises:
+            StartupError: the directory is locked, foreign or of another version, or the
+                configuration does not work here.
+            DataLoss: what is stored is damaged; the message names file and offset.
+            DiskFull: there is no room for even less than a shard; else it waits for some.
+            FsyncFailed, DiskFailed: see storage.files.disk.
+        """
+        async with AsyncExitStack() as undo:
+            disk = self._lock_directory(undo)
+            clock = self._slewed_clock()
+            clustering = self._make_clustering(undo, clock)
+            cluster_id = None if clustering is None else clustering.cluster_id
+            meta = open_node_meta(disk, self.config.node.id, cluster_id)
+            if clustering is not None:
+                await clustering.start()
+            engine = await self._open_engine(undo, disk, clock, meta, clustering)
+            started_ms = clock.now_ms()
+            self._start_metrics(undo, engine, clock, started_ms, clustering)
+            await self._start_api(undo, engine, started_ms, clustering)
+            if clustering is not None:
+                await clustering.join()
+                self._clustering = clustering
+            self._undo = undo.pop_all()
+        _log.info(
+            "serving",
+            address=self.address,
+            metrics_address=self.metrics_address,
+            node_id=meta.node_id,
+            cluster_id=str(uuid.UUID(bytes=meta.cluster_id)),
+        )
+
+    async def stop(self, grace_ms: int | None = None) -> None:
+        """Let calls in flight end for `grace_ms` (by default as configured), save, close."""
+        if self._clustering is not None:
+            await self._clustering.hand_over()
+        if self._api is not None:
+            _log.info("draining")
+            await self._api.drain()
+            await self._api.stop(self.config.node.drain_ms if grace_ms is None else grace_ms)
+        await self._undo.aclose()
+        _log.info("stopped")
+
+    async def cut_short(self) -> None:
+        """End the draining of a `stop` that is under way: calls in flight are cancelled."""
+        if self._api is not None:
+            await self._api.stop(0)
+
+    def _lock_directory(self, undo: AsyncExitStack) -> RealDisk:
+        directory = self.config.node.data_directory
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise errors.DiskFull(f"no room to make {directory}", file=directory) from error
+            raise errors.ConfigError(
+                f"node.data_directory = '{directory}': {error.strerror}",
+                key="node.data_directory",
+                value=directory,
+            ) from error
+        undo.enter_context(DirectoryLock.acquire(directory))
+        return RealDisk(directory)
+
+    def _slewed_clock(self) -> SlewedClock:
+        config = self.config.clock
+        return SlewedClock(
+            self._clock,
+            slew_ratio_max=config.slew_percent_max * _PERCENT,
+            step_ms_max=config.step_ms_max,
+            step_settle_ms=config.step_settle_ms,
+            on_step=_log_step,
+        )
+
+    def _make_clustering(self, undo: AsyncExitStack, clock: SlewedClock) -> Clustering | None:
+        if not self.config.cluster.nodes:
+            return None
+        clustering = Clustering(
+            self.config, self._clock, clock, self.failure, on_snapshot_taken=self.renewal.set
+        )
+        undo.push_async_callback(clustering.stop)
+        return clustering
+
+    async def _open_engine(
+        self,
+        undo: AsyncExitStack,
+        disk: RealDisk,
+        clock: SlewedClock,
+        meta: NodeMeta,
+        clustering: Clustering | None,
+    ) -> Engine:
+        begun_ms = self._clock.monotonic_ms()
+        place = ShardPlace(disk, f"shard-{_SHARD}", Identity(meta.cluster_id, _SHARD))
+        guard = DiskGuard(
+            disk,
+            free_bytes_min=self.config.disk.free_bytes_min,
+            reserve_bytes=self.config.disk.reserve_bytes,
+            on_change=_log_room,
+        )
+        opened = await self._open_with_room(place, guard, is_replica=clustering is not None)
+        time = clock if clustering is None else clustering.time
+        engine = Engine(
+            opened,
+            engine_config(self.config),
+            now_ms=time.now_ms,
+            until_ms=time.until_ms,
+            guard=guard,
+            failure=self.failure,
+            cluster_id=meta.cluster_id,
+            gate=None if clustering is None else clustering.make_member(opened, place, guard),
+        )
+        undo.push_async_callback(engine.close)
+        if clustering is None:
+            await engine.start(meta.node_id, uuid.uuid4().hex)
+        else:
+            engine.start_replica()
+            await clustering.take_part(engine, undo)
+        self._start_scrub(undo, place, engine, clustering)
+        engine.stats.recovery_seconds = (self._clock.monotonic_ms() - begun_ms) * _SECONDS
+        _log_opened(opened, engine.stats.recovery_seconds)
+        return engine
+
+    async def _open_with_room(
+        self, place: ShardPlace, guard: DiskGuard, *, is_replica: bool
+    ) -> Opened:
+        """Open the shard. Where the disk has no room for that, wait for some.
+
+        The control process of one of several nodes votes meanwhile, which it would not if this
+        ended and began again.
+        """
+        has_complained = False
+        while True:
+            try:
+                # In a thread: replaying may take seconds, and signals must be heard meanwhile.
+                return await asyncio.to_thread(
+                    self._open_shard, place, guard.give_up_reserve, is_replica=is_replica
+                )
+            except errors.DiskFull as error:
+                if guard.give_up_reserve():
+                    continue
+                if not has_complained:
+                    _log.error(WAITS_FOR_ROOM, **logs.fields_of(error))
+                has_complained = True
+            await asyncio.sleep(_ROOM_S)
+
+    def _open_shard(
+        self, place: ShardPlace, make_room: Callable[[], bool], *, is_replica: bool
+    ) -> Opened:
+        config = shard_config(self.config)
+        if not is_replica:
+            return open_shard(place, config, make_room)
+        config = replace(config, is_replica=True)
+        found = reopen_shard(place, config, self._former_damage, make_room)
+        if found.installed is not None:
+            _log.info("a snapshot was installed", **found.installed._asdict())
+        if found.damage is not None:
+            _log.error(
+                "damaged data was set aside, to be fetched from another node",
+                folder=found.set_aside,
+                **logs.fields_of(found.damage),
+            )
+        return found.opened
+
+    def _start_scrub(
+        self,
+        undo: AsyncExitStack,
+        place: ShardPlace,
+        engine: Engine,
+        clustering: Clustering | None,
+    ) -> None:
+        repair = None
+        if clustering is not None:
+            repair = clustering.make_repair(engine.damage.files, self._renew)
+            undo.push_async_callback(repair.close)
+            engine.damage.on_many = repair.give_up
+        bytes_per_s = self.config.log.scrub_bytes_per_s
+        if not bytes_per_s:
+            return
+
+        def on_damage(error: errors.CorruptLog) -> None:
+            _log.error("the log is damaged where nobody has read it", **logs.fields_of(error))
+            if repair is not None:
+                repair.on_damage(error)
+
+        shard = engine.shard
+        source = ScrubSource(place.disk, place.identity, shard.log, lambda: shard.high_watermark)
+        scrubber = Scrubber(
+            source,
+            engine.stats,
+            self.failure,
+            bytes_per_s=bytes_per_s,
+            on_damage=on_damage,
+            now_ms=engine.now_ms,
+            first_s=FIRST_S if self._former_damage is None else PASS_S_MIN,
+        )
+        if repair is not None:
+            repair.on_mended = scrubber.on_mended
+        undo.push_async_callback(scrubber.close)
+
+    def _renew(self, damage: errors.DataLoss) -> None:
+        self.damage = damage
+        self.renewal.set()
+
+    def _start_metrics(
+        self,
+        undo: AsyncExitStack,
+        engine: Engine,
+        clock: SlewedClock,
+        started_ms: int,
+        clustering: Clustering | None,
+    ) -> None:
+        listen = self.config.node.metrics_listen
+        if not listen:
+            return
+
+        of_cluster = None if clustering is None else clustering.read_facts
+
+        lag = ConsumerLag(engine.lags, self.config.telemetry.lag_series)
+        undo.push_async_callback(lag.close)
+
+        async def read() -> collector.Taken:
+            found = await lag.read()
+            scrape = collector.read_node(engine, self._stats, clock, started_ms, found, of_cluster)
+            return collector.take(scrape)
+
+        loop = asyncio.get_running_loop()
+        server = MetricsServer(listen, collector.registry(in_loop(loop, read)))
+        self.metrics_address = server.start()
+        # In a thread: it waits for its own, which may wait for the loop.
+        undo.push_async_callback(asyncio.to_thread, server.stop)
+
+    async def _start_api(
+        self,
+        undo: AsyncExitStack,
+        engine: Engine,
+        started_ms: int,
+        clustering: Clustering | None,
+    ) -> None:
+        forwarder = None
+        if clustering is not None:
+            forwarder = clustering.make_forwarder(self._stats)
+            undo.push_async_callback(forwarder.close)
+        api = ApiServer(
+            ServerParts(
+                self.config,
+                engine,
+                self._stats,
+                self._clock,
+                self.failure,
+                started_ms,
+                forwarder,
+                None if clustering is None else clustering.make_served(),
+            )
+        )
+        undo.push_async_callback(api.stop, 0)
+        stats = self._stats
+        trimming = Trimming(lambda: stats.bytes_taken, lambda: stats.bytes_in_flight)
+        undo.callback(asyncio.create_task(trimming.run()).cancel)
+        self.address = await api.start()
+        self._api = api
+
+
+def _log_opened(opened: Opened, seconds: float) -> None:
+    report = opened.shard.log.recovery_report
+    if report is not None and report.cut is not None:
+        _log.warning("a torn tail of the log was cut", **report.cut._asdict())
+    if opened.rebuilt_because:
+        _log.warning("views were rebuilt from the log", because=opened.rebuilt_because)
+    _log.info("opened", replayed_batches=opened.replayed_batches, seconds=round(seconds, 3))
+
+
+def _log_step(event: StepEvent, step_ms: float) -> None:
+    _log.warning("the wall clock has made a step", event_kind=event.value, step_ms=round(step_ms))
+
+
+def _log_room(reason: str, free_bytes: int) -> None:
+    if reason:
+        _log.error("messages are refused: the disk is full", why=reason, free_bytes=free_bytes)
+    else:
+        _log.info("messages are accepted", free_bytes=free_bytes)

@@ -1,0 +1,79 @@
+"""A real node inside the current process and event loop: for demos, tests and small programs.
+
+    async with EmbeddedNode(directory) as node:
+        channel = grpc.aio.insecure_channel(node.address)
+
+It listens on a free port of the loopback interface. What is to be killed, or measured without the
+measuring program's own work, belongs into a process of its own: node/process/subprocess_node.py.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from hourwheel.clock import Clock
+from node.config.model import NodeConfig
+from node.process.app import Node
+
+ON_FREE_PORTS = {"listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0"}
+
+
+def config_for(directory: Path, values: Mapping[str, Any] | None = None) -> NodeConfig:
+    """A configuration for `directory` on free ports, where `values` (as in TOML) does not say more.
+
+    Raises:
+        ConfigError: see `NodeConfig.of`.
+    """
+    sections = dict(values or {})
+    sections["node"] = {
+        **ON_FREE_PORTS,
+        "data_directory": directory,
+        **sections.get("node", {}),
+    }
+    return NodeConfig.of(sections)
+
+
+class EmbeddedNode:
+    """An async context manager: a serving node inside, a stopped one after it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        values: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`directory` is made if need be; `values` as in `config_for`; `clock`: the machine's."""
+        self.config = config_for(directory, values)
+        self.node = Node(self.config, clock)
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it, host:port."""
+        return self.node.address
+
+    @property
+    def metrics_address(self) -> str:
+        """host:port of /metrics."""
+        return self.node.metrics_address
+
+    async def __aenter__(self) -> Self:
+        """Start. Raises as `Node.start`."""
+        await self.node.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop; calls in flight are cut short when the body failed.
+
+        Raises:
+            HourwheelError: the node could not go on meanwhile, and the body did not fail.
+        """
+        await self.node.stop(grace_ms=0 if kind else None)
+        found = self.node.failure.found
+        if kind is None and found.done():
+            raise found.result()

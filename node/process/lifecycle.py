@@ -1,0 +1,212 @@
+"""A node as a process: signals, exit codes, and the end when it cannot go on.
+
+SIGTERM or SIGINT drains and stops; a second one cuts the draining short. After a failed fsync or a
+broken invariant nothing in memory or on the disk can be trusted: the process writes a log line and
+ends at once, with code 70, without tidying up. The next start recovers from what is durable. Where
+a node alone finds a file of its views damaged, that next start comes within the same process.
+"""
+
+import asyncio
+import gc
+import importlib
+import json
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final
+
+from hourwheel import errors
+from hourwheel.errors import HourwheelError
+from node.config.model import NodeConfig
+from node.process import memory
+from node.process.app import Node
+from node.telemetry import logs
+from storage.files.real_file import NO_ROOM
+
+EXIT_OK: Final = 0
+EXIT_DATA: Final = 65
+"""What is stored is damaged."""
+EXIT_FAILURE: Final = 70
+"""A failed fsync, a broken invariant: start again to recover."""
+EXIT_DISK: Final = 74
+"""The disk is full or failing already at the start."""
+EXIT_LOCKED: Final = 75
+"""Another process has the data directory."""
+EXIT_CONFIG: Final = 78
+"""The configuration, or a data directory of another node or version."""
+
+_CODES: Final[tuple[tuple[type[HourwheelError], int], ...]] = (
+    (errors.DirectoryLocked, EXIT_LOCKED),
+    (errors.StartupError, EXIT_CONFIG),
+    (errors.DataLoss, EXIT_DATA),
+    (errors.InvariantViolated, EXIT_FAILURE),
+    (errors.DiskFull, EXIT_DISK),
+    (errors.Internal, EXIT_DISK),
+)
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_LET_GO_S: Final = 20.0
+_GC_THRESHOLDS: Final = (50_000, 20, 100)
+_log = logs.get(__name__)
+
+
+def exit_code(error: HourwheelError) -> int:
+    """The exit code for what kept a node from starting."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), EXIT_FAILURE)
+
+
+def run(config: NodeConfig, ready_file: Path | None = None) -> int:
+    """Run a node until it is told to stop; the process's exit code.
+
+    Args:
+        config: its configuration.
+        ready_file: where to write, as JSON, the addresses and the process's number, once it serves.
+    """
+    memory.configure()
+    logs.configure(config.telemetry.log_level, config.telemetry.log_format)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory(config.node.event_loop)) as runner:
+            return runner.run(serve(config, ready_file))
+    except HourwheelError as error:
+        _log.error("cannot start", **logs.fields_of(error))
+        return exit_code(error)
+
+
+def _loop_factory(kind: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the event loop; None for asyncio's own."""
+    if kind == "asyncio":
+        return None
+    try:
+        uvloop = importlib.import_module("uvloop")
+    except ImportError:
+        if kind == "auto":
+            return None
+        raise errors.ConfigError(
+            f"node.event_loop = {kind!r}: it is not installed", key="node.event_loop", value=kind
+        ) from None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def serve(
+    config: NodeConfig,
+    ready_file: Path | None = None,
+    end_process: Callable[[int], None] = os._exit,
+) -> int:
+    """As `run`, in a running loop.
+
+    Args:
+        config: see `run`.
+        ready_file: see `run`.
+        end_process: ends the process at once with a code.
+
+    Raises:
+        HourwheelError: what kept the node from starting.
+    """
+    stops: asyncio.Queue[str] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stops.put_nowait, number.name)
+    try:
+        node = Node(config)
+        code = await _serve(node, stops, ready_file)
+        while code is None and node.renewal.is_set() and node.can_be_replaced:
+            _log.info("starting again")
+            if ready_file is not None and not ready_file.parent.exists():
+                ready_file = None  # who has waited for it is gone, and its folder, too
+            node = Node(config, damage=node.damage)
+            code = await _serve(node, stops, ready_file)
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+    if node.failure.found.done():
+        _log.critical("the node cannot go on", **logs.fields_of(node.failure.found.result()))
+        code = EXIT_FAILURE
+    if code is None:
+        return EXIT_OK
+    logs.flush()
+    end_process(code)
+    return code
+
+
+async def _serve(node: Node, stops: "asyncio.Queue[str]", ready_file: Path | None) -> int | None:
+    """Start, wait for a signal, stop: None after a proper stop, else the code to end at once with.
+
+    After a proper stop `node.renewal` says whether another node is to be started in its place.
+    Whatever is under way, a failure of the node ends the waiting; one that serves may be replaced.
+    """
+    failed = node.failure.found
+    told, starting = _task(stops.get()), _task(node.start())
+    try:
+        await _first(starting, told, failed)
+        if not starting.done():  # what is open now needs no closing: any crash is survived
+            return EXIT_OK
+        await starting
+        _log.debug("event loop", kind=type(asyncio.get_running_loop()).__module__)
+        _settle_garbage_collector()
+        if ready_file is not None:
+            _write_ready(ready_file, node)
+        renewed = _task(node.renewal.wait())
+        await _first(told, failed, renewed)
+        renewed.cancel()
+        if failed.done():
+            return await _replace(node) if node.can_be_replaced else EXIT_FAILURE
+        if told.done():
+            node.renewal.clear()
+            told = _task(stops.get())
+        stopping = _task(node.stop())
+        await _first(stopping, told, failed)
+        if told.done() and not stopping.done():
+            _log.warning("stopping at once")
+            node.renewal.clear()
+            await node.cut_short()
+        await _first(stopping, failed)
+        if failed.done():
+            return EXIT_FAILURE
+        await stopping
+    finally:
+        told.cancel()
+    return None
+
+
+async def _replace(node: Node) -> int | None:
+    """Let go of a node that has failed, for another one to be started in its place."""
+    _log.error("damaged views are to be built again", **logs.fields_of(node.failure.found.result()))
+    node.renewal.set()
+    try:
+        async with asyncio.timeout(_LET_GO_S):
+            await node.stop(grace_ms=0)
+    except TimeoutError:
+        return EXIT_FAILURE
+    return None
+
+
+async def _first(*futures: "asyncio.Future[Any]") -> None:
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
+
+def _task(work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
+    return asyncio.ensure_future(work)
+
+
+def _settle_garbage_collector() -> None:
+    """What lives as long as the process is not looked through again: that stalled it for 50 ms."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def _write_ready(path: Path, node: Node) -> None:
+    content = {
+        "address": node.address,
+        "metrics_address": node.metrics_address,
+        "pid": os.getpid(),
+    }
+    beside = path.with_name(path.name + ".tmp")
+    try:
+        beside.write_text(json.dumps(content))
+        beside.replace(path)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        _log.error("no room for the ready file", file=str(path))  # the node serves all the same

@@ -1,0 +1,87 @@
+"""What a replica is told, and what it asks its shell to do."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from hourwheel.internal.v1.replication_pb2 import LeaseTable, SyncBeat
+from node.shard.shard import Answer
+from replication.isr import IsrChange
+
+
+class Role(Enum):
+    """What a node is to a shard."""
+
+    FOLLOWER = "follower"
+    TAKING_OVER = "taking over"
+    MASTER = "master"
+
+
+class Assignment(NamedTuple):
+    """What the control plane says of a shard."""
+
+    epoch: int
+    master: str
+    """Node id; empty before the first election."""
+    isr: frozenset[str]
+    version: int
+
+
+@dataclass(frozen=True)
+class OpenStreams:
+    """Connect to every other node."""
+
+
+@dataclass(frozen=True)
+class CloseStreams:
+    """The reign is over: end all streams to followers, with a last word."""
+
+    leases: LeaseTable
+    """What consumers hold."""
+    last_beat: SyncBeat
+    """It frees them from what they promised."""
+
+
+@dataclass(frozen=True)
+class Serve:
+    """Begin to dispatch and to answer."""
+
+
+@dataclass(frozen=True)
+class Retire:
+    """Serve no more; tell those who wait."""
+
+    answers: tuple[Answer, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class AskIsr:
+    """Propose a change of the in-sync set to the control plane."""
+
+    change: IsrChange
+
+
+@dataclass(frozen=True)
+class Resign:
+    """Ask the control plane for another master."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Write:
+    """Something was appended, or may be applied: wake the writer."""
+
+
+Effect: TypeAlias = OpenStreams | CloseStreams | Serve | Retire | AskIsr | Resign | Write
+
+
+class Who(NamedTuple):
+    """Identities that do not change while the process lives."""
+
+    me: str
+    boot_id: str
+    cluster_id: bytes
+    members: tuple[str, ...]
+    """All nodes, this one included."""

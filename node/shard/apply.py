@@ -1,0 +1,409 @@
+"""Apply: what each kind of record does to the views. A pure function of the log, in log order.
+
+Every decision is taken here and nowhere else: whether a batch is a duplicate, a cancel too late, an
+acknowledgement of something resolved. What proposers look at before they append only saves records.
+No clock, no Raft state, no configuration: what apply needs is in the log.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors
+from hourwheel.errors import invariant
+from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
+from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState
+from hourwheel.types import Key, topic_of
+from hourwheel.v1.broker_pb2 import CancelOutcome
+from node.shard.deduplication import PublishVerdicts, genes_of, judge
+from node.shard.views import Views, check_feature_level
+from storage.views.catalog_items import Subscription
+from storage.views.sequence_index import SlotState
+from storage.views.unit import UNIT, Units, pick, stretches
+
+Verdict: TypeAlias = Any
+"""What a record's proposer is told, by kind: see the handlers."""
+
+
+class Applier:
+    """Applies batches to views, one by one.
+
+    `touched` collects the queues that got entries, or of which some group may now be given more
+    because its window has moved on; the shell wakes their readers and clears it.
+    """
+
+    def __init__(self, views: Views) -> None:
+        """Apply to `views`, from its applied offset on."""
+        self.views = views
+        self.touched: set[int] = set()
+        self.make_room: Callable[[], bool] | None = None
+        """Asked where a view finds no room: gives up what was kept back; whether there was any."""
+        self._begun: tuple[Verdict] | None = None
+        """Of the batch that is applied but for what follows."""
+        self._waiting: deque[tuple[int, Units]] = deque()
+        """Entries, and their queues, that have found no room yet. In order: they have to be there
+        before the next batch is looked at."""
+        self._handlers = {
+            Kind.PUBLISH: self._publish,
+            Kind.DISPATCH: self._dispatch,
+            Kind.CANCEL: self._cancel,
+            Kind.RESOLVE: self._resolve,
+            Kind.CONFIG: self._configure,
+            Kind.TRIM: self._trim,
+            Kind.EXPIRE: self._expire,
+            Kind.FEATURE_LEVEL: self._feature_level,
+            Kind.EPOCH_START: self._epoch_start,
+        }
+
+    def apply(self, batch: RecordBatch) -> Verdict:
+        """Fold one batch into the views.
+
+        Raises:
+            IncompatibleFormat: a kind or feature level that this binary does not know: it stops.
+            InvariantViolated: the log contradicts itself or us.
+            DiskFull: also after `make_room`. Nothing is lost: when there may be room, call this
+                again with the same batch, before anything else. Until then the views are not whole.
+        """
+        views, header = self.views, batch.header
+        is_sound = views.is_whole or self._begun is not None
+        invariant(is_sound, "nothing is applied behind a batch that failed half-way")
+        invariant(header.offset == views.applied_offset, "batches are applied in log order")
+        handler = self._handlers.get(Kind(header.kind)) if header.kind in _KINDS else None
+        if handler is None:
+            raise errors.IncompatibleFormat(
+                f"record kind {header.kind} is not known to this version", offset=header.offset
+            )
+        if self._begun is None:
+            views.is_whole = False
+            self._begun = (handler(batch),)
+        if self._waiting:
+            self._append_waiting()
+        (verdict,), self._begun = self._begun, None
+        views.is_whole = True
+        views.applied_offset += header.total_bytes
+        views.store_ms = max(views.store_ms, header.store_ms)
+        views.remember_check()
+        return verdict
+
+    # -- publish ------------------------------------------------------------------------------
+
+    def _publish(self, batch: RecordBatch) -> PublishVerdicts:
+        """Verdicts by the ordinal of the first message that each is about."""
+        views, header = self.views, batch.header
+        invariant(
+            header.base_sequence == views.next_sequence,
+            "sequences are dense",
+            expected=views.next_sequence,
+            found=header.base_sequence,
+        )
+        views.next_sequence += header.count
+        verdicts, accepted = judge(self.views, batch)
+        if accepted is None:
+            self._store(self._units_of(batch), header.store_ms)
+            return verdicts
+        states = np.full(header.count, SlotState.VOID, np.uint8)
+        if accepted.any():
+            units = pick(self._units_of(batch), accepted)
+            states[accepted] = self._schedule(units, header.store_ms)
+        views.sequences.append(batch.due_ms, states)
+        return verdicts
+
+    def _append(self, topic_queue: int, units: Units) -> None:
+        """Append to a queue; where there is no room, later and in this order."""
+        if not self._waiting:
+            try:
+                self._with_room(partial(self.views.queues.get(topic_queue).append, units))
+            except errors.DiskFull:
+                self._waiting.append((topic_queue, units))
+        else:
+            self._waiting.append((topic_queue, units))
+        self.touched.add(topic_queue)
+
+    def _append_waiting(self) -> None:
+        while self._waiting:
+            topic_queue, units = self._waiting[0]
+            self._with_room(partial(self.views.queues.get(topic_queue).append, units))
+            self._waiting.popleft()
+            self.touched.add(topic_queue)
+
+    def _with_room(self, append: Callable[[], object]) -> None:
+        """Call what changes nothing where it finds no room; make room, and call it again, once."""
+        try:
+            append()
+        except errors.DiskFull:
+            if self.make_room is None or not self.make_room():
+                raise
+            append()
+
+    def _units_of(self, batch: RecordBatch) -> Units:
+        header, count = batch.header, batch.header.count
+        units = np.empty(count, UNIT)
+        body_len, meta_len = batch.body_len, batch.meta_len
+        sizes = body_len.astype(np.uint64) + meta_len
+        units["due_ms"] = batch.due_ms
+        units["sequence"] = np.arange(
+            header.base_sequence, header.base_sequence + count, dtype=np.uint64
+        )
+        units["store_ms"] = header.store_ms
+        units["tag_gene"] = genes_of(self.views.catalog, batch)
+        units["position"] = np.uint64(header.offset + batch.blob_offset) + (
+            np.cumsum(sizes) - sizes
+        )
+        units["dlog_id"] = 0
+        units["body_len"] = body_len
+        units["crc"] = batch.crc
+        units["meta_len"] = meta_len
+        units["attempt"] = 1
+        topic_queue = batch.topic_queue
+        units["topic_queue"] = topic_queue
+        units["origin_topic"] = topic_queue >> 8
+        return units
+
+    def _store(self, units: Units, store_ms: int) -> None:
+        """Schedule accepted messages and index their sequences."""
+        due, states = units["due_ms"].copy(), self._schedule(units, store_ms)
+        self.views.sequences.append(due, states)
+
+    def _schedule(self, units: Units, store_ms: int) -> NDArray[np.uint8]:
+        """The release rule (timewheel/cursor.py). Returns uint8[n]: SlotState of each unit."""
+        views = self.views
+        at_once = views.cursor.is_due(units["due_ms"], units["sequence"], store_ms)
+        states = np.where(at_once, SlotState.RELEASED_AT_APPLY, SlotState.WHEEL).astype(np.uint8)
+        waiting = units
+        if at_once.any():
+            self._release(pick(units, at_once))
+            waiting = pick(units, ~at_once)
+        if len(waiting):
+            views.counters.pending += len(waiting)
+            views.wheel.insert(waiting)
+        return states
+
+    def _release(self, units: Units) -> None:
+        """Append units, in this order, to their queues."""
+        views = self.views
+        views.cursor.count_release(units)
+        queues = units["topic_queue"]
+        first = int(queues[0])
+        if bool((queues == first).all()):
+            self._append(first, units)
+            return
+        order = np.argsort(queues, kind="stable")
+        units, queues = pick(units, order), queues[order]
+        for low, high in stretches(queues):
+            self._append(int(queues[low]), units[low:high])
+
+    # -- dispatch and cancel --------------------------------------------------------------------
+
+    def _dispatch(self, batch: RecordBatch) -> int:
+        """How many units it released."""
+        views, row = self.views, batch.rows[0]
+        previous = Key(int(row["prev_due_ms"]), int(row["prev_sequence"]))
+        to = Key(int(row["to_due_ms"]), int(row["to_sequence"]))
+        invariant(previous == views.cursor.key, "dispatches follow on one another", record=previous)
+        views.compare_check(
+            int(row["check_offset"]), int(row["check_count"]), int(row["check_mix"])
+        )
+        units = views.wheel.take(to)
+        if len(units):
+            cancelled = views.tombstones.contains(units["sequence"])
+            if cancelled.any():
+                units = pick(units, ~cancelled)
+        views.counters.pending -= len(units)
+        units = self._without_deleted_topics(units)
+        views.cursor.advance(to, units)
+        if len(units):
+            self._release(units)
+        return len(units)
+
+    def _without_deleted_topics(self, units: Units) -> Units:
+        topics = units["topic_queue"] >> 8
+        alive = self.views.catalog.find_topic_by_id
+        gone = [topic for topic in set(topics.tolist()) if not alive(topic)]
+        if not gone:
+            return units
+        kept = ~np.isin(topics, gone)
+        self.views.counters.discarded += len(units) - int(kept.sum())
+        return pick(units, kept)
+
+    def _cancel(self, batch: RecordBatch) -> NDArray[np.uint8]:
+        """uint8[n]: CancelOutcome of each row."""
+        views, rows = self.views, batch.rows
+        sequences, due = rows["sequence"].copy(), rows["due_ms"].copy()
+        stored_due, states = views.sequences.read_many(sequences)
+        exists = (states != SlotState.VOID) & (stored_due == due)
+        exists &= views.epochs_of(sequences) == rows["epoch"]
+        key = views.cursor.key
+        passed = (due < key.due_ms) | ((due == key.due_ms) & (sequences <= key.sequence))
+        before = exists & views.tombstones.contains(sequences)
+        waiting = exists & ~before & ~passed & (states == SlotState.WHEEL)
+        chosen = np.unique(sequences[waiting])
+        if len(chosen):
+            views.tombstones.add(chosen)
+            views.counters.cancelled += len(chosen)
+            views.counters.pending -= len(chosen)
+        outcomes = np.full(len(rows), CancelOutcome.CANCEL_OUTCOME_UNKNOWN, np.uint8)
+        outcomes[exists] = CancelOutcome.CANCEL_OUTCOME_ALREADY_RELEASED
+        outcomes[waiting | before] = CancelOutcome.CANCEL_OUTCOME_CANCELLED
+        return outcomes
+
+    # -- resolve --------------------------------------------------------------------------------
+
+    def _resolve(self, batch: RecordBatch) -> list[int]:
+        """How many positions of each row were unresolved until now."""
+        resolved: list[int] = []
+        again = _Again()
+        for row in batch.rows.tolist():
+            group_id, topic_queue, first, count, outcome, retry_due_ms = row
+            resolved.append(0)
+            if not self._is_subscribed(group_id, topic_queue):
+                continue
+            queue = self.views.queues.get(topic_queue)
+            kind = (group_id, topic_queue, outcome, retry_due_ms)
+            # What is given back may be released into the very queue that the row reaches beyond.
+            if again.ranges and (again.kind != kind or first + count > queue.end_position):
+                self._give_back(again, batch.header.store_ms)
+                again = _Again()
+            invariant(
+                not self._waiting or first + count <= queue.end_position,
+                "a row reaches for entries that wait for room",
+                topic_queue=topic_queue,
+            )
+            end = min(first + count, queue.end_position)
+            first = max(first, queue.start_position)
+            window = self.views.acks.to_change(group_id, topic_queue)
+            if end <= first:
+                continue
+            floor = window.first_unresolved(queue.start_position)
+            ranges = window.resolve(first, end - first)
+            if window.first_unresolved(queue.start_position) > floor:
+                self.touched.add(topic_queue)
+            resolved[-1] = sum(high - low for low, high in ranges)
+            if outcome in _AGAIN:
+                again.kind = kind
+                again.ranges += ranges
+        if again.ranges:
+            self._give_back(again, batch.header.store_ms)
+        return resolved
+
+    def _give_back(self, again: "_Again", store_ms: int) -> None:
+        """Retry or bury what rows of one kind resolved: a filter's messages are a row each."""
+        group_id, topic_queue, outcome, retry_due_ms = again.kind
+        units = self._read(topic_queue, again.ranges)
+        self._retry(group_id, units, retry_due_ms, store_ms, dead=outcome == Outcome.DEAD)
+
+    def _is_subscribed(self, group_id: int, topic_queue: int) -> bool:
+        return self._find_subscription(group_id, topic_queue) is not None
+
+    def _find_subscription(self, group_id: int, topic_queue: int) -> Subscription | None:
+        """The subscription by which a group reads a queue: its topic's, or its own retries'."""
+        catalog, topic_id = self.views.catalog, topic_of(topic_queue)
+        retries = catalog.find_subscription_by_retry(topic_id)
+        if retries is not None and retries.group_id == group_id:
+            return retries
+        return catalog.find_subscription(group_id, topic_id)
+
+    def _read(self, topic_queue: int, ranges: list[tuple[int, int]]) -> Units:
+        """The units of ranges [first, end), in their order."""
+        spans = [np.arange(low, high, dtype=np.int64) for low, high in ranges]
+        return self.views.queues.get(topic_queue).pick(np.concatenate(spans))
+
+    def _retry(
+        self, group_id: int, units: Units, retry_due_ms: int, store_ms: int, *, dead: bool
+    ) -> None:
+        """Give units back to the group after a while, or to its dead letters."""
+        if not len(units):
+            return
+        views = self.views
+        group = views.catalog.find_group_by_id(group_id)
+        subscription = self._find_subscription(group_id, int(units["topic_queue"][0]))
+        if group is None or subscription is None:
+            return
+        spent = np.full(len(units), True) if dead else units["attempt"] >= group.attempts_max
+        if spent.any():
+            letters = pick(units, spent)
+            letters["topic_queue"] = group.dead_letter_topic_id << 8
+            views.counters.dead_lettered += len(letters)
+            self._release(letters)
+        again = pick(units, ~spent)
+        if len(again):
+            again["topic_queue"] = subscription.retry_topic_id << 8
+            again["attempt"] += 1
+            again["due_ms"] = retry_due_ms
+            views.counters.redelivered += len(again)
+            self._schedule(again, store_ms)
+
+    # -- configuration and clean-up -----------------------------------------------------------
+
+    def _configure(self, batch: RecordBatch) -> bool:
+        """Whether the change took effect."""
+        change = ConfigChange.FromString(bytes(batch.blobs))
+        views = self.views
+        doomed = map(views.catalog.find_topic_by_id, views.catalog.topics_deleted_by(change))
+        deleted = [topic for topic in doomed if topic is not None]
+        done = views.catalog.apply(change)
+        if done:
+            for topic in deleted:
+                views.queues.drop_topic(topic.topic_id, topic.queue_count)
+                views.acks.drop_topic(topic.topic_id, topic.queue_count)
+            if change.HasField("delete_group_id"):
+                views.acks.drop_group(change.delete_group_id)
+        return done
+
+    def _trim(self, batch: RecordBatch) -> None:
+        """Entries released before an instant leave the queues, read or not."""
+        views = self.views
+        retain_from_ms = int(batch.rows[0]["retain_from_ms"])
+        for topic_queue in views.queues.trimmable(retain_from_ms):
+            queue = views.queues.get(topic_queue)
+            position = queue.trim_position_for(retain_from_ms)
+            if position > queue.start_position:
+                queue.trim_to(position)
+                self.touched.add(queue.topic_queue)
+                self._raise_floors(queue.topic_queue, position)
+
+    def _raise_floors(self, topic_queue: int, position: int) -> None:
+        acks = self.views.acks
+        for group_id in acks.groups_of(topic_queue):
+            window = acks.get(group_id, topic_queue)
+            if not window.is_untouched and window.floor < position:
+                window = acks.to_change(group_id, topic_queue)
+                window.resolve(window.floor, position - window.floor)
+
+    def _expire(self, batch: RecordBatch) -> None:
+        self.views.producers.expire(int(batch.rows[0]["producer_idle_before_ms"]))
+
+    def _feature_level(self, batch: RecordBatch) -> None:
+        level = int(batch.rows[0]["level"])
+        check_feature_level(level, offset=batch.header.offset)
+        self.views.feature_level = max(self.views.feature_level, level)
+
+    def _epoch_start(self, batch: RecordBatch) -> None:
+        header, epochs = batch.header, self.views.epochs
+        last = epochs[-1].epoch if epochs else 0
+        invariant(header.epoch > last, "epochs only grow", last=last, found=header.epoch)
+        epochs.append(
+            EpochState(
+                epoch=header.epoch,
+                start_offset=header.offset,
+                start_sequence=self.views.next_sequence,
+            )
+        )
+
+
+@dataclass(slots=True)
+class _Again:
+    """Neighbouring rows of RESOLVE that give back messages of one queue in the same way."""
+
+    kind: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """(group_id, topic_queue, outcome, retry_due_ms)."""
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    """[first, end) of what they resolved, in their order."""
+
+
+_KINDS = frozenset(Kind)
+_AGAIN = frozenset({Outcome.RETRY, Outcome.DEAD})

@@ -1,0 +1,118 @@
+"""What is decided as a PUBLISH batch is applied: which messages are accepted, and their genes."""
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors
+from hourwheel.errors import HourwheelError
+from hourwheel.formats.record_batch import Flag, RecordBatch
+from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC, GENE_UNKNOWN
+from hourwheel.types import topic_of
+from node.shard.views import Views
+from storage.views.catalog import Catalog
+from storage.views.producer_state import Duplicate
+
+
+class Published(NamedTuple):
+    """Where a producer's messages are: these ones', or those of the first copy of a duplicate."""
+
+    epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    store_ms: int
+    duplicate: bool = False
+
+
+PublishVerdict: TypeAlias = Published | HourwheelError
+PublishVerdicts: TypeAlias = dict[int, PublishVerdict]
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+def judge(views: Views, batch: RecordBatch) -> tuple[PublishVerdicts, Mask | None]:
+    """(verdicts, which messages are accepted: None for all)."""
+    header = batch.header
+    if header.flags & Flag.PER_MESSAGE_PRODUCER:
+        return _judge_each(views, batch)
+    own = Published(header.epoch, header.base_sequence, header.count, header.store_ms)
+    topic_id = int(topic_of(int(batch.topic_queue[0])))
+    if not views.catalog.find_topic_by_id(topic_id):
+        return {0: errors.UnknownTopic("the topic was deleted")}, _none(header.count)
+    if not header.producer_id:
+        return {0: own}, None
+    verdict = _judge_producer(
+        views, header.producer_id, header.producer_sequence, header.count, own
+    )
+    fresh = verdict is own
+    return {0: verdict}, None if fresh else _none(header.count)
+
+
+def _judge_producer(
+    views: Views, producer_id: int, first: int, count: int, own: Published
+) -> PublishVerdict:
+    producers = views.producers
+    try:
+        found = producers.check(producer_id, first, count)
+    except (errors.OutOfOrderSequence, errors.UnknownProducer) as refusal:
+        return refusal
+    if isinstance(found, Duplicate):
+        return Published(found.epoch, found.base_sequence, count, found.store_ms, True)
+    producers.record(producer_id, first, count, own.base_sequence, own.store_ms, own.epoch)
+    return own
+
+
+def _judge_each(views: Views, batch: RecordBatch) -> tuple[PublishVerdicts, Mask | None]:
+    """Merged publishes of several producers: a producer's neighbours are one request's.
+
+    (Whoever merges never puts two requests of one producer into one batch.)
+    """
+    header, catalog = batch.header, views.catalog
+    ids, numbers = (column.tolist() for column in batch.message_producers)
+    topics = (batch.topic_queue >> 8).tolist()
+    known = {topic: catalog.find_topic_by_id(topic) for topic in set(topics)}
+    if not any(ids) and all(known.values()):
+        base, epoch, store_ms = header.base_sequence, header.epoch, header.store_ms
+        return {at: Published(epoch, base + at, 1, store_ms) for at in range(header.count)}, None
+    accepted = np.ones(header.count, np.bool_)
+    verdicts: PublishVerdicts = {}
+    at = 0
+    while at < header.count:
+        end, producer = at + 1, ids[at]
+        while producer and end < header.count and ids[end] == producer:
+            end += 1
+        own = Published(header.epoch, header.base_sequence + at, end - at, header.store_ms)
+        verdict: PublishVerdict = own
+        if not known[topics[at]]:
+            verdict = errors.UnknownTopic("the topic was deleted")
+        elif producer:
+            verdict = _judge_producer(views, producer, numbers[at], end - at, own)
+        if verdict is not own:
+            accepted[at:end] = False
+        verdicts[at] = verdict
+        at = end
+    return verdicts, None if accepted.all() else accepted
+
+
+def genes_of(catalog: Catalog, batch: RecordBatch) -> NDArray[np.uint64]:
+    """uint64[n]: the tag gene of each message's unit.
+
+    The batch's own genes where they were made as the topic wants them. Others say nothing: then a
+    filter reads each message that has any metadata. (One without any has neither tags nor
+    properties, and gene 0 in every specification.)
+    """
+    number = batch.header.gene_spec
+    is_merged = bool(batch.header.flags & Flag.PER_MESSAGE_PRODUCER)
+    if is_merged or number == GENE_SPEC_OF_TOPIC:
+        is_known = number == GENE_SPEC_OF_TOPIC  # a node's own word; see check_batch
+    else:
+        topic = catalog.find_topic_by_id(topic_of(int(batch.topic_queue[0])))
+        is_known = topic is not None and topic.gene.number == number
+    if is_known:
+        return batch.tag_gene
+    genes: NDArray[np.uint64] = np.where(batch.meta_len, np.uint64(GENE_UNKNOWN), np.uint64(0))
+    return genes
+
+
+def _none(count: int) -> Mask:
+    return np.zeros(count, np.bool_)

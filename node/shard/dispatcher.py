@@ -1,0 +1,80 @@
+"""Decide the next DISPATCH: how far the cursor may go, a small lead ahead of the clock.
+
+A dispatch must be durable before anyone may see what it releases. So it is appended a little before
+its time: `lead_ms` follows the measured time of a commit. What it releases is seen only from each
+message's due time on (the release gate in the consume queue), so leading never means early.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hourwheel.formats.record_batch import DISPATCH_ROW, Kind, build_rows
+from hourwheel.types import SEQUENCE_MAX, Key
+from node.shard.views import Views
+
+
+@dataclass(frozen=True)
+class DispatchConfig:
+    """Bounds of the dispatcher."""
+
+    units_max: int = 16_384
+    """Units that one record releases: bounds the time that its apply takes."""
+    lead_ms_min: int = 3
+    lead_ms_max: int = 20
+    interval_ms: int = 4
+    """Dispatches are at least so far apart, unless more units are due than one may release."""
+
+
+class Dispatcher:
+    """Plans dispatches. `append_cursor` is where the last appended one ends, applied or not."""
+
+    def __init__(self, config: DispatchConfig, cursor: Key) -> None:
+        """`cursor`: where the last DISPATCH in the log ends."""
+        self._config = config
+        self.append_cursor = cursor
+        self._commit_ms = 1.0
+        self._not_before_ms = 0
+
+    @property
+    def lead_ms(self) -> int:
+        """How long before its due time a dispatch is appended."""
+        config = self._config
+        lead_ms = 2 * self._commit_ms + 1 + config.interval_ms
+        return int(min(max(lead_ms, config.lead_ms_min), config.lead_ms_max))
+
+    def observe_commit(self, duration_ms: float) -> None:
+        """A group commit took this long: quick to rise, slow to fall."""
+        weight = 0.3 if duration_ms > self._commit_ms else 0.02
+        self._commit_ms += weight * (duration_ms - self._commit_ms)
+
+    def plan(self, views: Views, now_ms: int) -> bytes | None:
+        """The next DISPATCH batch, unstamped, or None while nothing is due within the lead.
+
+        The range may reach over units that are published while the record is in flight: what it
+        releases is decided where it stands in the log.
+        """
+        after = self.append_cursor
+        target = Key(now_ms + self.lead_ms, SEQUENCE_MAX)
+        if target <= after or now_ms < self._not_before_ms:
+            return None
+        limit = self._config.units_max
+        loaded = views.wheel.load_for_plan(after, target, limit)
+        to, count = views.wheel.near.plan(after, loaded, limit)
+        if not count:
+            return None
+        row = np.zeros(1, DISPATCH_ROW)
+        row[0] = (*after, *to, views.applied_offset, *views.released)
+        self.append_cursor = to
+        self._not_before_ms = now_ms + self._config.interval_ms if count < limit else now_ms
+        return build_rows(Kind.DISPATCH, row)
+
+    def take_back(self, row: np.void) -> None:
+        """A planned dispatch was never written: plan it again."""
+        self.append_cursor = Key(int(row["prev_due_ms"]), int(row["prev_sequence"]))
+        self._not_before_ms = 0
+
+    def next_wakeup_ms(self, views: Views) -> int | None:
+        """When to plan again, or None while nothing is pending."""
+        due = views.wheel.next_pending_ms(self.append_cursor)
+        return None if due is None else max(due - self.lead_ms, self._not_before_ms)

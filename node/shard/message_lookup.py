@@ -1,0 +1,186 @@
+"""Find a message's bytes by what it is, wherever they lie here. For peers that have lost theirs.
+
+Where a message lies differs from node to node: delay logs are each node's own, and the log may
+begin later. What is the same everywhere is its index entry: due time, sequence, queue, and where it
+stands in the queue. And its checksum, by which every answer is verified.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from hourwheel import errors
+from hourwheel.crc32c import crc32c
+from hourwheel.formats.record_batch import HEADER_BYTES, Kind, RecordBatch, unpack_header
+from hourwheel.internal.v1.replication_pb2 import WantedMessage
+from hourwheel.types import SEQUENCE_MAX, Key, queue_of, topic_of
+from node.shard.views import Views
+from storage.log.commit_log import CommitLog
+from storage.log.scan import find_half_sound
+from storage.views.unit import Units
+from timewheel.bodies import Bodies
+from timewheel.range_scan import RangeScan
+
+_WHEEL_STEPS_MAX: Final = 64
+_WHEEL_UNITS: Final = 64
+_LOG_BYTES_MAX: Final = 16 << 20
+"""Of the log so much is read to find a message: an interval of its index, and a batch or two."""
+
+
+class Wanted(NamedTuple):
+    """A message, by what its index entry says."""
+
+    due_ms: int
+    sequence: int
+    topic_queue: int
+    position: int | None
+    """In the queue; None: pending, or not known."""
+    crc: int
+    meta_bytes: int
+    body_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Of meta and body."""
+        return self.meta_bytes + self.body_bytes
+
+    def is_right(self, raw: bytes | memoryview) -> bool:
+        """Whether these are its bytes."""
+        return len(raw) == self.size_bytes and crc32c(raw) == self.crc
+
+    @classmethod
+    def of(cls, unit: Units, position: int | None) -> "Wanted":
+        """The message of a unit: of one row, or of array[1]."""
+        return cls(
+            unit["due_ms"].item(),
+            unit["sequence"].item(),
+            unit["topic_queue"].item(),
+            position,
+            unit["crc"].item(),
+            unit["meta_len"].item(),
+            unit["body_len"].item(),
+        )
+
+    def to_wire(self) -> WantedMessage:
+        """For a peer."""
+        return WantedMessage(
+            due_ms=self.due_ms,
+            sequence=self.sequence,
+            topic_queue=self.topic_queue,
+            queue_position=self.position,
+            crc=self.crc,
+            meta_bytes=self.meta_bytes,
+            body_bytes=self.body_bytes,
+        )
+
+    @classmethod
+    def from_wire(cls, wire: WantedMessage) -> "Wanted":
+        """From a peer."""
+        return cls(
+            wire.due_ms,
+            wire.sequence,
+            wire.topic_queue,
+            wire.queue_position if wire.HasField("queue_position") else None,
+            wire.crc,
+            wire.meta_bytes,
+            wire.body_bytes,
+        )
+
+
+class MessageLookup:
+    """See the top of this file. From the thread that applies: it answers of what is applied."""
+
+    def __init__(self, views: Views, log: CommitLog, bodies: Bodies) -> None:
+        """Look there."""
+        self._views, self._log, self._bodies = views, log, bodies
+
+    def find(self, wanted: Wanted) -> bytes | None:
+        """The message's bytes, verified; None where they are not here, or damaged here, too.
+
+        Raises:
+            CorruptFile: a view is damaged.
+        """
+        for unit in self._units_of(wanted):
+            (blob,), bad = self._bodies.read(unit)
+            if not bad and wanted.is_right(blob):
+                return bytes(blob)
+        return self.find_in_log(wanted)
+
+    def _units_of(self, wanted: Wanted) -> Iterator[Units]:
+        """Index entries that are this message's: of its queue, and then of the wheel."""
+        topic = self._views.catalog.find_topic_by_id(topic_of(wanted.topic_queue))
+        if topic is None or queue_of(wanted.topic_queue) >= topic.queue_count:
+            return
+        if wanted.position is not None:
+            queue = self._views.queues.get(wanted.topic_queue)
+            if queue.start_position <= wanted.position < queue.end_position:
+                unit = queue.pick(np.array([wanted.position], np.int64))
+                if _is_of(unit, wanted).all():
+                    yield unit
+        key = Key(wanted.due_ms, wanted.sequence)
+        if key > self._views.cursor.key:
+            scan = RangeScan(self._views.wheel, _before(key), key)
+            for _ in range(_WHEEL_STEPS_MAX):
+                if scan.is_done:
+                    break
+                for units in scan.step(_WHEEL_UNITS):
+                    yield from units[_is_of(units, wanted)].reshape(-1, 1)
+
+    def find_in_log(self, wanted: Wanted) -> bytes | None:
+        """The message's bytes as they were published, if the log still has them."""
+        views, log = self._views, self._log
+        try:
+            start = log.find_offset(wanted.sequence)
+            end = min(views.applied_offset, log.flushed_end_offset)
+            for batch in log.scan(start, end):
+                header = batch.header
+                if header.kind == Kind.PUBLISH:
+                    if header.base_sequence > wanted.sequence:
+                        return None
+                    if wanted.sequence < header.base_sequence + header.count:
+                        return _blob_of(batch, wanted)
+                if header.offset - start > _LOG_BYTES_MAX:
+                    return None
+        except errors.CorruptLog as error:  # its batch, or one before it
+            return self._find_in_damaged(int(error.params["offset"]), wanted)
+        except (errors.DiskFailed, FileNotFoundError):
+            return None
+        return None
+
+    def _find_in_damaged(self, offset: int, wanted: Wanted) -> bytes | None:
+        """From a batch in which other messages may be damaged."""
+        left = min(self._log.flushed_end_offset - offset, _LOG_BYTES_MAX)
+        try:
+            header = unpack_header(self._log.read(offset, min(HEADER_BYTES, left)))
+            if header.total_bytes > left:
+                return None
+            batch = find_half_sound(self._log.read(offset, header.total_bytes), offset)
+        except (errors.InvalidBatch, errors.CorruptLog, errors.DiskFailed, FileNotFoundError):
+            return None
+        first = 0 if batch is None else batch.header.base_sequence
+        if batch is None or not first <= wanted.sequence < first + batch.header.count:
+            return None
+        return _blob_of(batch, wanted)
+
+
+def _before(key: Key) -> Key:
+    return Key(key.due_ms, key.sequence - 1) if key.sequence else Key(key.due_ms - 1, SEQUENCE_MAX)
+
+
+def _is_of(units: Units, wanted: Wanted) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
+        (units["due_ms"] == wanted.due_ms)
+        & (units["sequence"] == wanted.sequence)
+        & (units["crc"] == wanted.crc)
+    )
+    return found
+
+
+def _blob_of(batch: RecordBatch, wanted: Wanted) -> bytes | None:
+    """What a batch with a sound head has of a message in it."""
+    ordinal = wanted.sequence - batch.header.base_sequence
+    ends = (batch.body_len.astype(np.int64) + batch.meta_len).cumsum()
+    start = int(ends[ordinal - 1]) if ordinal else 0
+    raw = bytes(batch.blobs[start : int(ends[ordinal])])
+    return raw if wanted.is_right(raw) else None

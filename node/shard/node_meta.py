@@ -1,0 +1,91 @@
+"""`node.meta`: whose data directory this is. Made once, checked at each start.
+
+    byte  size  field
+       0    80  frame of an atomic file (storage/files/atomic_file.py); its header has the cluster's id
+      80     n  the node's id, UTF-8
+
+A directory with data and without this file is refused, never taken for a new one: starting afresh
+on top of somebody's messages would be to lose them. So is a cluster's for a node that knows no
+other nodes: what it wrote there alone, in epochs of its own, would belong to no common log.
+"""
+
+import uuid
+from typing import Final, NamedTuple
+
+from hourwheel import errors
+from storage.files import atomic_file
+from storage.files.disk import Disk
+from storage.files.file_header import FileType, Identity, pack_file_header
+
+NODE_META: Final = "node.meta"
+CONTROL: Final = "control"
+"""Folder of the control process. Only nodes of a cluster have one."""
+_SHARDS: Final = "shard-"
+
+
+class NodeMeta(NamedTuple):
+    """Who this is."""
+
+    cluster_id: bytes
+    """16 bytes of a UUID."""
+    node_id: str
+    is_new: bool = False
+    """The directory was empty; the file was made now."""
+
+
+def open_node_meta(disk: Disk, node_id: str, cluster_id: bytes | None = None) -> NodeMeta:
+    """Read the file, or make it in an empty directory.
+
+    Args:
+        disk: of the data directory.
+        node_id: of this node.
+        cluster_id: of the cluster that it is to be part of; None: of a node alone, any, and a new
+            one for a new directory.
+
+    Raises:
+        ForeignDirectory: the directory belongs to another node or cluster, or to a node of one
+            while this node is alone.
+        IncompatibleFormat: it was written by a version that we do not know.
+        CorruptFile: the file is damaged, or is missing beside data.
+        DiskFull, FsyncFailed, DiskFailed: see storage.files.disk.
+    """
+    if disk.exists(NODE_META):
+        meta = _read(disk, node_id)
+        if cluster_id not in {None, meta.cluster_id}:
+            raise errors.ForeignDirectory(
+                f"the directory belongs to cluster {meta.cluster_id.hex()}",
+                file=NODE_META,
+                cluster_id=meta.cluster_id.hex(),
+            )
+        if cluster_id is None and disk.exists(CONTROL):
+            raise errors.ForeignDirectory(
+                "the directory belongs to a node of a cluster, and cluster.nodes is empty: start "
+                "it with its cluster's configuration",
+                file=NODE_META,
+                cluster_id=meta.cluster_id.hex(),
+            )
+        return meta
+    found = [name for name in disk.list("") if name.startswith(_SHARDS)]
+    if found:
+        raise errors.CorruptFile(
+            f"{NODE_META} is missing, but there is data in {found[0]}", file=NODE_META
+        )
+    cluster_id = cluster_id or uuid.uuid4().bytes
+    header = pack_file_header(FileType.NODE, Identity(cluster_id, 0))
+    atomic_file.write(disk, NODE_META, header, node_id.encode())
+    return NodeMeta(cluster_id, node_id, is_new=True)
+
+
+def _read(disk: Disk, node_id: str) -> NodeMeta:
+    found = atomic_file.read_any(disk, NODE_META)
+    if found.header.file_type is not FileType.NODE:
+        raise errors.CorruptFile(f"{NODE_META} is a {found.header.file_type.name}", file=NODE_META)
+    owner = found.payload.decode("utf-8", "replace")
+    if owner != node_id:
+        raise errors.ForeignDirectory(
+            f"the directory belongs to node {owner!r}, and this is node {node_id!r}",
+            file=NODE_META,
+            owner=owner,
+            node_id=node_id,
+        )
+    return NodeMeta(found.header.identity.cluster_id, owner)

@@ -1,0 +1,172 @@
+"""Open a shard: read the checkpoint, replay the log behind it. No threads, no clock."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hourwheel import errors
+from node.shard.checkpoint import MANIFEST, ShardPlace, check_delay_logs, load_views
+from node.shard.dispatcher import DispatchConfig
+from node.shard.job_planner import Maintenance, RetentionConfig
+from node.shard.shard import Shard
+from node.shard.snapshot_files import settle_lost_end
+from storage.files.file_header import FileType
+from storage.log.commit_log import CommitLog, LogConfig
+from storage.log.epoch_file import EpochFile
+from storage.log.flushed_mark import FlushedMark
+from storage.log.recent_batches import RecentBatches
+from timewheel.bodies import Bodies
+from timewheel.wheel import WheelConfig
+
+WATERMARK = "high_watermark"
+_VIEW_DIRECTORIES = ("queues", "sequences", "tombstones", "wheel")
+_RECENT_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class ShardConfig:
+    """What the parts of a shard are told."""
+
+    log: LogConfig = field(default_factory=LogConfig)
+    wheel: WheelConfig = field(default_factory=WheelConfig)
+    dispatch: DispatchConfig = field(default_factory=DispatchConfig)
+    retention: RetentionConfig = field(default_factory=RetentionConfig)
+    is_replica: bool = False
+    """One of several nodes' copies: applied only as far as is known to be committed, and no epoch
+    is begun."""
+
+
+@dataclass
+class Opened:
+    """An open shard, and what opening it found."""
+
+    shard: Shard
+    maintenance: Maintenance
+    replayed_batches: int
+    rebuilt_because: str
+    """Why the views were rebuilt from the whole log; empty where they were not."""
+    epochs: EpochFile
+    watermark: FlushedMark | None = None
+    """Of a replica: the high watermark as it was last told."""
+    lost_end: int = 0
+    """Of a replica: up to here it once had a log, of which it has lost some."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the log has all that it is known to have had: else it must not lead."""
+        end = self.shard.log.end_offset
+        return self.watermark is None or end >= max(self.watermark.offset, self.lost_end)
+
+
+def open_shard(
+    place: ShardPlace, config: ShardConfig, make_room: Callable[[], bool] | None = None
+) -> Opened:
+    """Bring the views up to the end of the durable log.
+
+    Where there is no checkpoint, or a file of it turns out to be damaged, the views are built anew.
+
+    Args:
+        place: of the shard.
+        config: how to open it.
+        make_room: see `Applier.make_room`.
+
+    Raises:
+        DiskFull: there is no room for the views, also after `make_room`. It can be tried again.
+        CorruptLog: the log fails its checksums below its durable end: naming file and offset.
+        CorruptFile: a view is damaged and the log no longer reaches back to its beginning; or the
+            file of the epochs is.
+        IncompatibleFormat, ForeignDirectory: see storage.files.file_header.
+    """
+    for name in ("", *_VIEW_DIRECTORIES):
+        place.disk.make_dir(place.under(name) if name else place.directory)
+    epochs = EpochFile.open(place.disk, place.under("epochs"), place.identity)
+    epochs.keep_room()
+    file, why = place.under(MANIFEST), "no checkpoint"
+    if place.disk.exists(file):
+        try:
+            return _open(place, config, epochs, make_room)
+        except errors.CorruptFile as error:
+            file = error.params.get("file", file)
+            why = error.message if file in error.message else f"{file}: {error.message}"
+    _remove_views(place, config.log, file, why)
+    return _open(place, config, epochs, make_room, why)
+
+
+def _open(
+    place: ShardPlace,
+    config: ShardConfig,
+    epochs: EpochFile,
+    make_room: Callable[[], bool] | None,
+    rebuilt_because: str = "",
+) -> Opened:
+    log = CommitLog.open(place.disk, place.directory, config.log, place.identity)
+    views, manifest = load_views(place, config.wheel)
+    check_delay_logs(place, manifest, demand_all=log.start_offset == 0)
+    bodies = Bodies(place.disk, place.under("wheel"), log)
+    maintenance = Maintenance(place, views, log, bodies, manifest, config.retention)
+    shard = Shard(
+        log=log,
+        views=views,
+        bodies=bodies,
+        epoch=0,
+        dispatch=config.dispatch,
+        cluster=int.from_bytes(place.identity.cluster_id[:4], "little"),
+        shard_id=place.identity.shard,
+    )
+    shard.applier.make_room = make_room
+    watermark, lost_end = None, 0
+    if config.is_replica:
+        watermark = FlushedMark.open(
+            place.disk, place.under(WATERMARK), place.identity, FileType.HIGH_WATERMARK
+        )
+        shard.committed_offset = max(watermark.offset, views.applied_offset)
+        shard.recent = RecentBatches(_RECENT_BYTES)
+    count = _replay(shard, maintenance)
+    if config.is_replica:
+        lost_end = settle_lost_end(place, log.end_offset)
+        epochs.truncate(log.end_offset)  # one that was to begin where the log then was cut off
+    else:
+        known = [*(one.epoch for one in views.epochs), *(one.epoch for one in epochs.entries)]
+        shard.epoch = max([0, *known]) + 1
+        epochs.append(shard.epoch, log.end_offset)
+    because = rebuilt_because if count else ""
+    return Opened(shard, maintenance, count, because, epochs, watermark, lost_end)
+
+
+def _remove_views(place: ShardPlace, config: LogConfig, file: str, why: str) -> None:
+    """Remove the manifest and what it names; queues remove by themselves what no manifest names.
+
+    Raises:
+        CorruptFile: the log does not reach back to its beginning, so nothing was removed.
+    """
+    log = CommitLog.open(place.disk, place.directory, config, place.identity)
+    start_offset = log.start_offset
+    log.close()
+    if start_offset > 0:
+        raise errors.CorruptFile(
+            f"{why}; and the log begins at {start_offset}, so the views cannot be rebuilt",
+            file=file,
+            log_start_offset=start_offset,
+        )
+    if place.disk.exists(place.under(MANIFEST)):
+        place.disk.remove(place.under(MANIFEST))
+        place.disk.sync_dir(place.directory)
+    for directory in ("sequences", "tombstones", "wheel"):
+        for name in place.disk.list(place.under(directory)):
+            place.disk.remove(place.under(f"{directory}/{name}"))
+
+
+def _replay(shard: Shard, maintenance: Maintenance) -> int:
+    """Apply the log behind the checkpoint, with checkpoints on the way where it is long.
+
+    So memory stays bounded even where the views are rebuilt from the whole log.
+    """
+    count = 0
+    for _ in shard.replay():
+        count += 1
+        if maintenance.is_due:
+            job = maintenance.plan(shard.views.store_ms)
+            if job is not None:
+                job.run(lambda: None)
+                for remove in maintenance.finish(job, shard.views.store_ms):
+                    remove()
+    return count

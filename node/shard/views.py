@@ -1,0 +1,189 @@
+"""All views of one shard's log together: what the committed prefix means, at one applied offset."""
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors
+from hourwheel.errors import invariant
+from hourwheel.internal.v1.state_pb2 import EpochState
+from hourwheel.types import Key
+from storage.queues.ack_state import AckStates
+from storage.queues.consume_queues import ConsumeQueues
+from storage.views.catalog import Catalog
+from storage.views.producer_state import ProducerStates
+from storage.views.sequence_index import SequenceIndex
+from storage.views.tombstones import Tombstones
+from storage.views.unit import UNIT, Units, copied, join, pick, sort_by_key
+from timewheel.cursor import Cursor
+from timewheel.memtable import within
+from timewheel.wheel import Wheel
+
+_CHECKS_KEPT: Final = 4_096
+
+FEATURE_LEVEL: Final = 2
+"""The newest apply semantics that this binary knows. 2: filters (RESOLVE filtered, gene_spec)."""
+FEATURE_LEVEL_MIN: Final = 2
+"""The oldest. Genes of level 1 had other bits: a filter would miss messages. It was never released.
+"""
+
+
+@dataclass
+class Counters:
+    """What apply counts, replayed with it."""
+
+    pending: int = 0
+    """Units in the wheel that are neither released nor cancelled, retries included."""
+    cancelled: int = 0
+    discarded: int = 0
+    """Messages of deleted topics, thrown away when they fell due."""
+    redelivered: int = 0
+    dead_lettered: int = 0
+    """These two since the process began: for metrics only, not part of the state."""
+
+
+@dataclass
+class Views:
+    """The views, and where in the log they stand.
+
+    Invariant: a pure function of the log below `applied_offset`; two replicas with one applied
+    offset have one digest.
+    """
+
+    wheel: Wheel
+    cursor: Cursor
+    queues: ConsumeQueues
+    sequences: SequenceIndex
+    tombstones: Tombstones
+    acks: AckStates
+    producers: ProducerStates
+    catalog: Catalog
+    applied_offset: int = 0
+    is_whole: bool = True
+    """No record is half applied: else they are lost, and only the log is left."""
+    next_sequence: int = 0
+    store_ms: int = 0
+    """Largest store_ms applied: time as the log knows it."""
+    feature_level: int = 0
+    epochs: list[EpochState] = field(default_factory=list)
+    counters: Counters = field(default_factory=Counters)
+    _checks: OrderedDict[int, tuple[int, int]] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        """Nothing is half applied."""
+        self._released = (self.cursor.released_count, self.cursor.released_mix)
+
+    # -- the lagged check of DISPATCH -----------------------------------------------------------
+
+    @property
+    def released(self) -> tuple[int, int]:
+        """(count, mix) of what was released below `applied_offset`.
+
+        The cursor may be further: it has counted what a record releases before there was room for
+        the rest of it, and `applied_offset` is still the old one then.
+        """
+        return self._released
+
+    def remember_check(self) -> None:
+        """Keep what was released as of this applied offset, for DISPATCH records to compare."""
+        self._released = (self.cursor.released_count, self.cursor.released_mix)
+        self._checks[self.applied_offset] = self._released
+        if len(self._checks) > _CHECKS_KEPT:
+            self._checks.popitem(last=False)
+
+    def find_check(self, offset: int) -> tuple[int, int] | None:
+        """(count, mix) of what was released below an applied offset, while that is remembered."""
+        return self._checks.get(offset)
+
+    def compare_check(self, offset: int, count: int, mix: int) -> None:
+        """Stop where the master that planned a dispatch had released something else than this."""
+        mine = self._checks.get(offset)
+        if mine is not None:
+            invariant(
+                mine == (count, mix),
+                "this replica has released something else than the master",
+                offset=offset,
+                here=mine,
+                master=(count, mix),
+            )
+
+    # -- questions --------------------------------------------------------------------------------
+
+    def epochs_of(self, sequences: NDArray[np.uint64]) -> NDArray[np.uint32]:
+        """uint32[n]: epoch in which each sequence was given; 0 before the first epoch."""
+        starts = np.array([epoch.start_sequence for epoch in self.epochs], np.uint64)
+        numbers = np.array([0, *(epoch.epoch for epoch in self.epochs)], np.uint32)
+        return numbers[np.searchsorted(starts, sequences, "right")]
+
+    def pending_units(self) -> Units:
+        """Every pending unit in key order: reads all runs. For digests and tests."""
+        found = [np.empty(0, UNIT)]
+        after = self.cursor.key
+        top = Key((1 << 62), 0)
+        for run in self.wheel.runs.all():
+            found += [
+                within(run.read(*run.section(bucket)), after, top) for bucket in run.buckets()
+            ]
+        tables = [self.wheel.frozen, self.wheel.memtable]
+        found += [within(copied(one.units), after, top) for one in tables if one is not None]
+        units = sort_by_key(join(found))
+        return pick(units, ~self.tombstones.contains(units["sequence"]))
+
+    def digest(self) -> str:
+        """Canonical logical digest of everything (I5): physical places are left out."""
+        hasher = hashlib.blake2b(digest_size=16)
+        units = self.pending_units()
+        units = pick(units, np.lexsort((units["topic_queue"], units["sequence"], units["due_ms"])))
+        for name in UNIT.names or ():
+            if name not in ("position", "dlog_id"):
+                hasher.update(np.ascontiguousarray(units[name]).tobytes())
+        counters = self.counters
+        facts = (
+            self.applied_offset,
+            self.next_sequence,
+            self.feature_level,
+            *self.cursor.key,
+            self.cursor.released_count,
+            self.cursor.released_mix,
+            self.cursor.local_index,
+            counters.pending,
+            counters.cancelled,
+            counters.discarded,
+            *((one.epoch, one.start_offset, one.start_sequence) for one in self.epochs),
+        )
+        hasher.update(repr(facts).encode())
+        for view in (
+            self.queues,
+            self.sequences,
+            self.tombstones,
+            self.acks,
+            self.producers,
+            self.catalog,
+        ):
+            view.digest_into(hasher)
+        return hasher.hexdigest()
+
+    def check(self) -> None:
+        """Assert the invariants that span views. Reads all runs: for tests and `inspect`."""
+        pending = len(self.pending_units())
+        invariant(
+            pending == self.counters.pending,
+            "the wheel holds what is pending",
+            counted=self.counters.pending,
+            held=pending,
+        )
+        invariant(self.sequences.count == self.next_sequence, "every sequence is indexed")
+
+
+def check_feature_level(level: int, **where: int | str) -> None:
+    """Raises IncompatibleFormat for a log, or views of it, of another version. 0: not known yet."""
+    if level and not FEATURE_LEVEL_MIN <= level <= FEATURE_LEVEL:
+        raise errors.IncompatibleFormat(
+            f"the log asks for feature level {level}; this version knows "
+            f"{FEATURE_LEVEL_MIN} to {FEATURE_LEVEL}",
+            **where,
+        )

@@ -1,0 +1,131 @@
+"""What the engine counts of itself: plain numbers that it writes and node/metrics/table.py reads.
+
+Pure: nothing here knows Prometheus, so the core counts without a library and tests read ints.
+"""
+
+from dataclasses import dataclass, field
+
+from node.telemetry.histogram import DURATION_BOUNDS, LATENESS_BOUNDS, SIZE_BOUNDS, Histogram
+
+
+def _durations() -> Histogram:
+    return Histogram(DURATION_BOUNDS)
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """Counters since the process started, and distributions in seconds. One thread writes."""
+
+    lateness: Histogram = field(default_factory=lambda: Histogram(LATENESS_BOUNDS))
+    """Of each released message: when it became visible minus when it was due, in seconds; fed with
+    `observe_many(lateness_ms, 0.001)`."""
+    early_deliveries: int = 0
+    """Messages visible before they were due. Must be 0."""
+
+    append: Histogram = field(default_factory=_durations)
+    """From when a group commit begins until it is written and, with sync, durable, in seconds."""
+    fsync: Histogram = field(default_factory=_durations)
+    """Of each fdatasync of the commit log, in seconds."""
+    commit_bytes: int = 0
+    """Bytes written to the commit log."""
+    commit_batches: Histogram = field(default_factory=lambda: Histogram(SIZE_BOUNDS))
+    """Record batches of each group commit."""
+
+    published: int = 0
+    """Messages accepted."""
+    duplicates: int = 0
+    """Messages that were not accepted again because they had been before."""
+    delivered: int = 0
+    """Messages handed to consumers, repeated deliveries included."""
+    acknowledged: int = 0
+    redelivered: int = 0
+    """Messages scheduled again for a group: given back, or their lease ran out."""
+    dead_lettered: int = 0
+    cancelled: int = 0
+    groups_expired: int = 0
+    """Unused groups that were deleted because nobody uses them."""
+    topics_expired: int = 0
+    """The same of topics."""
+    lease_expirations: int = 0
+    """Leases that ran out."""
+    filter_masked: int = 0
+    """Queue entries that filters passed over by their genes, unread."""
+    filter_read: int = 0
+    """Messages that were read to be checked by a filter."""
+    filter_refused: int = 0
+    """Those of them that did not match."""
+    crc_errors: int = 0
+    """Stored bytes that failed their checksum."""
+    damaged_messages: int = 0
+    """Messages that groups wait for and that cannot be read here, as of now."""
+    damaged_fetched: int = 0
+    """Damaged messages whose bytes were found elsewhere: in another replica, or in the log."""
+    repaired_files: int = 0
+    """Damaged files that were rewritten with good bytes."""
+
+    scrub_bytes: int = 0
+    """Bytes of old log that were read and found well."""
+    scrub_passes: int = 0
+    """How often all of it was."""
+    scrub_damaged_segments: int = 0
+    """Segments in which damage was found, as long as they are there."""
+
+    checkpoints: int = 0
+    checkpoint_seconds: float = 0.0
+    """How long the last checkpoint took."""
+    checkpoint_ms: int = 0
+    """Cluster clock when the last checkpoint became durable; 0 for none since the start."""
+    recovery_seconds: float = 0.0
+    """How long opening took, replay included."""
+    flushes: int = 0
+    """Memtables written to runs."""
+    merges: int = 0
+    """Merges of runs."""
+    cascades: int = 0
+    """Days cascaded into hours."""
+
+
+class MethodStats:
+    """Calls of one method of the API."""
+
+    __slots__ = ("handled", "name", "seconds")
+
+    def __init__(self, name: str) -> None:
+        """`name` as in the proto files: "Publish"."""
+        self.name = name
+        self.handled: dict[str, int] = {"OK": 0}
+        """Name of a gRPC status code -> calls that ended with it."""
+        self.seconds = Histogram(DURATION_BOUNDS)
+        """From the request's arrival to its answer, waiting for messages included."""
+
+    def count(self, code: str, seconds: float) -> None:
+        """A call has ended."""
+        self.handled[code] = self.handled.get(code, 0) + 1
+        self.seconds.observe(seconds)
+
+
+@dataclass(slots=True)
+class ApiStats:
+    """Calls of the API since the process started."""
+
+    methods: dict[str, MethodStats] = field(default_factory=dict)
+    """By name."""
+    rejected: dict[str, int] = field(default_factory=dict)
+    """Typed reason -> calls and batches refused with it."""
+    requests_in_flight: int = 0
+    bytes_in_flight: int = 0
+    bytes_taken: int = 0
+    """Of all requests, refused ones too."""
+    long_polls: int = 0
+    streams: int = 0
+    forwarded: int = 0
+    """Calls and streams passed on to the master."""
+    forwarded_in_flight: int = 0
+
+    def method(self, name: str) -> MethodStats:
+        """The counters of a method, made when first asked for."""
+        return self.methods.setdefault(name, MethodStats(name))
+
+    def reject(self, reason: str) -> None:
+        """A call or batch was refused."""
+        self.rejected[reason] = self.rejected.get(reason, 0) + 1

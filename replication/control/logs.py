@@ -1,0 +1,51 @@
+"""The control process's lines in the log that it shares with its broker: one event a line.
+
+As the broker's own (`node.telemetry.logs`) they are JSON for machines and text for people; without
+a library, since this process is started again and again and should be there at once.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Final, TextIO
+
+_TEXT: Final = "%(asctime)s control %(levelname)s %(name)s: %(message)s"
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object an event, with the broker's names of fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter."""
+        fields = {
+            "event": record.getMessage(),
+            "process": "control",
+            "logger": record.name,
+            "level": record.levelname.lower(),
+            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+def configure(
+    log_format: str = "auto", log_level: str = "info", stream: TextIO | None = None
+) -> None:
+    """Set up logging of this process.
+
+    Args:
+        log_format: `auto` is console on a terminal, else json.
+        log_level: least level that is written: debug, info, warning or error.
+        stream: where to; standard error by default.
+    """
+    out = sys.stderr if stream is None else stream
+    as_text = log_format == "console" or (log_format == "auto" and out.isatty())
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(logging.Formatter(_TEXT) if as_text else JsonLines())
+    root = logging.getLogger()
+    for old in [each for each in root.handlers if type(each) is logging.StreamHandler]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(logging.getLevelNamesMapping()[log_level.upper()])

@@ -1,0 +1,161 @@
+"""The process beside each broker that keeps the cluster's control plane.
+
+    python -m replication.control.process --config '{"node_id": ...}'    (ControlConfig, as JSON)
+
+Of its own because a Python process that serves messages stalls now and then for as long as a Raft
+leader may be silent, and because a broker that hangs needs somebody who says so.
+
+It ends: on SIGTERM; when its Raft thread dies, or its disk fails; when its parent dies, after it
+has told the others; when no broker has come for a while. Exit codes: 0 asked to, 2 cannot start,
+70 died, 74 no room on the disk to begin. Once it serves, a full disk does not end it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from hourwheel import errors
+from hourwheel.clock import SystemClock
+from replication.control import logs
+from replication.control.config import (
+    EXIT_CANNOT_START,
+    EXIT_NO_ROOM,
+    ControlConfig,
+    parse,
+)
+from replication.control.node import ControlNode
+from storage.files.directory_lock import DirectoryLock
+from storage.files.disk import RealDisk
+from storage.files.real_file import fail
+
+EXIT_DIED: Final = 70
+_CHECK_S: Final = 0.2
+
+_log = logging.getLogger(__name__)
+
+
+async def run(config: ControlConfig) -> int:
+    """Serve until the end; the exit code.
+
+    Raises:
+        HourwheelError: it cannot start.
+    """
+    with await _acquire(config):
+        return await _serve(config)
+
+
+async def _acquire(config: ControlConfig) -> DirectoryLock:
+    """The directory's lock. The process of a broker that was killed needs a moment to say so."""
+    deadline_s = asyncio.get_running_loop().time() + config.farewell_ms / 1_000 + _CHECK_S * 10
+    while True:
+        try:
+            return DirectoryLock.acquire(config.directory)
+        except errors.DirectoryLocked:
+            if asyncio.get_running_loop().time() >= deadline_s:
+                raise
+        await asyncio.sleep(_CHECK_S)
+
+
+async def _serve(config: ControlConfig) -> int:
+    clock = SystemClock()
+    node = ControlNode(config, RealDisk(config.directory), clock)
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    orphaned = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    if config.watch_parent:
+        _watch_parent(loop, orphaned)
+    try:
+        await node.start()
+    except OSError as error:
+        raise errors.ConfigError(f"cannot listen on {config.listen}: {error}") from error
+    waits = [
+        asyncio.ensure_future(asked.wait()),
+        asyncio.ensure_future(orphaned.wait()),
+        asyncio.ensure_future(_forsaken(node, clock, config.linger_ms)),
+        asyncio.ensure_future(asyncio.wait([node.died])),
+    ]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    if node.died.done():
+        _log.critical("the control plane's Raft died: %r", node.died.result())
+        return EXIT_DIED
+    if orphaned.is_set():
+        await _farewell(node, config.farewell_ms)
+    await node.close()
+    return 0
+
+
+def _watch_parent(loop: asyncio.AbstractEventLoop, orphaned: asyncio.Event) -> None:
+    """The parent holds the other end of standard input, and writes nothing."""
+
+    def readable() -> None:
+        if not os.read(sys.stdin.fileno(), 1):
+            loop.remove_reader(sys.stdin.fileno())
+            orphaned.set()
+
+    loop.add_reader(sys.stdin.fileno(), readable)
+
+
+async def _forsaken(node: ControlNode, clock: SystemClock, linger_ms: float) -> None:
+    """Return when no broker has been there for so long."""
+    while True:
+        left_ms = node.link.left_ms
+        if left_ms is not None and clock.monotonic_ms() - left_ms >= linger_ms:
+            _log.warning("no broker has come: the control process ends")
+            return
+        await asyncio.sleep(_CHECK_S)
+
+
+async def _farewell(node: ControlNode, farewell_ms: float) -> None:
+    """The parent is dead: report it, and as Raft's leader elect its successor, then go."""
+    node.link.close()
+    node.tell_peers()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(farewell_ms / 1_000):
+            await asyncio.Event().wait()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the process; see the top of this file."""
+    logs.configure()
+    logging.getLogger("pysyncobj").addFilter(_is_true_alarm)
+    logging.getLogger("pysyncobj.syncobj").addFilter(_is_true_alarm)
+    try:
+        config = parse(sys.argv[1:] if arguments is None else arguments)
+        logs.configure(config.log_format, config.log_level)
+        _make_directory(config.directory)
+        code = asyncio.run(run(config))
+    except errors.DiskFull as error:
+        _log.critical("the control process has no room to start: %s", error.message)
+        return EXIT_NO_ROOM
+    except errors.HourwheelError as error:
+        _log.critical("the control process cannot start or go on: %s", error.message)
+        return EXIT_CANNOT_START
+    if code == EXIT_DIED:
+        os._exit(code)  # the dead thread may hold anything
+    return code
+
+
+def _make_directory(path: str) -> None:
+    try:
+        Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        fail(error, "make folder", path)
+
+
+def _is_true_alarm(record: logging.LogRecord) -> bool:
+    """PySyncObj cries at entries that our journal only hides (see replication.raft.journal)."""
+    return "truncating already-applied" not in str(record.msg)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

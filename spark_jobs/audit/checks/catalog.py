@@ -1,0 +1,225 @@
+"""Topics, groups and subscriptions as of any place in the log, from its CONFIG records.
+
+The rules are `storage.views.catalog`'s; this only writes down when what changed. Numbers of topics
+and groups are never used again, so a topic has one stretch of life.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeVar
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from hourwheel import errors
+from hourwheel.formats.tag_gene import GeneSpec
+from hourwheel.internal.v1.state_pb2 import Checkpoint, ConfigChange
+from spark_jobs.audit.facts.findings import Finding
+from spark_jobs.audit.facts.scan import Blob
+from spark_jobs.logs.replica import ERROR
+from storage.views.catalog import Catalog
+from storage.views.catalog_items import Group, Subscription
+
+FOREVER: Final = 1 << 62
+"""Behind the end of every log."""
+
+U64 = NDArray[np.uint64]
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Life(NamedTuple):
+    """From when to when something is there: a record at offset o sees it if born < o <= died."""
+
+    born: int
+    died: int
+
+
+@dataclass
+class Timeline:
+    """What existed when."""
+
+    names: dict[int, str] = field(default_factory=dict)
+    """Topic id -> name, deleted ones included."""
+    internal: set[int] = field(default_factory=lambda: {0})
+    """Ids of topics for retries and dead letters. 0 takes the dead letters of groups whose own
+    topic for them was deleted: nobody reads its queue."""
+    gene_specs: dict[int, GeneSpec] = field(default_factory=dict)
+    """Topic id -> how its genes are made; it never changes."""
+    topics: dict[int, Life] = field(default_factory=dict)
+    group_names: dict[int, str] = field(default_factory=dict)
+    groups: dict[int, list[tuple[int, Group | None]]] = field(default_factory=dict)
+    """Group id -> (offset of the change, the group from then on), ascending."""
+    subscriptions: dict[tuple[int, int], list[tuple[int, Subscription | None]]] = field(
+        default_factory=dict
+    )
+    """(group, topic it reads from, its own retries too) -> changes, ascending."""
+    catalogs: dict[int, Catalog] = field(default_factory=dict)
+    """Offset of a checkpoint -> all that was there when records below it were applied."""
+    findings: list[Finding] = field(default_factory=list)
+    is_whole: bool = True
+    """The log begins at 0: nothing existed before it."""
+
+    @property
+    def deleted(self) -> dict[int, int]:
+        """Topic id -> offset of the record that deleted it."""
+        return {each: life.died for each, life in self.topics.items() if life.died < FOREVER}
+
+    def name_of(self, topic_id: int) -> str:
+        """For people."""
+        return self.names.get(topic_id, f"#{topic_id}")
+
+    def lives(self) -> tuple[U64, U64]:
+        """(born, died): offsets by topic id, as arrays over ids 0 .. the highest and one more.
+
+        The last one stands for all numbers that no topic has.
+        """
+        count = max(self.topics, default=0) + 2
+        born = np.full(count, FOREVER if self.is_whole else 0, np.uint64)
+        died = np.full(count, FOREVER, np.uint64)
+        for topic_id, life in self.topics.items():
+            born[topic_id], died[topic_id] = life
+        return born, died
+
+    def genes(self) -> NDArray[np.uint32]:
+        """uint32: numbers of `gene_specs` by topic id, as `lives`."""
+        found = np.zeros(max(self.topics, default=0) + 2, np.uint32)
+        for topic_id, spec in self.gene_specs.items():
+            found[topic_id] = spec.number
+        return found
+
+    def group_at(self, group_id: int, offset: int) -> Group | None:
+        """A group as a record at `offset` sees it."""
+        return _at(self.groups.get(group_id, []), offset)
+
+    def subscription_at(self, group_id: int, topic_id: int, offset: int) -> Subscription | None:
+        """How a group reads a topic, as a record at `offset` sees it."""
+        return _at(self.subscriptions.get((group_id, topic_id), []), offset)
+
+
+def _at(changes: list[tuple[int, V | None]], offset: int) -> V | None:
+    found = bisect_left(changes, offset, key=lambda one: one[0])
+    return changes[found - 1][1] if found else None
+
+
+def build_timeline(
+    configs: list[Blob],
+    manifest: Checkpoint | None,
+    shard: int,
+    *,
+    is_whole: bool = True,
+    catalogs_at: Sequence[int] = (),
+) -> Timeline:
+    """Follow the CONFIG records of a log.
+
+    Args:
+        configs: in the order of the log.
+        manifest: of a log that does not begin at 0: some checkpoint, whose topics, groups and
+            subscriptions were there at the beginning, as far as anyone knows; else None.
+        shard: for the findings.
+        is_whole: the log begins at 0.
+        catalogs_at: where the whole catalog is kept: `Timeline.catalogs`.
+    """
+    line = Timeline(is_whole=is_whole)
+    catalog = _catalog_of(manifest, configs)
+    _note(line, catalog, -1)
+    waiting = sorted(catalogs_at, reverse=True)
+    for blob in configs:
+        while waiting and waiting[-1] <= blob.offset:
+            line.catalogs[waiting.pop()] = _copied(catalog)
+        try:
+            done = catalog.apply(ConfigChange.FromString(blob.raw))
+        except (DecodeError, errors.HourwheelError) as error:
+            line.findings.append(
+                Finding(
+                    ERROR,
+                    "kind-unknown",
+                    shard,
+                    "",
+                    offset=blob.offset,
+                    detail=f"a change of the configuration that is not known here: {error}",
+                )
+            )
+            continue
+        if done:
+            _note(line, catalog, blob.offset)
+    line.catalogs.update((at, _copied(catalog)) for at in waiting)
+    return line
+
+
+def _copied(catalog: Catalog) -> Catalog:
+    return Catalog(
+        [one.config() for one in catalog.topics()],
+        [one.config() for one in catalog.groups()],
+        [one.config() for one in catalog.subscriptions()],
+        next_topic_id=catalog.next_topic_id,
+        next_group_id=catalog.next_group_id,
+    )
+
+
+def _catalog_of(manifest: Checkpoint | None, configs: list[Blob]) -> Catalog:
+    if manifest is None:
+        return Catalog()
+    made = set()
+    for blob in configs:  # what the log itself makes was not there before
+        with suppress(DecodeError):  # told by `build_timeline`
+            change = ConfigChange.FromString(blob.raw)
+            made.add((change.WhichOneof("change"), _number(change)))
+    topics = [one for one in manifest.topics if ("put_topic", one.topic_id) not in made]
+    groups = [one for one in manifest.groups if ("put_group", one.group_id) not in made]
+    ids = {one.topic_id for one in topics}
+    group_ids = {one.group_id for one in groups}
+    subscriptions = [
+        one
+        for one in manifest.subscriptions
+        if {one.topic_id, one.retry_topic_id} <= ids and one.group_id in group_ids
+    ]
+    return Catalog(
+        topics,
+        groups,
+        subscriptions,
+        next_topic_id=max(ids, default=0) + 1,
+        next_group_id=max(group_ids, default=0) + 1,
+    )
+
+
+def _number(change: ConfigChange) -> int:
+    if change.HasField("put_topic"):
+        return change.put_topic.topic_id
+    return change.put_group.group_id if change.HasField("put_group") else 0
+
+
+def _note(line: Timeline, catalog: Catalog, offset: int) -> None:
+    """Write down how things are behind the record at `offset`."""
+    alive = {topic.topic_id: topic for topic in catalog.topics()}
+    for topic_id, topic in alive.items():
+        line.topics.setdefault(topic_id, Life(max(offset, 0), FOREVER))
+        line.names[topic_id] = topic.name
+        line.gene_specs[topic_id] = topic.gene
+        if topic.internal:
+            line.internal.add(topic_id)
+    for number, life in line.topics.items():
+        if life.died == FOREVER and number not in alive:
+            line.topics[number] = life._replace(died=offset)
+    groups: dict[int, Group] = {group.group_id: group for group in catalog.groups()}
+    line.group_names.update({number: group.name for number, group in groups.items()})
+    _note_changes(line.groups, groups, offset)
+    subscriptions: dict[tuple[int, int], Subscription] = {}
+    every = catalog.subscriptions()
+    subscriptions.update({(one.group_id, one.topic_id): one for one in every})
+    # A group's own retries come before a subscription to them.
+    subscriptions.update({(one.group_id, one.retry_topic_id): one for one in every})
+    _note_changes(line.subscriptions, subscriptions, offset)
+
+
+def _note_changes(log: dict[K, list[tuple[int, V | None]]], now: dict[K, V], offset: int) -> None:
+    for key, value in now.items():
+        changes = log.setdefault(key, [])
+        if not changes or changes[-1][1] != value:
+            changes.append((offset, value))
+    for key, changes in log.items():
+        if key not in now and changes[-1][1] is not None:
+            changes.append((offset, None))

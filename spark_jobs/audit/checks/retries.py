@@ -1,0 +1,299 @@
+"""Follow what is tried again: the queues of retries and dead letters, by the log alone.
+
+What a RESOLVE retry schedules depends on the entries it names, and in a retry queue on what was
+scheduled before it; so this goes through the RESOLVE rows in the order of the log, one by one. Acks
+of a topic's own queues are not among them: only what is tried again costs time here (about 10 us a
+retry) and memory (about 300 bytes).
+"""
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.formats.record_batch import Outcome
+from hourwheel.types import topic_of
+from spark_jobs.audit.checks.catalog import Timeline
+from spark_jobs.audit.checks.dispatch import DispatchTable
+from spark_jobs.audit.checks.ledger import BY_DISPATCH, NEVER, RELEASE
+from spark_jobs.audit.checks.releases import AGAIN, Slice
+from storage.queues.ack_state import AckWindow
+
+Array = NDArray[Any]
+_NEVER: Final = int(NEVER)
+_BY_DISPATCH: Final = int(BY_DISPATCH)
+
+
+class Unit(NamedTuple):
+    """A message that is tried again, or a dead letter."""
+
+    due_ms: int
+    sequence: int
+    store_ms: int
+    facts: int
+    origin_topic: int
+    attempt: int
+    place: int
+    """Offset of the log at which the message lies; a delay log may have it by now."""
+
+
+class Scheduled(NamedTuple):
+    """A retry that went into the wheel."""
+
+    created: int
+    """Offset of the RESOLVE record."""
+    end: int
+    """Offset of the DISPATCH that released or discarded it; `NEVER`: pending."""
+    topic_queue: int
+    unit: Unit
+    is_discarded: bool = False
+    """Its topic was deleted before it was due."""
+
+
+class Dead(NamedTuple):
+    """A dead letter."""
+
+    group_id: int
+    topic_id: int
+    """Whose queue it was given up from."""
+    offset: int
+    unit: Unit
+
+
+@dataclass
+class DynamicQueue:
+    """A queue of retries or dead letters."""
+
+    entries: list[Unit] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    """Of the record that released each, with `BY_DISPATCH`."""
+    waiting: list[tuple[int, int, int, int, Unit]] = field(default_factory=list)
+    """A heap: (release offset, due_ms, sequence, serial, unit)."""
+    start: int = 0
+    """What is below was trimmed."""
+    starts: list[tuple[int, int]] = field(default_factory=list)
+    """(offset of a TRIM record, `start` behind it), ascending."""
+
+    def release_below(self, offset: int) -> None:
+        """Release what DISPATCH records below an offset have released."""
+        while self.waiting and self.waiting[0][0] < offset:
+            at, _, _, _, unit = heapq.heappop(self.waiting)
+            self.entries.append(unit)
+            self.offsets.append(at | _BY_DISPATCH)
+
+    def trim(self, offset: int, from_ms: int, chunk_entries: int) -> None:
+        """A TRIM record."""
+        before = self.start
+        self._trim(from_ms, chunk_entries)
+        if self.start > before:
+            self.starts.append((offset, self.start))
+
+    def _trim(self, from_ms: int, chunk_entries: int) -> None:
+        while self.start + chunk_entries <= len(self.entries):
+            chunk = self.entries[self.start : self.start + chunk_entries]
+            if max(max(one.due_ms, one.store_ms) for one in chunk) >= from_ms:
+                return
+            self.start += chunk_entries
+
+    def as_slice(self, topic_queue: int) -> Slice:
+        """All entries that it ever had."""
+        rows = np.zeros(len(self.entries), RELEASE)
+        rows["offset"] = np.array(self.offsets, np.uint64)
+        for name in ("due_ms", "sequence", "store_ms", "place", "facts"):
+            rows[name] = [getattr(one, name) for one in self.entries]
+        rows["topic_queue"] = topic_queue
+        attempts = np.array([one.attempt for one in self.entries], np.uint32)
+        origins = np.array([one.origin_topic for one in self.entries], np.uint32)
+        return Slice(topic_queue, 0, rows, attempts, origins)
+
+
+@dataclass
+class Retries:
+    """What came of all RESOLVE rows that are no acks, and of acks of retries."""
+
+    queues: dict[int, DynamicQueue] = field(default_factory=dict)
+    scheduled: list[Scheduled] = field(default_factory=list)
+    dead: list[Dead] = field(default_factory=list)
+    retried: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """(group, topic of the queue) -> retries that took effect."""
+    acked: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """(group, topic_queue) -> entries of a dynamic queue resolved by acks."""
+    filtered: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """The same, passed over by the group's filter."""
+    windows: dict[tuple[int, int], AckWindow] = field(default_factory=dict)
+    """(group, topic_queue) of dynamic queues."""
+    passed_over: list[tuple[int, Unit]] = field(default_factory=list)
+    """(index of the RESOLVE row, entry of a dynamic queue) that a filter is said to have left out:
+    there are no filters for what is tried again."""
+    undelivered: list[tuple[int, int]] = field(default_factory=list)
+    """(index of the RESOLVE row, end of its queue then): it names what was never released."""
+
+    def releases(self) -> tuple[Array, Array]:
+        """(uint64[n] offsets, uint64[n] sequences) of all entries of dynamic queues."""
+        offsets = [at & ~_BY_DISPATCH for queue in self.queues.values() for at in queue.offsets]
+        sequences = [one.sequence for queue in self.queues.values() for one in queue.entries]
+        return np.array(offsets, np.uint64), np.array(sequences, np.uint64)
+
+
+def follow(
+    resolves: Array,
+    named: Array,
+    trims: Array,
+    line: Timeline,
+    dispatch: DispatchTable,
+    end_offset: int,
+    chunk_entries: int,
+) -> Retries:
+    """Follow all retries of a shard.
+
+    Args:
+        resolves: `audit_records.RESOLVE`[n], in the order of the log.
+        named: `audit_releases.NAMED`: of rows about topics' own queues the entries that are given
+            back by them, and by none before.
+        trims: `audit_records.TRIM`: the TRIM records.
+        line: topics, groups and subscriptions.
+        dispatch: the dispatch table.
+        end_offset: of the audited log.
+        chunk_entries: entries of a chunk of a queue.
+    """
+    return _Follower(named, line, dispatch, chunk_entries).run(resolves, trims, end_offset)
+
+
+class _Follower:
+    def __init__(
+        self, named: Array, line: Timeline, dispatch: DispatchTable, chunk_entries: int
+    ) -> None:
+        self.found = Retries()
+        self._line, self._dispatch, self._chunk_entries = line, dispatch, chunk_entries
+        self._named = named[np.lexsort((named["position"], named["index"]))]
+        self._serial = 0
+
+    def run(self, resolves: Array, trims: Array, end_offset: int) -> Retries:
+        is_dynamic = np.isin(resolves["topic_queue"] >> 8, list(self._line.internal))
+        rows = np.flatnonzero(is_dynamic | np.isin(resolves["outcome"], AGAIN))
+        lows = np.searchsorted(self._named["index"], rows, "left").tolist()
+        highs = np.searchsorted(self._named["index"], rows, "right").tolist()
+        trimming = [*trims.tolist(), (_NEVER, 0)]
+        next_trim = 0
+        for index, low, high in zip(rows.tolist(), lows, highs, strict=True):
+            row = resolves[index]
+            offset = int(row["offset"])
+            while trimming[next_trim][0] < offset:
+                self._trim(*trimming[next_trim])
+                next_trim += 1
+            self._resolve(index, row, offset, (low, high), is_dynamic=bool(is_dynamic[index]))
+        while trimming[next_trim][0] < end_offset:
+            self._trim(*trimming[next_trim])
+            next_trim += 1
+        for queue in self.found.queues.values():
+            queue.release_below(end_offset)
+        return self.found
+
+    def _trim(self, offset: int, from_ms: int) -> None:
+        for topic_queue, queue in self.found.queues.items():
+            queue.release_below(offset)
+            queue.trim(offset, from_ms, self._chunk_entries)
+            for (_, number), window in self.found.windows.items():
+                if number == topic_queue and window.floor < queue.start:
+                    window.resolve(window.floor, queue.start - window.floor)
+
+    def _resolve(
+        self, index: int, row: Array, offset: int, span: tuple[int, int], *, is_dynamic: bool
+    ) -> None:
+        group_id, topic_queue = int(row["group_id"]), int(row["topic_queue"])
+        topic_id = int(topic_of(topic_queue))
+        subscription = self._line.subscription_at(group_id, topic_id, offset)
+        if subscription is None:
+            return
+        if is_dynamic:
+            units = self._dynamic(index, row, offset)
+            if int(row["outcome"]) not in AGAIN:
+                is_ack = int(row["outcome"]) == Outcome.ACK
+                counts = self.found.acked if is_ack else self.found.filtered
+                counts[group_id, topic_queue] += len(units)
+                if int(row["outcome"]) == Outcome.FILTERED:
+                    self.found.passed_over += [(index, one) for one in units]
+                return
+        else:
+            units = [
+                Unit(
+                    int(one["due_ms"]),
+                    int(one["sequence"]),
+                    int(one["store_ms"]),
+                    int(one["facts"]),
+                    int(one["origin_queue"]) >> 8,
+                    int(one["attempt"]),
+                    int(one["place"]),
+                )
+                for one in self._named[slice(*span)]
+            ]
+        group = self._line.group_at(group_id, offset)
+        if not units or group is None:
+            return
+        gives_up = int(row["outcome"]) == Outcome.DEAD
+        dead = [one for one in units if gives_up or one.attempt >= group.attempts_max]
+        if dead:
+            letters = self._queue(int(group.dead_letter_topic_id) << 8, offset)
+            letters.entries += dead
+            letters.offsets += [offset] * len(dead)
+            self.found.dead += [Dead(group_id, topic_id, offset, one) for one in dead]
+        again = [one for one in units if not gives_up and one.attempt < group.attempts_max]
+        self.found.retried[group_id, topic_id] += len(again)
+        if again:
+            due_ms = int(row["retry_due_ms"])
+            again = [one._replace(due_ms=due_ms, attempt=one.attempt + 1) for one in again]
+            self._schedule(again, int(subscription.retry_topic_id) << 8, row, offset)
+
+    def _queue(self, topic_queue: int, offset: int) -> DynamicQueue:
+        queue = self.found.queues.setdefault(topic_queue, DynamicQueue())
+        queue.release_below(offset)
+        return queue
+
+    def _dynamic(self, index: int, row: Array, offset: int) -> list[Unit]:
+        """What a row about a dynamic queue resolves and nobody has before."""
+        topic_queue = int(row["topic_queue"])
+        queue = self._queue(topic_queue, offset)
+        low, high = max(int(row["first"]), queue.start), int(row["end"])
+        if high > len(queue.entries):
+            self.found.undelivered.append((index, len(queue.entries)))
+            high = len(queue.entries)
+        if high <= low:
+            return []
+        key = (int(row["group_id"]), topic_queue)
+        window = self.found.windows.setdefault(key, AckWindow())
+        if window.floor < queue.start:
+            window.resolve(window.floor, queue.start - window.floor)
+        return [
+            one
+            for first, end in window.resolve(low, high - low)
+            for one in queue.entries[first:end]
+        ]
+
+    def _schedule(self, units: list[Unit], topic_queue: int, row: Array, offset: int) -> None:
+        """The release rule for retries of one RESOLVE row."""
+        dispatch, queue = self._dispatch, self._queue(topic_queue, offset)
+        due_ms = units[0].due_ms
+        sequences = np.array([one.sequence for one in units], np.uint64)
+        reached = dispatch.reaching(np.full(len(units), due_ms, np.int64), sequences)
+        place = int(dispatch.before(np.array([offset], np.uint64))[0])
+        is_due = due_ms <= int(row["store_ms"])
+        died = (
+            self._line.topics[topic_queue >> 8].died
+            if topic_queue >> 8 in self._line.topics
+            else _NEVER
+        )
+        for unit, at in zip(units, reached.tolist(), strict=True):
+            if is_due or at < place:
+                queue.entries.append(unit)
+                queue.offsets.append(offset)
+                continue
+            end = int(dispatch.offset[at]) if at < len(dispatch) else _NEVER
+            is_discarded = died < end < _NEVER
+            self.found.scheduled.append(Scheduled(offset, end, topic_queue, unit, is_discarded))
+            if end < _NEVER and end <= died:
+                self._serial += 1
+                key = (end, unit.due_ms, unit.sequence, self._serial, unit)
+                heapq.heappush(queue.waiting, key)

@@ -1,0 +1,99 @@
+"""The small records of a log as packed rows: what the audit takes from them, with their offsets."""
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.formats.record_batch import Kind
+
+DISPATCH: Final = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("store_ms", "<i8"),
+        ("prev_due_ms", "<i8"),
+        ("prev_sequence", "<u8"),
+        ("to_due_ms", "<i8"),
+        ("to_sequence", "<u8"),
+        ("check_offset", "<u8"),
+        ("check_count", "<u8"),
+        ("check_mix", "<u8"),
+    ]
+)
+CANCEL: Final = np.dtype(
+    [("offset", "<u8"), ("sequence", "<u8"), ("due_ms", "<i8"), ("epoch", "<u4")]
+)
+RESOLVE: Final = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("store_ms", "<i8"),
+        ("retry_due_ms", "<i8"),
+        ("first", "<u8"),
+        ("end", "<u8"),
+        ("group_id", "<u4"),
+        ("topic_queue", "<u4"),
+        ("outcome", "<u4"),
+        ("row", "<u4"),
+    ]
+)
+TRIM: Final = np.dtype([("offset", "<u8"), ("from_ms", "<i8")])
+"""Of TRIM and of EXPIRE records."""
+
+Array = NDArray[Any]
+
+
+def _dispatches(headers: Array, rows: Array) -> Array:
+    found = np.zeros(len(rows), DISPATCH)
+    found["offset"], found["store_ms"] = headers["offset"], headers["store_ms"]
+    for name in rows.dtype.names or ():
+        found[name] = rows[name]
+    return found
+
+
+def _cancels(headers: Array, rows: Array) -> Array:
+    found = np.zeros(len(rows), CANCEL)
+    found["offset"] = headers["offset"]
+    for name in ("sequence", "due_ms", "epoch"):
+        found[name] = rows[name]
+    return found
+
+
+def _resolves(headers: Array, rows: Array) -> Array:
+    """RESOLVE rows; neighbours of one record that continue one another are one."""
+    found = np.zeros(len(rows), RESOLVE)
+    found["offset"], found["store_ms"] = headers["offset"], headers["store_ms"]
+    for name in ("group_id", "topic_queue", "outcome", "retry_due_ms"):
+        found[name] = rows[name]
+    found["first"] = rows["first_position"]
+    found["end"] = rows["first_position"] + rows["count"]
+    found["row"] = np.arange(len(rows))
+    goes_on = found["first"][1:] == found["end"][:-1]
+    for name in ("offset", "group_id", "topic_queue", "outcome", "retry_due_ms"):
+        goes_on &= found[name][1:] == found[name][:-1]
+    starts = np.flatnonzero(np.concatenate(([True], ~goes_on)))
+    merged = found[starts]
+    merged["end"] = found["end"][np.append(starts[1:], len(found)) - 1]
+    return merged
+
+
+def _trims(headers: Array, rows: Array) -> Array:
+    found = np.zeros(len(rows), TRIM)
+    found["offset"] = headers["offset"]
+    found["from_ms"] = rows.view("<i8")
+    return found
+
+
+ROW_BUILDERS: Final = {
+    int(Kind.DISPATCH): _dispatches,
+    int(Kind.CANCEL): _cancels,
+    int(Kind.RESOLVE): _resolves,
+    int(Kind.TRIM): _trims,
+    int(Kind.EXPIRE): _trims,
+}
+FIELDS: Final = {
+    "dispatches": int(Kind.DISPATCH),
+    "cancels": int(Kind.CANCEL),
+    "resolves": int(Kind.RESOLVE),
+    "trims": int(Kind.TRIM),
+    "expires": int(Kind.EXPIRE),
+}

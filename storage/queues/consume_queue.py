@@ -1,0 +1,451 @@
+"""One consume queue: the units that were released to one queue of a topic, in order of release.
+
+    position   0 ..... start ................ visible end ........... end
+               trimmed  |  consumers may see   |  released ahead of    |
+                                                  their time
+
+Dispatches are committed a little ahead of time, so each entry has a gate, `release_ms`: the queue
+is served up to the first entry whose gate lies ahead of the cluster clock. The visible end never
+goes back: what was once on time stays so.
+
+Entries lie in chunks (storage.queues.queue_chunk). Of a full chunk its seal is kept in memory:
+enough to pass over it, to trim it and to say what it refers to without reading it. The hot path
+stores and copies rows in mapped memory; a checkpoint makes durable what changed, in another thread.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors
+from hourwheel.internal.v1 import state_pb2
+from hourwheel.types import Position
+from storage.files.disk import Disk, join
+from storage.files.file_header import Identity
+from storage.queues.chunk_ledger import ChunkLedger, Settled
+from storage.queues.mapped_chunks import (
+    CHUNKS_PER_QUEUE_MAX,
+    NAME_END,
+    MappedChunks,
+    MappingBudget,
+    file_name,
+)
+from storage.queues.page_sums import PageSums
+from storage.queues.queue_chunk import (
+    NO_ENTRIES,
+    ROW,
+    Chunk,
+    Rows,
+    Seal,
+    chunk_bytes,
+    find_seal,
+    lowest_references,
+)
+from storage.views.digest import Hasher, feed_numbers
+from storage.views.unit import NO_UNITS, UNIT, Units, release_ms, stretches
+
+CHUNK_ENTRIES: Final = 16_384
+"""Entries of a chunk: 1 MiB. The same on all replicas: trimming goes by whole chunks."""
+_SCAN_ENTRIES_MAX: Final = 65_536
+"""Entries that one call of `visible_end` looks at: 1-2 ms."""
+_SCAN_FIRST: Final = 256
+_SCAN_GROWTH: Final = 8
+_DIGEST_ENTRIES: Final = 4_096
+
+Work: TypeAlias = Callable[[], None]
+
+
+class QueueChanges(NamedTuple):
+    """What all queues note for their keeper, so that it need not look at each of them."""
+
+    changed: set[int]
+    """Queues that were appended to or trimmed, until the keeper takes them out."""
+    full_ms: dict[int, int]
+    """Queue -> latest release in its first full chunk, of those that have one: it may be trimmed
+    when that is past retention."""
+
+
+class ConsumeQueue:
+    """See the top of this file. One thread; the works of a checkpoint run in any."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        identity: Identity,
+        state: state_pb2.QueueState,
+        chunk_entries: int = CHUNK_ENTRIES,
+        budget: MappingBudget | None = None,
+        changes: QueueChanges | None = None,
+    ) -> None:
+        """A queue of that state; see `open`."""
+        self._changes = QueueChanges(set(), {}) if changes is None else changes
+        self._disk = disk
+        self._directory = directory
+        self._identity = identity
+        self._chunk_entries = chunk_entries
+        if budget is None:
+            budget = MappingBudget(CHUNKS_PER_QUEUE_MAX)
+        self._mapped = MappedChunks(disk, directory, identity, chunk_entries, budget)
+        self._ledger = ChunkLedger(disk, directory, self._mapped.path_of, chunk_entries)
+        self.topic_queue = state.topic_queue
+        self._start = state.start_position
+        self._end = state.end_position
+        self._visible_end = self._start
+        """Invariant: start <= visible end <= end."""
+        self._gate_ms: int | None = None
+        """`release_ms` of the entry at the visible end, where that is known."""
+        self._first_chunk = self._start // chunk_entries
+        """Invariant: first chunk + full chunks = number of the chunk that is not full."""
+        self._seals: list[Seal] = []
+        """Of the full chunks."""
+        self._tail_seal = NO_ENTRIES
+        """Over the first entries of the chunk that is not full; not always over all of them."""
+        self._sums: dict[int, PageSums] = {}
+        """Of the chunks that no seal on disk is over yet, whether they are mapped or not."""
+        self._tail: Chunk | None = None
+        """The chunk that is not full, if it was mapped for appending (and maybe unmapped again)."""
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        identity: Identity,
+        state: state_pb2.QueueState,
+        chunk_entries: int = CHUNK_ENTRIES,
+        budget: MappingBudget | None = None,
+        changes: QueueChanges | None = None,
+    ) -> "ConsumeQueue":
+        """Take up the state of a checkpoint. Reads one small piece of each chunk.
+
+        Args:
+            disk: where.
+            directory: of this queue; it is made when something is appended.
+            identity: whose.
+            state: of the last manifest: entries beyond it do not exist, whatever the files hold.
+            chunk_entries: entries of a chunk.
+            budget: shared by all queues.
+            changes: shared by all queues.
+
+        Raises:
+            CorruptFile: a chunk that the checkpoint made durable is missing or damaged. Entries are
+                looked at when they are mapped, and raise it then.
+        """
+        queue = cls(disk, directory, identity, state, chunk_entries, budget, changes)
+        queue._load()
+        return queue
+
+    def _load(self) -> None:
+        last = -(-self._end // self._chunk_entries)
+        for number in range(self._first_chunk, last):
+            count = self._entry_count(number)
+            path = self._mapped.path_of(number)
+            seal, slot = find_seal(
+                self._disk,
+                path,
+                self._identity,
+                number,
+                self.topic_queue,
+                count,
+                chunk_bytes(self._chunk_entries),
+            )
+            if count == self._chunk_entries:
+                self._seals.append(seal)
+            else:
+                self._tail_seal = seal
+                self._ledger.note_tail(number, Settled(count, slot))
+        self._note_full()
+        self._mapped.writable_from = self._end // self._chunk_entries
+        needed = {file_name(number) for number in range(self._first_chunk, last)}
+        if self._disk.exists(self._directory):
+            for name in self._disk.list(self._directory):
+                if name.endswith(NAME_END) and name not in needed:
+                    self._disk.remove(join(self._directory, name))
+
+    # --- positions
+
+    @property
+    def start_position(self) -> Position:
+        """The first entry that is not trimmed, or `end_position`."""
+        return Position(self._start)
+
+    @property
+    def end_position(self) -> Position:
+        """Position of the next entry."""
+        return Position(self._end)
+
+    def state(self) -> state_pb2.QueueState:
+        """For the manifest, as of now."""
+        return state_pb2.QueueState(
+            topic_queue=self.topic_queue, start_position=self._start, end_position=self._end
+        )
+
+    def _entry_count(self, number: int) -> int:
+        """Entries in a chunk."""
+        return min(self._end - number * self._chunk_entries, self._chunk_entries)
+
+    def _seal_of(self, number: int) -> Seal:
+        """What is known of a chunk's first entries."""
+        ordinal = number - self._first_chunk
+        return self._seals[ordinal] if ordinal < len(self._seals) else self._tail_seal
+
+    def _chunk(self, number: int) -> Chunk:
+        """A chunk that exists, mapped."""
+        chunk = self._mapped.get(number, self._seal_of(number), self._sums.get(number))
+        if number >= self._mapped.writable_from:
+            self._sums[number] = chunk.sums
+        return chunk
+
+    def used(self) -> None:
+        """Tell the budget that this queue is in use."""
+        self._mapped.used()
+
+    def close_mappings(self) -> None:
+        """Unmap all chunks; they are mapped again when they are needed."""
+        self._mapped.close_all()
+
+    # --- appending
+
+    def append(self, units: Units) -> Position:
+        """Append units as they are; the position of the first one.
+
+        Raises:
+            DiskFull: nothing was appended.
+        """
+        first, count = self._end, len(units)
+        self._changes.changed.add(self.topic_queue)
+        rows = units.view(ROW)
+        at = first % self._chunk_entries
+        tail = self._tail
+        if tail is None or at + count > tail.entry_count_reserved:
+            self._append_slowly(rows)
+        else:
+            tail.store(rows)
+            self._end = first + count
+            if at + count == self._chunk_entries:
+                self._seal_full()
+        return Position(first)
+
+    def _append_slowly(self, rows: Rows) -> None:
+        """Append what needs room, another chunk or a mapping first."""
+        size = self._chunk_entries
+        end = self._end + len(rows)
+        # All room first: after DiskFull nothing may have changed.
+        for number in range(self._end // size, -(-end // size)):
+            self._writable(number).reserve(min(end - number * size, size))
+        stored = 0
+        while stored < len(rows):
+            number, at = divmod(self._end, size)
+            if at == 0:
+                self._ledger.note_created(number)
+            self._tail = self._writable(number)
+            part = rows[stored : stored + size - at]
+            self._tail.store(part)
+            self._end += len(part)
+            stored += len(part)
+            if at + len(part) == size:
+                self._seal_full()
+
+    def _writable(self, number: int) -> Chunk:
+        """The chunk at the end, or a new one behind it."""
+        if number in self._mapped or number * self._chunk_entries < self._end:
+            return self._chunk(number)
+        self._disk.make_dir(self._directory, is_durable=False)
+        chunk = self._mapped.create(number)
+        self._sums[number] = chunk.sums
+        return chunk
+
+    def _seal_full(self) -> None:
+        """The tail has just become full."""
+        self._extend_tail_seal(self._chunk_entries)
+        self._seals.append(self._tail_seal)
+        if len(self._seals) == 1:
+            self._note_full()
+        self._tail_seal = NO_ENTRIES
+        self._tail = None
+        self._mapped.writable_from += 1
+
+    def _note_full(self) -> None:
+        """The first full chunk is another one."""
+        if self._seals:
+            self._changes.full_ms[self.topic_queue] = self._seals[0].release_ms_max
+        else:
+            self._changes.full_ms.pop(self.topic_queue, None)
+
+    def _extend_tail_seal(self, entry_count: int) -> None:
+        """Let the seal be over the first `entry_count` entries of the chunk that is not full."""
+        known = self._tail_seal.entry_count
+        if known < entry_count:
+            chunk = self._chunk(self._first_chunk + len(self._seals))
+            self._tail_seal = self._tail_seal.extended(chunk.units(known, entry_count))
+
+    # --- reading
+
+    def read(self, first: int, count: int) -> Units:
+        """A copy of the entries from `first` on: `count`, or fewer where a chunk or the queue ends.
+
+        Does not look at the visible end. Entries below `start_position` are trimmed: asking for
+        them is a bug of the caller's, who must know.
+        """
+        errors.invariant(first >= self._start, "reading trimmed entries", first=first)
+        if first >= self._end or count <= 0:
+            return NO_UNITS
+        number, at = divmod(first, self._chunk_entries)
+        end = min(at + count, self._entry_count(number))
+        return self._chunk(number).copy(at, end)
+
+    def genes(self, first: int, count: int) -> NDArray[np.uint64]:
+        """uint64[n]: as `read`, the entries' tag genes; a view to be let go of at once."""
+        number, at = divmod(first, self._chunk_entries)
+        end = min(at + count, self._entry_count(number))
+        genes: NDArray[np.uint64] = self._chunk(number).units(at, end)["tag_gene"]
+        return genes
+
+    def find_before(self, end: int, sequence: int) -> tuple[Position, Position | None]:
+        """Look for a message in the chunk that has the entry before `end`, which is not trimmed.
+
+        Returns:
+            The first entry looked at, all below `end`; the last one of that message.
+        """
+        number = (end - 1) // self._chunk_entries
+        base = number * self._chunk_entries
+        first = max(self._start, base)
+        sequences = self._chunk(number).units(first - base, end - base)["sequence"]
+        (found,) = np.nonzero(sequences == sequence)
+        return Position(first), Position(first + int(found[-1])) if len(found) else None
+
+    def pick(self, positions: NDArray[np.int64]) -> Units:
+        """A copy of the entries at some positions, in this order; not trimmed, and all there."""
+        numbers = positions // self._chunk_entries
+        found = []
+        for low, high in stretches(numbers):
+            number = int(numbers[low])
+            entries = positions[low:high] - number * self._chunk_entries
+            found.append(self._chunk(number).pick(entries))
+        return np.concatenate(found).view(UNIT) if found else NO_UNITS
+
+    def visible_end(self, now_ms: int) -> Position:
+        """Position of the first entry that consumers may not see yet. Never falls.
+
+        Looks only behind what it said last, and not at everything at once where much came since:
+        then it says less than is visible, and `next_gate_ms` is not ahead of `now_ms`.
+        """
+        if self._visible_end < self._end and (self._gate_ms is None or self._gate_ms <= now_ms):
+            self._move_visible_end(now_ms)
+        return Position(self._visible_end)
+
+    def _move_visible_end(self, now_ms: int) -> None:
+        at, step, looked_at = self._visible_end, _SCAN_FIRST, 0
+        self._gate_ms = None
+        while at < self._end and looked_at < _SCAN_ENTRIES_MAX:
+            number, in_chunk = divmod(at, self._chunk_entries)
+            chunk_end = self._entry_count(number)
+            ordinal = number - self._first_chunk
+            if ordinal < len(self._seals) and self._seals[ordinal].release_ms_max <= now_ms:
+                at += chunk_end - in_chunk
+                continue
+            end = min(in_chunk + step, chunk_end)
+            gates = release_ms(self._chunk(number).units(in_chunk, end))
+            is_ahead = gates > now_ms
+            ordinal = int(is_ahead.argmax())
+            if is_ahead[ordinal]:
+                at += ordinal
+                self._gate_ms = int(gates[ordinal])
+                break
+            at += end - in_chunk
+            looked_at += end - in_chunk
+            step *= _SCAN_GROWTH
+        self._visible_end = at
+
+    def next_gate_ms(self) -> int | None:
+        """When to ask for the visible end again; None while all entries are visible.
+
+        Not ahead of now where `visible_end` has not looked at all there is.
+        """
+        if self._visible_end == self._end:
+            return None
+        if self._gate_ms is None:
+            self._gate_ms = int(release_ms(self.read(self._visible_end, 1))[0])
+        return self._gate_ms
+
+    # --- trimming
+
+    def trim_position_for(self, retain_from_ms: int) -> Position:
+        """Where `trim_to` may go; the same on all replicas.
+
+        It is the first chunk that is not full, or has an entry released at `retain_from_ms` or
+        later.
+        """
+        number = self._first_chunk
+        for seal in self._seals:
+            if seal.release_ms_max >= retain_from_ms:
+                break
+            number += 1
+        return Position(max(self._start, number * self._chunk_entries))
+
+    def trim_to(self, position: int) -> None:
+        """Let go of the entries below `position`. Files go when a manifest no longer needs them."""
+        errors.invariant(position <= self._end, "trimming what does not exist", position=position)
+        if position <= self._start:
+            return
+        self._start = position
+        if self._visible_end < position:
+            self._visible_end = position
+            self._gate_ms = None
+        first_chunk = position // self._chunk_entries
+        for number in range(self._first_chunk, first_chunk):
+            self._mapped.close(number)
+            self._sums.pop(number, None)
+            self._ledger.note_trimmed(number, self._seal_of(number))
+        del self._seals[: first_chunk - self._first_chunk]
+        self._first_chunk = first_chunk
+        self._note_full()
+        self._changes.changed.add(self.topic_queue)
+
+    def references(self) -> tuple[int | None, int | None]:
+        """(lowest commit-log offset, lowest delay log) that entries point at, or None.
+
+        Of all entries in chunks that are retained now or were in the last manifest: replaying the
+        log from there may look at them again.
+        """
+        self._extend_tail_seal(self._end % self._chunk_entries)
+        return lowest_references([*self._ledger.trimmed_seals(), *self._seals, self._tail_seal])
+
+    # --- checkpoints
+
+    def begin_checkpoint(self) -> list[Work]:
+        """Capture what changed, as of now (`state`).
+
+        Returns:
+            Works for another thread, in this order, that make it durable, while this one goes on.
+            When all have run and the manifest is durable, call `end_checkpoint`. If one fails, just
+            begin again later.
+        """
+        return self._ledger.begin(
+            self.topic_queue, self._entry_count, self._seal_of, self._sums.__getitem__
+        )
+
+    def end_checkpoint(self) -> list[Work]:
+        """The manifest that names the captured state is durable: move on.
+
+        Returns:
+            Works for another thread that remove files which no manifest needs any more.
+        """
+        works = self._ledger.end()
+        for number in [one for one in self._sums if self._ledger.is_settled(one)]:
+            del self._sums[number]
+        return works
+
+    def digest_into(self, hasher: Hasher) -> None:
+        """Feed the canonical content, without where the bodies lie; reads all of it."""
+        feed_numbers(hasher, self.topic_queue, self._start, self._end)
+        at = self._start
+        while at < self._end:
+            units = self.read(at, _DIGEST_ENTRIES)
+            units["position"] = 0
+            units["dlog_id"] = 0
+            hasher.update(units.view(np.uint8).data)
+            at += len(units)

@@ -1,0 +1,446 @@
+"""Topics, consumer groups and subscriptions, as CONFIG records made them.
+
+Whoever proposes a change picks the numbers and checks the names; `Catalog.apply` decides, in log
+order, by rules that only look at what is applied already. A change that no longer fits is void, on
+every replica, and the proposer looks again at what there is. So two nodes, or two calls, may create
+the same topic at once.
+
+    put_topic         void if the number is used, or was, by another name; if the name has another
+                      number; if queues would vanish; if it would turn internal or cease to be; if
+                      its genes would be made otherwise, or cannot be made at all
+    delete_topic      void if there is none. Takes its subscriptions and their retry topics with it;
+                      a retry topic takes its subscription; a dead-letter topic leaves its group
+    put_group         as put_topic; the dead-letter topic must be the group's own, or 0
+    delete_group      void if there is none. Takes its subscriptions and their retry topics with it;
+                      dead letters are data, and stay until somebody deletes that topic
+    put_subscription  void if group, topic or retry topic are not there, the retry topic is not that
+                      of this group and topic, or another one is in use, or there is a filter and
+                      the topic is internal. What the group wants of the topic may change
+
+Numbers are never used again: entries of a deleted topic lie around for years, and must not turn up
+in another.
+"""
+
+import re
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from hourwheel import errors
+from hourwheel.internal.v1 import state_pb2
+from hourwheel.limits import NAME_BYTES_MAX
+from hourwheel.types import QUEUE_COUNT_MAX, TOPIC_ID_MAX, GroupId, TopicId
+from storage.views.catalog_items import Group, Subscription, Topic
+from storage.views.digest import Hasher, feed_numbers
+
+GROUP_ID_MAX: Final = (1 << 32) - 1
+_NAME: Final = re.compile(rf"[A-Za-z0-9_.|-]{{1,{NAME_BYTES_MAX}}}")
+_RULE: Final = f"1 to {NAME_BYTES_MAX} letters, digits, '_', '.', '|' or '-'"
+RETRY_PREFIX: Final = "%RETRY%"
+DEAD_LETTER_PREFIX: Final = "%DLQ%"
+
+States: TypeAlias = tuple[
+    list[state_pb2.TopicConfig], list[state_pb2.GroupConfig], list[state_pb2.Subscription]
+]
+"""A catalog for the manifest: topics and groups by number, subscriptions by group, then topic."""
+
+
+def validate_topic_name(name: str) -> None:
+    """Refuse a name that no topic may be created by.
+
+    Raises:
+        InvalidTopic: empty, too long, or with a character that is not allowed; '%' is kept for the
+            cluster's own topics.
+    """
+    if not _NAME.fullmatch(name):
+        raise errors.InvalidTopic(f"a topic's name is {_RULE}, not {name[:200]!r}")
+
+
+def validate_group_name(name: str) -> None:
+    """Refuse a name that no group may be created by.
+
+    Raises:
+        InvalidGroup: as for topics.
+    """
+    if not _NAME.fullmatch(name):
+        raise errors.InvalidGroup(f"a group's name is {_RULE}, not {name[:200]!r}")
+
+
+def retry_topic_name(group: str, topic: str) -> str:
+    """Name of the internal topic that takes a group's retries of one topic.
+
+    "%RETRY%<group>|<topic>", in which a '|' of the group is written "%7C": else the retries of
+    group "a|b" from topic "c" and those of group "a" from topic "b|c" would share one.
+    """
+    return f"{RETRY_PREFIX}{group.replace('|', '%7C')}|{topic}"
+
+
+def dead_letter_topic_name(group: str) -> str:
+    """Name of the internal topic that takes a group's dead letters: "%DLQ%<group>"."""
+    return f"{DEAD_LETTER_PREFIX}{group}"
+
+
+class Catalog:
+    """What exists, by number and by name. Lies in the checkpoint's manifest.
+
+    There may be ten thousands of each, and this is asked and changed between two messages: no
+    question and no change looks at more than it is about.
+    """
+
+    def __init__(
+        self,
+        topics: Iterable[state_pb2.TopicConfig] = (),
+        groups: Iterable[state_pb2.GroupConfig] = (),
+        subscriptions: Iterable[state_pb2.Subscription] = (),
+        *,
+        next_topic_id: int = 1,
+        next_group_id: int = 1,
+    ) -> None:
+        """Take up the state of a checkpoint (where an untouched counter is 0)."""
+        self._topics = {config.topic_id: Topic.read(config) for config in topics}
+        self._groups = {config.group_id: Group.read(config) for config in groups}
+        self._next_topic_id = max(next_topic_id, 1)
+        """Above every topic's number ever used."""
+        self._next_group_id = max(next_group_id, 1)
+        self._topic_by_name = {topic.name: topic for topic in self._topics.values()}
+        self._group_by_name = {group.name: group for group in self._groups.values()}
+        self._topic_names = sorted(self._topic_by_name)
+        self._group_names = sorted(self._group_by_name)
+        self._internal_count = sum(topic.internal for topic in self._topics.values())
+        self._by_group: dict[int, dict[int, Subscription]] = {}
+        """group -> topic -> subscription; and the same the other way round."""
+        self._topics_of: dict[int, list[int]] = {}
+        """group -> its topics in `_by_group`, ascending."""
+        self._by_topic: dict[int, dict[int, Subscription]] = {}
+        self._by_retry: dict[int, Subscription] = {}
+        for config in subscriptions:
+            self._store_subscription(Subscription.read(config))
+        self.check()
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        errors.invariant(
+            len(self._topic_by_name) == len(self._topics)
+            and len(self._group_by_name) == len(self._groups),
+            "two topics or groups of one name",
+        )
+        errors.invariant(
+            max(self._topics, default=0) < self._next_topic_id
+            and max(self._groups, default=0) < self._next_group_id,
+            "a number that is still to be given out is in use",
+        )
+        for each in self._by_retry.values():
+            errors.invariant(
+                each.group_id in self._groups
+                and each.topic_id in self._topics
+                and each.retry_topic_id in self._topics
+                and self._by_group[each.group_id][each.topic_id] is each
+                and self._by_topic[each.topic_id][each.group_id] is each,
+                "a subscription of what does not exist",
+                group_id=each.group_id,
+                topic_id=each.topic_id,
+            )
+        for index in (self._by_group, self._by_topic):
+            errors.invariant(
+                sum(map(len, index.values())) == len(self._by_retry) and all(index.values()),
+                "an index of subscriptions is not of those that there are",
+            )
+        errors.invariant(
+            self._topics_of == {group: sorted(each) for group, each in self._by_group.items()},
+            "topics of groups are not those of their subscriptions",
+        )
+        errors.invariant(
+            self._topic_names == sorted(self._topic_by_name)
+            and self._group_names == sorted(self._group_by_name)
+            and self._internal_count == sum(one.internal for one in self._topics.values()),
+            "names or their count are not of what there is",
+        )
+
+    @property
+    def next_topic_id(self) -> TopicId:
+        """The number for whoever proposes a topic."""
+        return TopicId(self._next_topic_id)
+
+    @property
+    def next_group_id(self) -> GroupId:
+        """The number for whoever proposes a group."""
+        return GroupId(self._next_group_id)
+
+    def find_topic(self, name: str) -> Topic | None:
+        """The topic of a name, internal ones included."""
+        return self._topic_by_name.get(name)
+
+    def get_topic(self, name: str) -> Topic:
+        """The topic of a name.
+
+        Raises:
+            UnknownTopic: there is none.
+        """
+        topic = self._topic_by_name.get(name)
+        if topic is None:
+            raise errors.UnknownTopic(f"there is no topic {name[:200]!r}", topic=name[:200])
+        return topic
+
+    def find_topic_by_id(self, topic_id: int) -> Topic | None:
+        """The topic of a number, unless it was deleted."""
+        return self._topics.get(topic_id)
+
+    def topics(self) -> list[Topic]:
+        """All topics, by number. Looks at each: not for the event loop."""
+        return [topic for _, topic in sorted(self._topics.items())]
+
+    @property
+    def topic_count(self) -> int:
+        """Topics that somebody made: the cluster's own are not counted."""
+        return len(self._topics) - self._internal_count
+
+    def topics_after(self, name: str, count_max: int) -> list[Topic]:
+        """Up to so many topics behind a name, by name; the cluster's own included."""
+        first = bisect_right(self._topic_names, name)
+        return [self._topic_by_name[one] for one in self._topic_names[first : first + count_max]]
+
+    def find_group(self, name: str) -> Group | None:
+        """The group of a name."""
+        return self._group_by_name.get(name)
+
+    def get_group(self, name: str) -> Group:
+        """The group of a name.
+
+        Raises:
+            UnknownGroup: there is none.
+        """
+        group = self._group_by_name.get(name)
+        if group is None:
+            raise errors.UnknownGroup(f"there is no group {name[:200]!r}", group=name[:200])
+        return group
+
+    def find_group_by_id(self, group_id: int) -> Group | None:
+        """The group of a number, unless it was deleted."""
+        return self._groups.get(group_id)
+
+    def groups(self) -> list[Group]:
+        """All groups, by number. Looks at each: not for the event loop."""
+        return [group for _, group in sorted(self._groups.items())]
+
+    @property
+    def group_count(self) -> int:
+        """How many groups there are."""
+        return len(self._groups)
+
+    def groups_after(self, name: str, count_max: int) -> list[Group]:
+        """Up to so many groups behind a name, by name."""
+        first = bisect_right(self._group_names, name)
+        return [self._group_by_name[one] for one in self._group_names[first : first + count_max]]
+
+    def find_subscription(self, group_id: int, topic_id: int) -> Subscription | None:
+        """How a group receives from a topic."""
+        return self._by_group.get(group_id, _NONE).get(topic_id)
+
+    def find_subscription_by_retry(self, retry_topic_id: int) -> Subscription | None:
+        """Whose retries a topic takes."""
+        return self._by_retry.get(retry_topic_id)
+
+    def subscriptions(self) -> list[Subscription]:
+        """All subscriptions, by group, then topic. Looks at each: not for the event loop."""
+        return sorted(self._by_retry.values(), key=_subscription_key)
+
+    @property
+    def subscription_count(self) -> int:
+        """How many subscriptions there are."""
+        return len(self._by_retry)
+
+    def subscriptions_of(
+        self, group_id: int, after: int = 0, count_max: int | None = None
+    ) -> list[Subscription]:
+        """A group's behind a topic, by topic: all, or so many at most."""
+        topics = self._topics_of.get(group_id, [])
+        first = bisect_right(topics, after)
+        end = None if count_max is None else first + count_max
+        return [self._by_group[group_id][topic_id] for topic_id in topics[first:end]]
+
+    def subscriptions_to(self, topic_id: int) -> list[Subscription]:
+        """Those to a topic, by group."""
+        return [one for _, one in sorted(self._by_topic.get(topic_id, _NONE).items())]
+
+    def apply(self, change: state_pb2.ConfigChange) -> bool:
+        """Make one change of the log, or find it void: see the table at the top.
+
+        Returns:
+            Whether it was made.
+        """
+        match change.WhichOneof("change"):
+            case "put_topic":
+                return self._put_topic(change.put_topic)
+            case "delete_topic_id":
+                return change.delete_topic_id in self._topics and self._delete(change)
+            case "put_group":
+                return self._put_group(Group.read(change.put_group))
+            case "delete_group_id":
+                return change.delete_group_id in self._groups and self._delete(change)
+            case "put_subscription":
+                return self._put_subscription(change.put_subscription)
+        # To skip what a newer node wrote would be to disagree with that node for ever.
+        raise errors.InvariantViolated("a change of the configuration that is not known here")
+
+    def topics_deleted_by(self, change: state_pb2.ConfigChange) -> list[TopicId]:
+        """Which topics `apply` would delete, ascending: their queues can go then."""
+        fresh = {int(one.retry_topic_id) for one in self.subscriptions_of(change.delete_group_id)}
+        if change.delete_topic_id in self._topics:
+            fresh.add(change.delete_topic_id)
+        doomed = set[int]()
+        while fresh:  # a group may receive from another one's retry topic, so this goes on
+            doomed |= fresh
+            found = (self._by_topic.get(topic_id, _NONE).values() for topic_id in fresh)
+            fresh = {int(one.retry_topic_id) for each in found for one in each} - doomed
+        return sorted(map(TopicId, doomed))
+
+    def _put_topic(self, config: state_pb2.TopicConfig) -> bool:
+        try:
+            topic = Topic.read(config)
+        except errors.InvalidArgument:
+            return False  # no such genes can be made
+        if not 0 < topic.topic_id <= TOPIC_ID_MAX or not 0 < topic.queue_count <= QUEUE_COUNT_MAX:
+            return False
+        old = self._topics.get(topic.topic_id)
+        if old is None:
+            if topic.topic_id < self._next_topic_id or topic.name in self._topic_by_name:
+                return False
+            self._next_topic_id = topic.topic_id + 1
+            insort(self._topic_names, topic.name)
+            self._internal_count += topic.internal
+        elif (
+            topic.name != old.name
+            or topic.internal != old.internal
+            or topic.queue_count < old.queue_count
+            or topic.gene != old.gene
+        ):
+            return False
+        self._topics[topic.topic_id] = self._topic_by_name[topic.name] = topic
+        return True
+
+    def _delete(self, change: state_pb2.ConfigChange) -> bool:
+        """Delete a topic or group that exists, with all that has no use without it."""
+        doomed = self.topics_deleted_by(change)
+        gone = self.subscriptions_of(change.delete_group_id)
+        gone += [self._by_retry[one] for one in doomed if one in self._by_retry]
+        for one in gone:
+            self._forget_subscription(one)
+        for topic_id in doomed:
+            topic = self._topics.pop(topic_id)
+            del self._topic_by_name[topic.name]
+            _remove_name(self._topic_names, topic.name)
+            self._internal_count -= topic.internal
+            group = self._group_by_name.get(topic.name.removeprefix(DEAD_LETTER_PREFIX))
+            if group is not None and group.dead_letter_topic_id == topic_id:
+                self._store_group(replace(group, dead_letter_topic_id=TopicId(0)))
+        group = self._groups.pop(change.delete_group_id, None)
+        if group is not None:
+            del self._group_by_name[group.name]
+            _remove_name(self._group_names, group.name)
+        return True
+
+    def _put_group(self, group: Group) -> bool:
+        if not 0 < group.group_id <= GROUP_ID_MAX:
+            return False
+        dead_letter_topic = self._topics.get(group.dead_letter_topic_id)
+        if group.dead_letter_topic_id and not _is_internal(
+            dead_letter_topic, dead_letter_topic_name(group.name)
+        ):
+            return False
+        old = self._groups.get(group.group_id)
+        if old is None:
+            if group.group_id < self._next_group_id or group.name in self._group_by_name:
+                return False
+            self._next_group_id = group.group_id + 1
+            insort(self._group_names, group.name)
+        elif group.name != old.name:
+            return False
+        self._store_group(group)
+        return True
+
+    def _store_group(self, group: Group) -> None:
+        self._groups[group.group_id] = self._group_by_name[group.name] = group
+
+    def _put_subscription(self, config: state_pb2.Subscription) -> bool:
+        try:
+            subscription = Subscription.read(config)
+        except errors.InvalidArgument:
+            return False  # a filter of a kind that is not known
+        group = self._groups.get(subscription.group_id)
+        topic = self._topics.get(subscription.topic_id)
+        if group is None or topic is None:
+            return False
+        retry_topic = self._topics.get(subscription.retry_topic_id)
+        if not _is_internal(retry_topic, retry_topic_name(group.name, topic.name)):
+            return False
+        key = (subscription.group_id, subscription.topic_id)
+        known = self.find_subscription(*key) or subscription
+        if known.retry_topic_id != subscription.retry_topic_id:
+            return False
+        if topic.internal and subscription.filter is not None:
+            return False  # whoever proposed it did not know yet: see Selecting in node/delivery/receiver.py
+        self._store_subscription(subscription)
+        return True
+
+    def _store_subscription(self, subscription: Subscription) -> None:
+        group_id, topic_id = subscription.group_id, subscription.topic_id
+        if topic_id not in self._by_group.get(group_id, _NONE):
+            insort(self._topics_of.setdefault(group_id, []), topic_id)
+        self._by_group.setdefault(group_id, {})[topic_id] = subscription
+        self._by_topic.setdefault(topic_id, {})[group_id] = subscription
+        self._by_retry[subscription.retry_topic_id] = subscription
+
+    def _forget_subscription(self, subscription: Subscription) -> None:
+        """Forget one, which may be forgotten already."""
+        if self._by_retry.pop(subscription.retry_topic_id, None) is None:
+            return
+        group_id, topic_id = subscription.group_id, subscription.topic_id
+        for index, first, second in (
+            (self._by_group, group_id, topic_id),
+            (self._by_topic, topic_id, group_id),
+        ):
+            del index[first][second]
+            if not index[first]:
+                del index[first]
+        topics = self._topics_of[group_id]
+        del topics[bisect_left(topics, topic_id)]
+        if not topics:
+            del self._topics_of[group_id]
+
+    def capture(self) -> Callable[[], States]:
+        """The state as of now, to be sorted and encoded by another thread: for the manifest.
+
+        Items never change, so that copies of three dicts are enough.
+        """
+        topics, groups = self._topics.copy(), self._groups.copy()
+        subscriptions = self._by_retry.copy()
+        return lambda: (
+            [topic.config() for _, topic in sorted(topics.items())],
+            [group.config() for _, group in sorted(groups.items())],
+            [one.config() for one in sorted(subscriptions.values(), key=_subscription_key)],
+        )
+
+    def digest_into(self, hasher: Hasher) -> None:
+        """Feed the canonical content."""
+        feed_numbers(hasher, self._next_topic_id, self._next_group_id)
+        for parts in (self.topics(), self.groups(), self.subscriptions()):
+            feed_numbers(hasher, len(parts))
+            for part in parts:
+                part.digest_into(hasher)
+
+
+def _is_internal(topic: Topic | None, name: str) -> bool:
+    """Whether it is the cluster's own topic of that name."""
+    return topic is not None and topic.internal and topic.name == name
+
+
+def _subscription_key(subscription: Subscription) -> tuple[int, int]:
+    return subscription.group_id, subscription.topic_id
+
+
+def _remove_name(names: list[str], name: str) -> None:
+    del names[bisect_left(names, name)]
+
+
+_NONE: Final[dict[int, Subscription]] = {}

@@ -1,0 +1,159 @@
+"""Topics, groups and subscriptions as apply knows them, and as they lie in the log and manifest.
+
+How a topic's genes are made and what a subscription wants are kept as they were proposed: nothing
+here reads an expression, so two versions that read expressions differently still agree.
+"""
+
+from dataclasses import dataclass
+
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.filter_language.wire import (
+    filter_from_wire,
+    filter_to_wire,
+    gene_from_wire,
+    gene_to_wire,
+)
+from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
+from hourwheel.internal.v1 import state_pb2
+from hourwheel.types import GroupId, TopicId
+from storage.views.digest import Hasher, feed_numbers, feed_text
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic. See state.proto, TopicConfig."""
+
+    topic_id: TopicId
+    name: str
+    queue_count: int
+    internal: bool = False
+    gene: GeneSpec = DEFAULT_SPEC
+    automatic: bool = False
+    """Made by publishing or receiving, not by a command. Not in the digest: see `Group`."""
+
+    @classmethod
+    def read(cls, config: state_pb2.TopicConfig) -> "Topic":
+        """From the wire. Raises InvalidArgument where genes cannot be made so."""
+        gene = gene_from_wire(config.gene)
+        return cls(
+            TopicId(config.topic_id),
+            config.name,
+            config.queue_count,
+            config.internal,
+            gene,
+            config.automatic,
+        )
+
+    def config(self) -> state_pb2.TopicConfig:
+        """To the wire."""
+        config = state_pb2.TopicConfig(
+            topic_id=self.topic_id,
+            name=self.name,
+            queue_count=self.queue_count,
+            internal=self.internal,
+            automatic=self.automatic,
+        )
+        if not self.internal:
+            config.gene.CopyFrom(gene_to_wire(self.gene))
+        return config
+
+    def digest_into(self, hasher: Hasher) -> None:
+        """Feed the canonical content."""
+        feed_numbers(hasher, self.topic_id)
+        feed_text(hasher, self.name)
+        feed_numbers(hasher, self.queue_count, self.internal, self.gene.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group. See state.proto, GroupConfig."""
+
+    group_id: GroupId
+    name: str
+    attempts_max: int
+    invisible_ms: int
+    retry_delay_ms: int
+    retry_delay_ms_max: int
+    dead_letter_topic_id: TopicId
+    """0: there is none yet."""
+    automatic: bool = False
+    """Made by receiving, and not by a command. Not in the digest: older versions drop it."""
+
+    @classmethod
+    def read(cls, config: state_pb2.GroupConfig) -> "Group":
+        """From the wire."""
+        return cls(
+            GroupId(config.group_id),
+            config.name,
+            config.attempts_max,
+            config.invisible_ms,
+            config.retry_delay_ms,
+            config.retry_delay_ms_max,
+            TopicId(config.dead_letter_topic_id),
+            config.automatic,
+        )
+
+    def config(self) -> state_pb2.GroupConfig:
+        """To the wire."""
+        return state_pb2.GroupConfig(
+            group_id=self.group_id,
+            name=self.name,
+            attempts_max=self.attempts_max,
+            invisible_ms=self.invisible_ms,
+            retry_delay_ms=self.retry_delay_ms,
+            retry_delay_ms_max=self.retry_delay_ms_max,
+            dead_letter_topic_id=self.dead_letter_topic_id,
+            automatic=self.automatic,
+        )
+
+    def digest_into(self, hasher: Hasher) -> None:
+        """Feed the canonical content."""
+        feed_numbers(hasher, self.group_id)
+        feed_text(hasher, self.name)
+        feed_numbers(
+            hasher,
+            self.attempts_max,
+            self.invisible_ms,
+            self.retry_delay_ms,
+            self.retry_delay_ms_max,
+            self.dead_letter_topic_id,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A group that receives from a topic. See state.proto, Subscription."""
+
+    group_id: GroupId
+    topic_id: TopicId
+    retry_topic_id: TopicId
+    filter: FilterExpression | None = None
+    """In canonical form; None: every message."""
+
+    @classmethod
+    def read(cls, config: state_pb2.Subscription) -> "Subscription":
+        """From the wire. Raises InvalidArgument for a kind of filter that is not known."""
+        return cls(
+            GroupId(config.group_id),
+            TopicId(config.topic_id),
+            TopicId(config.retry_topic_id),
+            filter_from_wire(config.filter) if config.HasField("filter") else None,
+        )
+
+    def config(self) -> state_pb2.Subscription:
+        """To the wire."""
+        config = state_pb2.Subscription(
+            group_id=self.group_id, topic_id=self.topic_id, retry_topic_id=self.retry_topic_id
+        )
+        if self.filter is not None:
+            config.filter.CopyFrom(filter_to_wire(self.filter))
+        return config
+
+    def digest_into(self, hasher: Hasher) -> None:
+        """Feed the canonical content."""
+        wanted = self.filter
+        feed_numbers(hasher, self.group_id, self.topic_id, self.retry_topic_id, wanted is not None)
+        if wanted is not None:
+            feed_text(hasher, wanted.kind)
+            feed_numbers(hasher, wanted.check_at_client)
+            feed_text(hasher, wanted.text)

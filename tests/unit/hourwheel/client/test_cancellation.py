@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+
+from hourwheel import errors
+from hourwheel.client import cancellation
+from hourwheel.client.message_ids import PublishedIds
+from hourwheel.client.outcomes import CancelOutcome
+from hourwheel.formats.message_id import MessageId
+from hourwheel.transport.channel import Channel
+from tests.support.fake_node import EPOCH, SHARD, FakeNode
+
+IDS = PublishedIds.of_batch(SHARD, EPOCH, 0, np.arange(3))
+
+
+def test_pack_when_ids_come_in_every_form() -> None:
+    packed = IDS.packed()
+    assert len(packed) == 72
+    assert cancellation.pack(IDS) == packed
+    assert cancellation.pack(list(IDS)) == packed
+    assert cancellation.pack(IDS.texts()) == packed
+    assert cancellation.pack([IDS[0], str(IDS[1]), IDS[2]]) == packed
+    assert cancellation.pack([]) == b""
+
+
+def test_pack_when_one_is_no_id() -> None:
+    with pytest.raises(errors.InvalidMessageId, match="nonsense"):
+        cancellation.pack([str(IDS[0]), "nonsense"])
+
+
+async def test_cancel_many_when_each_has_its_outcome(node: FakeNode, channel: Channel) -> None:
+    node.add_topic("t", b"0", b"1")
+    await node.lease("t", 1, 0)
+    ids = [MessageId(SHARD, EPOCH, n, 5) for n in range(3)]
+    node.leases["r"] = [node.messages[0]]
+    assert await cancellation.cancel_many(channel, ids) == [
+        CancelOutcome.ALREADY_RELEASED,
+        CancelOutcome.CANCELLED,
+        CancelOutcome.UNKNOWN,
+    ]
+    assert await cancellation.cancel_packed(channel, b"") == []

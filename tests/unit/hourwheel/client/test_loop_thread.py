@@ -1,0 +1,206 @@
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from hourwheel import errors
+from hourwheel.client.loop_thread import LoopThread
+
+
+class Ending:
+    """Notes how often the client was closed by itself."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.happened = threading.Event()
+
+    async def close(self) -> None:
+        self.count += 1
+        self.happened.set()
+
+
+async def one() -> int:
+    return 1
+
+
+async def nothing() -> None:
+    return
+
+
+async def forever(begun: threading.Event) -> None:
+    begun.set()
+    await asyncio.Event().wait()
+
+
+def names() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
+
+
+@pytest.fixture
+def ending() -> Ending:
+    return Ending()
+
+
+@pytest.fixture
+def thread(ending: Ending) -> LoopThread:
+    return LoopThread(ending.close)
+
+
+def test_thread_when_its_client_is_never_used(thread: LoopThread) -> None:
+    assert "hourwheel-client" not in names()
+    thread.finish(nothing())
+    with pytest.raises(errors.Cancelled):
+        thread.run(one())
+
+
+def test_thread_when_finished_twice(thread: LoopThread, ending: Ending) -> None:
+    assert thread.run(one()) == 1
+    thread.finish(nothing())
+    thread.finish(nothing())
+    assert "hourwheel-client" not in names()
+    for call in (thread.check, lambda: thread.call_soon(gc.collect), lambda: thread.run(one())):
+        with pytest.raises(errors.Cancelled):
+            call()
+    assert ending.count == 0
+
+
+async def test_thread_when_the_caller_runs_a_loop_of_its_own(thread: LoopThread) -> None:
+    assert thread.run(one()) == 1
+    thread.finish(nothing())
+    thread.finish(nothing())
+    assert "hourwheel-client" not in names()
+
+
+def test_thread_when_many_finish_it_at_a_time(thread: LoopThread) -> None:
+    assert thread.run(one()) == 1
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: thread.finish(nothing()), range(8)))
+    assert "hourwheel-client" not in names()
+
+
+def test_calls_under_way_when_it_ends(thread: LoopThread) -> None:
+    begun = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(thread.run, forever(begun))
+        begun.wait()
+        thread.finish(nothing())
+        with pytest.raises(errors.Cancelled):
+            waiting.result()
+
+
+def test_calls_when_they_race_with_the_end() -> None:
+    for _ in range(50):
+        thread = LoopThread(nothing)
+        assert thread.run(one()) == 1
+
+        def call(thread: LoopThread = thread) -> object:
+            try:
+                while True:
+                    assert thread.run(one()) == 1
+            except errors.Cancelled as error:
+                return error
+
+        with ThreadPoolExecutor(3) as pool:
+            calls = [pool.submit(call) for _ in range(3)]
+            thread.finish(nothing())
+            assert all(isinstance(done.result(), errors.Cancelled) for done in calls)
+
+
+def test_end_when_its_coroutine_fails(thread: LoopThread) -> None:
+    async def fail() -> None:
+        raise errors.Timeout
+
+    thread.run(one())
+    with pytest.raises(errors.Timeout):
+        thread.finish(fail())
+    assert "hourwheel-client" not in names()
+    thread.finish(nothing())
+
+
+def test_own_thread_when_it_would_wait_for_itself(thread: LoopThread) -> None:
+    async def inside() -> list[type[Exception]]:
+        kinds: list[type[Exception]] = []
+        for call in (thread.run, thread.finish):
+            coroutine: Coroutine[Any, Any, None] = nothing()
+            try:
+                call(coroutine)
+            except errors.HourwheelError as error:
+                kinds.append(type(error))
+        return kinds
+
+    assert thread.run(inside()) == [errors.FailedPrecondition] * 2
+    thread.finish(nothing())
+
+
+def test_thread_when_none_can_be_started(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(errors.FailedPrecondition, match="can't start new thread"):
+        thread.run(one())
+
+
+def test_thread_when_its_client_is_left_to_the_garbage_collector(
+    thread: LoopThread, ending: Ending
+) -> None:
+    thread.run(one())
+    with pytest.warns(ResourceWarning, match="not closed"):
+        thread.abandon()
+    assert ending.happened.wait(60)
+    thread.join()
+    assert "hourwheel-client" not in names()
+    thread.abandon()  # again, and after the end: nothing
+    thread.finish(nothing())
+    assert ending.count == 1
+
+
+def test_abandoned_thread_when_closing_fails() -> None:
+    async def fail() -> None:
+        raise errors.Timeout
+
+    thread = LoopThread(fail)
+    thread.run(one())
+    with pytest.warns(ResourceWarning):
+        thread.abandon()
+    thread.join()
+    assert "hourwheel-client" not in names()
+
+
+@pytest.mark.parametrize("last", ["asyncio.sleep(0)", "asyncio.Event().wait()"])
+def test_exit_of_the_interpreter_when_nobody_closed(last: str) -> None:
+    script = f"""
+import asyncio, hourwheel.client.loop_thread
+from hourwheel.client.loop_thread import LoopThread
+hourwheel.client.loop_thread.EXIT_S = {0.1 if "Event" in last else 60}
+async def close():
+    print("closing", flush=True)
+    await {last}
+    print("closed", flush=True)
+thread = LoopThread(close)
+thread.run(asyncio.sleep(0))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    said = done.stdout.split()
+    assert said == (["closing"] if "Event" in last else ["closing", "closed"])
+    assert done.stderr == ""
+
+
+def test_loop_when_grpc_has_something_for_it_after_its_end(thread: LoopThread) -> None:
+    async def own_loop() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    loop = thread.run(own_loop())
+    thread.finish(nothing())
+    assert loop.is_closed()
+    loop.call_soon_threadsafe(gc.collect)  # an exception would end up in another client's loop

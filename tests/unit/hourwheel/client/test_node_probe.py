@@ -1,0 +1,30 @@
+"""Asking one node, and only that one."""
+
+import pytest
+
+from hourwheel import errors
+from hourwheel.client.node_probe import NodeProbe
+from tests.support.fake_cluster import FakeCluster
+
+
+async def test_probe_stays_with_its_node_when_others_are_known_or_it_is_gone() -> None:
+    async with FakeCluster(3) as cluster:
+        probe = NodeProbe(cluster.nodes[1].address)
+        for _ in range(3):
+            status = await probe.status(5_000.0)
+        assert status.shards[0].master == "n1"
+        assert cluster.count("GetStatus") == [0, 3, 0]
+        await cluster.nodes[1].stop()
+        with pytest.raises(errors.Unavailable):
+            await probe.status(5_000.0)
+        assert cluster.count("GetStatus") == [0, 3, 0]
+        await probe.close()
+
+
+async def test_probe_tells_the_error_of_the_node() -> None:
+    async with FakeCluster(1) as cluster:
+        cluster.nodes[0].fail_next("GetStatus", errors.ShuttingDown())
+        probe = NodeProbe(cluster.nodes[0].address)
+        with pytest.raises(errors.ShuttingDown):
+            await probe.status(5_000.0)
+        await probe.close()

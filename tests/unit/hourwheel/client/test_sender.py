@@ -1,0 +1,104 @@
+"""The task's own affairs; what it does for users: test_producer.py."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from hourwheel import errors
+from hourwheel.client import batch_builder
+from hourwheel.client.batch_builder import Columns, Draft
+from hourwheel.client.sender import PublishPump, PumpSettings
+from hourwheel.transport.channel import Channel
+from tests.support.eventually import until
+from tests.support.fake_node import FakeNode
+
+
+def pump_of(channel: Channel, *, linger_ms: float = 0.0, batch_messages: int = 10) -> PublishPump:
+    settings = PumpSettings(
+        linger_ms=linger_ms,
+        batch_messages=batch_messages,
+        batch_bytes=1 << 20,
+        buffer_bytes=1 << 20,
+        delivery_timeout_ms=60_000.0,
+        answer_timeout_ms=60_000.0,
+        is_idempotent=True,
+    )
+    return PublishPump(channel, settings)
+
+
+def draft(body: bytes = b"x") -> Draft:
+    return batch_builder.draft_columns(Columns(bodies=[body]))
+
+
+async def test_add_when_closed(channel: Channel) -> None:
+    pump = pump_of(channel)
+    pump.refuse_new()
+    with pytest.raises(errors.Cancelled):
+        _ = await pump.add("t", draft(), is_single=True)
+    await pump.flush()
+    await pump.close()
+
+
+@pytest.mark.parametrize("topic", [5, None, b"t", "\ud800"])
+async def test_add_when_the_topic_is_no_text(node: FakeNode, channel: Channel, topic: Any) -> None:
+    pump = pump_of(channel)
+    with pytest.raises(errors.InvalidTopic):
+        _ = await pump.add(topic, draft(), is_single=True)
+    await (await pump.add("t", draft(b"good"), is_single=True))  # it has done no harm to others
+    assert [one.body for one in node.messages] == [b"good"]
+    await pump.close()
+
+
+async def test_add_when_a_bug_of_ours_strikes(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> bytes:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(batch_builder, "build", broken)
+    pump = pump_of(channel, batch_messages=1)
+    futures = [await pump.add("t", draft(), is_single=True) for _ in range(3)]
+    await asyncio.wait(futures)
+    assert {type(future.exception()) for future in futures} == {errors.Internal}
+    with pytest.raises(errors.Cancelled):
+        _ = await pump.add("t", draft(), is_single=True)
+    await pump.close()
+
+
+async def test_flush_when_nothing_was_added(channel: Channel) -> None:
+    pump = pump_of(channel)
+    await pump.flush()
+    await pump.close()
+
+
+async def test_flush_when_messages_linger(node: FakeNode, channel: Channel) -> None:
+    pump = pump_of(channel, linger_ms=3_600_000.0)
+    future = await pump.add("t", draft(), is_single=True)
+    await asyncio.gather(pump.flush(), pump.flush())
+    assert (await future).sequence == 0
+    await pump.close()
+
+
+async def test_linger_when_it_is_over(node: FakeNode, channel: Channel) -> None:
+    pump = pump_of(channel, linger_ms=1.0)
+    futures = [await pump.add("t", draft(b"%d" % n), is_single=True) for n in range(3)]
+    await asyncio.gather(*futures)
+    assert len(node.calls["PublishStream"]) == 1
+    await pump.close()
+
+
+async def test_batches_are_sent_again_when_grpc_itself_ends_the_stream(
+    node: FakeNode, channel: Channel
+) -> None:
+    """As it does when a node leaves the cluster and its connection is closed."""
+    pump = pump_of(channel, batch_messages=1)
+    with node.hold("PublishStream"):
+        future = await pump.add("t", draft(), is_single=True)
+        await until(lambda: len(node.calls["PublishStream"]) == 1)
+        assert pump._stream is not None
+        pump._stream.cancel()
+        await until(lambda: pump._stream is None or not pump._stream.is_judged)
+    async with asyncio.timeout(60):
+        assert (await future).sequence == 0
+    await pump.close()

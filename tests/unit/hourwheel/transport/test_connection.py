@@ -1,0 +1,89 @@
+import asyncio
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from hourwheel import errors
+from hourwheel.transport.connection import PING_MS, Connection
+from hourwheel.transport.methods import GET_STATUS, PUBLISH_STREAM
+from hourwheel.v1 import admin_pb2
+from node.api.server import PING_INTERVAL_MS_MIN
+from tests.support.fake_node import FakeNode
+
+
+async def test_ready_when_there_is_a_node(node: FakeNode) -> None:
+    connection = Connection(node.address, None)
+    assert not connection.is_ready
+    assert await connection.wait_until_ready(None, is_patient=False)
+    assert connection.is_ready
+    answer = await connection.unary(GET_STATUS)(admin_pb2.GetStatusRequest())
+    assert answer.cluster_id == "c0ffee"
+    assert connection.unary(GET_STATUS) is connection.unary(GET_STATUS)
+    assert connection.stream(PUBLISH_STREAM) is connection.stream(PUBLISH_STREAM)
+    await connection.close()
+
+
+async def test_ready_when_there_is_none(node: FakeNode) -> None:
+    await node.stop()
+    connection = Connection(node.address, None)
+    assert not await connection.wait_until_ready(None, is_patient=False)
+    assert not await connection.wait_until_ready(20.0, is_patient=True)
+    assert "connection refused" in connection.trouble
+    waiting = asyncio.create_task(connection.wait_until_ready(None, is_patient=True))
+    await node.start()
+    assert await waiting
+    assert connection.trouble == ""
+    await connection.close()
+
+
+async def test_trouble_when_there_is_none(node: FakeNode) -> None:
+    connection = Connection(node.address, None)
+    connection.trouble = "long ago"
+    assert await connection.wait_until_ready(None, is_patient=True)
+    assert await connection.find_trouble() == ""
+    await connection.close()
+    assert await connection.find_trouble() == ""
+
+
+async def test_trouble_when_tls_meets_none(node: FakeNode) -> None:
+    connection = Connection(node.address, grpc.ssl_channel_credentials())
+    assert not await connection.wait_until_ready(None, is_patient=False)
+    assert "no TLS is spoken there" in await connection.find_trouble()
+    await connection.close()
+
+
+async def test_ready_when_closed_meanwhile(node: FakeNode) -> None:
+    await node.stop()
+    connection = Connection(node.address, None)
+    waiting = asyncio.create_task(connection.wait_until_ready(None, is_patient=True))
+    await asyncio.sleep(0)
+    await connection.close(grace_ms=1.0)
+    with pytest.raises(errors.Cancelled):
+        await waiting
+    with pytest.raises(errors.Cancelled):
+        await connection.wait_until_ready(None, is_patient=True)
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+async def test_pings_when_watched(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch, *, is_watched: bool
+) -> None:
+    given: dict[str, Any] = {}
+    make = grpc.aio.insecure_channel
+
+    def spy(address: str, options: list[tuple[str, Any]]) -> grpc.aio.Channel:
+        given.update(options)
+        return make(address, options=options)
+
+    monkeypatch.setattr(grpc.aio, "insecure_channel", spy)
+    connection = Connection(node.address, None, is_watched=is_watched)
+    assert ("grpc.keepalive_time_ms" in given) == is_watched
+    assert ("grpc.http2.ping_timeout_ms" in given) == is_watched
+    assert await connection.wait_until_ready(None, is_patient=True)
+    await connection.close()
+
+
+def test_pings_are_rarer_than_what_a_node_throws_out_for() -> None:
+    """By as much as clocks and timers may be apart."""
+    assert PING_MS >= 1.1 * PING_INTERVAL_MS_MIN

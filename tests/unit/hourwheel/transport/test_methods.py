@@ -1,0 +1,43 @@
+import pytest
+from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
+
+from hourwheel.transport import methods
+from hourwheel.transport.methods import Method
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
+
+FILES: tuple[FileDescriptor, ...] = (
+    broker_pb2.DESCRIPTOR,
+    consumer_pb2.DESCRIPTOR,
+    admin_pb2.DESCRIPTOR,
+)
+TABLE = {each.path: each for each in vars(methods).values() if isinstance(each, Method)}
+UNUSED = {"/hourwheel.v1.ProducerService/Publish"}
+"""For clients in other languages: this one sends record batches."""
+
+
+def calls() -> list[tuple[str, MethodDescriptor]]:
+    return [
+        (f"/{service.full_name}/{method.name}", method)
+        for file in FILES
+        for service in file.services_by_name.values()
+        for method in service.methods
+    ]
+
+
+@pytest.mark.parametrize(("path", "call"), calls(), ids=[path for path, _ in calls()])
+def test_methods_when_compared_with_the_api(path: str, call: MethodDescriptor) -> None:
+    assert (path in TABLE) != (path in UNUSED)
+    if path in TABLE:
+        method = TABLE[path]
+        assert method.request.DESCRIPTOR is call.input_type
+        assert method.response.DESCRIPTOR is call.output_type
+
+
+def test_methods_when_repeating_would_do_harm() -> None:
+    risky = {path.split("/")[2] for path, method in TABLE.items() if not method.is_repeatable}
+    assert risky == {*("PublishStream", "Receive", "DeleteTopic", "DeleteGroup", "TransferMaster")}
+
+
+def test_methods_when_a_late_answer_says_nothing() -> None:
+    waiting = {path.split("/")[2] for path, method in TABLE.items() if method.is_waiting}
+    assert waiting == {"Receive", "TransferMaster"}

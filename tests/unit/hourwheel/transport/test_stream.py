@@ -1,0 +1,50 @@
+import pytest
+
+from hourwheel import errors
+from hourwheel.transport.channel import Channel
+from hourwheel.transport.endpoints import Move
+from hourwheel.transport.methods import PUBLISH_STREAM
+from hourwheel.transport.stream import Stream, StreamBroken
+from hourwheel.v1 import broker_pb2
+from tests.support.fake_node import FakeNode
+
+
+async def test_stream_when_it_breaks(node: FakeNode, channel: Channel) -> None:
+    node.break_stream(after_batches=1, is_taken=False)
+    stream = channel.stream(PUBLISH_STREAM)
+    await stream.write(broker_pb2.PublishStreamRequest(topic="t", record_batch=b"nonsense"))
+    assert (await stream.read()).error.reason == "INVALID_BATCH"
+    await stream.write(broker_pb2.PublishStreamRequest(topic="t"))
+    with pytest.raises(StreamBroken) as broken:
+        await stream.read()
+    assert isinstance(broken.value.failure.error, errors.Unavailable)
+    assert not broken.value.failure.is_definite
+    with pytest.raises(StreamBroken):
+        await stream.write(broker_pb2.PublishStreamRequest(topic="t"))
+
+
+async def test_stream_when_the_node_is_gone(node: FakeNode, channel: Channel) -> None:
+    await node.stop()
+    stream = channel.stream(PUBLISH_STREAM)
+    with pytest.raises(StreamBroken) as broken:
+        await stream.read()
+    assert broken.value.failure.is_definite
+
+
+async def test_judge_when_several_things_speak_against_the_endpoint(channel: Channel) -> None:
+    told: list[tuple[errors.HourwheelError, float]] = []
+
+    def judge(error: errors.HourwheelError, waited_ms: float) -> Move:
+        told.append((error, waited_ms))
+        return Move.SEARCH
+
+    await channel.connect()
+    one = channel.stream(PUBLISH_STREAM)
+    stream = Stream(one._call, address="a:1", judge=judge)
+    assert not stream.is_judged
+    first = errors.NotMaster()
+    assert stream.judge(first) is Move.SEARCH
+    assert stream.judge(errors.Timeout(), 5.0) is Move.SEARCH
+    assert stream.is_judged
+    assert told == [(first, 0.0)]
+    stream.cancel()

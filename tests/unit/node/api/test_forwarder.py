@@ -1,0 +1,372 @@
+"""Calls that reach a node which is not the master: real servers, a fake engine at the master."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import grpc
+import pytest
+from google.rpc import status_pb2
+
+from hourwheel import errors
+from hourwheel.formats.record_batch import build_publish
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
+from node.api.forwarder import FORWARDED, Forwarder
+from node.api.server import ApiServer
+from tests.support.api_world import ApiWorld, refusal_of, refused
+from tests.support.engine_world import let_others_run, within
+from tests.support.eventually import until
+
+PUBLISH: Final = "/hourwheel.v1.ProducerService/Publish"
+REDIRECT: Final = (("hourwheel-redirect", "1"),)
+HOUR: Final = broker_pb2.PublishRequest(
+    topic="orders", messages=[broker_pb2.OutgoingMessage(body=b"x", delay_ms=3_600_000)]
+)
+POLL: Final = consumer_pb2.ReceiveRequest(group="billing", topic="orders", wait_ms=60_000)
+
+
+class Elsewhere(ApiWorld):
+    """A node that is not the master. `master` is where it says that the master is."""
+
+    def __init__(self, master: str, *, in_flight_max: int = 8) -> None:
+        super().__init__()
+        self.master, self.is_master = master, False
+        self.forwarder = Forwarder("n8", self.check, self.stats, in_flight_max=in_flight_max)
+        self.server = ApiServer(replace(self.server._parts, forwarder=self.forwarder))
+
+    def check(self) -> None:
+        if not self.is_master:
+            raise errors.NotMaster("not here", master_address=self.master, epoch=7)
+
+    async def __aexit__(self, *error: object) -> None:
+        await super().__aexit__(*error)
+        await self.forwarder.close()
+        stats = self.stats
+        # A caller has its answer a moment before the handler has ended.
+        await until(lambda: stats.requests_in_flight == stats.long_polls == stats.streams == 0)
+        assert stats.forwarded_in_flight == 0
+
+
+class Spy:
+    """A master that only records calls, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.metadata: list[dict[str, str | bytes]] = []
+        self.left_s: list[float | None] = []
+        self.requests: list[bytes] = []
+        self.answer = b""
+        self.status: Any = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.is_cancelled = False
+        self.address = ""
+
+    async def handle(self, raw: bytes, context: Any) -> bytes:
+        self.metadata.append(dict(context.invocation_metadata()))
+        self.left_s.append(context.time_remaining())
+        self.requests.append(raw)
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.is_cancelled = True
+            raise
+        if self.status is not None:
+            await context.abort_with_status(self.status)
+        return self.answer
+
+    def service(self, _: grpc.HandlerCallDetails) -> Any:
+        return grpc.unary_unary_rpc_method_handler(self.handle)
+
+
+@asynccontextmanager
+async def spying() -> AsyncIterator[tuple[Spy, grpc.aio.Server]]:
+    spy, server = Spy(), grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    handler: Any = type(
+        "Handler", (grpc.GenericRpcHandler,), {"service": lambda _, it: spy.service(it)}
+    )
+    server.add_generic_rpc_handlers((handler(),))
+    spy.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    try:
+        yield spy, server
+    finally:
+        await server.stop(0)
+
+
+# -- unary ----------------------------------------------------------------------------------------
+
+
+async def test_call_is_answered_by_the_master() -> None:
+    async with ApiWorld() as master, Elsewhere(master.address) as node:
+        published = await node.producer.Publish(HOUR)
+        assert len(published.messages) == 1
+        assert len(master.engine.asked("publish_messages")) == 1
+        await node.admin.CreateTopic(admin_pb2.CreateTopicRequest(name="invoices"))
+        topics = await node.admin.ListTopics(admin_pb2.ListTopicsRequest())
+        assert [topic.name for topic in topics.topics] == ["invoices"]
+        assert node.engine.calls == []
+        assert node.stats.forwarded == 3
+        assert node.stats.method("Publish").handled["OK"] == 1
+        assert len(node.forwarder._channels) == 1
+
+
+async def test_nothing_is_passed_on_by_the_master_itself() -> None:
+    async with Elsewhere("127.0.0.1:1") as node:
+        node.is_master = True
+        await node.producer.Publish(HOUR)
+        assert len(node.engine.asked("publish_messages")) == 1
+        assert node.stats.forwarded == 0
+
+
+async def test_what_is_of_the_node_itself_is_answered_here() -> None:
+    async with ApiWorld() as master, Elsewhere(master.address) as node:
+        status = await node.admin.GetStatus(admin_pb2.GetStatusRequest())
+        assert status.nodes[0].address == node.address
+        published = await node.producer.Publish(HOUR)
+        asked = admin_pb2.DescribeMessageRequest(message_id=published.messages[0].message_id)
+        await node.admin.DescribeMessage(asked)
+        assert [name for name, _ in master.engine.calls] == ["publish_messages"]
+        health: Any = node.channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert await health(b"") == b"\x08\x01"
+        assert node.stats.forwarded == 1
+
+
+async def test_bytes_and_metadata_go_through_and_the_call_is_marked() -> None:
+    async with spying() as (spy, _), Elsewhere(spy.address) as node:
+        spy.answer = b"\x08\x96\x01 or whatever"
+        call: Any = node.channel.unary_unary(PUBLISH)
+        metadata = (("traceparent", "00-abc"), ("some-bin", b"\x00\xff"))
+        assert await call(b"no message of ours", metadata=metadata) == spy.answer
+        assert spy.requests == [b"no message of ours"]
+        told = spy.metadata[0]
+        assert (told["traceparent"], told["some-bin"]) == ("00-abc", b"\x00\xff")
+        assert told[FORWARDED] == "n8"
+        assert "hourwheel-redirect" not in told
+
+
+async def test_error_is_told_as_the_master_told_it() -> None:
+    async with ApiWorld() as master, Elsewhere(master.address) as node:
+        master.engine.errors["publish_messages"] = errors.DiskFull("no room", free=7)
+        there = await refused(master.producer.Publish(HOUR))
+        here = await refused(node.producer.Publish(HOUR))
+        assert here == there
+        assert here.params == {"free": "7"}
+        # Counted when the answer is on its way.
+        await until(lambda: node.stats.method("Publish").handled.get("RESOURCE_EXHAUSTED") == 1)
+        assert node.stats.rejected == {}
+
+
+async def test_error_of_a_newer_master_is_told_byte_for_byte() -> None:
+    async with spying() as (spy, _), Elsewhere(spy.address) as node:
+        raw = status_pb2.Status(code=9, message="of the future").SerializeToString()
+        trailing = (("grpc-status-details-bin", raw), ("more", "to come"))
+        code = grpc.StatusCode.FAILED_PRECONDITION
+        spy.status = type(
+            "Status",
+            (grpc.Status,),
+            {"code": code, "details": "of the future", "trailing_metadata": trailing},
+        )()
+        with pytest.raises(grpc.aio.AioRpcError) as told:
+            await node.producer.Publish(HOUR)
+        assert (told.value.code(), told.value.details()) == (code, "of the future")
+        assert dict(told.value.trailing_metadata()) == dict(trailing)
+
+
+async def test_our_client_is_told_where_the_master_is() -> None:
+    async with ApiWorld() as master, Elsewhere(master.address) as node:
+        told = await refused(node.producer.Publish(HOUR, metadata=REDIRECT))
+        assert told.reason == "NOT_MASTER"
+        assert told.params == {"master_address": master.address, "epoch": "7"}
+        told = await refused(
+            node.admin.ListTopics(admin_pb2.ListTopicsRequest(), metadata=REDIRECT)
+        )
+        assert told.reason == "NOT_MASTER"
+        assert master.engine.calls == node.engine.calls == []
+
+
+async def test_call_goes_no_further_when_two_nodes_name_each_other() -> None:
+    async with Elsewhere("") as first, Elsewhere(first.address) as second:
+        first.master = second.address
+        assert (await refused(first.producer.Publish(HOUR))).reason == "NOT_MASTER"
+        assert (first.stats.forwarded, second.stats.forwarded) == (1, 0)
+
+
+async def test_nobody_is_asked_when_no_master_is_known() -> None:
+    async with Elsewhere("") as node:
+        told = await refused(node.producer.Publish(HOUR))
+        assert (told.reason, told.code) == ("NOT_MASTER", grpc.StatusCode.UNAVAILABLE)
+
+
+async def test_calls_over_the_cap_are_overloaded() -> None:
+    async with spying() as (spy, _), Elsewhere(spy.address, in_flight_max=2) as node:
+        spy.gate.clear()
+        calls = [asyncio.ensure_future(node.producer.Publish(HOUR)) for _ in range(2)]
+        await until(lambda: len(spy.requests) == 2)
+        told = await refused(node.producer.Publish(HOUR))
+        assert (told.reason, told.params["limit"]) == ("OVERLOADED", "limits.forwarded_calls")
+        spy.gate.set()
+        await asyncio.gather(*calls)
+        await node.producer.Publish(HOUR)
+
+
+async def test_deadline_is_shorter_at_the_master_than_at_the_caller() -> None:
+    async with spying() as (spy, _), Elsewhere(spy.address) as node:
+        await node.producer.Publish(HOUR, timeout=30)
+        await node.producer.Publish(HOUR)
+        bounded, unbounded = spy.left_s
+        assert bounded is not None
+        assert bounded < 30 * 0.99
+        assert unbounded is not None
+
+
+async def test_call_is_cancelled_at_the_master_when_the_caller_leaves() -> None:
+    async with spying() as (spy, _), Elsewhere(spy.address) as node:
+        spy.gate.clear()
+        call = node.producer.Publish(HOUR)
+        await until(lambda: spy.requests)
+        call.cancel()
+        await until(lambda: spy.is_cancelled)
+        await until(lambda: node.stats.forwarded_in_flight == 0)
+
+
+async def test_outcome_is_known_when_the_master_is_not_there() -> None:
+    async with spying() as (spy, server), Elsewhere(spy.address) as node:
+        await server.stop(0)
+        told = await refused(node.producer.Publish(HOUR))
+        assert (told.reason, told.message) == ("UNAVAILABLE", "the master cannot be reached")
+
+
+async def test_outcome_is_unknown_when_the_way_to_the_master_is_cut() -> None:
+    async with spying() as (spy, server), Elsewhere(spy.address) as node:
+        spy.gate.clear()
+        call = asyncio.ensure_future(node.producer.Publish(HOUR))
+        await until(lambda: spy.requests)
+        await server.stop(0)
+        assert (await refused(call)).reason == "TIMEOUT"
+
+
+# -- polls ----------------------------------------------------------------------------------------
+
+
+async def test_poll_counts_as_one_and_ends_when_the_node_stops() -> None:
+    async with ApiWorld() as master, Elsewhere(master.address) as node:
+        poll = asyncio.ensure_future(node.consumer.Receive(POLL))
+        await until(lambda: node.stats.long_polls == 1 and master.stats.long_polls == 1)
+        assert node.stats.requests_in_flight == 0
+        await node.server.drain()
+        assert (await refused(poll)).reason == "SHUTTING_DOWN"
+        await until(lambda: master.stats.long_polls == 0)
+
+
+async def test_poll_is_answered_when_something_is_published() -> None:
+    async with ApiWorld() as master, Elsewhere(master.address) as node:
+        poll = asyncio.ensure_future(node.consumer.Receive(POLL))
+        await until(lambda: master.stats.long_polls == 1)
+        await node.publish(b"at last")
+        assert [one.body for one in (await within(poll)).messages] == [b"at last"]
+
+
+async def test_poll_goes_on_at_the_next_master_when_its_own_retires() -> None:
+    async with ApiWorld() as former, ApiWorld() as latter, Elsewhere(former.address) as node:
+        former.engine.errors["receive"] = errors.NotMaster("retired")
+        poll = asyncio.ensure_future(node.consumer.Receive(POLL))
+        await until(lambda: len(former.engine.asked("receive")) > 1)
+        node.master = ""  # nobody is, for a moment
+        await let_others_run()
+        assert not poll.done()
+        node.master = latter.address
+        await until(lambda: latter.stats.long_polls == 1)
+        await latter.publish(b"after all")
+        assert [one.body for one in (await within(poll)).messages] == [b"after all"]
+
+
+async def test_poll_goes_on_at_the_next_master_when_the_way_to_its_own_is_cut() -> None:
+    async with spying() as (spy, server), ApiWorld() as latter, Elsewhere(spy.address) as node:
+        spy.gate.clear()
+        poll = asyncio.ensure_future(node.consumer.Receive(POLL))
+        await until(lambda: spy.requests)
+        node.master = latter.address
+        await server.stop(0)
+        await until(lambda: latter.stats.long_polls == 1)
+        await latter.publish(b"after all")
+        assert [one.body for one in (await within(poll)).messages] == [b"after all"]
+
+
+async def test_poll_is_told_when_its_callers_time_is_over_before_there_is_a_master() -> None:
+    async with Elsewhere("") as node:
+        told = await refused(node.consumer.Receive(POLL, timeout=0.5))
+        assert told.reason == "NOT_MASTER"
+
+
+# -- streams --------------------------------------------------------------------------------------
+
+
+def batch(body: bytes, topic: str = "orders") -> broker_pb2.PublishStreamRequest:
+    raw = build_publish([0], [body], relative_due=True)
+    return broker_pb2.PublishStreamRequest(topic=topic, record_batch=raw)
+
+
+async def test_stream_goes_through_in_both_directions() -> None:
+    async with ApiWorld() as master, Elsewhere(master.address) as node:
+        stream = node.producer.PublishStream()
+        for number in range(3):
+            await stream.write(batch(b"%d" % number))
+            assert (await within(stream.read())).published.base_sequence == number
+        await stream.write(batch(b"x", topic="%no"))
+        assert (await within(stream.read())).error.reason == "INVALID_TOPIC"
+        await stream.done_writing()
+        assert await within(stream.read()) is grpc.aio.EOF
+        assert await stream.code() is grpc.StatusCode.OK
+        assert [one.body for one in master.engine.stored] == [b"0", b"1", b"2"]
+        assert node.stats.forwarded == 1
+
+
+async def test_stream_of_our_client_is_told_batch_by_batch() -> None:
+    async with ApiWorld() as master, Elsewhere(master.address) as node:
+        node.engine.errors["publish_batch"] = errors.NotMaster("no", master_address=master.address)
+        stream = node.producer.PublishStream(metadata=REDIRECT)
+        await stream.write(batch(b"x"))
+        told = (await within(stream.read())).error
+        assert (told.reason, told.params["master_address"]) == ("NOT_MASTER", master.address)
+        stream.cancel()
+        assert master.engine.calls == []
+        await until(lambda: node.stats.streams == 0)
+
+
+async def test_stream_ends_when_the_way_to_the_master_is_cut() -> None:
+    async with Elsewhere("") as node:
+        async with ApiWorld() as master:
+            node.master = master.address
+            stream = node.producer.PublishStream()
+            await stream.write(batch(b"x"))
+            await within(stream.read())
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await within(stream.read())
+        assert refusal_of(ended.value).reason == "TIMEOUT"
+
+
+async def test_stream_is_answered_to_its_end_when_the_node_stops() -> None:
+    async with ApiWorld() as master, Elsewhere(master.address) as node:
+        gate = master.engine.gates["publish_batch"] = asyncio.Event()
+        stream = node.producer.PublishStream()
+        await stream.write(batch(b"x"))
+        await until(lambda: master.engine.stored)
+        await node.server.drain()
+        await let_others_run()
+        gate.set()
+        assert (await within(stream.read())).published.count == 1
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await within(stream.read())
+        assert refusal_of(ended.value).reason == "SHUTTING_DOWN"
+
+
+async def test_stream_is_ended_at_the_master_when_its_client_leaves() -> None:
+    async with ApiWorld() as master, Elsewhere(master.address) as node:
+        stream = node.producer.PublishStream()
+        await stream.write(batch(b"x"))
+        await within(stream.read())
+        assert master.stats.streams == 1
+        stream.cancel()
+        await until(lambda: master.stats.streams == 0 and node.stats.streams == 0)

@@ -1,0 +1,239 @@
+"""A follower's end of the stream, spoken to by hand over gRPC."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from hourwheel import errors
+from hourwheel.internal.v1.replication_pb2 import (
+    BeginFrom,
+    LogPart,
+    MasterHello,
+    ReplicateRequest,
+    SyncBeat,
+)
+from hourwheel.transport.grpc_errors import failure_of
+from node.cluster.data_plane import Dialer, Trust
+from replication.follower import Stage
+from replication.master import PROTOCOL
+from tests.support.engine_world import within
+from tests.support.eventually import until
+from tests.support.member_world import LEASE_MS, MemberNode, MemberWorld
+
+
+@asynccontextmanager
+async def calling(node: MemberNode, trust: Trust | None = None) -> AsyncIterator[Any]:
+    dialer = Dialer(trust or node.trust, {"it": node.address})
+    try:
+        yield dialer.replicate("it")
+    finally:
+        await dialer.close()
+
+
+def hello(world: MemberWorld, **changed: Any) -> ReplicateRequest:
+    """What n1 says to n2 in epoch 1, but for what is `changed`."""
+    facts: dict[str, Any] = {
+        "protocol": PROTOCOL,
+        "cluster_id": world.cluster_id,
+        "shard": 0,
+        "epoch": 1,
+        "node_id": "n1",
+        "boot_id": "b1",
+        "follower_id": "n2",
+    }
+    return ReplicateRequest(hello=MasterHello(**{**facts, **changed}))
+
+
+async def begun(world: MemberWorld, call: Any, **changed: Any) -> None:
+    """n2 follows."""
+    await call.write(hello(world, **changed))
+    assert (await within(call.read())).HasField("hello")
+    await call.write(ReplicateRequest(begin=BeginFrom(epoch=changed.get("epoch", 1), offset=0)))
+    assert (await within(call.read())).ack.epoch == changed.get("epoch", 1)
+
+
+async def broken(call: Any) -> errors.HourwheelError:
+    """How the stream ends, whatever comes before."""
+    try:
+        while await within(call.read()) is not grpc.aio.EOF:
+            pass
+    except grpc.aio.AioRpcError as error:
+        return failure_of(error, is_stream=True).error
+    raise AssertionError("it ended in order")
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"cluster_id": bytes(16)}, "another cluster"),
+        ({"shard": 7}, "another cluster or shard"),
+        ({"protocol": PROTOCOL + 1}, "protocol"),
+        ({"follower_id": "n3"}, "this is node 'n2'"),
+    ],
+)
+async def test_stranger_is_refused_and_disturbs_nobody(
+    tmp_path: Path, changed: dict[str, Any], why: str
+) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1, n2 = await world.elect("n1"), world["n2"]
+        await until(lambda: n2.replica.follower.stage is Stage.FOLLOWING)
+        followed = n2.member.server._stream  # type: ignore[union-attr]
+        async with calling(n2) as call:
+            await call.write(hello(world, **changed))
+            refused = (await within(call.read())).refused
+        assert why in refused.why
+        assert (refused.epoch, refused.master) == (1, "n1")
+        await n1.publish(100_000)
+        await world.agreed()
+        assert n2.member.server._stream == followed  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("epoch", "master"), [(1, "n1"), (2, "n1")])
+async def test_master_of_a_lower_epoch_or_of_anothers_is_refused(
+    tmp_path: Path, epoch: int, master: str
+) -> None:
+    async with MemberWorld(tmp_path) as world:
+        await world.elect("n1")
+        n3 = await world.elect("n3")
+        await until(lambda: world["n2"].replica.follower.epoch == 2)
+        async with calling(world["n2"]) as call:
+            await call.write(hello(world, epoch=epoch, node_id=master))
+            refused = (await within(call.read())).refused
+        assert (refused.epoch, refused.master) == (2, "n3")
+        await n3.publish(100_000)
+        await world.agreed()
+
+
+async def test_promise_keeps_a_follower_from_the_next_master(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n2 = world["n2"]
+        async with calling(n2) as first, calling(n2) as second:
+            await begun(world, first)
+            await first.write(ReplicateRequest(beat=SyncBeat(epoch=1, lease_ms=LEASE_MS)))
+            assert (await within(first.read())).ack.epoch == 1
+            await second.write(hello(world, epoch=2, node_id="n3"))
+            refused = (await within(second.read())).refused
+            assert refused.wait_ms == LEASE_MS + 1
+            assert n2.replica.follower.stage is Stage.FOLLOWING
+        world.jump_ms(LEASE_MS)
+        async with calling(n2) as third:
+            await begun(world, third, epoch=2, node_id="n3")
+
+
+async def test_newer_stream_ends_the_older(tmp_path: Path) -> None:
+    async with (
+        MemberWorld(tmp_path) as world,
+        calling(world["n2"]) as old,
+        calling(world["n2"]) as new,
+    ):
+        await begun(world, old)
+        await begun(world, new)
+        await old.write(ReplicateRequest(beat=SyncBeat(epoch=1)))
+        assert "newer stream" in (await broken(old)).message
+        await new.write(ReplicateRequest(beat=SyncBeat(epoch=1, sent_us=77)))
+        assert (await within(new.read())).ack.echo_us == 77
+
+
+Words = Callable[[MemberWorld], list[ReplicateRequest]]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        lambda _: [],
+        lambda _: [ReplicateRequest()],
+        lambda _: [ReplicateRequest(beat=SyncBeat(epoch=1))],
+        lambda world: [hello(world), ReplicateRequest(beat=SyncBeat(epoch=1))],
+        lambda world: [hello(world)],
+    ],
+)
+async def test_stream_out_of_order_is_ended(tmp_path: Path, words: Words) -> None:
+    async with MemberWorld(tmp_path) as world:
+        async with calling(world["n2"]) as call:
+            for word in words(world):
+                await call.write(word)
+            await call.done_writing()
+            assert isinstance(await broken(call), errors.Unavailable)
+        await world.elect("n1")
+
+
+@pytest.mark.parametrize(
+    ("part", "kind"),
+    [
+        (LogPart(epoch=1, batch_epoch=1, offset=8, batches=b"x"), errors.Unavailable),
+        (LogPart(epoch=2, batch_epoch=1, offset=0, batches=b"x"), errors.Unavailable),
+        (LogPart(epoch=1, batch_epoch=1, offset=0, batches=bytes(500)), errors.InvalidBatch),
+    ],
+)
+async def test_part_that_is_not_the_next_or_damaged_is_refused(
+    tmp_path: Path, part: LogPart, kind: type[errors.HourwheelError]
+) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n2 = world["n2"]
+        async with calling(n2) as call:
+            await begun(world, call)
+            await call.write(ReplicateRequest(log=part))
+            assert isinstance(await broken(call), kind)
+        assert n2.shard.log.end_offset == 0
+        await until(lambda: n2.replica.follower.stage is Stage.NONE)
+        world.jump_ms(LEASE_MS)
+        n1 = await world.elect("n1")
+        await n1.publish(100_000)
+        await world.agreed()
+
+
+async def test_stream_with_a_damaged_part_is_opened_again(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1, n2 = await world.elect("n1"), world["n2"]
+        find_part, damaged = n1.replica.find_part, []
+
+        def find_damaged(node: str) -> LogPart | None:
+            part: LogPart | None = find_part(node)
+            if part is not None and node == "n2" and not damaged:
+                damaged.append(part.offset)
+                part.batches = part.batches[:-1] + bytes([part.batches[-1] ^ 1])
+            return part
+
+        n1.replica.find_part = find_damaged
+        await n1.publish(100_000)
+        assert damaged
+        await world.agreed()
+        assert n2.shard.log.flushed_end_offset == n1.shard.log.end_offset
+
+
+async def test_wrong_secret_is_refused(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        for trust in (Trust(secret="a secret of somebody else"), Trust()):
+            async with calling(world["n2"], trust) as call:
+                assert await within(call.code()) is grpc.StatusCode.UNAUTHENTICATED
+        assert world["n2"].replica.follower.stage is Stage.NONE
+
+
+async def test_node_with_another_secret_is_left_out_and_the_others_serve(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n3 = world["n3"]
+        await n3.cut()
+        n3.trust = replace(n3.trust, secret="a secret of somebody else")
+        await n3.listen()
+        world.control.elect("n1")
+        await world.pass_ms(2_000)
+        n1 = await world.serving("n1")
+        await until(lambda: world.control.in_sync == {"n1", "n2"})
+        await n1.publish(100_000)
+        assert n3.shard.log.end_offset == 0
+
+
+async def test_acknowledgements_tell_of_a_full_disk(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n2 = world["n2"]
+        async with calling(n2) as call:
+            await begun(world, call)
+            n2.guard._free_bytes_min = 1 << 60
+            n2.guard.check(0)
+            await call.write(ReplicateRequest(beat=SyncBeat(epoch=1)))
+            assert (await within(call.read())).ack.is_full

@@ -1,0 +1,179 @@
+"""What a node of several has beside a node alone. Real clusters: tests/cluster."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message, errors
+from hourwheel.internal.v1 import control_pb2 as wire
+from node.broker.slewed_clock import SlewedClock
+from node.cluster import runtime
+from node.cluster.runtime import Clustering
+from node.config.model import NodeConfig
+from node.contracts.broker import Failure
+from node.process.embedded import EmbeddedNode
+from tests.support.addresses import free_address
+from tests.support.engine_world import let_others_run, within
+from tests.support.eventually import until
+from tests.support.fake_clock import FakeClock
+
+
+def cluster_of(tmp_path: Path, *nodes: str) -> dict[str, Any]:
+    """Sections of the configuration of the first of these nodes."""
+    secret = tmp_path / "secret"
+    secret.write_text("known to all of them\n")
+    named = [f"{node}={','.join(free_address() for _ in range(3))}" for node in nodes]
+    return {
+        "node": {"id": nodes[0], "metrics_listen": "", "data_directory": str(tmp_path / "data")},
+        "cluster": {
+            "nodes": " ".join(named),
+            "secret_file": str(secret),
+            "min_in_sync": len(nodes) // 2 + 1,
+        },
+        "disk": {"free_bytes_min": 0, "reserve_bytes": 0},
+    }
+
+
+class FakeControl:
+    """In place of the control process and the broker's link to it."""
+
+    def __init__(self, *_: Any, on_state: Any, on_lost: Any) -> None:
+        self.on_state, self.on_lost = on_state, on_lost
+        self.asked: list[tuple[bool, wire.SeenEpoch]] = []
+        self.error: Exception | None = None
+        self.is_stopped = False
+
+    async def register(self, *, is_sound: bool, seen: wire.SeenEpoch) -> None:
+        self.asked.append((is_sound, seen))
+        if self.error is not None:
+            raise self.error
+
+    async def stop(self) -> None:
+        self.is_stopped = True
+
+
+class World:
+    """A Clustering with a fake control process and a fake member."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(runtime, "ClusterControl", FakeControl)
+        monkeypatch.setattr(runtime, "_LOOK_S", 0.0)
+        clock, self.failure = FakeClock(), Failure()
+        self.clustering = Clustering(
+            NodeConfig.of(cluster_of(tmp_path, "n1", "n2", "n3")),
+            clock,
+            SlewedClock(clock),
+            self.failure,
+            on_snapshot_taken=lambda: None,
+        )
+        self.control: Any = self.clustering._control
+        self.is_master, self.handed_over = True, list[str]()
+        self.states: list[Any] = []
+        self.clustering.member = SimpleNamespace(  # type: ignore[assignment]
+            may_act=lambda: self.is_master,
+            hand_over=self.handed_over.append,
+            on_state=self.states.append,
+        )
+        self.clustering._seen = SimpleNamespace(epoch=4, master="n2")  # type: ignore[assignment]
+        self.clustering._is_sound = True
+
+
+async def test_node_joins_with_what_it_has_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    await world.clustering.join()
+    await until(lambda: world.control.asked)
+    seen = wire.SeenEpoch(shard=0, epoch=4, master_node_id="n2")
+    assert world.control.asked == [(True, seen)]
+    world.control.on_state("news")
+    assert world.states == ["news"]
+    await world.clustering.stop()
+    assert world.control.is_stopped
+
+
+async def test_process_ends_when_joining_meets_a_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    world.control.error = KeyError("a bug")
+    await world.clustering.join()
+    failed = await within(asyncio.shield(world.failure.found))
+    assert isinstance(failed, errors.Internal)
+    await world.clustering.stop()
+
+
+async def test_process_ends_when_its_control_process_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    world.control.on_lost()
+    assert isinstance(world.failure.found.result(), errors.Unavailable)
+
+
+async def test_hand_over_waits_until_somebody_else_is_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    handing = asyncio.ensure_future(world.clustering.hand_over())
+    await let_others_run()
+    assert world.handed_over == [""]
+    assert not handing.done()
+    world.is_master = False
+    await within(handing)
+
+
+async def test_hand_over_ends_when_nobody_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    monkeypatch.setattr(runtime, "_HAND_OVER_S", 0.0)
+    await within(world.clustering.hand_over())
+    assert world.handed_over == [""]
+
+
+async def test_nothing_is_handed_over_by_a_follower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    world.is_master = False
+    await within(world.clustering.hand_over())
+    assert world.handed_over == []
+
+
+async def test_cluster_of_one_serves_and_keeps_what_it_acknowledged(tmp_path: Path) -> None:
+    sections = cluster_of(tmp_path, "n1")
+    data = Path(sections["node"].pop("data_directory"))
+    epochs = []
+    for life in (1, 2):
+        async with EmbeddedNode(data, sections) as node:
+            async with (
+                AsyncProducer(node.address) as producer,
+                AsyncConsumer(node.address, group="billing", topic="orders") as consumer,
+                AsyncAdmin(node.address) as admin,
+            ):
+                await producer.publish("orders", Message(b"%d" % life, delay_ms=0))
+                got = await consumer.receive(10, wait_ms=60_000)
+                assert [one.body for one in got] == [b"%d" % life]
+                await consumer.ack(got)
+                epochs.append((await admin.status()).shards[0].epoch)
+            facts = node.node._clustering.read_facts()  # type: ignore[union-attr]
+            assert facts.status.shard.may_act
+            assert facts.reign.takeovers == 1
+            assert (facts.is_clock_unsure, facts.beat_age_ms) == (False, 0.0)
+    assert epochs[0] < epochs[1]
+
+
+async def test_node_refuses_to_start_where_its_data_address_is_taken(tmp_path: Path) -> None:
+    sections = cluster_of(tmp_path, "n1")
+    data = Path(sections["node"].pop("data_directory"))
+    taken = asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    server = await taken
+    port = server.sockets[0].getsockname()[1]
+    sections["cluster"]["data_listen"] = f"127.0.0.1:{port}"
+    with pytest.raises(errors.ConfigError, match=r"cluster\.data_listen"):
+        await within(EmbeddedNode(data, sections).node.start())
+    server.close()

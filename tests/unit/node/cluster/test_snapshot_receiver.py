@@ -1,0 +1,236 @@
+"""Taking a snapshot from a call: what ends it, what is left, and when it is tried again."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from random import Random
+from typing import Any
+
+import grpc
+import pytest
+
+from hourwheel import errors
+from hourwheel.internal.v1.replication_pb2 import (
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    SnapshotEnd,
+)
+from node.cluster.snapshot_receiver import SnapshotTaking, take_snapshot
+from node.shard.snapshot_files import Marker, find_marker, incoming
+from node.snapshot.source import Stage
+from tests.sim.disk import SimulatedDisk
+from tests.support.eventually import until
+from tests.support.shard_world import IDENTITY
+from tests.support.small_sizes import small_sizes
+from tests.support.snapshot_world import EPOCH, age, begin_world, hold, place_on
+
+
+@pytest.fixture(scope="module")
+def parts() -> Iterator[list[FetchSnapshotResponse]]:
+    """A whole snapshot."""
+    with small_sizes(16):
+        world = begin_world(1)
+        age(world, Random(1))
+        yield parts_of(hold(world))
+
+
+def parts_of(stage: Stage) -> list[FetchSnapshotResponse]:
+    pieces = [FetchSnapshotResponse(bytes=piece) for piece in stage.pieces()]
+    end = SnapshotEnd(total_bytes=stage.total_bytes)
+    return [FetchSnapshotResponse(head=stage.head()), *pieces, FetchSnapshotResponse(end=end)]
+
+
+class FakeCall:
+    """A call that answers these parts, then hangs, ends or fails."""
+
+    def __init__(self, parts: list[FetchSnapshotResponse], then: str | Exception = "end") -> None:
+        self._parts, self._then = parts, then
+        self.is_cancelled = False
+        self.is_hanging = asyncio.Event()
+
+    async def __aiter__(self) -> AsyncIterator[FetchSnapshotResponse]:
+        for part in self._parts:
+            yield part
+        if isinstance(self._then, Exception):
+            raise self._then
+        if self._then == "hang":
+            self.is_hanging.set()
+            await asyncio.Event().wait()
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+async def take(call: FakeCall, disk: SimulatedDisk, **settings: Any) -> Marker:
+    return await take_snapshot(call, place_on(disk), epoch=EPOCH, replaced_end_offset=5, **settings)
+
+
+async def test_snapshot_is_complete_when_all_parts_came(parts: list[FetchSnapshotResponse]) -> None:
+    disk = SimulatedDisk()
+    call = FakeCall(parts)
+    marker = await take(call, disk)
+    assert marker == find_marker(incoming(place_on(disk)))
+    assert marker.replaced_end_offset == 5
+    assert call.is_cancelled
+
+
+def broken() -> grpc.aio.AioRpcError:
+    empty = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, empty, empty, "gone")
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, -1])
+@pytest.mark.parametrize(
+    ("then", "error"),
+    [("end", errors.PeerRefused), ("hang", errors.Timeout), ("break", errors.Unavailable)],
+)
+async def test_nothing_is_left_when_it_ends_too_early(
+    parts: list[FetchSnapshotResponse], count: int, then: str, error: type[errors.HourwheelError]
+) -> None:
+    disk = SimulatedDisk()
+    call = FakeCall(parts[:count], broken() if then == "break" else then)
+    with pytest.raises(error):
+        await take(call, disk, silence_s=0.01 if then == "hang" else 30.0)
+    assert disk.list("") == []
+    assert call.is_cancelled
+
+
+async def test_nothing_is_left_when_a_part_is_refused(parts: list[FetchSnapshotResponse]) -> None:
+    for bad in ([FetchSnapshotResponse()], parts[1:2], parts[-1:], [parts[0], parts[0]]):
+        disk = SimulatedDisk()
+        with pytest.raises(errors.PeerRefused):
+            await take(FakeCall(bad), disk)
+        assert disk.list("") == []
+
+
+async def test_nothing_is_left_when_the_disk_is_full(parts: list[FetchSnapshotResponse]) -> None:
+    disk = SimulatedDisk(capacity_bytes=4_096)
+    with pytest.raises(errors.DiskFull):
+        await take(FakeCall(parts), disk)
+    assert disk.list("") == []
+
+
+async def test_nothing_is_left_when_cancelled(parts: list[FetchSnapshotResponse]) -> None:
+    disk = SimulatedDisk()
+    call = FakeCall(parts[:3], "hang")
+    task = asyncio.ensure_future(take(call, disk))
+    await call.is_hanging.wait()
+    assert disk.list("") == ["shard-0.incoming"]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert disk.list("") == []
+    assert call.is_cancelled
+
+
+async def test_failed_sync_is_told(parts: list[FetchSnapshotResponse]) -> None:
+    disk = SimulatedDisk()
+    disk.fail_sync("shard-0.incoming/epochs")
+    with pytest.raises(errors.FsyncFailed):
+        await take(FakeCall(parts), disk)
+
+
+# -- one at a time, again and again ----------------------------------------------------------------
+
+
+class Taker:
+    """A node that may need snapshots."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk()
+        self.calls: list[FakeCall] = []
+        self.answers: list[FakeCall] = []
+        self.requests: list[tuple[str, FetchSnapshotRequest]] = []
+        self.is_needed = True
+        self.taken = 0
+        self.failures: list[errors.HourwheelError] = []
+        self.taking = SnapshotTaking(
+            place_on(self.disk),
+            self.fetch,
+            log_end=lambda: 17,
+            is_needed=lambda: self.is_needed,
+            on_taken=self.on_taken,
+            on_failure=self.failures.append,
+        )
+
+    def fetch(self, node: str, request: FetchSnapshotRequest) -> FakeCall:
+        self.requests.append((node, request))
+        return self.answers[len(self.requests) - 1]
+
+    def on_taken(self) -> None:
+        self.taken += 1
+
+    def pass_time(self) -> None:
+        """As if the time until the next attempt had passed."""
+        self.taking._not_before_s = 0.0
+
+    async def idle(self) -> None:
+        await until(lambda: self.taking._task is None)
+
+
+async def test_taking_when_it_succeeds(parts: list[FetchSnapshotResponse]) -> None:
+    taker = Taker()
+    taker.answers = [FakeCall(parts)]
+    taker.taking.need("n1", EPOCH)
+    taker.taking.need("n2", EPOCH + 1)
+    await taker.idle()
+    assert taker.taken == 1
+    assert taker.taking.is_complete
+    taker.taking.need("n2", EPOCH + 1)
+    request = FetchSnapshotRequest(cluster_id=IDENTITY.cluster_id, shard=0, epoch=EPOCH)
+    assert taker.requests == [("n1", request)]
+    marker = find_marker(incoming(place_on(taker.disk)))
+    assert marker is not None
+    assert marker.replaced_end_offset == 17
+
+
+async def test_taking_when_it_fails_is_tried_again_later(
+    parts: list[FetchSnapshotResponse],
+) -> None:
+    taker = Taker()
+    taker.answers = [FakeCall(parts[:2]), FakeCall([], broken()), FakeCall(parts)]
+    loop, waits = asyncio.get_running_loop(), []
+    for node in ("n1", "n2", "n3"):
+        taker.taking.need(node, EPOCH)
+        await taker.idle()
+        taker.taking.need(node, EPOCH)
+        assert taker.taking._task is None, "too early, or complete"
+        waits.append(taker.taking._not_before_s - loop.time())
+        taker.pass_time()
+    assert [node for node, _ in taker.requests] == ["n1", "n2", "n3"]
+    assert taker.taken == 1
+    assert waits[0] < waits[1]
+    assert taker.failures == []
+
+
+async def test_taking_when_no_longer_needed(parts: list[FetchSnapshotResponse]) -> None:
+    taker = Taker()
+    taker.answers = [FakeCall(parts), FakeCall(parts)]
+    taker.is_needed = False
+    taker.taking.need("n1", EPOCH)
+    await taker.idle()
+    assert (taker.taken, taker.taking.is_complete) == (0, False)
+    assert taker.disk.list("") == []
+    taker.is_needed = True
+    taker.taking.need("n1", EPOCH)
+    await taker.idle()
+    assert taker.taken == 1
+
+
+async def test_taking_when_the_process_must_stop(parts: list[FetchSnapshotResponse]) -> None:
+    taker = Taker()
+    taker.answers = [FakeCall(parts)]
+    taker.disk.fail_sync("shard-0.incoming/epochs")
+    taker.taking.need("n1", EPOCH)
+    await taker.idle()
+    assert [type(error) for error in taker.failures] == [errors.FsyncFailed]
+
+
+async def test_taking_when_closed(parts: list[FetchSnapshotResponse]) -> None:
+    taker = Taker()
+    await taker.taking.close()
+    taker.answers = [FakeCall(parts[:2], "hang")]
+    taker.taking.need("n1", EPOCH)
+    await until(taker.answers[0].is_hanging.is_set)
+    await taker.taking.close()
+    assert taker.disk.list("") == []
+    assert taker.taken == 0

@@ -1,0 +1,102 @@
+"""Calls that name many messages are worked through in pieces (more of them: test_consuming.py)."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hourwheel.formats.record_batch import Outcome
+from hourwheel.v1.consumer_pb2 import ReceiptOutcome
+from tests.support.engine_world import EngineWorld, within
+
+OK = int(ReceiptOutcome.RECEIPT_OUTCOME_OK)
+STALE = int(ReceiptOutcome.RECEIPT_OUTCOME_STALE)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("node.consumers.ack_service._SELECTIONS_AT_ONCE", 3)
+    monkeypatch.setattr("node.consumers.ack_service._NOTES_AT_ONCE", 3)
+    monkeypatch.setattr("node.consumers.ack_service._ROWS_AT_ONCE", 4)
+
+
+def rows_of(world: EngineWorld, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The outcomes of each record that is appended from now on."""
+    shard, seen = world.engine.shard, list[list[int]]()
+    resolve = shard.resolve
+
+    def noted(rows: Any, now_ms: int, token: Any) -> None:
+        seen.append(rows["outcome"].tolist())
+        resolve(rows, now_ms, token)
+
+    monkeypatch.setattr(shard, "resolve", noted)
+    return seen
+
+
+@pytest.mark.usefixtures("small")
+async def test_many_receipts_are_read_in_several_turns_and_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish_tagged(*["a", "x"] * 10)
+        delivery = await world.leased(wanted="a")
+        seen = rows_of(world, monkeypatch)
+        chosen = [world.select(delivery, ordinal, 1) for ordinal in range(9)]
+        call = asyncio.ensure_future(world.ack(*chosen, chosen[0]))
+        turns = 0
+        while not seen:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 3, "others had their turns meanwhile"
+        assert await within(call) == [OK] * 9 + [STALE]
+        assert max(map(len, seen)) <= 4
+        # What was passed over before each is said to be so, and the last receipt is a repeat.
+        each = [Outcome.FILTERED, Outcome.ACK]
+        assert [row for rows in seen for row in rows] == [Outcome.ACK, *each * 8, Outcome.ACK]
+        assert world.engine.stats.acknowledged == 9
+        assert await world.ack(world.select(delivery, 9, 1)) == [OK]
+        assert world.group().lags[0].unresolved_count == 0
+
+
+@pytest.mark.usefixtures("small")
+async def test_many_messages_given_back_come_again_and_what_is_between_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish_tagged(*["a", "x"] * 10)
+        delivery = await world.leased(wanted="a")
+        seen = rows_of(world, monkeypatch)
+        assert await world.nack(world.select(delivery), delay_ms=0) == [OK]
+        assert [row for rows in seen for row in rows] == [Outcome.RETRY] * 10 + [Outcome.FILTERED]
+        assert max(map(len, seen)) <= 4
+        again = await world.leased()
+        assert again.units["sequence"].tolist() == list(range(0, 20, 2))
+        assert world.engine.shard.receiver.leases.count == 1
+
+
+@pytest.mark.usefixtures("small")
+async def test_call_fails_as_a_whole_when_a_record_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish_tagged(*["a", "x"] * 10)
+        delivery = await world.leased(wanted="a")
+        shard, calls = world.engine.shard, 0
+        resolve = shard.resolve
+
+        def refusing(rows: Any, now_ms: int, token: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 2:
+                token.set_exception(RuntimeError("no room"))
+            else:
+                resolve(rows, now_ms, token)
+
+        monkeypatch.setattr(shard, "resolve", refusing)
+        chosen = [world.select(delivery, ordinal, 1) for ordinal in range(10)]
+        with pytest.raises(RuntimeError):
+            await world.ack(*chosen)
+        monkeypatch.setattr(shard, "resolve", resolve)
+        await world.ack(*chosen)
+        assert world.group().lags[0].unresolved_count == 0, "asking again is safe"

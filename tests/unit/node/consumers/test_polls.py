@@ -1,0 +1,145 @@
+"""Turns: one reading of the clock decides who is served and when the next turn has to be.
+
+All of these end a whole wait late where a turn reads the clock twice, or where the alarm of one who
+waits is lost to another. Random lives: tests/property/test_waiting_model.py.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from hourwheel import errors
+from node.contracts.broker import Delivery
+from storage.log.commit_log import LogWrite
+from tests.support.stepped_engine import LEAD_MS, SteppedEngine
+
+WAIT_MS = 60_000
+Poll = asyncio.Task[Delivery | None]
+
+
+def waiting(stepped: SteppedEngine, topic: str = "orders", group: str = "billing") -> Poll:
+    """A long poll that waits."""
+    poll = stepped.begin(stepped.receive(topic=topic, group=group, wait_ms=WAIT_MS))
+    stepped.settle()
+    assert not poll.done()
+    return poll
+
+
+def came(*polls: Poll) -> bool:
+    """All of them brought something."""
+    return all(poll.done() and poll.result() is not None for poll in polls)
+
+
+@pytest.mark.parametrize("delay", range(1, 12))
+@pytest.mark.parametrize("moves", [[0], [1], [2], [5], [0, 3], [1, 0, 4]])
+def test_message_comes_when_time_passes_between_any_two_readings(
+    moves: Sequence[int], delay: int
+) -> None:
+    with SteppedEngine(moves) as stepped:
+        poll = waiting(stepped)
+        stepped.call(stepped.publish(delay))
+        for _ in range(delay):
+            stepped.advance(1)
+        assert came(poll)
+
+
+def test_alarm_is_not_lost_to_another_that_begins_to_wait() -> None:
+    """For another topic, where nothing is to come."""
+    with SteppedEngine() as stepped:
+        poll = waiting(stepped)
+        stepped.call(stepped.publish(LEAD_MS - 5))
+        waiting(stepped, topic="bills", group="audit").cancel()
+        stepped.advance(LEAD_MS)
+        assert came(poll)
+
+
+def test_alarm_is_not_lost_when_another_group_sees_the_message_first() -> None:
+    """Its Receive moves the queue's visible end, and then another topic's entries come."""
+    with SteppedEngine() as stepped:
+        poll, other = waiting(stepped), waiting(stepped, topic="bills")
+        stepped.call(stepped.publish(LEAD_MS - 5))
+        stepped.settle()
+        stepped.now_ms += LEAD_MS  # and the alarm of that has not run yet
+        queues = stepped.engine.shard.views.queues
+        for number in queues.topic_queues():
+            queues.get(number).visible_end(stepped.now_ms)
+        stepped.call(stepped.publish(0, topic="bills"))
+        stepped.settle()
+        assert came(poll, other)
+
+
+def test_lease_ends_in_time_though_nothing_else_happens() -> None:
+    """It was given to a call that did not wait: no turn of the engine's own comes after it."""
+    with SteppedEngine() as stepped:
+        stepped.call(stepped.publish(0))
+        assert stepped.call(stepped.receive(invisible_ms=10_000)) is not None
+        stepped.settle()
+        stepped.advance(10_000)
+        assert stepped.engine.stats.lease_expirations == 1
+
+
+def test_nobody_is_served_while_the_node_may_not_act_and_nothing_is_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with SteppedEngine() as stepped:
+        poll = waiting(stepped)
+        shard = stepped.engine.shard
+        finish_write = shard.finish_write
+
+        def finish_and_lapse(write: LogWrite) -> None:
+            finish_write(write)
+            stepped.gate.is_lapsed = True
+
+        monkeypatch.setattr(shard, "finish_write", finish_and_lapse)
+        publishing = stepped.begin(stepped.publish(0))
+        stepped.settle()
+        monkeypatch.undo()
+        assert isinstance(publishing.exception(), errors.Timeout)
+        assert not poll.done()
+        assert stepped.engine.shard.receiver.leases.count == 0
+        stepped.gate.is_lapsed = False
+        stepped.engine.begin_serving()
+        stepped.settle()
+        assert came(poll)
+
+
+def test_nobody_looks_on_while_the_node_may_not_act(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("node.consumers.polls.SLICE_WORK", 0)
+    with SteppedEngine() as stepped:
+        poll = waiting(stepped)
+        turn = stepped.engine.consuming.turn
+
+        def turn_and_lapse(touched: Sequence[int], now_ms: int) -> bool:
+            is_appended = turn(touched, now_ms)
+            stepped.gate.is_lapsed = bool(touched)
+            return is_appended
+
+        monkeypatch.setattr(stepped.engine.consuming, "turn", turn_and_lapse)
+        stepped.begin(stepped.publish(0))
+        stepped.settle()
+        assert not poll.done()
+        monkeypatch.undo()
+        stepped.gate.is_lapsed = False
+        stepped.engine.begin_serving()
+        stepped.settle()
+        assert came(poll)
+
+
+def test_call_is_refused_that_comes_to_its_turn_when_the_node_may_not_act_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with SteppedEngine() as stepped:
+        stepped.call(stepped.publish(0))
+        subscribe = stepped.engine.configurator.subscribe
+
+        async def subscribe_and_lapse(*names: Any) -> Any:
+            subscribed = await subscribe(*names)
+            stepped.gate.is_lapsed = True
+            return subscribed
+
+        monkeypatch.setattr(stepped.engine.configurator, "subscribe", subscribe_and_lapse)
+        with pytest.raises(errors.NotMaster):
+            stepped.call(stepped.receive())
+        assert stepped.engine.shard.receiver.leases.count == 0

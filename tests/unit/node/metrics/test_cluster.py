@@ -1,0 +1,117 @@
+"""What a node of several tells Prometheus, beside what a node alone does."""
+
+from dataclasses import replace
+
+from hourwheel.v1.status_pb2 import SHARD_ROLE_FOLLOWER, SHARD_ROLE_MASTER
+from node.contracts.broker import ShardStatusData
+from node.contracts.cluster import (
+    ClusterStatusData,
+    ControlStatusData,
+    FollowerStatusData,
+    MastershipData,
+    NodeStatusData,
+)
+from node.metrics import cluster as cluster_metrics
+from node.metrics.family import ClusterFacts, ControlFacts, NodeFacts, Scrape
+from node.telemetry.epoch_stats import ReignStats
+from node.telemetry.stats import ApiStats, EngineStats
+
+NODES = tuple(NodeStatusData(node, f"{node}:7400") for node in ("n1", "n2", "n3"))
+MASTER = MastershipData(
+    epoch=5,
+    master="n1",
+    in_sync=("n1", "n2"),
+    role=SHARD_ROLE_MASTER,
+    may_act=True,
+    lease_left_ms=400,
+    followers=(
+        FollowerStatusData("n2", 0, lag_bytes=10, heard_ms_ago=20, clock_offset_ms=-3.0),
+        FollowerStatusData("n3", 0, lag_bytes=999),
+    ),
+    clock_offset_ms=1.5,
+)
+CONTROL = ControlStatusData("n2", term=4, has_majority=True)
+
+
+def told(cluster: ClusterFacts | None) -> dict[str, dict[tuple[str, ...], object]]:
+    status = ShardStatusData(log_end_offset=900, high_watermark=700)
+    facts = NodeFacts("1", "3", 0, 0.0, False)
+    scrape = Scrape(EngineStats(), status, [], ApiStats(forwarded=12), facts, 0, cluster)
+    return {family.name: dict(family.read(scrape)) for family in cluster_metrics.FAMILIES}
+
+
+def facts(shard: MastershipData, reign: ReignStats, *, beat_age_ms: float = 0.0) -> ClusterFacts:
+    status = ClusterStatusData(NODES, shard, CONTROL)
+    return ClusterFacts(status, reign, is_clock_unsure=False, beat_age_ms=beat_age_ms)
+
+
+def test_node_alone_tells_nothing() -> None:
+    assert all(samples == {} for samples in told(None).values())
+
+
+def test_master_tells_how_its_followers_are() -> None:
+    reign = ReignStats(
+        beats_sent=7, takeovers=2, resignations=1, takeover_ms=650.0, fast_forwarded=31
+    )
+    samples = told(facts(MASTER, reign))
+    shard = ("0",)
+    assert samples["hourwheel_role"] == {
+        ("0", "follower"): 0.0,
+        ("0", "taking_over"): 0.0,
+        ("0", "master"): 1.0,
+    }
+    assert samples["hourwheel_is_master"] == {shard: 1.0}
+    assert samples["hourwheel_epoch"] == {shard: 5}
+    assert samples["hourwheel_lease_left_seconds"] == {shard: 0.4}
+    assert samples["hourwheel_in_sync_replicas"] == {shard: 2}
+    assert samples["hourwheel_under_replicated"] == {shard: 1.0}
+    assert samples["hourwheel_uncommitted_bytes"] == {shard: 200}
+    assert samples["hourwheel_follower_lag_bytes"] == {("0", "n2"): 10, ("0", "n3"): 999}
+    assert samples["hourwheel_follower_ack_age_seconds"] == {("0", "n2"): 0.02}
+    assert samples["hourwheel_peer_clock_offset_seconds"] == {("0", "n2"): -0.003}
+    assert samples["hourwheel_cluster_clock_offset_seconds"] == {shard: 0.0015}
+    assert samples["hourwheel_sync_beats_sent_total"] == {shard: 7}
+    assert samples["hourwheel_takeovers_total"] == {shard: 2}
+    assert samples["hourwheel_resignations_total"] == {shard: 1}
+    assert samples["hourwheel_takeover_duration_seconds"] == {shard: 0.65}
+    assert samples["hourwheel_fast_forwarded_messages_total"] == {shard: 31}
+    assert samples["hourwheel_forwarded_calls_total"] == {(): 12}
+    assert samples["hourwheel_raft_leader_known"] == {(): 1.0}
+    assert samples["hourwheel_raft_term"] == {(): 4}
+    assert samples["hourwheel_raft_has_majority"] == {(): 1.0}
+
+
+def test_follower_tells_of_the_beats_that_came() -> None:
+    shard = replace(
+        MASTER,
+        role=SHARD_ROLE_FOLLOWER,
+        may_act=False,
+        lease_left_ms=None,
+        followers=(),
+        in_sync=("n1", "n2", "n3"),
+    )
+    samples = told(facts(shard, ReignStats(beats_received=9), beat_age_ms=55.0))
+    assert samples["hourwheel_role"][("0", "follower")] == 1.0
+    assert samples["hourwheel_is_master"] == {("0",): 0.0}
+    assert samples["hourwheel_under_replicated"] == {("0",): 0.0}
+    assert samples["hourwheel_lease_left_seconds"] == {("0",): 0.0}
+    assert samples["hourwheel_sync_beats_received_total"] == {("0",): 9}
+    assert samples["hourwheel_sync_beat_age_seconds"] == {("0",): 0.055}
+    assert samples["hourwheel_follower_lag_bytes"] == {}
+
+
+def test_age_is_negative_when_no_beat_has_come_yet() -> None:
+    samples = told(facts(MASTER, ReignStats(), beat_age_ms=-1.0))
+    assert samples["hourwheel_sync_beat_age_seconds"] == {("0",): -1.0}
+
+
+def test_control_process_tells_how_it_does_and_how_it_has_ended() -> None:
+    control = ControlFacts(stall_count=3, stall_ms_max=500.0, ends=2, last_exit_code=-9)
+    samples = told(facts(MASTER, ReignStats())._replace(control=control))
+    assert samples["hourwheel_control_restarts_total"] == {(): 2}
+    assert samples["hourwheel_control_last_exit_code"] == {(): -9}
+    assert samples["hourwheel_control_stalls_total"] == {(): 3}
+    assert samples["hourwheel_control_stall_seconds_max"] == {(): 0.5}
+    never = told(facts(MASTER, ReignStats()))
+    assert never["hourwheel_control_restarts_total"] == {(): 0}
+    assert never["hourwheel_control_last_exit_code"] == {(): 0}

@@ -1,0 +1,240 @@
+"""The HTTP server for Prometheus."""
+
+import asyncio
+import gzip
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge, Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from hourwheel.errors import ConfigError
+from node.metrics.http import (
+    ANSWERED_COUNT_MAX,
+    ASKING_COUNT_MAX,
+    HEAD_BYTES_MAX,
+    MetricsServer,
+    in_loop,
+)
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    found = CollectorRegistry()
+    Gauge("answer", "The answer.", registry=found).set(42)
+    return found
+
+
+@pytest.fixture
+def address(registry: CollectorRegistry) -> Iterator[str]:
+    server = MetricsServer("127.0.0.1:0", registry)
+    yield server.start()
+    server.stop()
+
+
+def get(address: str, path: str, method: str = "GET") -> tuple[int, str]:
+    connection = http.client.HTTPConnection(address, timeout=30)
+    connection.request(method, path)
+    answer = connection.getresponse()
+    found = (answer.status, answer.read().decode())
+    connection.close()
+    return found
+
+
+def test_metrics_are_served_in_prometheus_format(address: str) -> None:
+    status, text = get(address, "/metrics")
+    (family,) = text_string_to_metric_families(text)
+    assert (status, family.name, family.samples[0].value) == (200, "answer", 42)
+
+
+@pytest.mark.parametrize("path", ["/", "/favicon.ico", "/metrics/", "/debug", "/../etc/passwd"])
+def test_nothing_else_is_served(address: str, path: str) -> None:
+    status, text = get(address, path)
+    assert status == 404
+    assert "answer" not in text
+
+
+def test_only_reading_is_allowed(address: str) -> None:
+    assert get(address, "/metrics", "POST")[0] == 405
+
+
+def test_scrapes_are_answered_while_somebody_says_nothing(address: str) -> None:
+    host, port = address.split(":")
+    with socket.create_connection((host, int(port))):
+        assert get(address, "/metrics")[0] == 200
+
+
+class Wait:
+    """A collector that answers when the test says so."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.has_begun, self.may_go_on = threading.Event(), threading.Event()
+        self.scrape_count = 0
+        registry.register(self)
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> list[Metric]:
+        self.scrape_count += 1
+        self.has_begun.set()
+        self.may_go_on.wait()
+        return []
+
+
+def sent(address: str, raw: bytes) -> socket.socket:
+    """A connection on which this was sent."""
+    host, port = address.split(":")
+    made = socket.create_connection((host, int(port)), timeout=30)
+    made.sendall(raw)
+    return made
+
+
+def received(connection: socket.socket) -> bytes:
+    """All until the server closes."""
+    found = b""
+    with suppress(ConnectionResetError):
+        while more := connection.recv(1 << 16):
+            found += more
+    connection.close()
+    return found
+
+
+def test_scrapes_are_answered_when_many_connections_send_halves(address: str) -> None:
+    before = threading.active_count()
+    slow = [sent(address, b"GET /metrics HTTP/1.1\r\n") for _ in range(ASKING_COUNT_MAX)]
+    for one in slow:
+        one.sendall(b"X")
+    for _ in range(3):
+        slow += [sent(address, b"G") for _ in range(ASKING_COUNT_MAX)]
+        assert get(address, "/metrics")[0] == 200
+    assert threading.active_count() <= before + 2
+    # Who came above the number took the place of who was there longest.
+    assert [received(one) for one in slow[: 3 * ASKING_COUNT_MAX]] == [b""] * 3 * ASKING_COUNT_MAX
+    for one in slow:
+        one.close()
+
+
+def test_connection_is_cut_when_its_request_trickles_in(registry: CollectorRegistry) -> None:
+    server = MetricsServer("127.0.0.1:0", registry, deadline_s=0.1)
+    connection = sent(server.start(), b"GET /metrics HTTP/1.1\r\n")
+    connection.settimeout(0.01)
+    is_open = True
+    while is_open:  # a byte, and another, as long as it is let
+        try:
+            connection.sendall(b"a")
+            is_open = connection.recv(1) != b""
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            is_open = False
+    connection.close()
+    server.stop()
+
+
+def test_request_is_refused_when_its_head_is_too_long(address: str) -> None:
+    connection = sent(address, b"GET /metrics HTTP/1.1\r\nX: " + b"x" * (HEAD_BYTES_MAX + 1))
+    assert received(connection).startswith(b"HTTP/1.1 431 ")
+    assert get(address, "/metrics")[0] == 200
+
+
+@pytest.mark.parametrize("raw", [b"\r\n\r\n", b"GET\r\n\r\n", b"\xff\0 / FTP\r\n\r\n"])
+def test_request_is_refused_when_it_is_none(address: str, raw: bytes) -> None:
+    assert received(sent(address, raw)).startswith(b"HTTP/1.1 400 ")
+
+
+def test_answers_that_nobody_reads_are_few(address: str, registry: CollectorRegistry) -> None:
+    many = Gauge("many", "Much to read.", ["name"], registry=registry)
+    for number in range(20_000):
+        many.labels(f"{number:0200}").set(number)
+    ask = b"GET /metrics HTTP/1.1\r\n\r\n"
+    deaf = [sent(address, ask) for _ in range(2 * ANSWERED_COUNT_MAX)]
+    assert get(address, "/metrics")[0] == 200
+    heard = [received(one) for one in deaf]
+    assert sum(b"19999" in one for one in heard) <= ANSWERED_COUNT_MAX
+
+
+def test_those_who_ask_together_share_a_scrape(address: str, registry: CollectorRegistry) -> None:
+    wait = Wait(registry)
+    ask = b"GET /metrics HTTP/1.1\r\n\r\n"
+    asking = [sent(address, ask) for _ in range(ANSWERED_COUNT_MAX - 1)]
+    assert wait.has_begun.wait(30)
+    assert get(address, "/")[0] == 404  # read after theirs
+    wait.may_go_on.set()
+    assert all(b"answer 42" in received(one) for one in asking)
+    assert wait.scrape_count in {1, 2}
+
+
+def test_scrape_fails_and_the_next_one_works_when_a_collector_raises(
+    address: str, registry: CollectorRegistry
+) -> None:
+    class Failing:
+        def describe(self) -> list[Metric]:
+            return []
+
+        def collect(self) -> list[Metric]:
+            raise TimeoutError
+
+    failing = Failing()
+    registry.register(failing)
+    assert get(address, "/metrics")[0] == 503
+    registry.unregister(failing)
+    assert get(address, "/metrics")[0] == 200
+
+
+def test_forms_are_those_that_prometheus_asks_for(address: str) -> None:
+    raw = received(
+        sent(
+            address,
+            b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n"
+            b"accept: application/openmetrics-text;version=99;q=0.5,text/plain\r\n\r\n",
+        )
+    )
+    head, _, body = raw.partition(b"\r\n\r\n")
+    assert b"Content-Type: application/openmetrics-text; version=1.0.0" in head
+    assert b"Content-Encoding: gzip" in head
+    assert gzip.decompress(body).endswith(b"answer 42.0\n# EOF\n")
+
+
+def test_stop_cuts_off_who_waits(registry: CollectorRegistry) -> None:
+    wait = Wait(registry)
+    server = MetricsServer("127.0.0.1:0", registry)
+    address = server.start()
+    asking = sent(address, b"GET /metrics HTTP/1.1\r\n\r\n")
+    silent = sent(address, b"")
+    assert wait.has_begun.wait(30)
+    server.stop()
+    assert (received(asking), received(silent)) == (b"", b"")
+    wait.may_go_on.set()
+    with pytest.raises(ConnectionRefusedError):
+        get(address, "/metrics")
+
+
+def test_start_is_refused_when_the_port_is_taken(address: str, registry: CollectorRegistry) -> None:
+    with pytest.raises(ConfigError, match=r"node\.metrics_listen"):
+        MetricsServer(address, registry).start()
+
+
+def test_stop_is_harmless_when_it_never_started(registry: CollectorRegistry) -> None:
+    MetricsServer("127.0.0.1:0", registry).stop()
+
+
+async def test_in_loop_runs_on_the_loops_thread() -> None:
+    async def ident() -> int:
+        await asyncio.sleep(0)
+        return threading.get_ident()
+
+    ask = in_loop(asyncio.get_running_loop(), ident)
+    assert await asyncio.to_thread(ask) == threading.get_ident()
+
+
+async def test_in_loop_hands_errors_to_who_asked() -> None:
+    async def fail() -> None:
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        await asyncio.to_thread(in_loop(asyncio.get_running_loop(), fail))

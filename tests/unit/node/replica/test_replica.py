@@ -1,0 +1,321 @@
+"""One node's part in a shard: taking over, following, giving up.
+
+Whole lives are in tests/sim/test_cluster.py.
+"""
+
+import numpy as np
+import pytest
+
+from hourwheel import errors
+from hourwheel.errors import NotFollowed
+from hourwheel.internal.v1.replication_pb2 import FollowerHello, Refused
+from hourwheel.internal.v1.state_pb2 import ConfigChange, TopicConfig
+from hourwheel.formats.record_batch import RecordBatch, build_publish
+from node.replica.effects import AskIsr, CloseStreams, Resign, Retire, Role
+from tests.support.replica_world import (
+    START_MS,
+    ReplicaWorld,
+    acknowledge,
+    join,
+    send,
+    sync,
+)
+
+
+def configure(world: ReplicaWorld, number: int, token: object = None) -> None:
+    """Append something."""
+    topic = TopicConfig(topic_id=number, name=f"topic-{number}", queue_count=1)
+    world.shard.configure(ConfigChange(put_topic=topic), START_MS, token)
+
+
+def role_of(world: ReplicaWorld) -> Role:
+    """What it is now."""
+    return world.replica.role
+
+
+def cluster() -> tuple[ReplicaWorld, ReplicaWorld, ReplicaWorld]:
+    """A master 'a' at work in epoch 1, and its followers."""
+    a, b, c = (ReplicaWorld(name) for name in "abc")
+    a.reign(1)
+    for follower in (b, c):
+        join(a, follower)
+    for _ in range(2):
+        for follower in (b, c):
+            sync(a, follower)
+    a.effects()
+    return a, b, c
+
+
+def logs_of(*worlds: ReplicaWorld) -> set[bytes]:
+    return {world.shard.log.read(0, world.shard.log.flushed_end_offset) for world in worlds}
+
+
+def test_master_serves_when_all_that_it_inherited_is_committed_and_applied() -> None:
+    a, b, c = (ReplicaWorld(name) for name in "abc")
+    a.assign(1, "a")
+    a.replica.step(0.0)
+    assert a.kinds() == ["OpenStreams", "Write"]
+    a.write()
+    for follower in (b, c):
+        join(a, follower)
+        send(a, follower)
+    assert role_of(a) is Role.TAKING_OVER
+    sync(a, b)
+    assert role_of(a) is Role.TAKING_OVER, "c is in sync, and has not said anything"
+    sync(a, c)
+    assert role_of(a) is Role.MASTER
+    assert "Serve" in a.kinds()
+    assert a.replica.may_act(100.0)
+    assert not a.replica.may_act(571.0), "the lease is over"
+    assert b.replica.shard.views.applied_offset == 0
+    sync(a, b)
+    assert len(logs_of(a, b, c)) == 1
+    assert b.shard.views.digest() == a.shard.views.digest()
+
+
+def test_I4_node_waits_when_it_has_promised_to_follow_another() -> None:  # noqa: N802
+    _, b, _ = cluster()
+    b.assign(2, "b")
+    b.replica.step(600.0)
+    assert (b.replica.role, b.replica.is_to_reign) == (Role.FOLLOWER, True)
+    b.replica.step(601.0)
+    assert role_of(b) is Role.TAKING_OVER
+
+
+def test_reign_waits_when_something_is_being_written() -> None:
+    a, b, _ = cluster()
+    configure(a, 1)
+    send(a, b)
+    b.assign(2, "b")
+    b.replica.step(1_000.0)
+    assert role_of(b) is Role.FOLLOWER
+    b.write()
+    b.replica.step(1_000.0)
+    assert role_of(b) is Role.TAKING_OVER
+
+
+def test_master_retires_when_the_next_says_hello() -> None:
+    a, b, c = cluster()
+    token = object()
+    configure(a, 1, token)
+    b.reign(2, mono_ms=1_000.0)
+    join(b, a, 1_000.0)
+    retire, close = a.effects()[-2:]
+    assert isinstance(retire, Retire)
+    assert isinstance(close, CloseStreams)
+    (answer,) = retire.answers
+    assert answer.token is token
+    assert isinstance(answer.error, errors.Timeout), "nobody can know"
+    assert close.last_beat.releases_lease
+    assert (a.replica.role, a.replica.master) == (Role.FOLLOWER, None)
+    assert not a.replica.may_act(0.0)
+    join(b, c, 1_000.0)
+    for _ in range(2):
+        sync(b, a, 1_000.0)
+        sync(b, c, 1_000.0)
+    assert len(logs_of(a, b, c)) == 1
+    assert [one.epoch for one in a.shard.views.epochs] == [1, 2]
+
+
+def test_I5_what_was_only_appended_is_cut_when_another_master_is_followed() -> None:  # noqa: N802
+    a, b, _ = cluster()
+    configure(a, 1)
+    a.write()  # and nobody else has it
+    b.reign(2, mono_ms=1_000.0)
+    configure(b, 2)
+    b.write()
+    join(b, a, 1_000.0)
+    sync(b, a, 1_000.0)
+    assert len(logs_of(a, b)) == 1
+    assert [one.epoch for one in a.opened.epochs.entries] == [1, 2]
+
+
+def test_I5_nothing_is_written_between_hello_and_begin() -> None:  # noqa: N802
+    """The answer told where the log ended; what came behind might even be applied, and not cut."""
+    a, b, c = cluster()
+    configure(a, 1)
+    send(a, b)
+    sync(a, c)
+    hello = a.replica.greet("b")
+    answer = b.replica.on_hello(hello, 1.0)
+    assert isinstance(answer, FollowerHello)
+    assert b.shard.take_write() is None
+    assert b.shard.log.end_offset == answer.log_end_offset
+    b.replica.begin_following(a.replica.answer_hello("b", answer))
+    sync(a, b, 1.0)
+    a.write()
+    assert len(logs_of(a, b)) == 1
+
+
+def test_reign_begins_when_an_epoch_was_noted_whose_batches_never_came() -> None:
+    """The epochs' file was ahead of the log: a write found no room, or a stream broke."""
+    a, b, c = cluster()
+    b.reign(2, mono_ms=1_000.0)
+    join(b, c, 1_000.0)
+    configure(b, 1)
+    send(b, c)
+    assert [one.epoch for one in c.opened.epochs.entries] == [1, 2]
+    b.replica.retire("test")
+    a.reign(3, mono_ms=2_000.0)
+    join(a, c, 2_000.0)  # forgets what was not written
+    assert [one.epoch for one in c.opened.epochs.entries] == [1]
+    c.opened.epochs.append(3, c.shard.log.end_offset + 96)
+    c.assign(4, "c", mono_ms=3_000.0)
+    c.replica.step(3_000.0)
+    assert [one.epoch for one in c.opened.epochs.entries] == [1, 4]
+
+
+def test_I4_assignment_is_ignored_when_it_is_older() -> None:  # noqa: N802
+    b = ReplicaWorld("b")
+    b.assign(3, "b", isr="abc", version=8)
+    b.assign(3, "b", isr="ab", version=7)
+    assert b.replica.assignment.version == 8
+    b.assign(2, "a", version=9)
+    assert (b.replica.assignment.epoch, b.seen.epoch) == (3, 3)
+    b.replica.step(0.0)
+    assert b.replica.master is not None
+    assert b.replica.master.isr.members == frozenset("abc")
+
+
+def test_node_does_not_reign_again_in_its_epoch_when_it_starts_again() -> None:
+    a, _, _ = cluster()
+    a.disk.kill()
+    a.open()
+    a.assign(1, "a")
+    a.replica.step(1_000.0)
+    assert role_of(a) is Role.FOLLOWER
+
+
+def test_reign_ends_when_a_node_follows_a_later_epoch() -> None:
+    a, _, _ = cluster()
+    a.replica.on_refused(Refused(epoch=1, master="a", wait_ms=50))
+    assert role_of(a) is Role.MASTER
+    a.replica.on_refused(Refused(epoch=2, master="c"))
+    assert role_of(a) is Role.FOLLOWER
+
+
+def test_set_shrinks_when_a_follower_is_gone() -> None:
+    a, _, _ = cluster()
+    assert a.replica.master is not None
+    a.replica.master.on_lost("c", 10.0)
+    a.replica.step(310.0)
+    (change,) = [one.change for one in a.effects() if isinstance(one, AskIsr)]
+    assert change.members == ("a", "b")
+    a.assign(1, "a", isr="ab", version=2)
+    assert a.replica.master.isr.union == frozenset("ab")
+
+
+def test_I7_master_resigns_and_writes_nothing_more_when_its_disk_is_full() -> None:  # noqa: N802
+    """Followers may have what was dropped: those offsets are of the next epoch now."""
+    a, b, c = cluster()
+    configure(a, 1)
+    for follower in (b, c):
+        send(a, follower)
+    a.disk.capacity_bytes = a.disk.used_bytes("")
+    for number in range(2, 60):
+        configure(a, number, token := object())
+    write = a.shard.take_write()
+    assert write is not None
+    with pytest.raises(errors.DiskFull):
+        write.run(durable=True)
+    lost = errors.Timeout("the outcome is unknown")
+    answers = a.shard.abandon_write(write, lost)
+    assert answers[-1].token is token
+    a.replica.on_full_disk()
+    assert any(isinstance(one, Resign) for one in a.effects())
+    assert role_of(a) is Role.FOLLOWER
+    a.disk.capacity_bytes = 1 << 30
+    b.write()
+    c.write()
+    b.reign(2, mono_ms=1_000.0)
+    join(b, a, 1_000.0)
+    sync(b, a, 1_000.0)
+    assert len(logs_of(a, b)) == 1
+
+
+def test_I3_master_resigns_when_a_follower_has_released_something_else() -> None:  # noqa: N802
+    a, b, _ = cluster()
+    ack = b.replica.acknowledge(1.0, float(START_MS))
+    a.replica.on_ack("b", ack, 1.0, float(START_MS))
+    assert a.kinds() == []
+    ack.applied_offset, ack.released_count = a.shard.views.applied_offset, 7
+    a.replica.on_ack("b", ack, 1.0, float(START_MS))
+    assert "Resign" in a.kinds()
+
+
+def test_I3_follower_says_what_it_has_released_when_a_record_is_half_applied() -> None:  # noqa: N802
+    """For want of room: the master compares it with what it had released itself as of there."""
+    a, b, c = cluster()
+    configure(a, 1)
+    sync(a, b)
+    sync(a, c)
+    messages = RecordBatch(build_publish([START_MS] * 3, [b"x"] * 3))
+    due_ms, queue = np.full(3, START_MS - 1, np.int64), np.full(3, 1 << 8, np.uint32)
+    a.shard.publish(messages, due_ms, queue, START_MS, None)
+    a.write()
+    for follower in (b, c):
+        send(a, follower)
+        follower.write()
+        acknowledge(a, follower)
+    a.apply()
+    b.disk.capacity_bytes = b.disk.used_bytes("")
+    b.replica.on_beat(a.replica.make_beat(50.0, START_MS), 50.0)
+    b.apply()
+    assert (b.shard.is_stalled, b.shard.views.is_whole) == (True, False)
+    ack = b.replica.acknowledge(50.0, float(START_MS))
+    assert ack.applied_offset < a.shard.views.applied_offset
+    a.effects()
+    a.replica.on_ack("b", ack, 50.0, float(START_MS))
+    assert "Resign" not in a.kinds()
+
+
+def test_acknowledgement_of_another_epoch_is_ignored() -> None:
+    a, b, _ = cluster()
+    assert a.replica.master is not None
+    until_ms = a.replica.master.lease.until_ms()
+    b.replica.on_beat(a.replica.make_beat(50.0, START_MS), 50.0)
+    ack = b.replica.acknowledge(50.0, float(START_MS))
+    ack.epoch = 7
+    a.replica.on_ack("b", ack, 50.0, float(START_MS))
+    assert a.replica.master.lease.until_ms() == until_ms
+    acknowledge(a, b, 50.0)
+    assert a.replica.master.lease.until_ms() > until_ms
+
+
+def test_follower_reads_the_log_from_files_when_it_is_far_behind() -> None:
+    a, b, c = cluster()
+    assert a.shard.recent is not None
+    for number in range(1, 9):
+        configure(a, number)
+    a.write()
+    a.shard.recent.truncate(0)
+    sync(a, b)
+    sync(a, c)
+    assert len(logs_of(a, b, c)) == 1
+
+
+def test_log_is_not_taken_when_it_is_damaged() -> None:
+    a, b, _ = cluster()
+    configure(a, 1)
+    part = a.replica.find_part("b")
+    assert part is not None
+    end = b.shard.log.end_offset
+    part.batches = part.batches[:-1] + bytes([part.batches[-1] ^ 1])
+    with pytest.raises(errors.InvalidBatch):
+        b.replica.on_log(part)
+    assert b.shard.log.end_offset == end
+
+
+def test_nothing_is_said_in_the_masters_name_when_there_is_none() -> None:
+    b = ReplicaWorld("b")
+    with pytest.raises(NotFollowed):
+        b.replica.greet("a")
+    with pytest.raises(NotFollowed):
+        b.replica.find_part("a")
+
+
+def test_node_alone_is_master_by_itself() -> None:
+    a = ReplicaWorld("a", members=("a",))
+    a.reign(1, isr="a")
+    assert role_of(a) is Role.MASTER
+    assert a.replica.may_act(1e9)

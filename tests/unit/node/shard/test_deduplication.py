@@ -1,0 +1,205 @@
+"""Which messages of a publish count, and what their producers are told."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from hourwheel import errors
+from hourwheel.formats.record_batch import RecordBatch, Stamp, build_publish, stamp
+from hourwheel.formats.tag_gene import (
+    DEFAULT_SPEC,
+    GENE_SPEC_OF_TOPIC,
+    GENE_UNKNOWN,
+    GeneKind,
+    GeneSpec,
+)
+from hourwheel.internal.v1.state_pb2 import TopicConfig
+from node.shard.deduplication import Mask, Published, PublishVerdicts, genes_of, judge
+from node.shard.views import Views
+from storage.views.catalog import Catalog
+from storage.views.producer_state import ProducerStates
+
+TOPIC, DELETED = 1, 2
+EPOCH, STORE_MS = 4, 77_000
+
+
+class Court:
+    """Judges batches as they would follow one another in a log."""
+
+    def __init__(self) -> None:
+        catalog = Catalog(
+            [TopicConfig(topic_id=TOPIC, name="orders", queue_count=1)], next_topic_id=DELETED + 1
+        )
+        self.producers = ProducerStates()
+        self.views = cast(Views, SimpleNamespace(catalog=catalog, producers=self.producers))
+        self.next_sequence = 100
+
+    def judge(self, batch: RecordBatch, topics: list[int]) -> tuple[PublishVerdicts, Mask | None]:
+        at = Stamp(0, self.next_sequence, STORE_MS, 0, EPOCH)
+        queues = np.array([topic << 8 for topic in topics], np.uint32)
+        self.next_sequence += batch.header.count
+        pieces = stamp(batch, at, due_ms=batch.due_ms, topic_queue=queues)
+        return judge(self.views, RecordBatch.from_pieces(*pieces))
+
+    def publish(
+        self, count: int, producer: int = 0, first: int = 0, *, topic: int = TOPIC
+    ) -> tuple[PublishVerdicts, Mask | None]:
+        """Judge a batch of one producer."""
+        raw = build_publish(
+            [0] * count, [b""] * count, producer_id=producer, producer_sequence=first
+        )
+        return self.judge(RecordBatch(raw), [topic] * count)
+
+    def merged(
+        self, producers: list[int], numbers: list[int], topics: list[int] | None = None
+    ) -> tuple[PublishVerdicts, Mask | None]:
+        """Judge a batch of several producers' messages."""
+        count = len(producers)
+        raw = build_publish([0] * count, [b""] * count, message_producers=(producers, numbers))
+        return self.judge(RecordBatch(raw), topics or [TOPIC] * count)
+
+
+def new(base_sequence: int, count: int) -> Published:
+    return Published(EPOCH, base_sequence, count, STORE_MS)
+
+
+def again(base_sequence: int, count: int) -> Published:
+    return Published(EPOCH, base_sequence, count, STORE_MS, duplicate=True)
+
+
+def kinds(verdicts: PublishVerdicts) -> dict[int, type]:
+    return {at: type(verdict) for at, verdict in verdicts.items()}
+
+
+def masked(mask: Mask | None) -> list[bool]:
+    assert mask is not None
+    return cast(list[bool], mask.tolist())
+
+
+def test_everything_counts_when_nobody_published_it() -> None:
+    court = Court()
+    assert court.publish(3) == ({0: new(100, 3)}, None)
+    assert court.publish(3) == ({0: new(103, 3)}, None)
+
+
+def test_a_producers_batches_count_in_their_order() -> None:
+    court = Court()
+    assert court.publish(3, 9, 0) == ({0: new(100, 3)}, None)
+    assert court.publish(2, 9, 3) == ({0: new(103, 2)}, None)
+
+
+def test_a_duplicate_is_told_where_the_first_copy_is() -> None:
+    court = Court()
+    court.publish(3, 9, 0)
+    court.publish(4, 8, 0)
+    verdicts, mask = court.publish(3, 9, 0)
+    assert verdicts == {0: again(100, 3)}
+    assert masked(mask) == [False] * 3
+    verdicts, _ = court.publish(1, 8, 2)
+    assert verdicts == {0: again(105, 1)}, "a part of it is known as well"
+
+
+def test_out_of_order_is_refused_and_not_remembered() -> None:
+    court = Court()
+    court.publish(3, 9, 0)
+    for first, count in ((4, 1), (2, 2)):
+        verdicts, mask = court.publish(count, 9, first)
+        assert kinds(verdicts) == {0: errors.OutOfOrderSequence}
+        assert masked(mask) == [False] * count
+    assert court.publish(1, 9, 3)[1] is None, "its next number is what it was"
+
+
+def test_an_unknown_producer_must_begin_with_number_0() -> None:
+    court = Court()
+    verdicts, mask = court.publish(2, 9, 5)
+    assert kinds(verdicts) == {0: errors.UnknownProducer}
+    assert masked(mask) == [False, False]
+    assert len(court.producers) == 0
+    assert court.publish(2, 9, 0)[1] is None
+
+
+def test_a_deleted_topic_is_refused_before_its_producer_is_heard() -> None:
+    court = Court()
+    verdicts, mask = court.publish(2, 9, 0, topic=DELETED)
+    assert kinds(verdicts) == {0: errors.UnknownTopic}
+    assert masked(mask) == [False, False]
+    assert court.publish(2, 9, 0) == ({0: new(102, 2)}, None)
+
+
+def test_merged_requests_are_judged_one_by_one() -> None:
+    court = Court()
+    court.publish(2, 7, 0)
+    verdicts, mask = court.merged([7, 7, 8, 9, 0, 0], [0, 1, 0, 5, 0, 0])
+    assert masked(mask) == [False, False, True, False, True, True]
+    assert verdicts.pop(3).__class__ is errors.UnknownProducer
+    assert verdicts == {0: again(100, 2), 2: new(104, 1), 4: new(106, 1), 5: new(107, 1)}
+
+
+def test_merged_requests_have_no_mask_when_all_count() -> None:
+    verdicts, mask = Court().merged([7, 7, 0, 8], [0, 1, 0, 0])
+    assert mask is None
+    assert verdicts == {0: new(100, 2), 2: new(102, 1), 3: new(103, 1)}
+
+
+def test_merged_request_is_refused_whole_when_it_is_partly_known() -> None:
+    court = Court()
+    court.publish(2, 7, 0)
+    verdicts, mask = court.merged([8, 7, 7], [0, 1, 2])
+    assert kinds(verdicts) == {0: Published, 1: errors.OutOfOrderSequence}
+    assert masked(mask) == [True, False, False]
+
+
+def test_merged_requests_are_refused_when_their_own_topic_is_deleted() -> None:
+    court = Court()
+    verdicts, mask = court.merged([7, 7, 8, 0], [0, 1, 0, 0], [DELETED, DELETED, TOPIC, DELETED])
+    assert kinds(verdicts) == {
+        0: errors.UnknownTopic,
+        2: Published,
+        3: errors.UnknownTopic,
+    }
+    assert masked(mask) == [False, False, True, False]
+    assert court.publish(1, 7, 0)[1] is None, "it was not heard"
+
+
+def test_what_was_merged_is_known_when_it_comes_alone() -> None:
+    court = Court()
+    court.merged([0, 7, 7], [0, 0, 1])
+    assert court.publish(2, 7, 0)[0] == {0: again(101, 2)}
+
+
+# -- genes ----------------------------------------------------------------------------------------
+
+
+OTHER_SPEC = GeneSpec(GeneKind.BLOOM)
+UNKNOWN = [GENE_UNKNOWN, 0, GENE_UNKNOWN]
+OWN = [5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("number", "topic", "merged", "genes"),
+    [
+        (DEFAULT_SPEC.number, TOPIC, False, OWN),
+        (OTHER_SPEC.number, TOPIC, False, UNKNOWN),
+        (0, TOPIC, False, UNKNOWN),
+        (DEFAULT_SPEC.number, DELETED, False, UNKNOWN),
+        (GENE_SPEC_OF_TOPIC, TOPIC, False, OWN),
+        (GENE_SPEC_OF_TOPIC, TOPIC, True, OWN),
+        (DEFAULT_SPEC.number, TOPIC, True, UNKNOWN),
+        (0, TOPIC, True, UNKNOWN),
+    ],
+)
+def test_genes_count_when_they_were_made_as_the_topic_wants_them(
+    number: int, topic: int, *, merged: bool, genes: list[int]
+) -> None:
+    raw = build_publish(
+        [0] * 3,
+        [b""] * 3,
+        metas=[b"meta", b"", b"meta"],
+        tag_genes=OWN,
+        topic_queues=[topic << 8] * 3,
+        gene_spec=number,
+        message_producers=([0] * 3, [0] * 3) if merged else None,
+    )
+    assert genes_of(Court().views.catalog, RecordBatch(raw)).tolist() == genes

@@ -1,0 +1,57 @@
+"""Lines of the control process, as machines and as people read them."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from replication.control import logs
+
+
+@pytest.fixture(autouse=True)
+def root_as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def said(log_format: str, stream: io.StringIO) -> str:
+    logs.configure(log_format, "warning", stream)
+    try:
+        _ = 1 / len("")
+    except ZeroDivisionError:
+        logging.getLogger("replication.x").warning("shard %d is %s", 3, "odd", exc_info=True)
+    logging.getLogger("replication.x").info("never")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("log_format", ["json", "auto"])
+def test_lines_for_machines_are_json_one_an_event(log_format: str) -> None:
+    (line,) = said(log_format, io.StringIO()).splitlines()
+    fields = json.loads(line)
+    assert (fields["event"], fields["level"]) == ("shard 3 is odd", "warning")
+    assert (fields["process"], fields["logger"]) == ("control", "replication.x")
+    assert "ZeroDivisionError" in fields["exception"]
+    assert fields["timestamp"].endswith("+00:00")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("log_format", ["console", "auto"])
+def test_lines_for_people_are_text(log_format: str) -> None:
+    text = said(log_format, Terminal())
+    assert "control WARNING replication.x: shard 3 is odd" in text
+
+
+def test_a_second_configuration_replaces_the_first() -> None:
+    first, second = io.StringIO(), io.StringIO()
+    logs.configure("json", stream=first)
+    assert said("json", second)
+    assert first.getvalue() == ""

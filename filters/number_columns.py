@@ -1,4 +1,4 @@
-"""Texts of many messages read as numbers, as `hourwheel.filter_language.values.read_number` reads one.
+"""Texts of many messages as numbers, as `hourwheel.filter_language.values.read_number` reads one.
 
 Whole numbers of up to 16 digits are read eight digits in one step, by three multiplications that
 add neighbours up; numbers with a point and at most 15 digits one character a step: digits as an

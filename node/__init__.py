@@ -1,4 +1,28 @@
-"""One node: the shard, its engine and the gRPC server around it. `python -m node` runs it."""
+"""One node: shards, the broker that drives them, the gRPC server. `python -m node` runs it.
+
+Packages, from the top; each imports only what stands below it:
+
+    tools      inspect, demo, local_cluster: programs beside the broker
+    process    a node as a process: configuration in, servers started and stopped in order
+    api        gRPC towards clients: requests checked, answers put into messages
+    cluster    a node as one of several: membership, streams to followers, snapshots on the wire
+    metrics    what Prometheus is told
+    broker     the engine: time, threads, group commit, background jobs of a shard
+    repair     what happens when bytes of this node turn out to be damaged
+    consumers  receive, acknowledge, long polls: the consumers' side of the engine
+    catalog    topics, groups, subscriptions: proposed, listed, expired
+    replica    the rules of a shard's copy: master, follower, who follows whom. Pure but files
+    snapshot   a snapshot's files on both sides
+    delivery   leases, receipts, what a receive is given, what filters passed over. Pure
+    contracts  the ports between these packages, and the values that pass through them
+    telemetry  logs, and the plain counters that metrics are read from
+    shard      one shard: its log, its views, recovery, checkpoints. No I/O but files
+    config     the node's configuration
+
+The way of a publish: api -> broker (publish_service, writer) -> shard (log, apply) -> the answer.
+The way of a message to its consumer: broker.engine -> shard.dispatcher -> shard.apply ->
+consumers.polls -> delivery.receiver -> api.
+"""
 
 from hourwheel.transport import grpc_logging
 

@@ -19,8 +19,8 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from hourwheel import errors
-from spark_jobs.logs import source
-from spark_jobs.schedule import source
+from spark_jobs.logs import source as log_source
+from spark_jobs.schedule import source as schedule_source
 
 JAVA_VERSION_MIN: Final = 17
 DRIVER_MEMORY: Final = "2g"
@@ -83,8 +83,8 @@ def build_session(
     for key, value in {**defaults, **settings}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    source.register(spark)
-    source.register(spark)
+    log_source.register(spark)
+    schedule_source.register(spark)
     return spark
 
 

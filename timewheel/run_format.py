@@ -1,7 +1,7 @@
 """The run: units of one flush (or merge, or cascade) on disk, in key order, with slot directories.
 
     byte                  size          part
-       0                    64          file header (storage/files/file_header.py), type RN, base = run id
+       0                    64          file header (`file_header`), type RN, base = run id
       64                  64 N          units in key order (storage/views/unit.py)
        ...           12 x slots         slot directory of each section, one behind the other;
                                         3,600 slots a section of level 0, 24 of level 1

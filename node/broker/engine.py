@@ -77,7 +77,7 @@ class EngineConfig:
 
 
 class Engine:
-    """One node's broker (node/contracts/broker.py has the contract). All calls on the loop's thread."""
+    """One node's broker (contract: node/contracts/broker.py). All calls on the loop's thread."""
 
     def __init__(
         self,
@@ -445,7 +445,7 @@ class Engine:
     async def _resolve(
         self,
         group: str,
-        selections: "list[ports.Selection]",
+        selections: "list[broker.Selection]",
         *,
         retry_delay_ms: int | None,
         is_ack: bool,
@@ -458,7 +458,7 @@ class Engine:
             )
 
     def change_invisible(
-        self, group: str, selections: "list[ports.Selection]", invisible_ms: int
+        self, group: str, selections: "list[broker.Selection]", invisible_ms: int
     ) -> tuple[list[int], int]:
         """See EnginePort."""
         self._check_master()

@@ -1,1 +1,5 @@
-"""TODO."""
+"""Topics, groups and subscriptions: `service` proposes changes, `listing` tells what there is.
+
+What they are lies in the log as CONFIG records (`storage.views.catalog`); `group_expiry` and
+`topic_expiry` remove what was made automatically and is not used.
+"""

@@ -16,7 +16,7 @@ from node.contracts.broker import (
     SubscriptionInfo,
     TopicInfo,
 )
-from node.delivery.message_lease import Held
+from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
 from storage.queues.ack_state import AckWindow
 from storage.views.catalog import Catalog
@@ -165,7 +165,7 @@ class Listing:
             bounds = views.queues.bounds(number)
             if bounds[0] == bounds[1]:
                 continue
-            held = Held(subscription.group_id, number)
+            held = GroupQueue(subscription.group_id, number)
             window = views.acks.find(*held) or _UNTOUCHED
             passed = receiver.passed_over.count_unresolved(held, window)
             messages, waiting = receiver.leases.count_unresolved(held, window, bounds, passed)

@@ -1,4 +1,4 @@
-"""Topics, groups and subscriptions: proposes what is missing. What there is: node/catalog/listing.py."""
+"""Topics, groups and subscriptions: proposes what is missing. What there is: `listing`."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from node.catalog.filter_cache import read_filter
 from node.catalog.listing import Listing
 from node.catalog.subscriptions import Subscribed, find_mismatch, stored
 from node.contracts.broker import GroupInfo, GroupSettings, SubscriptionInfo, TopicInfo
-from node.delivery.message_lease import Held
+from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
 from storage.views.catalog import (
     DEAD_LETTER_PREFIX,
@@ -75,7 +75,7 @@ class Configurator:
         now_ms: Callable[[], int],
         propose: Propose,
         defaults: DefaultsConfig,
-        pass_over: Callable[[int, Held], object],
+        pass_over: Callable[[int, GroupQueue], object],
         on_filter: Callable[[int, int], object],
     ) -> None:
         """Propose through `propose`.
@@ -374,7 +374,7 @@ class Configurator:
             if known.filter != kept:
                 # What was passed over stays so: it stands in the log before the change.
                 for queue in self._shard.receiver.queues_of(known.group_id, known.topic_id):
-                    self._pass_over(self._now_ms(), Held(found_group.group_id, queue))
+                    self._pass_over(self._now_ms(), GroupQueue(found_group.group_id, queue))
                 changed = replace(known, filter=kept)
                 meant.append(self._change(ConfigChange(put_subscription=changed.config())))
                 if not all(await asyncio.gather(*meant)):

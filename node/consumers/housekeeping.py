@@ -15,8 +15,9 @@ from hourwheel import errors
 from hourwheel.types import topic_of
 from node.catalog.service import Propose
 from node.delivery.filtered_ranges import Stretch
-from node.delivery.message_lease import Held, Part
+from node.delivery.message_lease import Part
 from node.delivery.retries import filtered_rows, give_back_rows, unresolved_of
+from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
 from node.telemetry.stats import EngineStats
 from storage.views.catalog_items import Group
@@ -58,7 +59,7 @@ class Unasked:
             return False
         leases, views = self._shard.receiver.leases, self._shard.views
         taken = leases.take_ended(now_ms, _PARTS_AT_ONCE, _MESSAGES_AT_ONCE)
-        ended: dict[Held, list[Part]] = {}
+        ended: dict[GroupQueue, list[Part]] = {}
         for held, part in taken:
             if unresolved_of(views, held, part):
                 ended.setdefault(held, []).append(part)
@@ -78,12 +79,12 @@ class Unasked:
         """This node is not the master any more: nobody may ever hear of what was proposed."""
         self._ending.clear()
 
-    def give_back(self, held: Held, part: Part, now_ms: int) -> bool:
+    def give_back(self, held: GroupQueue, part: Part, now_ms: int) -> bool:
         """Have what is left of a part of a lease delivered again. Returns whether it was asked."""
         return self._give_back_all({held: [part]}, now_ms) is not None
 
     def _give_back_all(
-        self, ended: dict[Held, list[Part]], now_ms: int
+        self, ended: dict[GroupQueue, list[Part]], now_ms: int
     ) -> "asyncio.Future[Any] | None":
         """The same for many parts, in one record; None where there is nothing to be asked."""
         catalog = self._shard.views.catalog
@@ -107,7 +108,7 @@ class Unasked:
         return catalog.find_subscription(group.group_id, topic_id) is not None
 
     def _resolve(
-        self, given: list[tuple[Held, Part]], rows: NDArray[Any], now_ms: int
+        self, given: list[tuple[GroupQueue, Part]], rows: NDArray[Any], now_ms: int
     ) -> "asyncio.Future[Any]":
         """Propose what resolves some parts, and hold them until that is done, or for a while.
 
@@ -144,7 +145,7 @@ class Unasked:
 
     # -- what filters passed over -----------------------------------------------------------------
 
-    def pass_over(self, now_ms: int, held: Held | None = None) -> bool:
+    def pass_over(self, now_ms: int, held: GroupQueue | None = None) -> bool:
         """Resolve stretches long or old enough, and all of `held`. Returns whether there were."""
         if self.is_closing:
             return False

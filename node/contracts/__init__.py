@@ -1,1 +1,5 @@
-"""TODO."""
+"""What the packages of a node ask of each other, and the values that pass between them.
+
+`broker` (EnginePort) and `cluster` (ClusterPort) are what the API calls; `control` is what a member
+asks of the control plane; `grpc_status` is the one table from errors to gRPC. No rule lives here.
+"""

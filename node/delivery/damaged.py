@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from hourwheel import errors
-from node.delivery.message_lease import Held
 from node.delivery.receiver import Corrupt
+from node.shard.group_queue import GroupQueue
 from storage.views.unit import Units
 from timewheel.bodies import Place, place_of
 
@@ -24,7 +24,7 @@ class DamagedEntry(NamedTuple):
 
     serial: int
     """Ascends in the order in which they were found."""
-    held: Held
+    held: GroupQueue
     position: int
     unit: Units
     """Array[1] of UNIT."""
@@ -38,7 +38,7 @@ class DamagedBytes:
     unit: Units
     """Array[1] of UNIT that points there."""
     error: errors.DataLoss
-    entries: dict[tuple[Held, int], DamagedEntry] = field(default_factory=dict)
+    entries: dict[tuple[GroupQueue, int], DamagedEntry] = field(default_factory=dict)
     """By group and queue, and position there; none where nobody but a listing has asked."""
     tries: int = 0
     """How often good bytes were looked for in vain."""
@@ -71,7 +71,7 @@ class DamagedMessages:
         self.count = 0
         self.found_count = 0
         """Places found so far, those that were mended included."""
-        self.overflowed: set[Held] = set()
+        self.overflowed: set[GroupQueue] = set()
         """Groups and queues of which more is withheld than is known here."""
 
     def __len__(self) -> int:
@@ -157,7 +157,7 @@ class DamagedMessages:
         found.sort(key=lambda three: three[0])
         return ((at, one) for _, at, one in found)
 
-    def positions(self, held: Held) -> list[int]:
+    def positions(self, held: GroupQueue) -> list[int]:
         """Of a group and queue: the positions known here."""
         return [
             one.position

@@ -15,7 +15,7 @@ from typing import Final
 
 from hourwheel.filter_language.lru_cache import WeighedCache
 from hourwheel.filter_language.text import FilterExpression
-from node.delivery.message_lease import Held
+from node.shard.group_queue import GroupQueue
 
 _MARKS_BYTES: Final = 2 << 20
 """Of all marks, whose filters are kept with them: some hundred of the longest."""
@@ -28,7 +28,7 @@ class Marks:
 
     def __init__(self) -> None:
         """Nobody has looked yet."""
-        self._marks = WeighedCache[tuple[Held, str, str], int](_MARKS_BYTES)
+        self._marks = WeighedCache[tuple[GroupQueue, str, str], int](_MARKS_BYTES)
         self.generation = 0
         """How often all was forgotten: a call that is under way forgets its own place, too."""
 
@@ -37,11 +37,11 @@ class Marks:
         self._marks.clear()
         self.generation += 1
 
-    def find(self, held: Held, wanted: FilterExpression) -> int:
+    def find(self, held: GroupQueue, wanted: FilterExpression) -> int:
         """Behind what was looked at; 0 where that is not known. `wanted` in canonical form."""
         return self._marks.find((held, wanted.kind, wanted.text)) or 0
 
-    def put(self, held: Held, wanted: FilterExpression, position: int) -> None:
+    def put(self, held: GroupQueue, wanted: FilterExpression, position: int) -> None:
         """Everything below was looked at."""
         size_bytes = _MARK_BYTES + getsizeof(wanted.text)
         self._marks.keep((held, wanted.kind, wanted.text), position, size_bytes)
@@ -53,19 +53,19 @@ class Selecting:
 
     filter: FilterExpression
     """In canonical form."""
-    looked_to: dict[Held, int] = field(default_factory=dict)
+    looked_to: dict[GroupQueue, int] = field(default_factory=dict)
     """Behind what the call has looked at so far: its own, lest it loses its place to others."""
     generation: int = 0
     """Of the marks, when it was noted."""
 
-    def begin_at(self, held: Held, marks: Marks) -> int:
+    def begin_at(self, held: GroupQueue, marks: Marks) -> int:
         """Where to look on."""
         if self.generation != marks.generation:
             self.looked_to.clear()
             self.generation = marks.generation
         return max(self.looked_to.get(held, 0), marks.find(held, self.filter))
 
-    def note(self, held: Held, position: int, marks: Marks) -> None:
+    def note(self, held: GroupQueue, position: int, marks: Marks) -> None:
         """Everything below was looked at."""
         self.looked_to[held] = position
         marks.put(held, self.filter, max(position, marks.find(held, self.filter)))

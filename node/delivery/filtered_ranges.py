@@ -14,7 +14,7 @@ from typing import Final
 
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from hourwheel.internal.v1.replication_pb2 import PassedOver as PassedOverWire
-from node.delivery.message_lease import Held
+from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import AckWindow
 
 POSITIONS_ENOUGH: Final = 8_192
@@ -31,7 +31,7 @@ _AT_ONCE: Final = 512
 class Stretch:
     """Positions [first, end) of a queue that a group does not want."""
 
-    held: Held
+    held: GroupQueue
     first: int
     end: int
     since_ms: int
@@ -47,19 +47,19 @@ class PassedOver:
 
     def __init__(self) -> None:
         """None yet."""
-        self._growing: dict[Held, Stretch] = {}
-        self._long: dict[Held, Stretch] = {}
+        self._growing: dict[GroupQueue, Stretch] = {}
+        self._long: dict[GroupQueue, Stretch] = {}
         """Those of them that are due however young they are."""
         self._waiting: dict[Stretch, None] = {}
         """They grow no more, and were not proposed yet, or in vain."""
-        self._grown: dict[Held, list[Stretch]] = {}
+        self._grown: dict[GroupQueue, list[Stretch]] = {}
         """Those that grow no more and are not known to be in the log: waiting, or proposed."""
-        self._of_group: dict[int, set[Held]] = {}
+        self._of_group: dict[int, set[GroupQueue]] = {}
         """Where something of a group's was passed over."""
         self._due_ms: int | None = None
         """Nothing is due before; None: nothing at all is, until something is added."""
 
-    def add(self, held: Held, first: int, end: int, now_ms: int) -> None:
+    def add(self, held: GroupQueue, first: int, end: int, now_ms: int) -> None:
         """[first, end) does not match."""
         grown = self._growing.get(held)
         if grown is None or grown.end != first:
@@ -82,7 +82,7 @@ class PassedOver:
     def _note_due(self, at_ms: int) -> None:
         self._due_ms = at_ms if self._due_ms is None else min(self._due_ms, at_ms)
 
-    def absorb(self, held: Held, first: int) -> int:
+    def absorb(self, held: GroupQueue, first: int) -> int:
         """Where a lease may begin that begins at `first`: it takes what grew up to there along."""
         grown = self._growing.get(held)
         if grown is None or grown.end != first:
@@ -90,7 +90,7 @@ class PassedOver:
         self._long.pop(held, None)
         return self._growing.pop(held).first
 
-    def take_due(self, now_ms: int, held: Held | None = None) -> list[Stretch]:
+    def take_due(self, now_ms: int, held: GroupQueue | None = None) -> list[Stretch]:
         """Stretches to be proposed now: those long or old enough, and all of `held`."""
         is_any_due = self._due_ms is not None and now_ms >= self._due_ms
         if held is not None:
@@ -146,12 +146,12 @@ class PassedOver:
         """When to ask `take_due`, or None. Not what is long: that is to be taken at once."""
         return self._due_ms if self._growing or self._waiting else None
 
-    def _of(self, held: Held) -> list[Stretch]:
+    def _of(self, held: GroupQueue) -> list[Stretch]:
         """What was passed over of a group's queue and may not be in the log."""
         growing = self._growing.get(held)
         return [*self._grown.get(held, ()), *([] if growing is None else [growing])]
 
-    def count_unresolved(self, held: Held, window: AckWindow) -> int:
+    def count_unresolved(self, held: GroupQueue, window: AckWindow) -> int:
         """Positions of a group's queue that were passed over and are not resolved."""
         return sum(window.count_unresolved(one.first, one.end) for one in self._of(held))
 
@@ -179,7 +179,7 @@ class PassedOver:
     def restore(self, table: LeaseTable, now_ms: int) -> None:
         """Go on where a former master ended."""
         for wire in table.passed_over:
-            one = Stretch(Held(wire.group_id, wire.topic_queue), wire.first, wire.end, now_ms)
+            one = Stretch(GroupQueue(wire.group_id, wire.topic_queue), wire.first, wire.end, now_ms)
             self._of_group.setdefault(wire.group_id, set()).add(one.held)
             self._grown.setdefault(one.held, []).append(one)
             self._waiting[one] = None

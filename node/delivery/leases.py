@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.internal.v1.replication_pb2 import DeliveredTo, LeaseTable
-from node.delivery.message_lease import SPARSE_ID, Held, Lease, Part, Progress, runs_of
+from node.delivery.message_lease import SPARSE_ID, Lease, Part, Progress, runs_of
+from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import WINDOW_POSITIONS, AckWindow
 
 _WITHHELD_RANGES_MAX: Final = WINDOW_POSITIONS // 2
@@ -37,8 +38,8 @@ class Leases:
         self._former: dict[tuple[int, int], Lease] = {}
         """(epoch, lease id) that receipts have -> a sparse lease of an earlier reign."""
         self._ends: list[tuple[int, int]] = []
-        self._progress: dict[Held, Progress] = {}
-        self._of_group: dict[int, set[Held]] = {}
+        self._progress: dict[GroupQueue, Progress] = {}
+        self._of_group: dict[int, set[GroupQueue]] = {}
         """Group -> its keys of `_progress`."""
         self._last_id = 0
         self.is_cut = False
@@ -47,7 +48,7 @@ class Leases:
     # -- what to deliver next ---------------------------------------------------------------------
 
     def find_range(
-        self, held: Held, window: AckWindow, bounds: tuple[int, int], count_max: int
+        self, held: GroupQueue, window: AckWindow, bounds: tuple[int, int], count_max: int
     ) -> tuple[int, int]:
         """[first, end) of the next positions to deliver: unresolved, neighbours, maybe none.
 
@@ -58,7 +59,7 @@ class Leases:
         first, end = self.find_stretch(held, window, (floor, limit))
         return first, min(end, first + count_max)
 
-    def window_floor(self, held: Held, window: AckWindow, start_position: int = 0) -> int:
+    def window_floor(self, held: GroupQueue, window: AckWindow, start_position: int = 0) -> int:
         """The first position that the group still works on: where its consumer window begins.
 
         What is, or was, withheld is stepped over. It may stay unresolved for long, and a group must
@@ -77,14 +78,14 @@ class Leases:
         progress.window_floor = at
         return at
 
-    def range_count(self, held: Held, window: AckWindow) -> int:
+    def range_count(self, held: GroupQueue, window: AckWindow) -> int:
         """How many ranges of a window are not there because of what is withheld between them."""
         progress = self._progress.get(held)
         exempt = 0 if progress is None else progress.exempt.range_count
         return max(0, window.range_count - exempt)
 
     def find_stretch(
-        self, held: Held, window: AckWindow, bounds: tuple[int, int]
+        self, held: GroupQueue, window: AckWindow, bounds: tuple[int, int]
     ) -> tuple[int, int]:
         """[first, end) of the next positions in `bounds` neither delivered nor resolved, if any.
 
@@ -99,7 +100,7 @@ class Leases:
                 return found
         return position, position
 
-    def room(self, held: Held, window: AckWindow, start_position: int = 0) -> int:
+    def room(self, held: GroupQueue, window: AckWindow, start_position: int = 0) -> int:
         """How many messages more a filter may pick: so many that the window's ranges are bounded.
 
         What lies below `start_position` was trimmed: the group has done with it in any case.
@@ -116,23 +117,23 @@ class Leases:
             progress.sparse_count -= progress.sparse.popleft()[1]
         return max(0, WINDOW_POSITIONS - ranges - progress.sparse_count)
 
-    def is_blocked(self, held: Held, window: AckWindow, bounds: tuple[int, int]) -> bool:
+    def is_blocked(self, held: GroupQueue, window: AckWindow, bounds: tuple[int, int]) -> bool:
         """Whether there is more to deliver, but only behind a full window."""
         floor = self.window_floor(held, window, bounds[0])
         position = max(self.next_position(held), floor)
         return position < bounds[1] and position >= floor + WINDOW_POSITIONS
 
-    def next_position(self, held: Held) -> int:
+    def next_position(self, held: GroupQueue) -> int:
         """Everything below has been delivered in this reign, or was resolved before it."""
         progress = self._progress.get(held)
         return 0 if progress is None else progress.delivered.floor
 
-    def delivered_end(self, held: Held) -> int:
+    def delivered_end(self, held: GroupQueue) -> int:
         """Behind the last position that was delivered in this reign."""
         progress = self._progress.get(held)
         return 0 if progress is None else progress.delivered.floor + progress.delivered.span
 
-    def _progress_of(self, held: Held) -> Progress:
+    def _progress_of(self, held: GroupQueue) -> Progress:
         progress = self._progress.get(held)
         if progress is None:
             progress = self._progress[held] = Progress()
@@ -141,13 +142,13 @@ class Leases:
 
     # -- giving -----------------------------------------------------------------------------------
 
-    def grant(self, held: Held, first: int, end: int, until_ms: int) -> Lease:
+    def grant(self, held: GroupQueue, first: int, end: int, until_ms: int) -> Lease:
         """Hold [first, end), which `find_range` found, until an instant."""
         self.skip_to(held, end)
         return self.hold(held, first, end, until_ms)
 
     def grant_picked(
-        self, held: Held, span: tuple[int, int], positions: NDArray[np.int64], until_ms: int
+        self, held: GroupQueue, span: tuple[int, int], positions: NDArray[np.int64], until_ms: int
     ) -> Lease:
         """Hold the messages at `positions`, which ascend within `span`, until an instant.
 
@@ -160,7 +161,9 @@ class Leases:
         self.skip_to(held, span[1])
         return self._add_sparse(held, span, [Part(*span, until_ms)], positions)
 
-    def grant_selected(self, held: Held, positions: NDArray[np.int64], until_ms: int) -> Lease:
+    def grant_selected(
+        self, held: GroupQueue, positions: NDArray[np.int64], until_ms: int
+    ) -> Lease:
         """Hold the messages at `positions`, which ascend, until an instant, and nothing else.
 
         What stands between them is delivered to others, or still to be delivered.
@@ -174,7 +177,7 @@ class Leases:
 
     def _add_sparse(
         self,
-        held: Held,
+        held: GroupQueue,
         span: tuple[int, int],
         parts: list[Part],
         positions: NDArray[np.int64],
@@ -187,7 +190,7 @@ class Leases:
 
     def hold(
         self,
-        held: Held,
+        held: GroupQueue,
         first: int,
         end: int,
         until_ms: int,
@@ -214,17 +217,17 @@ class Leases:
         heapq.heappush(self._ends, (lease.until_ms, lease.lease_id))
         return lease
 
-    def skip_to(self, held: Held, position: int) -> None:
+    def skip_to(self, held: GroupQueue, position: int) -> None:
         """Deliver nothing below `position` in this reign."""
         self._progress_of(held).delivered.resolve(0, position)
 
-    def skip(self, held: Held, first: int, end: int) -> None:
+    def skip(self, held: GroupQueue, first: int, end: int) -> None:
         """Do not deliver [first, end) in this reign."""
         self._progress_of(held).delivered.resolve(first, end - first)
 
     # -- withholding ------------------------------------------------------------------------------
 
-    def withhold(self, held: Held, position: int) -> bool:
+    def withhold(self, held: GroupQueue, position: int) -> bool:
         """Deliver a message to nobody until it is offered again: it cannot be read here.
 
         Returns:
@@ -241,7 +244,7 @@ class Leases:
         exempt.resolve(position, 1)
         return True
 
-    def offer_again(self, held: Held, first: int, end: int) -> None:
+    def offer_again(self, held: GroupQueue, first: int, end: int) -> None:
         """Deliver what is withheld of [first, end): it can be read again, or is to be tried."""
         progress = self._progress.get(held)
         if progress is None:
@@ -251,18 +254,18 @@ class Leases:
                 progress.delivered.reopen(max(low, first), min(high, end))
         progress.withheld.reopen(first, end)
 
-    def settle(self, held: Held, position: int) -> None:
+    def settle(self, held: GroupQueue, position: int) -> None:
         """A withheld position is resolved, or gone: nothing is to be offered there any more."""
         progress = self._progress.get(held)
         if progress is not None:
             progress.withheld.reopen(position, position + 1)
 
-    def withheld_ranges(self, held: Held) -> list[tuple[int, int]]:
+    def withheld_ranges(self, held: GroupQueue) -> list[tuple[int, int]]:
         """What is withheld from a group of a queue, as [first, end), ascending."""
         progress = self._progress.get(held)
         return [] if progress is None else progress.withheld.all_ranges()
 
-    def withheld_count(self, held: Held, window: AckWindow, bounds: tuple[int, int]) -> int:
+    def withheld_count(self, held: GroupQueue, window: AckWindow, bounds: tuple[int, int]) -> int:
         """How many positions in `bounds` are withheld and not resolved."""
         ranges = self.withheld_ranges(held)
         low, high = bounds
@@ -332,7 +335,7 @@ class Leases:
 
     def take_ended(
         self, now_ms: int, count_max: int, messages_max: int = WINDOW_POSITIONS
-    ) -> list[tuple[Held, Part]]:
+    ) -> list[tuple[GroupQueue, Part]]:
         """Remove and return parts of leases that are over, the first ones first.
 
         Args:
@@ -341,7 +344,7 @@ class Leases:
             messages_max: of so many messages at most, but for the first part of neighbours, which
                 is one row in any case. A part of picked messages is cut, and the rest stays.
         """
-        ended: list[tuple[Held, Part]] = []
+        ended: list[tuple[GroupQueue, Part]] = []
         left, self.is_cut = messages_max, False
         while len(ended) < count_max and left > 0:
             until_ms = self.next_end_ms()
@@ -366,7 +369,7 @@ class Leases:
                 self.end(lease.lease_id)
         return ended
 
-    def take_at(self, held: Held, position: int) -> list[Part]:
+    def take_at(self, held: GroupQueue, position: int) -> list[Part]:
         """Remove the lease that holds a position, and return its parts."""
         progress = self._progress.get(held)
         for lease in progress.leases.values() if progress is not None else ():
@@ -394,7 +397,7 @@ class Leases:
         return len(self._by_id)
 
     def count_unresolved(
-        self, held: Held, window: AckWindow, bounds: tuple[int, int], passed_count: int
+        self, held: GroupQueue, window: AckWindow, bounds: tuple[int, int], passed_count: int
     ) -> tuple[int, int]:
         """(messages leased, positions not delivered), neither resolved; however many leases.
 
@@ -417,7 +420,7 @@ class Leases:
         covered = window.count_unresolved(*bounds) - waiting - passed_count
         return max(0, covered - progress.gap_count), waiting
 
-    def count_resolved(self, held: Held, window: AckWindow, start_position: int = 0) -> int:
+    def count_resolved(self, held: GroupQueue, window: AckWindow, start_position: int = 0) -> int:
         """Messages delivered above the group's floor and resolved: so full is its window of them.
 
         Without a filter these are the resolved positions. With one they are at least so many: asked
@@ -429,7 +432,7 @@ class Leases:
         floor = self.window_floor(held, window, start_position)
         return sum(end - first for first, end in window.ranges() if first > floor)
 
-    def leased_ranges(self, held: Held) -> list[tuple[int, int]]:
+    def leased_ranges(self, held: GroupQueue) -> list[tuple[int, int]]:
         """What is leased of a group's queue, as [first, end); some of it may be resolved."""
         progress = self._progress.get(held)
         leases = progress.leases.values() if progress is not None else ()
@@ -464,10 +467,10 @@ class Leases:
     def restore(self, table: LeaseTable) -> None:
         """Go on where a former master ended; nothing was delivered here yet."""
         for one in table.delivered:
-            progress = self._progress_of(Held(one.group_id, one.topic_queue))
+            progress = self._progress_of(GroupQueue(one.group_id, one.topic_queue))
             progress.delivered = AckWindow.from_deltas(one.position, one.ahead_deltas)
         for one_range in table.ranges:
-            held = Held(one_range.group_id, one_range.topic_queue)
+            held = GroupQueue(one_range.group_id, one_range.topic_queue)
             self.hold(held, one_range.first, one_range.end, one_range.until_ms)
         for wire in sorted(table.sparse, key=lambda one: one.end):
             self._last_id += 1

@@ -19,17 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.internal.v1.replication_pb2 import HeldPart, HeldRange, SparseLease
+from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import AckWindow
 
 SPARSE_ID: Final = 1 << 63
 """Bit of the id of a sparse lease: its receipts mean nothing without the lease."""
-
-
-class Held(NamedTuple):
-    """A group and one of its queues."""
-
-    group_id: int
-    topic_queue: int
 
 
 class Part(NamedTuple):
@@ -51,7 +45,7 @@ class Lease:
     """
 
     lease_id: int
-    held: Held
+    held: GroupQueue
     first: int
     end: int
     parts: list[Part]
@@ -159,7 +153,7 @@ class Lease:
         deltas = np.array(wire.position_deltas, np.int64)
         return cls(
             lease_id,
-            Held(wire.group_id, wire.topic_queue),
+            GroupQueue(wire.group_id, wire.topic_queue),
             wire.first,
             wire.end,
             [Part(part.first, part.end, part.until_ms) for part in wire.parts],

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.contracts.broker import Selection
-from node.delivery.message_lease import SPARSE_ID, Held, gaps_of
+from node.delivery.message_lease import SPARSE_ID, gaps_of
 from node.delivery.retries import ack_picked_rows, ack_rows, filtered_rows, retry_rows
+from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
 from node.shard.views import Views
 from storage.views.catalog_items import Group
@@ -23,7 +24,7 @@ class Meant:
     outcome: int
     """RECEIPT_OUTCOME_OK, or why there is nothing to be done."""
     views: Views
-    held: Held
+    held: GroupQueue
     ranges: list[tuple[int, int]] = field(default_factory=list)
     """[first, end) of the positions that are finished with the messages."""
     runs: list[tuple[int, int]] = field(default_factory=list)
@@ -66,7 +67,7 @@ def meant_by(
     filter picked are known to their lease alone: without it nothing is done, and they come again.
     """
     receipt = one.receipt
-    held = Held(group.group_id, receipt.topic_queue)
+    held = GroupQueue(group.group_id, receipt.topic_queue)
     invalid = Meant(int(ReceiptOutcome.RECEIPT_OUTCOME_INVALID), shard.views, held)
     if receipt.cluster != shard.cluster or receipt.group_id != group.group_id or one.count <= 0:
         return invalid

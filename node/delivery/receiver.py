@@ -14,7 +14,8 @@ from node.delivery.dead_letter_selection import Marks, Selecting
 from node.delivery.filter_scan import Counts, LongChecks, Picked, Picker, Wanted
 from node.delivery.filtered_ranges import PassedOver
 from node.delivery.leases import Leases
-from node.delivery.message_lease import Held, Lease
+from node.delivery.message_lease import Lease
+from node.shard.group_queue import GroupQueue
 from node.shard.views import Views
 from storage.queues.ack_state import WINDOW_POSITIONS
 from storage.views.unit import Units, copied
@@ -45,7 +46,7 @@ class Delivery:
 class Corrupt(NamedTuple):
     """A message in a queue whose bytes, as they lie here, are not what was published."""
 
-    held: Held
+    held: GroupQueue
     position: int
     unit: Units
     """Array[1] of UNIT."""
@@ -77,7 +78,7 @@ class Receiver:
         self.corrupt: list[Corrupt] = []
         """Messages that failed their checksum, withheld from the group: the shell sees to them."""
         self.work = 0
-        """What looking through queues has cost; the shell makes it 0 again. See node/delivery/filter_scan.py."""
+        """What looking through queues has cost; the shell makes it 0 again. See `filter_scan`."""
         self.is_unfinished = False
         """The last `receive` ended with its slice: there may be more, so call again soon."""
 
@@ -146,7 +147,7 @@ class Receiver:
         ask = Ask(count_max, bytes_max, invisible_ms, now_ms)
         for step in range(len(queues)):
             number = queues[(turn + step) % len(queues)]
-            held, left = Held(group_id, number), picker.work
+            held, left = GroupQueue(group_id, number), picker.work
             if wanted is None or topic_of(number) != topic_id:
                 delivery = self._receive_from(held, *ask)
             elif selecting is None:
@@ -166,7 +167,7 @@ class Receiver:
 
     def _receive_from(
         self,
-        held: Held,
+        held: GroupQueue,
         count_max: int,
         bytes_max: int,
         invisible_ms: int,
@@ -197,7 +198,7 @@ class Receiver:
         return self._delivery(lease, units, blobs, now_ms)
 
     def _receive_matching(
-        self, held: Held, wanted: Wanted, picker: Picker, ask: Ask
+        self, held: GroupQueue, wanted: Wanted, picker: Picker, ask: Ask
     ) -> Delivery | None:
         """The next messages that the group wants; what is in between is passed over."""
         queue, window = self._views.queues.get(held.topic_queue), self._views.acks.get(*held)
@@ -227,7 +228,7 @@ class Receiver:
         return None
 
     def _receive_selected(
-        self, held: Held, wanted: Wanted, picker: Picker, ask: Ask, selecting: Selecting
+        self, held: GroupQueue, wanted: Wanted, picker: Picker, ask: Ask, selecting: Selecting
     ) -> Delivery | None:
         """The next messages that one call wants; the others stay for other calls."""
         queue, window = self._views.queues.get(held.topic_queue), self._views.acks.get(*held)
@@ -256,17 +257,19 @@ class Receiver:
         self.is_unfinished = True
         return None
 
-    def _withhold_picked(self, held: Held, picked: Picked) -> bool:
+    def _withhold_picked(self, held: GroupQueue, picked: Picked) -> bool:
         return picked.damage is None or self._withhold(held, *picked.damage)
 
-    def _withhold(self, held: Held, position: int, unit: Units, error: errors.DataLoss) -> bool:
+    def _withhold(
+        self, held: GroupQueue, position: int, unit: Units, error: errors.DataLoss
+    ) -> bool:
         """Go on behind a message that cannot be read. False: there are too many such places."""
         if not self.leases.withhold(held, position):
             return False
         self.corrupt.append(Corrupt(held, position, copied(unit), error))
         return True
 
-    def offer_again(self, held: Held, first: int, end: int) -> None:
+    def offer_again(self, held: GroupQueue, first: int, end: int) -> None:
         """Deliver what was withheld of [first, end)."""
         self.leases.offer_again(held, first, end)
         self._marks.forget()
@@ -300,12 +303,12 @@ class Receiver:
         topic = self._views.catalog.find_topic_by_id(int(units["origin_topic"][0]))
         return Delivery(lease, topic.name if topic else "", units, blobs, now_ms)
 
-    def is_blocked(self, group_id: int, topic_id: int, now_ms: int) -> list[Held]:
+    def is_blocked(self, group_id: int, topic_id: int, now_ms: int) -> list[GroupQueue]:
         """The group's queues of a topic that have more, but only behind a full window."""
         is_filtered = self._wanted(group_id, topic_id, None) is not None
         found = []
         for number in self.queues_of(group_id, topic_id):
-            held = Held(group_id, number)
+            held = GroupQueue(group_id, number)
             queue = self._views.queues.get(number)
             window = self._views.acks.get(*held)
             bounds = queue.start_position, queue.visible_end(now_ms)

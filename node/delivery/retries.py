@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.record_batch import RESOLVE_ROW, Outcome
-from node.delivery.message_lease import Held, Part, runs_of
+from node.delivery.message_lease import Part, runs_of
+from node.shard.group_queue import GroupQueue
 from node.shard.views import Views
 from storage.views.catalog_items import Group
 
@@ -20,13 +21,13 @@ def retry_delay_ms(group: Group, attempt: int) -> int:
     return min(group.retry_delay_ms << doublings, group.retry_delay_ms_max)
 
 
-def ack_rows(held: Held, ranges: list[tuple[int, int]]) -> NDArray[Any]:
+def ack_rows(held: GroupQueue, ranges: list[tuple[int, int]]) -> NDArray[Any]:
     """Rows that acknowledge positions [first, end)."""
     return _rows(held, [(first, end, 0) for first, end in ranges], Outcome.ACK)
 
 
 def ack_picked_rows(
-    held: Held, runs: list[tuple[int, int]], gaps: list[tuple[int, int]]
+    held: GroupQueue, runs: list[tuple[int, int]], gaps: list[tuple[int, int]]
 ) -> NDArray[Any]:
     """Rows that acknowledge `runs` and pass over `gaps`, ascending: each raises a group's floor."""
     marked = sorted(
@@ -37,18 +38,18 @@ def ack_picked_rows(
     return rows
 
 
-def dead_rows(held: Held, ranges: list[tuple[int, int]]) -> NDArray[Any]:
+def dead_rows(held: GroupQueue, ranges: list[tuple[int, int]]) -> NDArray[Any]:
     """Rows that make dead letters of positions [first, end)."""
     return _rows(held, [(first, end, 0) for first, end in ranges], Outcome.DEAD)
 
 
-def filtered_rows(held: Held, ranges: list[tuple[int, int]]) -> NDArray[Any]:
+def filtered_rows(held: GroupQueue, ranges: list[tuple[int, int]]) -> NDArray[Any]:
     """Rows that pass over positions [first, end)."""
     return _rows(held, [(first, end, 0) for first, end in ranges], Outcome.FILTERED)
 
 
 def give_back_rows(
-    views: Views, group: Group, held: Held, parts: Sequence[Part], now_ms: int
+    views: Views, group: Group, held: GroupQueue, parts: Sequence[Part], now_ms: int
 ) -> NDArray[Any]:
     """Rows that give back what is left of parts of leases; as `retry_rows`.
 
@@ -70,7 +71,7 @@ def give_back_rows(
 def retry_rows(
     views: Views,
     group: Group,
-    held: Held,
+    held: GroupQueue,
     ranges: list[tuple[int, int]],
     now_ms: int,
     delay_ms: int | None,
@@ -100,12 +101,12 @@ def retry_rows(
     return _rows(held, list(cut), Outcome.RETRY)
 
 
-def unresolved_of(views: Views, held: Held, part: Part) -> list[tuple[int, int]]:
+def unresolved_of(views: Views, held: GroupQueue, part: Part) -> list[tuple[int, int]]:
     """What of a part of a lease is still to be resolved."""
     return list(views.acks.get(*held).unresolved(part.first, part.end))
 
 
-def _rows(held: Held, ranges: list[tuple[int, int, int]], outcome: Outcome) -> NDArray[Any]:
+def _rows(held: GroupQueue, ranges: list[tuple[int, int, int]], outcome: Outcome) -> NDArray[Any]:
     rows = np.zeros(len(ranges), RESOLVE_ROW)
     rows["group_id"] = held.group_id
     rows["topic_queue"] = held.topic_queue

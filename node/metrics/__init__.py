@@ -1,1 +1,1 @@
-"""TODO."""
+"""What Prometheus is told: one `table` of families, read when a scrape comes, served by `http`."""

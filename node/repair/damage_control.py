@@ -21,11 +21,11 @@ from hourwheel.types import topic_of
 from node.catalog.service import Propose
 from node.contracts.broker import Failure
 from node.delivery.damaged import DamagedBytes, DamagedEntry, DamagedMessages
-from node.delivery.message_lease import Held
 from node.delivery.receiver import Corrupt
 from node.delivery.retries import ack_rows, dead_rows
 from node.repair.file_repair import FileRepair
 from node.repair.peer_reads import MESSAGES_MAX
+from node.shard.group_queue import GroupQueue
 from node.shard.message_lookup import MessageLookup, Wanted
 from node.shard.shard import Shard
 from node.telemetry import logs
@@ -364,7 +364,7 @@ class DamageControl:
         _log.warning("damaged messages were discarded by an operator", messages=len(gone))
         return gone
 
-    def _is_buried(self, held: Held) -> bool:
+    def _is_buried(self, held: GroupQueue) -> bool:
         """Whether these are a group's own dead letters: to bury one again would never end."""
         group = self._shard.views.catalog.find_group_by_id(held.group_id)
         return group is not None and group.dead_letter_topic_id == topic_of(held.topic_queue)

@@ -1,1 +1,4 @@
-"""TODO."""
+"""A shard's copy on one node: the rules of a master and of a follower. Pure but files.
+
+Messages and times go in, `effects` come out; `node.cluster.member` performs them.
+"""

@@ -1,7 +1,7 @@
 """`node.meta`: whose data directory this is. Made once, checked at each start.
 
     byte  size  field
-       0    80  frame of an atomic file (storage/files/atomic_file.py); its header has the cluster's id
+       0    80  frame of an atomic file (storage/files/atomic_file.py); with the cluster's id
       80     n  the node's id, UTF-8
 
 A directory with data and without this file is refused, never taken for a new one: starting afresh

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Logs as events with fields, and the plain counters that a node writes and metrics read."""

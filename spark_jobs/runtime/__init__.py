@@ -1,1 +1,1 @@
-"""TODO."""
+"""Where jobs run and write: runners, shuffles, paths, output files, progress, packing."""

@@ -142,7 +142,7 @@ class ArrowFile:
 
 
 class ArrowDisk:
-    """A folder of a file system that pyarrow knows: the reading half of `storage.files.disk.Disk`."""
+    """A folder of a file system that pyarrow knows: the reading half of a `Disk`."""
 
     def __init__(self, system: Any, root: str) -> None:
         """`system`: a `pyarrow.fs.FileSystem`; `root`: a path in it."""

@@ -379,7 +379,7 @@ class Catalog:
         if known.retry_topic_id != subscription.retry_topic_id:
             return False
         if topic.internal and subscription.filter is not None:
-            return False  # whoever proposed it did not know yet: see Selecting in node/delivery/receiver.py
+            return False  # whoever proposed it did not know yet: see `Selecting`
         self._store_subscription(subscription)
         return True
 

@@ -60,10 +60,10 @@ class WaitingMachine(RuleBasedStateMachine):
     def begin(self, moves: list[int], slice_work: int, scan: int, window: int) -> None:
         """Start, with sizes small enough to get to their ends."""
         self.stack = ExitStack()
-        for name in ("polls", "picking"):
+        for name in ("consumers.polls", "delivery.filter_scan"):
             self.stack.enter_context(mock.patch(f"node.{name}.SLICE_WORK", slice_work))
         self.stack.enter_context(mock.patch("storage.queues.consume_queue._SCAN_ENTRIES_MAX", scan))
-        for name in ("polls", "leases", "receive"):
+        for name in ("consumers.polls", "delivery.leases", "delivery.receiver"):
             self.stack.enter_context(mock.patch(f"node.{name}.WINDOW_POSITIONS", window))
         self.stepped = self.stack.enter_context(SteppedEngine(moves))
         self.window = window

@@ -8,10 +8,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from node.delivery import leases as module
 from node.delivery.leases import Leases
-from node.delivery.message_lease import Held
+from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import AckWindow
 
-HELD = Held(1, 256)
+HELD = GroupQueue(1, 256)
 WINDOW = 3
 """Instead of 65,536."""
 DRAWS = st.integers(0, 1 << 30)

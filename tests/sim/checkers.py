@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from chaos.log_model import LogModel
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
 from hourwheel.v1.broker_pb2 import CancelOutcome
-from node.delivery.message_lease import Held
 from node.delivery.receiver import Delivery
 from node.replica.effects import Role
 from node.shard.deduplication import Published
+from node.shard.group_queue import GroupQueue
 from node.shard.recovery import Opened
 from storage.files.file_header import FILE_HEADER_BYTES
 from tests.sim.disk import SimulatedDisk
@@ -261,7 +261,7 @@ class Checkers:
         master = self._cluster.master()
         leases, views = master.shard.receiver.leases, master.shard.views
         for queue in master.shard.receiver.queues_of(GROUP, TOPIC):
-            held = Held(GROUP, queue)
+            held = GroupQueue(GROUP, queue)
             bounds = views.queues.get(queue).start_position, views.queues.get(queue).end_position
             count = leases.withheld_count(held, views.acks.get(*held), bounds)
             assert not count, f"I8: {count} messages of queue {queue} are withheld for good"

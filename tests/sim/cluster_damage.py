@@ -97,7 +97,7 @@ class NodeDamage:
             self.loop.begin(self._mend(offset))
 
     async def _mend(self, offset: int) -> None:
-        """As node/cluster/log_repair.py does; where nobody has the batches, another node should lead."""
+        """As node/cluster/log_repair.py; where nobody has the batches, another node should lead."""
         node, wait_s = self.node, _MEND_AGAIN_S
         with self.failure.catching():
             for _ in range(_MEND_ATTEMPTS):

@@ -73,7 +73,7 @@ class SimulatedFile:
 
 
 class SimulatedMapping:
-    """See `storage.files.disk.Mapping`. Storing outside what was allocated fails at the next sync."""
+    """See `Mapping` of the port. Storing outside what was allocated fails at the next sync."""
 
     def __init__(self, disk: "SimulatedDisk", path: str, inode: Inode) -> None:
         self._disk = disk

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from hourwheel import errors
-from node.delivery.message_lease import Held
 from node.delivery.receiver import Corrupt, Delivery
 from node.delivery.retries import dead_rows
+from node.shard.group_queue import GroupQueue
 from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import ShardConfig
 from storage.files.disk import Disk
@@ -306,7 +306,7 @@ def test_message_when_its_bytes_are_damaged_becomes_a_dead_letter(sequence: int)
     assert file.endswith(".log" if sequence == 5 else ".dlog")
     world.disk.flip_bit(file, at + 3)
     delivered, corrupt = drain(world)
-    assert [one.held for one in corrupt] == [Held(GROUP, queue)]
+    assert [one.held for one in corrupt] == [GroupQueue(GROUP, queue)]
     error = corrupt[0].error
     assert error.params["file"] == file
     assert file in error.message

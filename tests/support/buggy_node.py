@@ -48,7 +48,7 @@ def truncate_at_the_high_watermark() -> None:
 
     As Kafka did before KIP-101: what was acknowledged in between is lost.
     """
-    real: Any = node.opening._open
+    real: Any = node.shard.recovery._open
 
     def open_and_cut(*arguments: Any) -> Any:
         opened = real(*arguments)
@@ -58,7 +58,7 @@ def truncate_at_the_high_watermark() -> None:
             opened.watermark = LazyMark(opened.watermark)
         return opened
 
-    _patch(node.opening, "_open", open_and_cut)
+    _patch(node.shard.recovery, "_open", open_and_cut)
 
 
 def drop_a_slot() -> None:
@@ -77,7 +77,7 @@ def tick_early() -> None:
     real: Any = unit.release_ms
     _patch(Dispatcher, "lead_ms", property(lambda _: EARLY_MS))
     # The node looks once more before it hands out: that is fooled, too.
-    for module in (storage.consume_queue, node.consuming):
+    for module in (storage.queues.consume_queue, node.consumers.receive_service):
         vars(module)["release_ms"] = lambda units: real(units) - EARLY_MS
 
 

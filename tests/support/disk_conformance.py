@@ -1,4 +1,4 @@
-"""What every `storage.files.disk.Disk` does: the same tests run on the real and on the simulated one.
+"""What every `Disk` does: the same tests run on the real and on the simulated one.
 
 A test class inherits `DiskConformance` and gives a fixture `disk`: an empty disk.
 """

@@ -10,7 +10,7 @@ import numpy as np
 
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
 from hourwheel.types import topic_queue
-from node.delivery.message_lease import Held
+from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
 from storage.views.catalog import Catalog, dead_letter_topic_name, retry_topic_name
 from storage.views.unit import UNIT, Units
@@ -62,12 +62,12 @@ def fill(shard: Shard, now_ms: int, size: Size) -> None:
         subscribe(catalog, broad, topic_id)
     entries = released(now_ms, size.leased_each + 2)
     for group_id, topic_id in zip(groups, topics, strict=False):
-        _lease(shard, Held(group_id, topic_queue(topic_id, 0)), entries, now_ms)
+        _lease(shard, GroupQueue(group_id, topic_queue(topic_id, 0)), entries, now_ms)
     old = topic_queue(put_topic(catalog, OLD), 0)
     shard.views.queues.get(old).append(released(1, 16_384))
 
 
-def _lease(shard: Shard, held: Held, entries: Units, now_ms: int) -> None:
+def _lease(shard: Shard, held: GroupQueue, entries: Units, now_ms: int) -> None:
     """The first is resolved, the last passed over by a filter, and the others are leased."""
     units = entries.copy()
     units["topic_queue"] = held.topic_queue

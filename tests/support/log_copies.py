@@ -23,7 +23,7 @@ SHARD: Final = "shard-0"
 
 
 class Expected(NamedTuple):
-    """An error that an audit must name. Fields as those of `spark_jobs.audit.facts.findings.Finding`."""
+    """An error that an audit must name. Fields as those of a `Finding`."""
 
     check: str
     node: str = ""

@@ -13,13 +13,13 @@ import replication.follower
 import replication.master
 from node.__main__ import main
 
-LEVEL: Final = node.views.FEATURE_LEVEL + 1
+LEVEL: Final = node.shard.views.FEATURE_LEVEL + 1
 PROTOCOL: Final = replication.master.PROTOCOL + 1
 
 
 def next_level() -> None:
     """Of a later version that knows one more kind of record."""
-    for module in (node.views, node.shard):
+    for module in (node.shard.views, node.shard.shard):
         vars(module)["FEATURE_LEVEL"] = LEVEL
 
 

@@ -18,10 +18,11 @@ from hourwheel.formats.tag_gene import DEFAULT_SPEC, gene_of
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
 from node.broker.publish_checks import Merge
 from node.contracts.broker import IncomingMessages
-from node.delivery.message_lease import Held, Part
+from node.delivery.message_lease import Part
 from node.delivery.receiver import Delivery
 from node.delivery.retries import ack_rows, dead_rows, filtered_rows, give_back_rows, retry_rows
 from node.shard.deduplication import Published
+from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
 from storage.views.catalog_items import Group
 from storage.views.unit import Units
@@ -270,7 +271,7 @@ class ShardProposals:
     ) -> Token:
         """Give messages [low, high) of a delivery back."""
 
-        def rows(held: Held, runs: list[tuple[int, int]]) -> Any:
+        def rows(held: GroupQueue, runs: list[tuple[int, int]]) -> Any:
             return retry_rows(
                 self.shard.views, self._group(held), held, runs, self.now_ms, delay_ms
             )
@@ -282,7 +283,7 @@ class ShardProposals:
         delivery: Delivery,
         low: int,
         high: int | None,
-        rows: Callable[[Held, list[tuple[int, int]]], Any],
+        rows: Callable[[GroupQueue, list[tuple[int, int]]], Any],
     ) -> Token:
         held = delivery.lease.held
         ranges, runs = _span(delivery, low, high)
@@ -291,12 +292,12 @@ class ShardProposals:
             made = np.concatenate([made, filtered_rows(held, ranges)])
         return self.resolve(made)
 
-    def give_back(self, held: Held, part: Part) -> Token:
+    def give_back(self, held: GroupQueue, part: Part) -> Token:
         """Give back what is left of a part of a lease that is over."""
         group, views = self._group(held), self.shard.views
         return self.resolve(give_back_rows(views, group, held, [part], self.now_ms))
 
-    def _group(self, held: Held) -> Group:
+    def _group(self, held: GroupQueue) -> Group:
         group = self.shard.views.catalog.find_group_by_id(held.group_id)
         assert group is not None
         return group

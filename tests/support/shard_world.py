@@ -17,10 +17,10 @@ from hourwheel import errors
 from hourwheel.filter_language.evaluate import evaluate
 from hourwheel.filter_language.text import FilterExpression, parse
 from node.delivery.filtered_ranges import Stretch
-from node.delivery.message_lease import Held
 from node.delivery.receiver import Delivery
 from node.delivery.retries import filtered_rows, unresolved_of
 from node.shard.checkpoint import ShardPlace
+from node.shard.group_queue import GroupQueue
 from node.shard.job_planner import Job, RetentionConfig, Work
 from node.shard.recovery import Opened, ShardConfig, open_shard
 from node.shard.shard import Shard
@@ -266,7 +266,7 @@ class ShardWorld(ShardProposals):
                 proposed = True
         return self.pass_over() or proposed
 
-    def pass_over(self, held: Held | None = None) -> bool:
+    def pass_over(self, held: GroupQueue | None = None) -> bool:
         """Append what the filter has passed over, where it is due."""
         due = self.shard.receiver.passed_over.take_due(self.now_ms, held)
         if due:
@@ -277,7 +277,7 @@ class ShardWorld(ShardProposals):
     def change_filter(self, wanted: FilterExpression) -> None:
         """The group wants something else from now on."""
         for queue in self.shard.receiver.queues_of(GROUP, TOPIC):
-            self.pass_over(Held(GROUP, queue))
+            self.pass_over(GroupQueue(GROUP, queue))
         self.subscribe(wanted)
 
     # -- consuming --------------------------------------------------------------------------------

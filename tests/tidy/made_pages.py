@@ -58,7 +58,7 @@ def table_of_errors() -> str:
 
 
 PARTS: Final[dict[str, Callable[[], str]]] = {
-    "docs/ARCHITECTURE.md": map_of_files,
+    "docs/FILES.md": map_of_files,
     "docs/ERRORS.md": table_of_errors,
 }
 """Page -> what makes the part between its marks."""

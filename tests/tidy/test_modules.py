@@ -1,4 +1,4 @@
-"""Modules and their tests are paired, and the calls that make programs hard to test are absent."""
+"""Packages have tests, a purpose and few files, and the calls that make programs hard to test are absent."""
 
 import ast
 import re
@@ -10,82 +10,56 @@ import pytest
 
 from tests.tidy import tree
 
-UNTESTED: Final[dict[str, str]] = {}
-"""Modules without a test file of their own, and why."""
-
 SHOWN_BY: Final[dict[str, str]] = {
-    "chaos/autopsy.py": "tests/cluster/test_chaos.py",
-    "chaos/log_model.py": "tests/unit/chaos/test_stored.py",
-    "chaos/machine.py": "tests/cluster/test_disk_faults.py",
-    "chaos/stage.py": "tests/cluster/test_chaos.py",
-    "node/contracts/control.py": "tests/unit/node/cluster/test_isr_updater.py",
-    "node/broker/damage_desk.py": "tests/unit/node/repair/test_damage_control.py",
-    "node/replica/effects.py": "tests/unit/node/replica/test_replica.py",
-    "spark_jobs/schedule/command.py": "tests/spark/test_commands.py",
-    "spark_jobs/runtime/shuffle.py": "tests/unit/spark_jobs/runtime/test_folder_shuffle.py",
-    "spark_jobs/schedule/send.py": "tests/spark/test_bulk_schedule.py",
-    "spark_jobs/schedule/source.py": "tests/spark/test_bulk_schedule.py",
+    "chaos": "tests/cluster/test_chaos.py",
+    "node": "tests/unit/node/process/test_subprocess_node.py",
+    "spark_jobs/runtime": "tests/spark/test_session.py",
 }
-"""Modules that are only an inner part of another, and the test file that shows what they do."""
+"""Packages with modules and without unit tests of their own, and the test file that shows them."""
 
 UNSEEDED: Final[dict[str, str]] = {
     "hourwheel/transport/channel.py": "jitter between retries: two clients must not draw the same",
 }
 """Files that may make a random generator without a seed, and why."""
 
+FILES_MAX: Final = 25
+"""Modules beside each other: more is a warehouse."""
+
 MEASURING: Final = ("tests/bench/", "tests/soak/")
 """Below these, tests may wait for time to pass: they measure it."""
 
 
-def places_of_tests(path: str) -> Iterator[str]:
-    """Where a test file of the module at `path` may lie."""
-    name = PurePosixPath(path).stem
-    yield f"tests/unit/{PurePosixPath(path).parent}/test_{name}.py"
-    for folder in ("tests/property", "tests/api", "tests/sim"):
-        yield f"{folder}/test_{name}.py"
-        yield f"{folder}/test_{name}_model.py"
+def packages() -> dict[str, list[str]]:
+    """Folder -> its modules, but for those that only start a program."""
+    found: dict[str, list[str]] = {}
+    for path in tree.modules():
+        if PurePosixPath(path).name not in {"__init__.py", "__main__.py"}:
+            found.setdefault(str(PurePosixPath(path).parent), []).append(path)
+    return found
 
 
-def test_every_module_has_a_test_file_of_its_name() -> None:
-    existing = set(tree.files())
-    lonely = [
-        path
-        for path in tree.modules()
-        if PurePosixPath(path).name not in {"__init__.py", "__main__.py"}
-        and existing.isdisjoint(places_of_tests(path))
-    ]
-    excused = {**UNTESTED, **SHOWN_BY}
-    assert [path for path in lonely if path not in excused] == [], "write a test file"
-    assert [path for path in excused if path not in lonely] == [], "has a test file now, or is gone"
-
-
-def test_modules_without_a_test_file_are_named_where_they_are_shown() -> None:
-    unnamed = {
-        path: test
-        for path, test in SHOWN_BY.items()
-        if not re.search(rf"\b{PurePosixPath(path).stem}\b", tree.text(test))
-    }
-    assert unnamed == {}
-
-
-def modules_of_test(room: str, name: str) -> Iterator[str]:
-    """Modules that a unit test file may be for: that of its name, or of the name's beginning."""
-    words = name.split("_")
-    for count in range(len(words), 0, -1):
-        stem = "_".join(words[:count])
-        yield f"{room}/{stem}.py"
-    yield f"{room}/{name}/__init__.py"
-
-
-def test_every_unit_test_file_has_a_module() -> None:
-    existing = set(tree.modules())
-    stale = [
-        path
+def test_every_package_has_unit_tests() -> None:
+    tested = {
+        match[1]
         for path in tree.files_named(".py")
-        if (match := re.fullmatch(r"tests/unit/(.*)/test_(\w+)\.py", path))
-        and existing.isdisjoint(modules_of_test(match[1], match[2]))
-    ]
-    assert stale == []
+        if (match := re.fullmatch(r"tests/unit/(.*)/test_\w+\.py", path))
+    }
+    untested = packages().keys() - tested
+    assert untested - SHOWN_BY.keys() == set(), "write tests/unit/<package>/test_*.py"
+    assert SHOWN_BY.keys() - untested == set(), "has tests now, or is gone"
+    assert set(SHOWN_BY.values()) <= set(tree.files())
+    assert tested - packages().keys() == set(), "tests of a package that is gone"
+
+
+def test_packages_have_room() -> None:
+    crowded = {name: len(paths) for name, paths in packages().items() if len(paths) > FILES_MAX}
+    assert crowded == {}
+
+
+def test_every_package_says_what_it_is_for() -> None:
+    assert [
+        name for name in packages() if not ast.get_docstring(tree.syntax(f"{name}/__init__.py"))
+    ] == []
 
 
 def is_unseeded_random(call: ast.Call) -> bool:

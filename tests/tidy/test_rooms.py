@@ -35,10 +35,10 @@ DISTRIBUTIONS: Final[dict[str, str]] = {
 }
 """Module that is imported -> distribution that must be declared for it."""
 
-CLI: Final = ("hourwheel/cli", "hourwheel/demo", "hourwheel/when")
-"""Beginnings of the paths of what only the command line imports: it may use the `cli` extra."""
+CLI: Final = "hourwheel/cli"
+"""What only the command line imports: it may use the `cli` extra."""
 
-FILTERS: Final = ("hourwheel/filter_grammar", "hourwheel/filter_sql", "hourwheel/filter_tags")
+FILTERS: Final = tuple(f"hourwheel/filter_language/{name}" for name in ("grammar", "sql", "tags"))
 """Of what reads filters, which a program may be without: it may use the `filters` extra."""
 
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""`make demo` and `hourwheel demo`: two years of orders replayed against three nodes."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""`hourwheel inspect`: what lies in a data directory, shown and verified, read-only."""

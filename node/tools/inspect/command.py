@@ -1,4 +1,4 @@
-"""`python -m node inspect` and `hourwheel inspect`: what node/tools/inspect/inspection.py finds, printed."""
+"""`python -m node inspect` and `hourwheel inspect`: what `inspection` finds, printed."""
 
 import argparse
 import json

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What an audit compares, one subject a module. They take arrays and give findings; no Spark."""

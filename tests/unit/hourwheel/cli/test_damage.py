@@ -3,7 +3,7 @@ import json
 from hourwheel.cli.exit_codes import ExitCode
 from tests.support.fake_node_thread import FakeNodeThread
 from tests.unit.hourwheel.cli.conftest import Cli
-from tests.unit.hourwheel.test_damage import IDS, damaged
+from tests.unit.hourwheel.client.test_damage import IDS, damaged
 
 
 def test_list_when_nothing_is_damaged(cli: Cli) -> None:

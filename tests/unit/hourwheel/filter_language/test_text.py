@@ -94,7 +94,9 @@ def test_parse_when_lark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
     real = builtins.__import__
 
     def without_lark(name: str, *arguments: Any, **named: Any) -> Any:
-        if name == "hourwheel" and "filter_sql" in (arguments[2] if len(arguments) > 2 else ()):
+        if name == "hourwheel.filter_language" and "sql" in (
+            arguments[2] if len(arguments) > 2 else ()
+        ):
             raise ModuleNotFoundError("No module named 'lark'", name="lark")
         return real(name, *arguments, **named)
 

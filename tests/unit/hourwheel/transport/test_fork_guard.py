@@ -43,7 +43,7 @@ def test_home_when_grpc_was_in_use_at_the_fork(kind: str) -> None:
     said = run_script(
         """
         import asyncio, grpc.aio
-        from hourwheel import fork_guard
+        from hourwheel.transport import fork_guard
         async def main():
             channel = grpc.aio.insecure_channel("127.0.0.1:1")
             if sys.argv[1] == "ours":

@@ -7,7 +7,7 @@ from node.config import pages
 from node.config.model import NodeConfig
 from node.config.sources import load
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 
 
 def test_configuration_page_is_up_to_date() -> None:

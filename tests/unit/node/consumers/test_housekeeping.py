@@ -10,13 +10,14 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.record_batch import Kind, Outcome
 from node.delivery.filtered_ranges import AGE_MS_MAX
-from node.delivery.message_lease import Held, Part
+from node.delivery.message_lease import Part
 from node.delivery.retries import dead_rows
+from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import AckWindow
 from tests.support.engine_world import EngineWorld, let_others_run
 from tests.support.eventually import until
 
-HELD = Held(1, 1 << 8)
+HELD = GroupQueue(1, 1 << 8)
 
 
 def window(world: EngineWorld) -> AckWindow:
@@ -289,7 +290,7 @@ async def test_nothing_is_given_back_of_what_is_resolved(tmp_path: Path) -> None
         rows = dead_rows(HELD, [(0, 1)])
         await world.engine.propose(lambda now, token: shard.resolve(rows, now, token))
         assert not unasked.give_back(HELD, Part(0, 1, 0), world.now_ms)
-        assert not unasked.give_back(Held(9, 1 << 8), Part(0, 1, 0), world.now_ms)
+        assert not unasked.give_back(GroupQueue(9, 1 << 8), Part(0, 1, 0), world.now_ms)
         world.engine.consuming.close()
         assert not unasked.end_leases(world.now_ms + 60_000)
         assert not unasked.pass_over(world.now_ms + 60_000)

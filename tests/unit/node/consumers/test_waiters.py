@@ -10,8 +10,9 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from node.consumers.waiters import Interest, Waiter, Waiters
 from node.delivery.dead_letter_selection import Selecting
-from node.delivery.message_lease import Held, Lease
+from node.delivery.message_lease import Lease
 from node.delivery.receiver import Delivery
+from node.shard.group_queue import GroupQueue
 from storage.views.unit import NO_UNITS
 from tests.support.engine_world import EngineWorld, within
 from tests.support.eventually import until
@@ -38,7 +39,7 @@ class Shop:
         self.asked.append((interest, waiter))
         left = self.stock.get(interest, 0)
         self.stock[interest] = max(0, left - 1)
-        lease = Lease(left, Held(interest.group_id, 0), 0, 0, [])
+        lease = Lease(left, GroupQueue(interest.group_id, 0), 0, 0, [])
         return Delivery(lease, "orders", NO_UNITS, b"", 0) if left else None
 
     def postpone(self, interest: Interest) -> bool:

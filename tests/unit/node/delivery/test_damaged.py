@@ -5,19 +5,19 @@ import pytest
 from hourwheel import errors
 from node.delivery import damaged as module
 from node.delivery.damaged import DamagedMessages
-from node.delivery.message_lease import Held
 from node.delivery.receiver import Corrupt
+from node.shard.group_queue import GroupQueue
 from storage.views.unit import Units
 from tests.support.units import make_units
 
-FIRST, SECOND = Held(1, 256), Held(2, 256)
+FIRST, SECOND = GroupQueue(1, 256), GroupQueue(2, 256)
 
 
 def unit_at(position: int, sequence: int = 7) -> Units:
     return make_units(sequence, 1, position=position, topic_queue=256)
 
 
-def corrupt(held: Held, position: int, place: int) -> Corrupt:
+def corrupt(held: GroupQueue, position: int, place: int) -> Corrupt:
     return Corrupt(held, position, unit_at(place, sequence=position), errors.DataLoss("a bit"))
 
 

@@ -8,12 +8,12 @@ import pytest
 from hourwheel.filter_language.text import FilterExpression
 from node.contracts.broker import GroupSettings
 from node.delivery.dead_letter_selection import _MARKS_BYTES, Marks, Selecting
-from node.delivery.message_lease import Held
+from node.shard.group_queue import GroupQueue
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.eventually import until
 
 LETTERS = "%DLQ%billing"
-HELD, OTHER = Held(1, 256), Held(2, 256)
+HELD, OTHER = GroupQueue(1, 256), GroupQueue(2, 256)
 A, B = FilterExpression.tags("a"), FilterExpression.tags("b")
 
 

@@ -2,13 +2,15 @@
 
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from node.delivery.filtered_ranges import AGE_MS_MAX, POSITIONS_ENOUGH, PassedOver, Stretch
-from node.delivery.message_lease import Held
+from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import AckWindow
 
-HELD, OTHER = Held(1, 256), Held(2, 256)
+HELD, OTHER = GroupQueue(1, 256), GroupQueue(2, 256)
 
 
-def due(passed_over: PassedOver, now_ms: int, held: Held | None = None) -> list[tuple[int, int]]:
+def due(
+    passed_over: PassedOver, now_ms: int, held: GroupQueue | None = None
+) -> list[tuple[int, int]]:
     return [(one.first, one.end) for one in passed_over.take_due(now_ms, held)]
 
 
@@ -106,7 +108,7 @@ def test_those_half_as_old_are_due_with_the_oldest() -> None:
     """Else thousands of groups would be looked through as often as there are groups."""
     passed_over = PassedOver()
     for at in range(4):
-        passed_over.add(Held(at, 256), 0, 5, 300 * at)
+        passed_over.add(GroupQueue(at, 256), 0, 5, 300 * at)
     assert due(passed_over, AGE_MS_MAX - 1) == []
     assert len(passed_over.take_due(AGE_MS_MAX)) == 2
     assert passed_over.next_due_ms() == 600 + AGE_MS_MAX
@@ -118,7 +120,7 @@ def test_those_half_as_old_are_due_with_the_oldest() -> None:
 def test_so_much_as_one_record_takes_is_due_in_one_turn() -> None:
     passed_over = PassedOver()
     for at in range(1_300):
-        passed_over.add(Held(at, 256), 0, 5, at)
+        passed_over.add(GroupQueue(at, 256), 0, 5, at)
     taken = [len(passed_over.take_due(5_000)) for _ in range(3)]
     assert taken == [512, 512, 276]
     assert passed_over.next_due_ms() is None

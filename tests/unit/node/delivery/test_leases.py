@@ -6,11 +6,12 @@ from numpy.typing import NDArray
 
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from node.delivery.leases import Leases
-from node.delivery.message_lease import SPARSE_ID, Held, Part
+from node.delivery.message_lease import SPARSE_ID, Part
+from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import WINDOW_POSITIONS, AckWindow
 
-HELD = Held(1, 256)
-OTHER = Held(2, 256)
+HELD = GroupQueue(1, 256)
+OTHER = GroupQueue(2, 256)
 
 
 def test_find_range_steps_over_what_is_resolved() -> None:
@@ -180,7 +181,7 @@ def test_take_at_removes_the_lease_that_holds_the_position() -> None:
 
 def test_drop_group_forgets_leases_and_positions_of_that_group_only() -> None:
     leases = Leases()
-    dropped = [leases.grant(HELD, 0, 4, 100), leases.grant(Held(1, 257), 0, 4, 100)]
+    dropped = [leases.grant(HELD, 0, 4, 100), leases.grant(GroupQueue(1, 257), 0, 4, 100)]
     kept = leases.grant(OTHER, 0, 4, 200)
     leases.drop_group(1)
     assert [leases.get(lease.lease_id) for lease in dropped] == [None, None]
@@ -192,7 +193,7 @@ def test_drop_group_forgets_leases_and_positions_of_that_group_only() -> None:
 def test_group_has_any_lease_until_the_last_ends() -> None:
     leases = Leases()
     assert not leases.has_any(1)
-    first, second = leases.grant(HELD, 0, 4, 100), leases.grant(Held(1, 257), 0, 4, 100)
+    first, second = leases.grant(HELD, 0, 4, 100), leases.grant(GroupQueue(1, 257), 0, 4, 100)
     leases.end(first.lease_id)
     assert leases.has_any(1)
     leases.end(second.lease_id)

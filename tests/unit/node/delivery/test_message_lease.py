@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.delivery.message_lease import Held, Lease, Part, gaps_of, runs_of
+from node.delivery.message_lease import Lease, Part, gaps_of, runs_of
+from node.shard.group_queue import GroupQueue
 
-HELD = Held(1, 256)
+HELD = GroupQueue(1, 256)
 NEIGHBOURS = Lease(1, HELD, 10, 15, [Part(10, 15, 100)])
 
 

@@ -9,7 +9,8 @@ from hourwheel.formats.record_batch import Kind, Outcome
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.contracts.broker import Delivery
-from node.delivery.message_lease import SPARSE_ID, Held
+from node.delivery.message_lease import SPARSE_ID
+from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import AckWindow
 from tests.support.broken_logs import batches_of
 from tests.support.engine_world import EngineWorld
@@ -181,7 +182,7 @@ async def test_what_was_passed_over_is_handed_over_and_resolved_by_the_successor
     async with EngineWorld(tmp_path) as world:
         await world.publish_tagged(*["x"] * 9)
         assert await world.receive(wanted="a") is None
-        held = Held(1, 1 << 8)
+        held = GroupQueue(1, 1 << 8)
         acks = world.engine.shard.views.acks
         assert acks.get(*held).floor == 0, "that is not in the log yet"
         table = world.engine.shard.receiver.table(world.engine.shard.epoch)

@@ -10,8 +10,8 @@ from hourwheel import Sql, errors
 from hourwheel.internal.v1.state_pb2 import ConfigChange, TopicConfig
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.contracts.broker import GroupSettings
-from node.delivery.message_lease import Held
 from node.delivery.receiver import Delivery, Receiver
+from node.shard.group_queue import GroupQueue
 from node.shard.recovery import ShardConfig
 from storage.queues.ack_state import WINDOW_POSITIONS
 from storage.views.unit import Units
@@ -24,7 +24,7 @@ from tests.support.units import make_units
 from timewheel.bodies import BadBlob, Bodies
 
 RETRY_QUEUE = RETRIES << 8
-FIRST = Held(GROUP, QUEUES[0])
+FIRST = GroupQueue(GROUP, QUEUES[0])
 OK = int(ReceiptOutcome.RECEIPT_OUTCOME_OK)
 RETRY_MS = 1_000
 """The default delay before the second attempt."""

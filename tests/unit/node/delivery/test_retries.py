@@ -8,7 +8,7 @@ import pytest
 
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.types import GroupId, TopicId
-from node.delivery.message_lease import Held, Part
+from node.delivery.message_lease import Part
 from node.delivery.retries import (
     ack_rows,
     dead_rows,
@@ -18,6 +18,7 @@ from node.delivery.retries import (
     retry_rows,
     unresolved_of,
 )
+from node.shard.group_queue import GroupQueue
 from node.shard.recovery import ShardConfig
 from node.shard.views import Views
 from storage.views.catalog_items import Group
@@ -28,7 +29,7 @@ from tests.support.shard_world import ShardWorld
 from tests.support.small_sizes import small_sizes
 from tests.support.units import make_units
 
-HELD = Held(GROUP, QUEUES[0])
+HELD = GroupQueue(GROUP, QUEUES[0])
 NOW_MS = 50_000
 WORKERS = Group(
     GroupId(GROUP),
@@ -176,9 +177,11 @@ def test_rows_that_give_back_at_once_are_applied_one_behind_the_other() -> None:
     world = ShardWorld(SimulatedDisk(), ShardConfig())
     world.publish([world.now_ms] * 4)
     world.commit()
-    retries = Held(GROUP, RETRIES << 8)
+    retries = GroupQueue(GROUP, RETRIES << 8)
     for number in QUEUES:
-        world.resolve(retry_rows(world.shard.views, WORKERS, Held(GROUP, number), [(0, 2)], 0, 0))
+        world.resolve(
+            retry_rows(world.shard.views, WORKERS, GroupQueue(GROUP, number), [(0, 2)], 0, 0)
+        )
     world.commit()
     queue = world.shard.views.queues.get(RETRIES << 8)
     assert (queue.read(0, 9)["attempt"].tolist(), queue.end_position) == ([2] * 4, 4)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from node.metrics import table
 
-PAGE = Path(__file__).parents[3] / "docs" / "METRICS.md"
+PAGE = Path(__file__).parents[4] / "docs" / "METRICS.md"
 
 
 def test_metrics_page_is_up_to_date() -> None:

@@ -56,7 +56,7 @@ async def test_process_says_what_is_wrong_when_the_configuration_is(tmp_path: Pa
     path.write_text("[wheel]\nhorizon_days = 3\n")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "node", "--config", str(path)),
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[4],
         stderr=asyncio.subprocess.PIPE,
     )
     _, said = await process.communicate()

@@ -15,8 +15,8 @@ from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.types import topic_queue
 from node.contracts.broker import GroupSettings
-from node.delivery.message_lease import Held
 from node.repair.damage_control import MANY
+from node.shard.group_queue import GroupQueue
 from node.shard.recovery import ShardConfig
 from storage.queues.ack_state import AckWindow
 from tests.support.damaging import QUICK, FakePeers, Flip, join_peers
@@ -24,7 +24,7 @@ from tests.support.engine_world import EngineWorld, let_others_run
 from tests.support.eventually import until
 from timewheel.wheel import WheelConfig
 
-HELD = Held(1, 1 << 8)
+HELD = GroupQueue(1, 1 << 8)
 LETTERS = "%DLQ%billing"
 
 

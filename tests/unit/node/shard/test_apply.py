@@ -19,8 +19,8 @@ from hourwheel.formats.record_batch import (
 )
 from hourwheel.internal.v1.state_pb2 import ConfigChange
 from hourwheel.v1.broker_pb2 import CancelOutcome
-from node.delivery.message_lease import Held
 from node.delivery.retries import ack_rows, filtered_rows
+from node.shard.group_queue import GroupQueue
 from node.shard.recovery import ShardConfig
 from node.shard.views import FEATURE_LEVEL, FEATURE_LEVEL_MIN
 from storage.views.sequence_index import SlotState
@@ -265,9 +265,11 @@ def test_resolve_makes_a_dead_letter_when_the_attempts_are_used_up(world: ShardW
 
 def test_resolve_does_nothing_when_the_group_does_not_read_the_queue(world: ShardWorld) -> None:
     deliver(world)
-    strangers = [Held(GROUP + 1, QUEUES[0]), Held(GROUP, 99 << 8)]
+    strangers = [GroupQueue(GROUP + 1, QUEUES[0]), GroupQueue(GROUP, 99 << 8)]
     tokens = [world.resolve(ack_rows(held, [(0, 1)])) for held in strangers]
-    tokens.append(world.resolve(ack_rows(Held(GROUP, QUEUES[0]), [(0, 1_000), (5_000, 6_000)])))
+    tokens.append(
+        world.resolve(ack_rows(GroupQueue(GROUP, QUEUES[0]), [(0, 1_000), (5_000, 6_000)]))
+    )
     world.commit()
     assert [token.verdict for token in tokens] == [[0], [0], [1, 0]], "the queue has one entry"
 

@@ -7,7 +7,7 @@ from spark_jobs import run
 from spark_jobs.lake import export as log_export
 from spark_jobs.lake import export_command
 from spark_jobs.lake.export import Exported
-from tests.unit.spark_jobs.test_run_audit import Session
+from tests.unit.spark_jobs.audit.test_command import Session
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])

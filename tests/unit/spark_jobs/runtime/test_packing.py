@@ -7,7 +7,7 @@ import pytest
 
 from spark_jobs.runtime import packing
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def test_the_zip_is_all_that_the_program_needs_of_us(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hourwheel import errors
 from storage.files.directory_lock import LOCK_NAME, DirectoryLock
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 HOLDER = """
 import sys
 from storage.files.directory_lock import DirectoryLock

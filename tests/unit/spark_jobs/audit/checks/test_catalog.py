@@ -44,7 +44,7 @@ def test_lives_are_from_record_to_record() -> None:
     assert line.topics[2] == Life(200, 700)  # retries go with their topic
     assert line.topics[3] == Life(300, FOREVER)
     assert line.deleted == {1: 700, 2: 700}
-    assert line.internal == {2, 3}
+    assert line.internal == {0, 2, 3}  # 0: what internal topics that are gone were written to
     born, died = line.lives()
     assert (born[1], died[1], born[3]) == (100, 700, 300)
     assert int(born[-1]) == FOREVER  # a topic that nobody made

@@ -16,7 +16,7 @@ from spark_jobs.audit.facts.findings import (
 )
 from spark_jobs.logs.replica import ERROR, INFO, PROBLEMS, Problem
 
-ROOM = Path(findings.__file__).parent
+ROOM = Path(findings.__file__).parents[1]
 
 
 def finding(check: str = "queue-missing", offset: int = 0, severity: str = ERROR) -> Finding:
@@ -24,7 +24,7 @@ def finding(check: str = "queue-missing", offset: int = 0, severity: str = ERROR
 
 
 def test_checks_are_all_given_somewhere_and_kebab_case() -> None:
-    code = "".join(path.read_text() for path in ROOM.glob("audit_*.py"))
+    code = "".join(path.read_text() for path in ROOM.rglob("*.py"))
     assert [name for name in CHECKS if f'"{name}"' not in code] == []
     assert all(re.fullmatch("[a-z]+(-[a-z]+)*", name) for name in ALL_CHECKS)
 

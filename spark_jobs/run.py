@@ -18,15 +18,15 @@ from types import ModuleType
 from typing import Final
 
 from hourwheel import errors
-from spark_jobs.command_line import add_spark_options
+from spark_jobs.commands.options import add_spark_options
 
 EXIT_FAILED: Final = 2
 EXIT_INTERRUPTED: Final = 130
 COMMANDS: Final = {
-    "audit": "spark_jobs.audit.command",
-    "export": "spark_jobs.lake.export_command",
-    "forecast": "spark_jobs.lake.forecast_command",
-    "schedule": "spark_jobs.schedule.command",
+    "audit": "spark_jobs.commands.audit",
+    "export": "spark_jobs.commands.export",
+    "forecast": "spark_jobs.commands.forecast",
+    "schedule": "spark_jobs.commands.schedule",
 }
 _PARTS: Final = ("pyspark", "pyarrow", "pandas", "py4j")
 _CALLED: Final = "An error occurred while calling "

@@ -5,6 +5,7 @@ from typing import Any
 
 from hourwheel import errors
 from node.broker.disk_guard import DiskGuard
+from node.cluster.cluster_time import ClusterTime
 from node.cluster.member import ClusterMember
 from node.cluster.snapshot_receiver import Fetch, SnapshotTaking, log_taken
 from node.cluster.snapshot_sender import SnapshotGiver
@@ -12,7 +13,6 @@ from node.config.model import ClusterSection
 from node.contracts.broker import Failure
 from node.contracts.control import ControlPort
 from node.repair.peers import PeerCalls
-from node.replica.cluster_time import ClusterTime
 from node.replica.effects import Who
 from node.replica.replica import Replica
 from node.shard.checkpoint import ShardPlace

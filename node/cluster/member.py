@@ -16,17 +16,18 @@ from hourwheel import errors
 from hourwheel.internal.v1.replication_pb2 import ReplicateResponse
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
+from node.cluster.cluster_time import ClusterTime
 from node.cluster.follower_stream import FollowerStream
 from node.cluster.isr_updater import ask_isr
 from node.cluster.redirect import not_master
 from node.cluster.replication_server import ReplicationServer
+from node.cluster.shard_report import report_of
 from node.cluster.snapshot_receiver import SnapshotTaking
 from node.cluster.snapshot_sender import SnapshotGiver
 from node.contracts.broker import Failure
 from node.contracts.control import ControlPort
 from node.repair.peer_reads import PeerReads
 from node.repair.peers import PeerCalls, Peers
-from node.replica.cluster_time import ClusterTime
 from node.replica.effects import (
     AskIsr,
     Assignment,
@@ -40,7 +41,6 @@ from node.replica.effects import (
     Write,
 )
 from node.replica.replica import Replica
-from node.replica.shard_report import report_of
 from node.telemetry import logs
 from replication.control_state.state import ControlState
 

@@ -16,12 +16,12 @@ from hourwheel.internal.v1.replication_pb2 import (
     ReplicateResponse,
 )
 from node.broker.writer import Writer
+from node.cluster.cluster_time import ClusterTime
 from node.cluster.snapshot_sender import METHOD as FETCH_SNAPSHOT
 from node.cluster.snapshot_sender import SnapshotGiver
 from node.contracts import grpc_status
 from node.contracts.broker import Failure
 from node.repair.peer_reads import PeerReads
-from node.replica.cluster_time import ClusterTime
 from node.replica.replica import Replica
 from node.telemetry import logs
 

@@ -17,10 +17,10 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.internal.v1.control_pb2 import SeenEpoch
-from node.api.forwarder import Forwarder
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.slewed_clock import SlewedClock
+from node.cluster.cluster_time import ClusterTime
 from node.cluster.control import ClusterControl, find_cluster_id
 from node.cluster.data_plane import DataServer, Dialer, read_trust
 from node.cluster.joining import build_member, open_epoch_seen
@@ -33,12 +33,10 @@ from node.config.model import NodeConfig
 from node.contracts.broker import Failure
 from node.metrics.family import ClusterFacts
 from node.repair.file_repair import FileRepair
-from node.replica.cluster_time import ClusterTime
 from node.replica.effects import Who
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import Opened
 from node.telemetry import logs
-from node.telemetry.stats import ApiStats
 from replication.control_state.state import ControlState
 
 _BOOT_ID_BYTES: Final = 16
@@ -144,14 +142,9 @@ class Clustering:
         self._member.on_view_damage = repair.give_up
         return repair
 
-    def make_forwarder(self, stats: ApiStats) -> Forwarder:
-        """The way of other clients' calls to the master."""
-        return Forwarder(
-            self._config.node.id,
-            self._member.check,
-            stats,
-            in_flight_max=self._config.limits.forwarded_calls,
-        )
+    def check(self) -> None:
+        """Raise `NotMaster`, with the master's address, where this node is not the master."""
+        self._member.check()
 
     def make_served(self) -> ServedCluster:
         """The cluster as the API sees it."""

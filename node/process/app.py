@@ -19,6 +19,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
+from node.api.forwarder import Forwarder
 from node.api.server import ApiServer, ServerParts
 from node.broker.consumer_lag import ConsumerLag
 from node.broker.disk_guard import WAITS_FOR_ROOM, DiskGuard
@@ -339,7 +340,12 @@ class Node:
     ) -> None:
         forwarder = None
         if clustering is not None:
-            forwarder = clustering.make_forwarder(self._stats)
+            forwarder = Forwarder(
+                self.config.node.id,
+                clustering.check,
+                self._stats,
+                in_flight_max=self.config.limits.forwarded_calls,
+            )
             undo.push_async_callback(forwarder.close)
         api = ApiServer(
             ServerParts(

@@ -16,8 +16,8 @@ from hourwheel.client.admin import AsyncAdmin
 from hourwheel.clock import SystemClock
 from node.process.subprocess_node import ChildNode
 from spark_jobs import run
-from spark_jobs.audit import command as run_audit
-from spark_jobs.schedule import command as run_schedule
+from spark_jobs.commands import audit as run_audit
+from spark_jobs.commands import schedule as run_schedule
 from tests.support.fake_node_thread import FakeNodeThread
 from tests.support.log_maker import Made, replicate
 

@@ -27,11 +27,11 @@ from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.settings import engine_config, shard_config
 from node.broker.slewed_clock import SlewedClock
+from node.cluster.cluster_time import ClusterTime
 from node.cluster.data_plane import DataServer, Dialer, Trust
 from node.cluster.joining import build_member, open_epoch_seen
 from node.config.model import NodeConfig
 from node.contracts.broker import Delivery, Failure, PublishedBatchResult
-from node.replica.cluster_time import ClusterTime
 from node.replica.effects import Role, Who
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import open_shard

@@ -5,6 +5,7 @@ import re
 import sys
 from typing import Any, Final
 
+import pytest
 import setuptools
 
 from tests.tidy import tree
@@ -42,6 +43,19 @@ FILTERS: Final = tuple(f"hourwheel/filter_language/{name}" for name in ("grammar
 """Of what reads filters, which a program may be without: it may use the `filters` extra."""
 
 
+_PROCESSES: Final = {"node", "node.process", "node.tools", "node.cluster", "node.telemetry"}
+_JOBS: Final = {"spark_jobs", "spark_jobs.commands", "spark_jobs.runtime", "spark_jobs.schedule"}
+_CONTROL: Final = {"replication", "replication.control", "replication.raft"}
+SHELLS: Final = {
+    *(*_PROCESSES, *_JOBS, *_CONTROL),
+    *("node.api", "node.broker", "node.catalog", "node.consumers", "node.metrics", "node.repair"),
+}
+"""Packages that have sockets, threads, clocks or an event loop; all others are core."""
+
+DISK_SHELLS: Final = {*_PROCESSES, *_JOBS, *_CONTROL, "node.config", "storage", "storage.files"}
+"""Packages that know the file system; all others are handed a `Disk`."""
+
+
 def contract(name: str) -> dict[str, Any]:
     """The import contract whose name begins so."""
     contracts: list[dict[str, Any]] = tree.pyproject()["tool"]["importlinter"]["contracts"]
@@ -57,10 +71,23 @@ def test_every_room_stands_in_the_import_contracts() -> None:
     assert set(layers) == rooms
 
 
-def test_every_room_of_the_server_is_core_by_default() -> None:
-    server = set(tree.rooms()) - {"hourwheel", "chaos"}
-    assert set(contract("the core")["source_modules"]) == server
-    assert set(contract("the disk")["source_modules"]) == server
+def server_packages() -> set[str]:
+    """The server's rooms, and the packages of those that have some."""
+    folders = {path.rsplit("/", 1)[0] for path in tree.modules()}
+    names = {".".join(folder.split("/")[:2]) for folder in folders}
+    return {name for name in names if name.split(".")[0] not in {"hourwheel", "chaos"}}
+
+
+def covers(contracts: list[str], package: str) -> bool:
+    """Whether a contract speaks of the package: by its name or by its room's."""
+    return any(package == one or package.startswith(f"{one}.") for one in contracts)
+
+
+@pytest.mark.parametrize(("name", "shells"), [("the core", SHELLS), ("the disk", DISK_SHELLS)])
+def test_every_package_of_the_server_is_core_or_a_shell(name: str, shells: set[str]) -> None:
+    core = contract(name)["source_modules"]
+    rest = {package for package in server_packages() if not covers(core, package)}
+    assert rest == shells
 
 
 def test_every_room_is_type_checked() -> None:

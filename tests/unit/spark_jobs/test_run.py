@@ -8,9 +8,9 @@ import pytest
 
 from hourwheel import errors
 from spark_jobs import run, session
-from spark_jobs.audit import command as run_audit
-from spark_jobs.lake import export_command, forecast_command
-from spark_jobs.schedule import command as run_schedule
+from spark_jobs.commands import audit as run_audit
+from spark_jobs.commands import export, forecast
+from spark_jobs.commands import schedule as run_schedule
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -132,7 +132,7 @@ def test_spark_is_asked_for_what_was_said(monkeypatch: pytest.MonkeyPatch, done:
         ("audit", run_audit, ("/x",), 1),
         ("audit", run_audit, ("/x", "--cores", "2", "--memory", "4g"), 1),
         ("schedule", run_schedule, ("f", "--job=j", "--ledger=l"), 4),
-        ("export", export_command, ("/x", "--lake=l", "--master=spark://m", "--set=a.b=c=d"), 1),
+        ("export", export, ("/x", "--lake=l", "--master=spark://m", "--set=a.b=c=d"), 1),
     ):
         with run.open_session(options(command, *given), name, tries=tries):
             pass
@@ -144,7 +144,7 @@ def test_spark_is_asked_for_what_was_said(monkeypatch: pytest.MonkeyPatch, done:
     ]
     with (
         pytest.raises(errors.ConfigError, match="KEY=VALUE"),
-        run.open_session(options(forecast_command, "/x", "--set", "ab"), "forecast"),
+        run.open_session(options(forecast, "/x", "--set", "ab"), "forecast"),
     ):
         pass
 
@@ -188,7 +188,7 @@ def test_what_java_says_is_told_without_its_classes(
 @pytest.mark.parametrize("given", ["-1", "x", "1.5", "9" * 5_000, "٣"])
 @pytest.mark.parametrize(
     ("module", "option"),
-    [(run_audit, "--lead-ms"), (forecast_command, "--rows"), (run_schedule, "--parallelism")],
+    [(run_audit, "--lead-ms"), (forecast, "--rows"), (run_schedule, "--parallelism")],
 )
 def test_numbers_are_numbers(
     module: object, option: str, given: str, capsys: pytest.CaptureFixture[str]

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from spark_jobs import run
-from spark_jobs.audit import command, delivery
+from spark_jobs.audit import delivery
 from spark_jobs.audit.facts.findings import CheckOutcome
 from spark_jobs.audit.facts.result import AuditResult, Verdict
+from spark_jobs.commands import audit
 from tests.support.audit_results import bad_result, clean_result
 
 
@@ -30,7 +31,7 @@ def audited(
         seen.append(parsed)
         yield Session()
 
-    monkeypatch.setattr(command, "open_session", open_session)
+    monkeypatch.setattr(audit, "open_session", open_session)
     monkeypatch.setattr(delivery, "audit", lambda *_, **__: result)
     return run.main(["audit", *given]), seen[0]
 
@@ -69,7 +70,7 @@ def test_for_scripts_it_is_one_object(
 
 
 def test_ignored_checks_are_left_out_and_counted() -> None:
-    result = command.leave_out(bad_result(), ["queue-missing", "log-corrupt"])
+    result = audit.leave_out(bad_result(), ["queue-missing", "log-corrupt"])
     assert result.verdict is Verdict.INCOMPLETE
     assert result.facts["ignored"] == {"log-corrupt": 1, "queue-missing": 1}
     assert {one.check for one in result.findings} == {"replica-short"}
@@ -122,7 +123,7 @@ def test_names_when_they_look_like_markup_are_shown_as_they_are(
     shard = result.shards[0]
     replicas = tuple(one._replace(node="[/red]a[bold]") for one in shard.replicas)
     result = replace(result, shards=(replace(shard, replicas=replicas),))
-    command.show(result, {"report.html": "/x/[/y]/report.html"})
+    audit.show(result, {"report.html": "/x/[/y]/report.html"})
     told = capsys.readouterr().out
     assert "[/red]a[bold]" in told
     assert "/x/[/y]/report.html" in told

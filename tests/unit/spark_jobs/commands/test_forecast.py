@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs import run
-from spark_jobs.lake import forecast_command
+from spark_jobs.commands import forecast
 from spark_jobs.runtime import runner
 from spark_jobs.runtime.runner import LocalRunner
 from tests.support.log_maker import Made
@@ -15,7 +15,7 @@ from tests.unit.spark_jobs.audit.test_command import Session
 def test_the_forecast_is_told_and_written(
     made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(forecast_command, "open_session", lambda *_: nullcontext(Session()))
+    monkeypatch.setattr(forecast, "open_session", lambda *_: nullcontext(Session()))
     monkeypatch.setattr(runner, "SparkRunner", lambda _: LocalRunner())
     given = ["forecast", str(made.directory), "--quiet"]
     assert run.main([*given, "--out", str(tmp_path)]) == 0

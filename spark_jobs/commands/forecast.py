@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Final
 
-from spark_jobs.command_line import EXIT_OK, number, open_session, write_line
+from spark_jobs.commands.options import EXIT_OK, number, open_session, write_line
 from spark_jobs.runtime.progress import Progress
 
 DESCRIPTION: Final = (

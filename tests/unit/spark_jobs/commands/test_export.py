@@ -4,8 +4,8 @@ from contextlib import nullcontext
 import pytest
 
 from spark_jobs import run
+from spark_jobs.commands import export as export_command
 from spark_jobs.lake import export as log_export
-from spark_jobs.lake import export_command
 from spark_jobs.lake.export import Exported
 from tests.unit.spark_jobs.audit.test_command import Session
 

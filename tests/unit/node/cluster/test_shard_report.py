@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hourwheel.internal.v1.control_link_pb2 import ShardReport
-from node.replica.shard_report import report_of
+from node.cluster.shard_report import report_of
 from tests.support.member_world import MemberNode, MemberWorld
 
 

@@ -20,7 +20,7 @@ from spark_jobs.audit.facts.lateness import LATE_MS_MAX
 from spark_jobs.audit.facts.result import AuditResult, Verdict
 from spark_jobs.audit.plots import instant_text
 from spark_jobs.audit.words import sentences
-from spark_jobs.command_line import number, open_session, write_line
+from spark_jobs.commands.options import number, open_session, write_line
 from spark_jobs.logs.replica import ERROR, INFO
 from spark_jobs.runtime.progress import Progress
 

@@ -1,7 +1,7 @@
 """The cluster clock as a node reads it."""
 
 from node.broker.slewed_clock import SlewedClock
-from node.replica.cluster_time import ClusterTime
+from node.cluster.cluster_time import ClusterTime
 from tests.support.fake_clock import FakeClock
 
 

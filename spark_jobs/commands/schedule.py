@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from hourwheel.instants import INSTANT_MS_MIN
 from hourwheel.transport.channel import SERVER_DEFAULT
-from spark_jobs.command_line import EXIT_FOUND, EXIT_OK, number, open_session, write_line
+from spark_jobs.commands.options import EXIT_FOUND, EXIT_OK, number, open_session, write_line
 from spark_jobs.runtime.progress import Progress
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import sys
 from dataclasses import asdict
 from typing import Final
 
-from spark_jobs.command_line import EXIT_OK, open_session, write_line
+from spark_jobs.commands.options import EXIT_OK, open_session, write_line
 from spark_jobs.runtime.progress import Progress
 
 DESCRIPTION: Final = (

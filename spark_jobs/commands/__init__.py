@@ -1,0 +1,1 @@
+"""The commands on Spark: their options, what they print, their exit codes."""

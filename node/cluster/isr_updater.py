@@ -11,7 +11,7 @@ from node.contracts.control import ControlPort
 from node.replica.replica import Replica
 from node.telemetry import logs
 from replication.control_state.state import ControlState, Member
-from replication.isr import IsrChange
+from replication.rules.isr import IsrChange
 
 _AGAIN_S: Final = 0.1
 _log = logs.get(__name__)

@@ -17,11 +17,11 @@ from node.replica.effects import Who
 from node.replica.replica import Replica
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import Opened
-from replication.cluster_clock import ClockConfig
-from replication.epoch_store import EpochSeen
-from replication.follower import Follower, Stage
-from replication.master import ReplicationConfig
-from replication.master_lease import LeaseConfig, Promise
+from replication.rules.cluster_clock import ClockConfig
+from replication.rules.epoch_store import EpochSeen
+from replication.rules.follower import Follower, Stage
+from replication.rules.master import ReplicationConfig
+from replication.rules.master_lease import LeaseConfig, Promise
 
 EPOCH_SEEN = "epoch_seen"
 

@@ -20,7 +20,7 @@ from hourwheel import errors
 from node.cluster.member import ClusterMember
 from node.contracts.broker import Failure
 from node.telemetry import logs
-from replication.follower import Stage
+from replication.rules.follower import Stage
 
 _LOOK_S: Final = 1.0
 _ATTEMPTS: Final = 6

@@ -23,8 +23,8 @@ from node.replica.effects import Role
 from node.replica.replica import Replica
 from replication.control.client import Leader
 from replication.control_state.state import ControlState, NodeInfo
-from replication.master import Master
-from replication.progress import Phase, Progress
+from replication.rules.master import Master
+from replication.rules.progress import Phase, Progress
 
 _ROLES: Final = {
     Role.FOLLOWER: status_pb2.SHARD_ROLE_FOLLOWER,

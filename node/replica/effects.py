@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from hourwheel.internal.v1.replication_pb2 import LeaseTable, SyncBeat
 from node.shard.shard import Answer
-from replication.isr import IsrChange
+from replication.rules.isr import IsrChange
 
 
 class Role(Enum):

@@ -40,9 +40,9 @@ from node.replica.effects import (
 from node.shard.shard import Shard
 from node.shard.views import FEATURE_LEVEL
 from node.telemetry.epoch_stats import ReignStats
-from replication.follower import Follower, LogFacts
-from replication.isr import InSyncReplicas
-from replication.master import Master, Reign, ReplicationConfig
+from replication.rules.follower import Follower, LogFacts
+from replication.rules.isr import InSyncReplicas
+from replication.rules.master import Master, Reign, ReplicationConfig
 from storage.log.epoch_file import EpochFile
 from storage.log.flushed_mark import FlushedMark
 from storage.log.recent_batches import read_piece

@@ -20,7 +20,7 @@ from node.shard.dispatcher import DispatchConfig
 from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import Opened, ShardConfig
 from node.shard.shard import Answer
-from replication.master import ReplicationConfig
+from replication.rules.master import ReplicationConfig
 from storage.log.commit_log import LogConfig
 from tests.sim.checkers import Checkers
 from tests.sim.cluster_clients import (

@@ -16,9 +16,9 @@ from node.shard.checkpoint import ShardPlace
 from node.shard.job_planner import Job, Work
 from node.shard.recovery import Opened, open_shard
 from node.shard.shard import Shard
-from replication.epoch_store import EpochSeen
-from replication.follower import Follower
-from replication.master_lease import Promise
+from replication.rules.epoch_store import EpochSeen
+from replication.rules.follower import Follower
+from replication.rules.master_lease import Promise
 from storage.log.commit_log import LogWrite
 from tests.sim.cluster_damage import Flips, NodeDamage
 from tests.sim.cluster_streams import FollowerSide, MasterSide

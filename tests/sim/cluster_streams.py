@@ -18,7 +18,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
-from replication.follower import Stage
+from replication.rules.follower import Stage
 from tests.sim.network import Stream
 
 if TYPE_CHECKING:

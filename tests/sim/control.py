@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from node.replica.effects import Assignment
-from replication.isr import IsrChange
+from replication.rules.isr import IsrChange
 from tests.sim.events import Events
 
 SILENCE_MS = 500.0

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hourwheel import errors
 from node.replica.effects import Assignment
-from replication.isr import IsrChange
+from replication.rules.isr import IsrChange
 from tests.sim.control import Registration
 
 if TYPE_CHECKING:

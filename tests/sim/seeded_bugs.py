@@ -15,13 +15,13 @@ from node.delivery.retries import dead_rows
 from node.replica.effects import Role
 from node.replica.replica import Replica
 from node.shard.message_lookup import MessageLookup, Wanted
-from replication.cluster_clock import ClusterClock
-from replication.epoch_store import EpochSeen
-from replication.follower import LogFacts
-from replication.isr import InSyncReplicas
-from replication.master import Master, ReplicationConfig
-from replication.master_lease import LeaseConfig, Promise
-from replication.progress import Phase, Progress
+from replication.rules.cluster_clock import ClusterClock
+from replication.rules.epoch_store import EpochSeen
+from replication.rules.follower import LogFacts
+from replication.rules.isr import InSyncReplicas
+from replication.rules.master import Master, ReplicationConfig
+from replication.rules.master_lease import LeaseConfig, Promise
+from replication.rules.progress import Phase, Progress
 from storage.log.commit_log import LogWrite
 from storage.views.unit import Units
 from tests.sim.cluster import Cluster

@@ -9,12 +9,12 @@ from typing import Final
 import node.cluster.data_plane
 import node.shard.shard
 import node.shard.views
-import replication.follower
-import replication.master
+import replication.rules.follower
+import replication.rules.master
 from node.__main__ import main
 
 LEVEL: Final = node.shard.views.FEATURE_LEVEL + 1
-PROTOCOL: Final = replication.master.PROTOCOL + 1
+PROTOCOL: Final = replication.rules.master.PROTOCOL + 1
 
 
 def next_level() -> None:
@@ -25,7 +25,7 @@ def next_level() -> None:
 
 def next_protocol() -> None:
     """Of a version that talks to its peers in another way."""
-    for module in (replication.master, replication.follower):
+    for module in (replication.rules.master, replication.rules.follower):
         vars(module)["PROTOCOL"] = PROTOCOL
 
 

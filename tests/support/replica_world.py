@@ -4,10 +4,10 @@ from node.replica.effects import Assignment, Effect, Who
 from node.replica.replica import Replica
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import Opened, ShardConfig, open_shard
-from replication.epoch_store import EpochSeen
-from replication.follower import Follower
-from replication.master import ReplicationConfig
-from replication.master_lease import Promise
+from replication.rules.epoch_store import EpochSeen
+from replication.rules.follower import Follower
+from replication.rules.master import ReplicationConfig
+from replication.rules.master_lease import Promise
 from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedDisk
 

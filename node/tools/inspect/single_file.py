@@ -26,7 +26,7 @@ from node.tools.inspect.verify_views import verify_chunk, verify_sequences, veri
 from node.tools.inspect.verify_wheel import Blobs, verify_run
 from node.tools.inspect.views import show_chunk, show_manifest, show_node
 from node.tools.inspect.wheel import delay_log_row, open_run, show_run
-from replication.epoch_store import EpochSeen
+from replication.rules.epoch_store import EpochSeen
 from storage.files import atomic_file
 from storage.files.directory_lock import LOCK_NAME
 from storage.files.file_header import FileHeader, FileType

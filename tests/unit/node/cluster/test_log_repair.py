@@ -9,7 +9,7 @@ import pytest
 from hourwheel import errors
 from node.cluster.log_repair import LogRepair
 from node.contracts.broker import Failure
-from replication.follower import Stage
+from replication.rules.follower import Stage
 from tests.support.engine_world import let_others_run, within
 from tests.support.eventually import until
 

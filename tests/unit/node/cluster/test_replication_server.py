@@ -19,8 +19,8 @@ from hourwheel.internal.v1.replication_pb2 import (
 )
 from hourwheel.transport.grpc_errors import failure_of
 from node.cluster.data_plane import Dialer, Trust
-from replication.follower import Stage
-from replication.master import PROTOCOL
+from replication.rules.follower import Stage
+from replication.rules.master import PROTOCOL
 from tests.support.engine_world import within
 from tests.support.eventually import until
 from tests.support.member_world import LEASE_MS, MemberNode, MemberWorld

@@ -13,8 +13,8 @@ from node.config.checks import cluster_nodes
 from node.replica.effects import Assignment, Role, Who
 from replication.control.client import Leader
 from replication.control_state.state import ControlState, Member, NodeInfo, ShardInfo
-from replication.isr import InSyncReplicas
-from replication.master import Master, Reign, ReplicationConfig
+from replication.rules.isr import InSyncReplicas
+from replication.rules.master import Master, Reign, ReplicationConfig
 
 NODES = cluster_nodes("n1=h:1,h:2,h:3 n2=h:11,h:12,h:13 n3=h:21,h:22,h:23")
 BOOT = bytes(range(16))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replication.progress import Phase, Progress
+from replication.rules.progress import Phase, Progress
 
 
 def replicating(*, sent: int = 100, acked: int = 100, mono_ms: float = 0.0) -> Progress:

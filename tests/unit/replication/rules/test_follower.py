@@ -14,10 +14,10 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
-from replication.epoch_store import EpochSeen
-from replication.follower import Follower, LogFacts, Stage
-from replication.master import PROTOCOL
-from replication.master_lease import Promise
+from replication.rules.epoch_store import EpochSeen
+from replication.rules.follower import Follower, LogFacts, Stage
+from replication.rules.master import PROTOCOL
+from replication.rules.master_lease import Promise
 from storage.files.file_header import Identity
 from storage.log.epoch_file import EpochFile
 from tests.sim.disk import SimulatedDisk

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel.types import Epoch, Offset
-from replication.epoch_history import find_parting
+from replication.rules.epoch_history import find_parting
 from storage.log.epoch_file import EpochEntry
 
 Log = list[tuple[int, int]]

@@ -4,9 +4,9 @@ import pytest
 
 from hourwheel.internal.v1.replication_pb2 import EpochMark, FollowerAck, FollowerHello
 from hourwheel.types import Epoch, Offset
-from replication.isr import InSyncReplicas, IsrChange
-from replication.master import Master, Reign, ReplicationConfig
-from replication.progress import Phase
+from replication.rules.isr import InSyncReplicas, IsrChange
+from replication.rules.master import Master, Reign, ReplicationConfig
+from replication.rules.progress import Phase
 from storage.log.epoch_file import EpochEntry
 
 CONFIG = ReplicationConfig()

@@ -24,9 +24,9 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
-from replication.epoch_store import EpochSeen
-from replication.master import PROTOCOL
-from replication.master_lease import Promise
+from replication.rules.epoch_store import EpochSeen
+from replication.rules.master import PROTOCOL
+from replication.rules.master_lease import Promise
 from storage.log.epoch_file import EpochFile
 
 

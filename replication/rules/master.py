@@ -21,11 +21,11 @@ from hourwheel.internal.v1.replication_pb2 import (
     FollowerHello,
     MasterHello,
 )
-from replication.cluster_clock import ClockConfig, ClusterClock
-from replication.epoch_history import find_parting
-from replication.isr import InSyncReplicas, IsrChange
-from replication.master_lease import HeldLease, LeaseConfig
-from replication.progress import Phase, Progress
+from replication.rules.cluster_clock import ClockConfig, ClusterClock
+from replication.rules.epoch_history import find_parting
+from replication.rules.isr import InSyncReplicas, IsrChange
+from replication.rules.master_lease import HeldLease, LeaseConfig
+from replication.rules.progress import Phase, Progress
 from storage.log.epoch_file import EpochEntry
 
 PROTOCOL = 1

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replication.cluster_clock import ClockConfig, ClusterClock
+from replication.rules.cluster_clock import ClockConfig, ClusterClock
 
 CONFIG = ClockConfig(fresh_ms=2_000, jump_ms=1_000, settle_ms=500)
 MEMBERS = ["a", "b", "c"]

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from hourwheel import errors
-from replication.epoch_store import EpochSeen
+from replication.rules.epoch_store import EpochSeen
 from storage.files import atomic_file
 from storage.files.file_header import FileType, Identity, pack_file_header
 from tests.sim.disk import SimulatedCrash, SimulatedDisk

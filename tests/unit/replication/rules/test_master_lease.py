@@ -5,7 +5,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replication.master_lease import HeldLease, LeaseConfig, Promise
+from replication.rules.master_lease import HeldLease, LeaseConfig, Promise
 
 CONFIG = LeaseConfig(lease_ms=600.0, margin_ratio=0.05)
 _rates = st.floats(0.975, 1.025)

@@ -8,8 +8,8 @@ are equal up to where the first of them leaves it:
     follower  | epoch 3        | epoch 5 . . . . . | epoch 6 |
                                              ^ they part here
 
-An epoch belongs to one master for ever (`replication.epoch_store` refuses another one), so one
-number never names two histories.
+An epoch belongs to one master for ever (`replication.rules.epoch_store` refuses another one), so
+one number never names two histories.
 """
 
 from collections.abc import Sequence

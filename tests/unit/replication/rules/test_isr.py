@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from replication.isr import InSyncReplicas, IsrChange
+from replication.rules.isr import InSyncReplicas, IsrChange
 
 NODES = ("a", "b", "c", "d")
 _some = st.frozensets(st.sampled_from(NODES[1:]))

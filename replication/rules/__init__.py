@@ -1,0 +1,1 @@
+"""The rules of a replicated shard: master, follower, in-sync set, lease, cluster clock. Pure."""

@@ -8,9 +8,9 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.errors import NotFollowed
+from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.internal.v1.replication_pb2 import FollowerHello, Refused
 from hourwheel.internal.v1.state_pb2 import ConfigChange, TopicConfig
-from hourwheel.formats.record_batch import RecordBatch, build_publish
 from node.replica.effects import AskIsr, CloseStreams, Resign, Retire, Role
 from tests.support.replica_world import (
     START_MS,

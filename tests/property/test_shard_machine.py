@@ -75,8 +75,10 @@ class ShardMachine(RuleBasedStateMachine):
         """The first start."""
         self._sizes = ExitStack()
         self._sizes.enter_context(small_sizes())
-        for module in ("leases", "receive"):
-            self._sizes.enter_context(mock.patch(f"node.{module}.WINDOW_POSITIONS", window))
+        for module in ("leases", "receiver"):
+            self._sizes.enter_context(
+                mock.patch(f"node.delivery.{module}.WINDOW_POSITIONS", window)
+            )
         config = ShardConfig(
             log=LogConfig(segment_bytes=segment_bytes, index_interval_bytes=512),
             wheel=WheelConfig(

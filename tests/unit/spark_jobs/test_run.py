@@ -11,6 +11,7 @@ from spark_jobs import run, session
 from spark_jobs.commands import audit as run_audit
 from spark_jobs.commands import export, forecast
 from spark_jobs.commands import schedule as run_schedule
+from spark_jobs.commands.options import open_session
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -134,7 +135,7 @@ def test_spark_is_asked_for_what_was_said(monkeypatch: pytest.MonkeyPatch, done:
         ("schedule", run_schedule, ("f", "--job=j", "--ledger=l"), 4),
         ("export", export, ("/x", "--lake=l", "--master=spark://m", "--set=a.b=c=d"), 1),
     ):
-        with run.open_session(options(command, *given), name, tries=tries):
+        with open_session(options(command, *given), name, tries=tries):
             pass
     assert asked == [
         ("hourwheel audit", "", {}),
@@ -144,18 +145,18 @@ def test_spark_is_asked_for_what_was_said(monkeypatch: pytest.MonkeyPatch, done:
     ]
     with (
         pytest.raises(errors.ConfigError, match="KEY=VALUE"),
-        run.open_session(options(forecast, "/x", "--set", "ab"), "forecast"),
+        open_session(options(forecast, "/x", "--set", "ab"), "forecast"),
     ):
         pass
 
 
 def test_a_session_is_stopped_whatever_happens(done: list[str]) -> None:
-    with run.open_session(options(run_audit, "/x"), "audit"):
+    with open_session(options(run_audit, "/x"), "audit"):
         assert done == []
     assert done == ["end workers", "stop"]
     with (
         pytest.raises(errors.NoLogs),
-        run.open_session(options(run_audit, "/x"), "audit"),
+        open_session(options(run_audit, "/x"), "audit"),
     ):
         raise errors.NoLogs("none")
     assert done == ["end workers", "stop", "stop"]

@@ -7,7 +7,7 @@ from spark_jobs import run
 from spark_jobs.commands import export as export_command
 from spark_jobs.lake import export as log_export
 from spark_jobs.lake.export import Exported
-from tests.unit.spark_jobs.audit.test_command import Session
+from tests.unit.spark_jobs.commands.test_audit import Session
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])

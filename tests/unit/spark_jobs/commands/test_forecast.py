@@ -9,7 +9,7 @@ from spark_jobs.commands import forecast
 from spark_jobs.runtime import runner
 from spark_jobs.runtime.runner import LocalRunner
 from tests.support.log_maker import Made
-from tests.unit.spark_jobs.audit.test_command import Session
+from tests.unit.spark_jobs.commands.test_audit import Session
 
 
 def test_the_forecast_is_told_and_written(

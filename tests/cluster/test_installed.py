@@ -55,7 +55,7 @@ def test_wheel_is_one_package_whose_demo_runs_in_an_empty_folder(tmp_path: Path)
     empty.mkdir()
     commands = install(env)
     files = files_of(commands)
-    assert "hourwheel/_rooms/node/app.py" in files
+    assert "hourwheel/_rooms/node/process/app.py" in files
     packages = {file.split("/")[0] for file in files}
     assert {one for one in packages if not one.endswith(".dist-info")} == {"hourwheel"}
 

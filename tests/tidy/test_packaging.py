@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import hourwheel
-from node import config
-from node.config_check import cluster_nodes
+from node.config import model as config
+from node.config.checks import cluster_nodes
 from tests.support.containerfile import Containerfile
 from tests.tidy import tree
 

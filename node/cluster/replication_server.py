@@ -179,13 +179,25 @@ class ReplicationServer:
         while True:
             await has_news.wait()
             has_news.clear()
-            if self._replica.follower.is_superseded:
-                refused = self._replica.follower.refuse("a later epoch has begun")
-                await context.write(ReplicateResponse(refused=refused))
-                continue
+            answer = self._answer()
+            if answer is None:
+                return
+            await context.write(answer)
+
+    def _answer(self) -> ReplicateResponse | None:
+        """How far this node is, or that it follows no more; None where that cannot be said.
+
+        A node that fell silent instead would be followed by nobody's notice: its stream stays, and
+        its master waits for it.
+        """
+        with self._failure.catching():
+            follower = self._replica.follower
+            if follower.is_superseded:
+                return ReplicateResponse(refused=follower.refuse("a later epoch has begun"))
             ack = self._replica.acknowledge(self._mono_ms(), self._time.own_ms())
             ack.is_full = self._is_full()
-            await context.write(ReplicateResponse(ack=ack))
+            return ReplicateResponse(ack=ack)
+        return None
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """For a server."""

@@ -190,8 +190,9 @@ class ControlClient:
             begun_ms = self._clock.monotonic_ms()
             await asyncio.sleep(_PING_S)
             now_ms = self._clock.monotonic_ms()
-            if now_ms - begun_ms > self._timeout_ms / 2:
-                # This process was the silent one: what the other said meanwhile lies unread.
+            if now_ms - begun_ms > self._timeout_ms / 2 or not self._is_welcome.is_set():
+                # This process was the silent one: what the other said meanwhile lies unread. Or the
+                # other is starting still: `start` says how long that may take.
                 self._heard_ms = now_ms
             if not self.is_connected:
                 _log.warning("the control process is silent")

@@ -18,7 +18,7 @@ class ControlPeer:
         self.path = path
         self.heard: list[link.BrokerFrame] = []
         self.ping_count = 0
-        self.is_answering = True
+        self.is_answering = self.is_welcoming = True
         self.answer = link.LinkAnswer(result=pb.ControlResult(outcome=pb.CONTROL_OUTCOME_OK))
         self._writer: asyncio.StreamWriter | None = None
         self._server: asyncio.Server | None = None
@@ -41,7 +41,7 @@ class ControlPeer:
             self.ping_count += 1
             return
         self.heard.append(frame)
-        if kind == "hello":
+        if kind == "hello" and self.is_welcoming:
             self.say_state(ControlState())
         elif kind == "proposal" and self.is_answering:
             answer = link.LinkAnswer()

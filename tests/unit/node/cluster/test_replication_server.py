@@ -12,6 +12,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.internal.v1.replication_pb2 import (
     BeginFrom,
+    FollowerAck,
     LogPart,
     MasterHello,
     ReplicateRequest,
@@ -237,3 +238,22 @@ async def test_acknowledgements_tell_of_a_full_disk(tmp_path: Path) -> None:
             n2.guard.check(0)
             await call.write(ReplicateRequest(beat=SyncBeat(epoch=1)))
             assert (await within(call.read())).ack.is_full
+
+
+async def test_node_ends_when_it_cannot_say_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stream would stay, and its master would wait for acknowledgements for ever."""
+
+    def acknowledge(mono_ms: float, clock_ms: float) -> FollowerAck:
+        raise AttributeError(f"a bug at {mono_ms} and {clock_ms}")
+
+    async with MemberWorld(tmp_path) as world:
+        n2 = world["n2"]
+        async with calling(n2) as call:
+            await begun(world, call)
+            monkeypatch.setattr(n2.replica, "acknowledge", acknowledge)
+            await call.write(ReplicateRequest(beat=SyncBeat(epoch=1)))
+            found = await within(n2.failure.found)
+        assert "a bug at" in found.message
+        world.expected.add("n2")

@@ -165,3 +165,22 @@ async def test_start_waits_for_a_process_that_is_starting(tmp_path: Path) -> Non
     assert client.is_connected
     await client.close()
     peer.close()
+
+
+async def test_process_may_be_silent_before_its_first_word(tmp_path: Path) -> None:
+    """It listens before it has read its journal and found its peers, on a busy machine long."""
+    world = World(tmp_path)
+    world.peer.is_welcoming = False
+    await world.peer.start()
+    starting = asyncio.ensure_future(world.client.start(HELLO))
+    for _ in range(4):
+        await until(lambda: world.peer.ping_count)
+        world.clock.pass_ms(400)
+        world.peer.ping_count = 0
+    await until(lambda: world.peer.ping_count or starting.done())
+    assert not starting.done()
+    world.peer.say_state(ControlState())
+    await starting
+    assert (world.client.is_connected, world.lost_count) == (True, 0)
+    await world.client.close()
+    world.peer.close()

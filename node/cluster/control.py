@@ -30,12 +30,16 @@ from replication.control_state.state import CODEC_VERSION, ControlState
 from storage.files.real_file import fail
 
 _ANSWER_S: Final = 3.0
-_START_S: Final = 20.0
+_START_S: Final = 60.0
+"""How long a control process may take to answer that has not ended: a machine may be very busy."""
 _AGAIN_S: Final = 0.2
 _WARN_TRIES: Final = 25
 _LEAVE_S: Final = 0.3
 """How long to wait for the exit code of a process that has hung up. The lease ends by itself."""
 _ENDS: Final = "ends"
+_LINK: Final = "link"
+_NAME_BYTES: Final = 4
+"""Paths of sockets must be short."""
 _log = logs.get(__name__)
 
 
@@ -71,6 +75,18 @@ def _socket_folder(data_directory: Path) -> Path:
         return Path(tempfile.mkdtemp(prefix="hourwheel-"))  # somebody took the name
     except OSError as error:
         fail(error, "make folder", str(folder))
+
+
+def _make_way(folder: Path, boot_id: bytes) -> Path:
+    """Where this life's control process listens; what former lives have left there is removed.
+
+    A path of its own: the process of a broker that was killed may not have noticed yet, and would
+    take this one for its own.
+    """
+    for left in folder.glob(f"{_LINK}*"):
+        with contextlib.suppress(OSError):  # nothing depends on it
+            left.unlink()
+    return folder / f"{_LINK}-{boot_id[:_NAME_BYTES].hex()}"
 
 
 def _temporary_folder() -> Path:
@@ -125,7 +141,7 @@ class ClusterControl:
         self._config, self._cluster_id, self._boot_id = config, cluster_id, boot_id
         self._on_state = on_state
         self._folder = _socket_folder(config.node.data_directory)
-        socket_path = self._folder / "link"
+        socket_path = _make_way(self._folder, boot_id)
         self._process = ControlProcess(self._process_config(socket_path))
         self._on_lost = on_lost
         self.client = ControlClient(

@@ -36,6 +36,7 @@ from storage.files.real_file import fail
 
 EXIT_DIED: Final = 70
 _CHECK_S: Final = 0.2
+_LOCK_S: Final = 20.0
 
 _log = logging.getLogger(__name__)
 
@@ -51,8 +52,12 @@ async def run(config: ControlConfig) -> int:
 
 
 async def _acquire(config: ControlConfig) -> DirectoryLock:
-    """The directory's lock. The process of a broker that was killed needs a moment to say so."""
-    deadline_s = asyncio.get_running_loop().time() + config.farewell_ms / 1_000 + _CHECK_S * 10
+    """The directory's lock. The process of a broker that was killed needs a moment to say so.
+
+    Nobody else has it: the broker that started this one has its own directory's. On a machine that
+    is very busy that moment is long.
+    """
+    deadline_s = asyncio.get_running_loop().time() + config.farewell_ms / 1_000 + _LOCK_S
     while True:
         try:
             return DirectoryLock.acquire(config.directory)

@@ -18,6 +18,7 @@ from node.config.model import NodeConfig
 from replication.control.config import EXIT_CANNOT_START
 from replication.control_state.state import ControlState
 from tests.support.engine_world import within
+from tests.support.eventually import until
 
 OK = wire.ControlResult(outcome=wire.CONTROL_OUTCOME_OK)
 REFUSED = wire.ControlResult(outcome=wire.CONTROL_OUTCOME_REFUSED, reason="no")
@@ -144,6 +145,36 @@ async def test_end_of_the_process_is_noted_for_the_next_life(tmp_path: Path) -> 
     assert made.facts()[2:] == (1, -signal.SIGKILL)
     await made.stop()
     assert ControlEnds(tmp_path / "data" / "control" / "ends").count == 1
+
+
+async def test_next_life_does_not_speak_to_the_former_ones_process(tmp_path: Path) -> None:
+    """That one has not noticed yet that its broker is dead, and listens still."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    former, next_ = (
+        ClusterControl(
+            config(tmp_path, control_port=port),
+            bytes(range(16)),
+            boot_id * 16,
+            on_state=lambda _: None,
+            on_lost=lambda: None,
+        )
+        for boot_id in (b"f", b"n")
+    )
+    await within(former.start())
+    process = former._process.process
+    process.send_signal(signal.SIGSTOP)
+    assert process.stdin is not None
+    process.stdin.close()  # so it learns that its broker is dead
+    starting = asyncio.ensure_future(next_.start())
+    await until(lambda: next_._process.is_running or starting.done())
+    process.send_signal(signal.SIGCONT)
+    await within(starting)
+    assert next_.client.is_connected
+    await former.stop()
+    assert next_.client.is_connected
+    await next_.stop()
 
 
 def test_cluster_id_is_of_the_nodes_and_what_they_trust(tmp_path: Path) -> None:

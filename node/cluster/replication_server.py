@@ -179,25 +179,21 @@ class ReplicationServer:
         while True:
             await has_news.wait()
             has_news.clear()
-            answer = self._answer()
-            if answer is None:
+            # A node that fell silent would go unnoticed: its stream stays, and its master waits.
+            with self._failure.catching():
+                answer = self._answer()
+            if self._failure.found.done():
                 return
             await context.write(answer)
 
-    def _answer(self) -> ReplicateResponse | None:
-        """How far this node is, or that it follows no more; None where that cannot be said.
-
-        A node that fell silent instead would be followed by nobody's notice: its stream stays, and
-        its master waits for it.
-        """
-        with self._failure.catching():
-            follower = self._replica.follower
-            if follower.is_superseded:
-                return ReplicateResponse(refused=follower.refuse("a later epoch has begun"))
-            ack = self._replica.acknowledge(self._mono_ms(), self._time.own_ms())
-            ack.is_full = self._is_full()
-            return ReplicateResponse(ack=ack)
-        return None
+    def _answer(self) -> ReplicateResponse:
+        """How far this node is, or that it follows no more."""
+        follower = self._replica.follower
+        if follower.is_superseded:
+            return ReplicateResponse(refused=follower.refuse("a later epoch has begun"))
+        ack = self._replica.acknowledge(self._mono_ms(), self._time.own_ms())
+        ack.is_full = self._is_full()
+        return ReplicateResponse(ack=ack)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """For a server."""

@@ -10,6 +10,10 @@ WORKERS ?= 4
 HANG_S ?= 300
 PROTO_BIN := build/proto-venv/bin
 LOCK_BIN := build/lock-venv/bin
+RELEASE_BIN := build/release-venv/bin
+PACKAGING_BIN := build/packaging-venv/bin
+SITE_BIN := build/site-venv/bin
+ACTIONLINT_VERSION ?= v1.7.12
 BUF_VERSION ?= 1.75.0
 
 # Each node that a test starts is a process of its own: it reads what an earlier one has compiled.
@@ -19,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test check lint types contracts format bench soak chaos chaos-long \
-	dist pages lock proto proto-accept proto-lint spark-zip clean
+	dist release site packaging-lint pages lock proto proto-accept proto-lint spark-zip clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -107,6 +111,40 @@ dist: $(VENV)/dev.stamp  ## build the wheel (client and server) and the source p
 
 spark-zip: $(VENV)/dev.stamp  ## what spark-submit needs of this tree, in build/spark
 	@$(BIN)/python -m spark_jobs.runtime.packing build/spark
+
+# Environments for one purpose each: what they have does not mix with what Hourwheel needs.
+$(RELEASE_BIN)/.stamp: requirements/build.txt requirements/release.txt
+	@$(PYTHON) -m venv build/release-venv
+	@$(RELEASE_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+		-r requirements/build.txt -r requirements/release.txt
+	@touch $@
+
+release: $(RELEASE_BIN)/.stamp  ## wheel, sdist, SBOM and checksums in dist/ (DRAFT=1: unreleased)
+	@$(RELEASE_BIN)/python packaging/release.py $(if $(DRAFT),--draft) $(if $(TAG),--tag $(TAG))
+
+$(PACKAGING_BIN)/.stamp: requirements/packaging.txt
+	@$(PYTHON) -m venv build/packaging-venv
+	@$(PACKAGING_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+		-r requirements/packaging.txt
+	@touch $@
+
+packaging-lint: $(PACKAGING_BIN)/.stamp  ## lint images and workflows, with hadolint and actionlint
+	@$(PACKAGING_BIN)/hadolint packaging/Containerfile
+	@$(PACKAGING_BIN)/hadolint --ignore DL3008 helm/spark/Dockerfile
+	@command -v go >/dev/null || { echo "go is not installed: actionlint is not run"; exit 1; }
+	@GOBIN=$(CURDIR)/$(PACKAGING_BIN) \
+		go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION)
+	@$(PACKAGING_BIN)/actionlint
+
+$(SITE_BIN)/.stamp: requirements/site.txt
+	@$(PYTHON) -m venv build/site-venv
+	@$(SITE_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+		-r requirements/site.txt
+	@touch $@
+
+site: $(SITE_BIN)/.stamp  ## a site of the pages, in build/site; a link that leads nowhere fails
+	@rm -rf build/site
+	@$(SITE_BIN)/sphinx-build -q -W --keep-going -c packaging/site . build/site
 
 # --- files that are made -------------------------------------------------------------------------
 

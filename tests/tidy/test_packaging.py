@@ -163,7 +163,6 @@ def test_nodes_differ_in_their_names_only() -> None:
 def unit() -> configparser.ConfigParser:
     """packaging/systemd/hourwheel.service, as far as no key stands twice."""
     parser = configparser.ConfigParser(strict=False, interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign] # keys as they are
     parser.read_string(tree.text("packaging/systemd/hourwheel.service"))
     return parser
 

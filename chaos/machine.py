@@ -46,6 +46,19 @@ def _take_out(path: Path) -> None:
     _run("umount", path)
 
 
+def _take_out_at_last(path: Path) -> None:
+    """As `_take_out`, and in any case: who uses it still keeps it, and nobody else finds it.
+
+    Raises:
+        CalledProcessError: somebody uses it still.
+    """
+    try:
+        _take_out(path)
+    except subprocess.CalledProcessError:
+        _run("umount", "--lazy", path)
+        raise
+
+
 class Tmpfs:
     """A file system in memory, of a size that can be changed. Use `tmpfs`."""
 
@@ -66,7 +79,7 @@ def tmpfs(path: Path, size_mib: int) -> Iterator[Tmpfs]:
     try:
         yield Tmpfs(path)
     finally:
-        _take_out(path)
+        _take_out_at_last(path)
 
 
 class PowerDisk:
@@ -75,10 +88,13 @@ class PowerDisk:
     def __init__(self, image: Path, path: Path) -> None:
         """The image has been formatted."""
         self._image, self.path = image, path
+        self.is_mounted = False
+        """Also while the power is off: the kernel has it, and answers with errors."""
 
     def power_on(self) -> None:
         """Mount it: what the cut left of it is repaired from its journal."""
         _run("mount", "-o", "loop", self._image, self.path)
+        self.is_mounted = True
 
     def cut_power(self, pids: Iterable[int] = ()) -> None:
         """What is not durable by now will be gone. Writes fail until `power_on`.
@@ -99,6 +115,7 @@ class PowerDisk:
     def take_out(self) -> None:
         """Unmount it; no process may use it any more."""
         _take_out(self.path)
+        self.is_mounted = False
 
 
 @contextmanager
@@ -114,8 +131,8 @@ def power_disk(folder: Path, size_mib: int) -> Iterator[PowerDisk]:
     try:
         yield disk
     finally:
-        if path.is_mount():
-            disk.take_out()
+        if disk.is_mounted:
+            _take_out_at_last(path)
 
 
 @cache

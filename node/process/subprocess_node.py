@@ -82,6 +82,9 @@ class ChildNode:
                 raise errors.Unavailable(
                     f"the node does not serve within {self._startup_s} s"
                 ) from None
+            except asyncio.CancelledError:
+                self.cut_short()
+                raise
             told = json.loads(ready.read_text())
         self.address, self.metrics_address = told["address"], told["metrics_address"]
 
@@ -165,6 +168,14 @@ class ChildNode:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop it if it runs."""
-        if self._process is not None:
+        """Stop it if it runs; at once where something went wrong: it may be the node that hangs."""
+        if self._process is None:
+            return
+        if error is not None:
+            await self.kill()
+            return
+        try:
             await self.stop()
+        except asyncio.CancelledError:
+            self.cut_short()
+            raise

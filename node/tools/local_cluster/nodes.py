@@ -210,8 +210,12 @@ class LocalCluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop."""
-        await self.stop()
+        """Stop; where that is broken off, at once."""
+        try:
+            await self.stop()
+        finally:
+            for node in self.nodes:
+                node.cut_short()
 
     # --- what it says ---------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ import pytest
 from hourwheel import errors
 from hourwheel.v1 import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc
 from node.process.subprocess_node import ChildNode
+from tests.support.engine_world import within
+from tests.support.eventually import until
 
 SMALL: dict[str, Any] = {
     "disk": {"free_bytes_min": 0, "reserve_bytes": 0},
@@ -62,6 +66,29 @@ async def test_process_says_what_is_wrong_when_the_configuration_is(tmp_path: Pa
     _, said = await process.communicate()
     assert process.returncode == 78
     assert b"wheel.horizon_days = 3" in said
+
+
+async def test_process_is_gone_when_the_body_fails_and_it_hangs(tmp_path: Path) -> None:
+    node = ChildNode(tmp_path / "data", SMALL)
+
+    async def fail() -> None:
+        async with node:
+            os.kill(node.pid, signal.SIGSTOP)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await within(fail())
+    assert not node.is_running
+
+
+async def test_process_is_gone_when_its_start_is_broken_off(tmp_path: Path) -> None:
+    node = ChildNode(tmp_path / "data", SMALL)
+    starting = asyncio.ensure_future(node.start())
+    await until(lambda: node.is_running)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert await within(node.failed()) == -signal.SIGKILL
 
 
 async def test_child_is_no_node_when_it_does_not_run(tmp_path: Path) -> None:

@@ -7,11 +7,14 @@ exceeds several times: work is counted, and no machine is too slow or too busy f
 
 import asyncio
 import gc
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
+
+import pytest
 
 from hourwheel import errors
 from hourwheel.clock import SystemClock
@@ -269,11 +272,19 @@ CASES: Final[dict[str, Callable[[World], Awaitable[None]]]] = {
 }
 
 
+@pytest.fixture
+def _unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of ten thousand queues need not be durable here: on a busy disk that takes minutes."""
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, lambda _: None)
+
+
 def test_every_method_of_the_api_has_a_case() -> None:
     methods = {method.name for service in SERVICES for method in service.methods}
     assert methods - CASES.keys() == set()
 
 
+@pytest.mark.usefixtures("_unsynced")
 async def test_nothing_looks_at_all_topics_groups_or_leases_in_one_turn(tmp_path: Path) -> None:
     too_long = []
     async with opened(tmp_path) as world:

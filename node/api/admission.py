@@ -1,8 +1,9 @@
 """How much may be in flight at one time, and who is told to come back later.
 
-Everything that a client can make the node hold is counted here before it is worked on: calls, bytes
-of requests, bytes of answers that nobody has read yet, waiting polls. What is over a limit is
-refused at once with `Overloaded` (the client backs off); during a shutdown, with `ShuttingDown`.
+What a client can make the node hold is counted here before it is worked on: calls, bytes of
+requests, waiting polls. What is over a limit is refused at once with `Overloaded` (the client backs
+off); during a shutdown, with `ShuttingDown`. Answers with messages that nobody has read yet have
+room of their own, for which polls wait (node/contracts/answer_budget.py).
 """
 
 import asyncio
@@ -63,14 +64,6 @@ class Admission:
             limit_value=limits.bytes_in_flight,
             bytes=size,
         )
-
-    def hold(self, size: int) -> None:
-        """Count an answer of `size` bytes until the client has read it and `let_go` is called."""
-        self.stats.bytes_in_flight += size
-
-    def let_go(self, size: int) -> None:
-        """The client has read an answer, or is gone."""
-        self.stats.bytes_in_flight -= size
 
     def begin_stream(self) -> None:
         """A publish stream is opened; `end_stream` must follow.

@@ -32,6 +32,7 @@ from node.api.admission import Admission
 from node.api.calls import Context
 from node.api.names import check_group, check_readable_topic
 from node.api.selections import Selected
+from node.contracts.answer_budget import HeldAnswer
 from node.contracts.broker import Attempt, Delivery, EnginePort
 
 _MESSAGES_DEFAULT: Final = 32
@@ -47,7 +48,7 @@ class Consumer:
     """Checks what comes in, asks the engine, and packs what it hands out."""
 
     def __init__(self, engine: EnginePort, admission: Admission) -> None:
-        """`admission` counts what waits and what is handed out but not read yet."""
+        """`admission` counts what waits; `engine.answers`, what is not read yet."""
         self._engine = engine
         self._admission = admission
         self._cluster = int.from_bytes(engine.cluster_id[:4], "little")
@@ -56,13 +57,18 @@ class Consumer:
         """Lease due messages, waiting for the first one as long as was asked."""
         _check_receive(request)
         wait_ms = _wait_ms(request, context)
-        delivery = await (self._poll(request, wait_ms) if wait_ms else self._take(request, 0))
+        held = self._held(context)
+        if wait_ms:
+            delivery = await self._poll(request, wait_ms, held)
+        else:
+            delivery = await self._take(request, 0, held)
         if delivery is None:
             return ReceiveResponse(receive_ms=self._engine.now_ms())
-        self._hold(delivery, context)
         return _pack(delivery, self._receipt(delivery), request)
 
-    async def _take(self, request: ReceiveRequest, wait_ms: int) -> Delivery | None:
+    async def _take(
+        self, request: ReceiveRequest, wait_ms: int, held: HeldAnswer
+    ) -> Delivery | None:
         return await self._engine.receive(
             request.group,
             request.topic,
@@ -72,25 +78,28 @@ class Consumer:
             invisible_ms=request.invisible_ms,
             wanted=filter_from_wire(request.filter) if request.HasField("filter") else None,
             attempt=Attempt(request.poller_id, request.poll_number) if request.poller_id else None,
+            held=held,
         )
 
-    async def _poll(self, request: ReceiveRequest, wait_ms: int) -> Delivery | None:
+    async def _poll(
+        self, request: ReceiveRequest, wait_ms: int, held: HeldAnswer
+    ) -> Delivery | None:
         """Wait for messages; a shutdown ends it with an empty answer."""
         admission, delivery = self._admission, None
         admission.begin_poll()
         try:
             with admission.until_drain():
-                delivery = await self._take(request, wait_ms)
+                delivery = await self._take(request, wait_ms, held)
         finally:
             admission.end_poll()
         return delivery
 
-    def _hold(self, delivery: Delivery, context: Context) -> None:
-        """Count what is handed out until the client has read it: slow readers are counted, too."""
-        admission, size = self._admission, len(delivery.blobs)
-        admission.hold(size)
+    def _held(self, context: Context) -> HeldAnswer:
+        """Counts what is handed out until the client has read it, or is gone."""
+        held = HeldAnswer(self._engine.answers)
         # The stub has a class where a Protocol is meant.
-        context.add_done_callback(lambda _: admission.let_go(size))  # type: ignore[arg-type]
+        context.add_done_callback(lambda _: held.end())  # type: ignore[arg-type]
+        return held
 
     def _receipt(self, delivery: Delivery) -> Receipt:
         return Receipt(

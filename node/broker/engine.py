@@ -29,6 +29,7 @@ from node.catalog.topic_expiry import TopicExpiry
 from node.consumers.dead_letters import DeadLetterSearch
 from node.consumers.receive_service import Consuming
 from node.contracts import broker
+from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.broker import Failure
 from node.repair.damage_control import DamageControl
 from node.repair.file_repair import FileRepair
@@ -73,6 +74,8 @@ class EngineConfig:
     """Acknowledge after fdatasync; else after the write."""
     async_flush_ms: int = 200
     """With `is_durable` off: fdatasync at least this often."""
+    answer_bytes: int = 128 << 20
+    """Of messages that were handed out and not read yet."""
     defaults: DefaultsConfig = field(default_factory=DefaultsConfig)
 
 
@@ -102,6 +105,7 @@ class Engine:
         self.config = config
         self.cluster_id = cluster_id
         self.stats = EngineStats()
+        self.answers = AnswerBudget(config.answer_bytes)
         self._now_ms, self._failure = now_ms, failure
         self._until_ms = until_ms or (lambda at_ms: float(at_ms - now_ms()))
         self._loop = asyncio.get_running_loop()
@@ -121,8 +125,7 @@ class Engine:
         self.background = Background(opened.maintenance, now_ms, self.rearm, failure, self.stats)
         self.consuming = Consuming(
             *(self.shard, now_ms, self.propose, self.rearm, self.stats),
-            self._or_fail,
-            self._check_master,
+            *(self._or_fail, self._check_master, self.answers),
         )
         self.place = opened.maintenance.place
         self.damage = DamageControl(
@@ -426,6 +429,7 @@ class Engine:
         invisible_ms: int,
         wanted: FilterExpression | None = None,
         attempt: broker.Attempt | None = None,
+        held: HeldAnswer | None = None,
     ) -> broker.Delivery | None:
         """See EnginePort."""
         if self._is_closing:
@@ -440,6 +444,7 @@ class Engine:
                 wait_ms=wait_ms,
                 invisible_ms=invisible_ms or subscribed.group.invisible_ms,
                 attempt=attempt,
+                held=held,
             )
 
     async def _resolve(

@@ -51,6 +51,7 @@ def engine_config(config: NodeConfig) -> EngineConfig:
         horizon_ms=config.wheel.horizon_days * _DAY_MS,
         is_durable=config.log.durability == "sync",
         async_flush_ms=config.log.async_flush_ms,
+        answer_bytes=config.limits.answer_bytes,
         defaults=DefaultsConfig(
             topics_auto_create=topics.auto_create,
             topics_auto_create_by_receiving=topics.auto_create_by_receiving,

@@ -232,17 +232,25 @@ class LimitsSection(Section):
         le=hard.BATCH_MESSAGE_COUNT_MAX,
     )
     requests_in_flight: int = _key(
-        1_024, "calls", "Calls answered at one time; more are Overloaded.", ge=1, le=65_536
+        512, "calls", "Calls answered at one time; more are Overloaded.", ge=1, le=65_536
     )
     bytes_in_flight: int = _key(
-        256 * _MIB,
+        128 * _MIB,
         "bytes",
         "Requests being worked on, all clients together; more are Overloaded.",
         ge=64 * _KIB,
         le=64 * _GIB,
     )
+    answer_bytes: int = _key(
+        128 * _MIB,
+        "bytes",
+        "Messages handed out that no client has read yet, all together; polls wait for room, and"
+        " who does not wait is Overloaded.",
+        ge=64 * _KIB,
+        le=64 * _GIB,
+    )
     long_polls: int = _key(
-        4_096, "calls", "Receive calls waiting for a message at one time.", ge=1, le=65_536
+        768, "calls", "Receive calls waiting for a message at one time.", ge=1, le=65_536
     )
     forwarded_calls: int = _key(
         1_024, "calls", "Calls passed on to the master; more are Overloaded.", ge=1, le=65_536
@@ -254,7 +262,7 @@ class LimitsSection(Section):
         16 * _MIB, "bytes", "And their size together.", ge=64 * _KIB, le=_GIB
     )
     publish_streams: int = _key(
-        128, "streams", "Publish streams open at one time; more are Overloaded.", ge=1, le=65_536
+        64, "streams", "Publish streams open at one time; more are Overloaded.", ge=1, le=65_536
     )
     answer_wait_ms: int = _key(
         60_000,

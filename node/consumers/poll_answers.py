@@ -10,8 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from hourwheel.filter_language.text import FilterExpression
-from node.consumers.waiters import Interest, Waiter
+from node.consumers.waiters import Answered, Interest, Waiter
 from node.contracts.broker import Attempt
 
 ANSWERS_MAX: Final = 16_384
@@ -27,9 +26,8 @@ class Answer:
     number: int
     at_ms: int
     waiter: Waiter
-    lease_id: int | None = None
-    """What it got; None: nothing yet."""
-    to_check: FilterExpression | None = None
+    answered: Answered | None = None
+    """What it got, or the same poll before; None: nothing yet."""
 
 
 class Answers:
@@ -53,11 +51,12 @@ class Answers:
         known = self._last.get(key)
         if known is not None and known.number > attempt.number:
             return known
-        self._last[key] = Answer(attempt.number, now_ms, waiter)
+        begun = self._last[key] = Answer(attempt.number, now_ms, waiter)
         self._last.move_to_end(key)
         self._forget_old(now_ms)
         if known is None or known.number < attempt.number or known.at_ms + KEPT_MS_MAX < now_ms:
             return None
+        begun.answered = known.answered
         return known
 
     def _forget_old(self, now_ms: int) -> None:
@@ -66,17 +65,11 @@ class Answers:
         while self._last and next(iter(self._last.values())).at_ms + 2 * KEPT_MS_MAX < now_ms:
             self._last.popitem(last=False)
 
-    def note(
-        self,
-        interest: Interest,
-        attempt: Attempt,
-        lease_id: int,
-        to_check: FilterExpression | None,
-    ) -> None:
+    def note(self, interest: Interest, attempt: Attempt, answered: Answered) -> None:
         """A poll that has begun gets this lease."""
         known = self._last.get((interest, attempt.poller_id))
         if known is not None and known.number == attempt.number:
-            known.lease_id, known.to_check = lease_id, to_check
+            known.answered = answered
 
     def is_last(self, interest: Interest, attempt: Attempt, waiter: Waiter) -> bool:
         """Whether this was the last that began of its poller, as far as is known."""

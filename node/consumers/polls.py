@@ -15,8 +15,9 @@ from hourwheel.errors import HourwheelError
 from hourwheel.types import topic_of
 from node.catalog.subscriptions import find_mismatch
 from node.consumers.housekeeping import Unasked
-from node.consumers.poll_answers import Answer, Answers
-from node.consumers.waiters import Interest, Waiter, Waiters
+from node.consumers.poll_answers import Answers
+from node.consumers.waiters import Answered, Interest, Waiter, Waiters
+from node.contracts.answer_budget import AnswerBudget
 from node.delivery.filter_scan import SLICE_WORK, Counts
 from node.delivery.receiver import Delivery
 from node.shard.shard import Shard
@@ -40,16 +41,26 @@ class Polls:
         rearm: Callable[[], None],
         stats: EngineStats,
         soon: Callable[[Step], object],
+        budget: AnswerBudget,
     ) -> None:
         """`rearm` is called when something may have to happen earlier than was planned.
 
-        `soon` calls in the loop's next turn, with that turn's reading of the clock.
+        `soon` calls in the loop's next turn, with that turn's reading of the clock. `budget` says
+        whether there is room for another answer.
         """
         self._shard, self._unasked = shard, unasked
         self._rearm, self._stats, self._soon = rearm, stats, soon
-        self._waiters = Waiters(self.ask, self._postpone, self._find_gate_ms)
+        self._waiters = Waiters(self._serve, self._postpone, self._find_gate_ms)
         self._unfinished: dict[Interest, None] = {}
         """Whose queues were not looked through to the end: one of them goes on in each turn."""
+        self._budget = budget
+        budget.on_room = self._on_room
+        self._starved: dict[Interest, None] = {}
+        """Who waits for room for an answer, in the order in which it is given to them.
+
+        Invariant: if there is any, either there is no room or `_feed` is about to be called."""
+        self._fed: Interest | None = None
+        """Whose turn it is to get room."""
         self._passed_due_ms: int | None = None
         self.on_damage: Step = _nobody_sees_to_it
         """Called when the receiver has found messages that cannot be read."""
@@ -62,7 +73,8 @@ class Polls:
 
         The same poll again replaces the first one, if that still waits, which is answered empty;
         if it was answered, it gets the same lease again, where that is still whole. One that is
-        older than the poller's last is late, and over: its future is done.
+        older than the poller's last is late, and over: its future is done. Where there is no room
+        for an answer, it gets nothing, and says so (`is_starved`).
         """
         attempt = waiter.attempt
         if attempt is None:
@@ -73,42 +85,52 @@ class Polls:
             return None
         if known is not None and not known.waiter.future.done():
             known.waiter.future.set_result(None)
-        if known is not None and known.lease_id is not None:
-            delivery = self._repeat(interest, waiter, known, now_ms)
-            if delivery is not None:
-                return delivery
+        waiter.repeats = None if known is None else known.answered
         return self.ask(interest, waiter, now_ms)
 
     def is_last(self, interest: Interest, waiter: Waiter) -> bool:
         """Whether its poller has not polled again since."""
         return waiter.attempt is None or self._answers.is_last(interest, waiter.attempt, waiter)
 
-    def _repeat(
-        self, interest: Interest, waiter: Waiter, known: Answer, now_ms: int
-    ) -> Delivery | None:
-        """The lease that a poll got, once more. Raises `SubscriptionMismatch`."""
-        mismatch = self._find_mismatch(interest, waiter)
-        if mismatch is not None:
-            raise mismatch
-        until_ms = now_ms + waiter.invisible_ms
-        delivery = self._shard.receiver.repeat(known.lease_id or 0, until_ms, now_ms)
-        if delivery is None or waiter.attempt is None:
+    def _repeat(self, waiter: Waiter, now_ms: int) -> Delivery | None:
+        """The lease that the same poll got before, once more."""
+        answered, waiter.repeats = waiter.repeats, None
+        if answered is None:
             return None
-        self._answers.note(interest, waiter.attempt, delivery.lease.lease_id, known.to_check)
+        until_ms = now_ms + waiter.invisible_ms
+        delivery = self._shard.receiver.repeat(answered.lease_id, until_ms, now_ms)
+        if delivery is None:
+            return None
         self._stats.delivered += len(delivery.units)
         self._rearm()
-        return replace(delivery, to_check=known.to_check)
+        return replace(delivery, to_check=answered.to_check)
 
     def ask(self, interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:
-        """What a waiter gets now. Raises `SubscriptionMismatch`."""
+        """What a waiter gets now. Raises `SubscriptionMismatch`.
+
+        Where there is no room for its answer, or others wait for room, it `is_starved`.
+        """
         mismatch = self._find_mismatch(interest, waiter)
         if mismatch is not None:
             raise mismatch
+        waiter.is_starved = not self._has_room(interest)
+        if waiter.is_starved:
+            waiter.is_unfinished = False
+            return None
+        delivery = self._repeat(waiter, now_ms) or self._lease(interest, waiter, now_ms)
+        if delivery is not None and waiter.held is not None:
+            waiter.held.take(len(delivery.blobs))
+        if delivery is not None and waiter.attempt is not None:
+            answered = Answered(delivery.lease.lease_id, delivery.to_check)
+            self._answers.note(interest, waiter.attempt, answered)
+        return delivery
+
+    def _lease(self, interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:
         receiver = self._shard.receiver
         delivery = receiver.receive(
             *interest,
             count_max=waiter.count_max,
-            bytes_max=waiter.bytes_max,
+            bytes_max=min(waiter.bytes_max, self._budget.room_bytes),
             invisible_ms=waiter.invisible_ms,
             now_ms=now_ms,
             selecting=waiter.selecting,
@@ -127,9 +149,6 @@ class Polls:
         self._observe(delivery, now_ms)
         if self._shard.receiver.leases.next_end_ms() == delivery.lease.until_ms:
             self._rearm()  # no other lease ends before
-        if waiter.attempt is not None:
-            lease_id = delivery.lease.lease_id
-            self._answers.note(interest, waiter.attempt, lease_id, delivery.to_check)
         return delivery
 
     def wait(self, interest: Interest, waiter: Waiter, now_ms: int) -> None:
@@ -141,6 +160,8 @@ class Polls:
             self._rearm()
         if waiter.is_unfinished:
             self._look_on(interest)
+        if waiter.is_starved:
+            self._starved[interest] = None
 
     def discard(self, interest: Interest, waiter: Waiter) -> None:
         """It waits no longer."""
@@ -171,6 +192,8 @@ class Polls:
 
     def _look_further(self, now_ms: int) -> None:
         """A slice for the one that has waited longest: several would hold up the loop."""
+        if not self._unfinished:
+            return  # nobody could be served meanwhile, and all are asked again
         interest = next(iter(self._unfinished))
         del self._unfinished[interest]
         if self._unfinished:
@@ -181,6 +204,39 @@ class Polls:
     def look_no_further(self) -> None:
         """Nobody may be served now: the next turn asks everybody again."""
         self._unfinished.clear()
+        self._starved.clear()
+
+    # -- room for answers -------------------------------------------------------------------------
+
+    def _has_room(self, interest: Interest) -> bool:
+        """Whether it is this interest's turn to get room for an answer."""
+        return self._budget.has_room and (not self._starved or interest == self._fed)
+
+    def _serve(self, interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:
+        """As `ask`, of one that waits."""
+        delivery = self.ask(interest, waiter, now_ms)
+        if waiter.is_starved:
+            self._starved[interest] = None
+        return delivery
+
+    def _on_room(self) -> None:
+        if self._starved:
+            self._soon(self._feed)
+
+    def _feed(self, now_ms: int) -> None:
+        """Give the room that there is to the interest that has waited longest for some."""
+        if not self._starved or not self._budget.has_room:
+            return
+        interest = next(iter(self._starved))
+        del self._starved[interest]
+        self._shard.receiver.work = 0
+        self._fed = interest
+        try:
+            self._waiters.wake_interest(interest, now_ms)
+        finally:
+            self._fed = None
+        if self._budget.has_room:
+            self._on_room()
 
     def _postpone(self, interest: Interest) -> bool:
         """Whether those who wait for this have their turn later: enough was looked at in this one.
@@ -257,6 +313,7 @@ class Polls:
         """Answer everyone who waits with nothing, or with an error."""
         self._waiters.close(error)
         self._answers.clear()
+        self._starved.clear()
         self._passed_due_ms = None
 
     def __len__(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
 from node.catalog.filter_cache import make_ready
@@ -21,6 +22,7 @@ from node.consumers.loop_share import LoopShare
 from node.consumers.polls import Polls, Step
 from node.consumers.waiters import Interest, Waiter
 from node.contracts import broker
+from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.delivery.dead_letter_selection import Selecting
 from node.delivery.receiver import Delivery
 from node.shard.shard import Shard
@@ -44,19 +46,20 @@ class Consuming:
         rearm: Callable[[], None],
         stats: EngineStats,
         or_fail: Callable[[Callable[[], None]], Callable[[], None]],
-        check: Callable[[], None] = lambda: None,
+        check: Callable[[], None],
+        budget: AnswerBudget,
     ) -> None:
         """`rearm` is called when something may have to happen earlier than was planned.
 
         `or_fail` makes a callback of the loop whose error stops the node. `check` raises NotMaster
-        where nobody may be served, for now or for good.
+        where nobody may be served, for now or for good. `budget`: of answers that are not read.
         """
         self._shard, self._now_ms, self._rearm = shard, now_ms, rearm
         self._check, self._or_fail = check, or_fail
         self.unasked = Unasked(shard, propose, rearm, stats)
         resolving = Resolving(shard, now_ms, propose, rearm, stats, self.unasked.reads)
         self.resolve, self.change_invisible = resolving.resolve, resolving.change_invisible
-        self._polls = Polls(shard, self.unasked, rearm, stats, self._take_turn_soon)
+        self._polls = Polls(shard, self.unasked, rearm, stats, self._take_turn_soon, budget)
         self._turn = asyncio.Lock()
         """Held by the call without a wait that looks further in this turn of the loop."""
         self._share = LoopShare(lambda: shard.log.end_offset)
@@ -73,6 +76,7 @@ class Consuming:
         wait_ms: int,
         invisible_ms: int,
         attempt: broker.Attempt | None = None,
+        held: HeldAnswer | None = None,
     ) -> broker.Delivery | None:
         """Lease messages, waiting for the first; or what the same attempt was answered before.
 
@@ -82,11 +86,13 @@ class Consuming:
         Raises:
             SubscriptionMismatch: the filter was changed meanwhile, and the caller named another.
             NotMaster: the node may not serve, by now.
+            Overloaded: there is no room for an answer; who waits, waits for room, too.
         """
         subscription, group, asked, selecting = subscribed
         interest = Interest(group.group_id, subscription.topic_id)
         future: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
-        waiter = Waiter(future, max_messages, max_bytes, invisible_ms, asked, attempt=attempt)
+        waiter = Waiter(future, max_messages, max_bytes, invisible_ms, asked)
+        waiter.attempt, waiter.held = attempt, held
         if selecting is not None:
             waiter.selecting = Selecting(selecting)
         await self._make_ready(subscription, selecting)
@@ -102,6 +108,10 @@ class Consuming:
                 delivery = self._polls.ask(interest, waiter, now_ms)
             if now_ms >= until_ms:
                 break
+        if waiter.is_starved and wait_ms <= 0:
+            raise errors.Overloaded(
+                "too many bytes of answers are not read", limit="limits.answer_bytes"
+            )
         if delivery is None and wait_ms > 0 and not self._is_closing and not future.done():
             self._polls.wait(interest, waiter, now_ms)  # in the turn that found nothing
             delivery = await self._answer_to(interest, waiter, wait_ms)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
+from node.contracts.answer_budget import HeldAnswer
 from node.contracts.broker import Attempt
 from node.delivery.dead_letter_selection import Selecting
 from node.delivery.receiver import Delivery
@@ -23,6 +24,13 @@ class Interest(NamedTuple):
 
     group_id: int
     topic_id: int
+
+
+class Answered(NamedTuple):
+    """What a poll was answered."""
+
+    lease_id: int
+    to_check: FilterExpression | None = None
 
 
 @dataclass(slots=True)
@@ -39,8 +47,14 @@ class Waiter:
     """What this call alone wants; None: what the group's subscription says."""
     attempt: Attempt | None = None
     """Which poll this is, where its caller would ask again for an answer that got lost."""
+    held: HeldAnswer | None = None
+    """Of the call that waits: where its answer counts; None: nobody counts it."""
+    repeats: Answered | None = None
+    """What the same poll was answered before, to be given again."""
     is_unfinished: bool = False
     """It got nothing so far, but not everything was looked at."""
+    is_starved: bool = False
+    """It was not asked what there is, for there is no room for an answer."""
 
 
 Serve = Callable[[Interest, Waiter, int], Delivery | None]
@@ -76,8 +90,11 @@ class Waiters:
     def add(self, interest: Interest, queues: list[int], waiter: Waiter, now_ms: int) -> None:
         """Wait, from the turn on in which `serve` had nothing at `now_ms`.
 
-        `queues` are those that an answer may come from.
+        `queues` are those that an answer may come from. One that is starved is asked with the
+        others when there is room.
         """
+        if waiter.is_starved:
+            self._left.pop(interest, None)
         if interest not in self._waiting:
             self._waiting[interest] = deque()
             self._queues[interest] = queues
@@ -139,7 +156,7 @@ class Waiters:
         """Serve the first `count` of those who wait for this, or as many as this turn has time for.
 
         Those that select for themselves are each asked; where the turn ends before all were, they
-        go behind the others.
+        go behind the others. Where there is no room for answers, the rest keeps its place.
         """
         waiting, asked = self._waiting[interest], list[Waiter]()
         while count > 0 and waiting:
@@ -154,6 +171,10 @@ class Waiters:
                 continue
             if delivery is not None:
                 waiter.future.set_result(delivery)
+            elif waiter.is_starved:
+                waiting.appendleft(waiter)
+                count += 1
+                break
             elif waiter.selecting is None:
                 waiting.extendleft((waiter, *reversed(asked)))
                 asked, count = [], 0  # the others want the same

@@ -21,6 +21,7 @@ from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
+from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.pending_page import CancelledPage, PendingPage
 from node.contracts.pending_token import PendingQuery
 from node.telemetry.stats import EngineStats
@@ -309,6 +310,8 @@ class EnginePort(Protocol):
     """One node's broker. Errors are those of hourwheel.errors."""
 
     stats: EngineStats
+    answers: AnswerBudget
+    """Of messages that were handed out and not read yet."""
     cluster_id: bytes
     """16 bytes."""
 
@@ -347,8 +350,12 @@ class EnginePort(Protocol):
         invisible_ms: int,
         wanted: FilterExpression | None = None,
         attempt: Attempt | None = None,
+        held: HeldAnswer | None = None,
     ) -> Delivery | None:
         """Lease messages; None if there is none within `wait_ms`. `invisible_ms` 0: the default.
+
+        The messages' bytes are counted in `held`, of `answers`. Where too many are, who waits gets
+        an answer when others have read theirs.
 
         `wanted`: what the group wants of the topic; None: as its subscription says. On the
         cluster's own topics it selects for this call only. `attempt`: where the same one was
@@ -356,6 +363,7 @@ class EnginePort(Protocol):
 
         Raises:
             InvalidFilter, SubscriptionMismatch: nothing is leased.
+            Overloaded: it does not wait, and too many bytes are handed out and not read.
         """
         ...
 

@@ -49,7 +49,8 @@ def read_node(
         clock.step_pending,
     )
     of_cluster = None if cluster is None else cluster()
-    return Scrape(engine.stats, engine.status(), lag, api, facts, engine.now_ms(), of_cluster)
+    now_ms, held_bytes = engine.now_ms(), engine.answers.held_bytes
+    return Scrape(engine.stats, engine.status(), lag, api, facts, now_ms, of_cluster, held_bytes)
 
 
 class Taken(NamedTuple):

@@ -58,6 +58,8 @@ class Scrape(NamedTuple):
     facts: NodeFacts
     now_ms: int
     cluster: ClusterFacts | None = None
+    answer_bytes: int = 0
+    """Of messages that were handed out and not read yet."""
     """None: a node alone."""
 
 

@@ -340,7 +340,7 @@ FAMILIES: Final = (
     node_gauge(
         "hourwheel_inflight_bytes",
         "Requests being worked on, and answers that are not read yet.",
-        lambda it: it.api.bytes_in_flight,
+        lambda it: it.api.bytes_in_flight + it.answer_bytes,
     ),
     node_gauge(
         "hourwheel_long_polls",

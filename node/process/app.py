@@ -361,7 +361,10 @@ class Node:
         )
         undo.push_async_callback(api.stop, 0)
         stats = self._stats
-        trimming = Trimming(lambda: stats.bytes_taken, lambda: stats.bytes_in_flight)
+        trimming = Trimming(
+            lambda: stats.bytes_taken,
+            lambda: stats.bytes_in_flight + engine.answers.held_bytes,
+        )
         undo.callback(asyncio.create_task(trimming.run()).cancel)
         self.address = await api.start()
         self._api = api

@@ -29,15 +29,6 @@ def test_enter_refuses_when_a_limit_is_reached_and_admits_when_it_is_left() -> N
     assert (gate.stats.requests_in_flight, gate.stats.bytes_in_flight) == (0, 0)
 
 
-def test_enter_refuses_when_answers_are_not_read() -> None:
-    gate = admission(bytes_in_flight=65_536)
-    gate.hold(65_536)
-    with pytest.raises(errors.Overloaded):
-        gate.enter(1)
-    gate.let_go(65_536)
-    gate.enter(1)
-
-
 def test_poll_is_no_request_in_flight_while_it_waits() -> None:
     gate = admission(requests_in_flight=1, long_polls=1)
     gate.enter(1)

@@ -145,16 +145,16 @@ async def test_receive_counts_what_is_handed_out_until_it_is_read() -> None:
     whenever_read: list[Any] = []
     context: Any = SimpleNamespace(add_done_callback=whenever_read.append)
     await Consumer(engine, admission).receive(asking(), context)
-    assert admission.stats.bytes_in_flight == 1_000
+    assert engine.answers.held_bytes == 1_000
     whenever_read[0](context)
-    assert admission.stats.bytes_in_flight == 0
+    assert engine.answers.held_bytes == 0
 
 
 async def test_receive_holds_nothing_when_its_answer_is_read() -> None:
     async with ApiWorld() as world:
         store(world, bytes(1_000))
         await world.consumer.Receive(asking())
-        await until(lambda: world.stats.bytes_in_flight == 0)
+        await until(lambda: world.engine.answers.held_bytes == 0)
 
 
 async def test_receive_is_overloaded_when_too_many_wait() -> None:

@@ -18,8 +18,10 @@ from node.api import server
 from node.api.admin import Admin
 from node.api.consumer import Consumer
 from node.api.producer import Producer
+from node.config.model import LimitsSection
 from tests.support.api_world import ApiWorld, refused
 from tests.support.eventually import until
+from tests.support.memory_bound import bound_bytes
 
 
 async def reflect(world: ApiWorld, **asked: str) -> Any:
@@ -265,3 +267,7 @@ async def test_calls_in_flight_are_cancelled_when_the_grace_is_over() -> None:
         with pytest.raises(grpc.aio.AioRpcError):
             await call
         assert world.stats.requests_in_flight == 0
+
+
+def test_defaults_are_bounded_by_what_a_laptop_has() -> None:
+    assert bound_bytes(LimitsSection()) <= 4 << 30

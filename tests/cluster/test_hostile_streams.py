@@ -13,29 +13,27 @@ from pathlib import Path
 from typing import Any, Final
 
 from hourwheel import AsyncProducer, Message, errors
-from node.api.server import LOOKAHEAD_BYTES, request_bytes_max
 from node.config.model import NodeConfig
 from tests.bench import subject
 from tests.support.eventually import until
+from tests.support.memory_bound import BASE_BYTES, bound_bytes
 
 IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 TREE: Final = Path(__file__).resolve().parents[2]
 STREAMS: Final = 120 if IS_SOAK else 24
 BATCHES: Final = 2_000 if IS_SOAK else 60
 BODY_BYTES: Final = 4_000_000
-BASE_BYTES: Final = 512 << 20
-"""What a node needs for itself at most while it publishes as fast as it can."""
 VALUES: Final[dict[str, Any]] = {
     "disk": {"free_bytes_min": 0},
-    "limits": {"publish_streams": 8, "bytes_in_flight": 64 << 20},
+    "limits": {
+        "publish_streams": 8,
+        "bytes_in_flight": 64 << 20,
+        "answer_bytes": 64 << 20,
+        "long_polls": 64,
+        "requests_in_flight": 64,
+    },
 }
-
-
-def bound_bytes() -> int:
-    """The formula of docs/LIMITS.md, as far as it is about streams."""
-    allowed = NodeConfig.of(VALUES).limits
-    per_stream = request_bytes_max(allowed) + LOOKAHEAD_BYTES
-    return BASE_BYTES + allowed.bytes_in_flight * 3 // 2 + allowed.publish_streams * per_stream
+BOUND_BYTES: Final = bound_bytes(NodeConfig.of(VALUES).limits)
 
 
 def resident_bytes(pid: int) -> int:
@@ -68,7 +66,7 @@ async def test_memory_is_bounded_when_streams_send_much_and_read_nothing(tmp_pat
         async with flood(node.child.address):
             published = 0
             while published < BATCHES:
-                assert resident_bytes(node.pid) <= bound_bytes()
+                assert resident_bytes(node.pid) <= BOUND_BYTES
                 with suppress(errors.Timeout):  # on a busy machine
                     published = (await node.status()).published_count
         # And then it goes back, and others are served.

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from hourwheel.errors import HourwheelError
 from hourwheel.types import topic_of
+from node.contracts.answer_budget import HeldAnswer
 from node.contracts.broker import Delivery
 from storage.views.unit import release_ms
 from tests.support.stepped_engine import SteppedEngine
@@ -29,6 +30,8 @@ FILTERS = {"billing": None, "audit": None, "picky": "a"}
 WAIT_MS = 50_000
 WINDOW = 65_536
 INVISIBLE_MS = 300
+ANSWER_BYTES_MIN = 16
+"""More than a message has."""
 
 _groups = st.sampled_from(sorted(FILTERS))
 _topics = st.sampled_from(TOPICS)
@@ -46,6 +49,7 @@ class Poll:
     group: str
     topic: str
     task: "asyncio.Task[Delivery | None]"
+    held: HeldAnswer
 
 
 class WaitingMachine(RuleBasedStateMachine):
@@ -56,8 +60,11 @@ class WaitingMachine(RuleBasedStateMachine):
         slice_work=st.sampled_from([300, 262_144]),
         scan=st.sampled_from([2, 65_536]),
         window=st.sampled_from([6, WINDOW]),
+        answer_bytes=st.sampled_from([ANSWER_BYTES_MIN, 3 * ANSWER_BYTES_MIN, 1 << 20]),
     )
-    def begin(self, moves: list[int], slice_work: int, scan: int, window: int) -> None:
+    def begin(
+        self, moves: list[int], slice_work: int, scan: int, window: int, answer_bytes: int
+    ) -> None:
         """Start, with sizes small enough to get to their ends."""
         self.stack = ExitStack()
         for name in ("consumers.polls", "delivery.filter_scan"):
@@ -65,11 +72,14 @@ class WaitingMachine(RuleBasedStateMachine):
         self.stack.enter_context(mock.patch("storage.queues.consume_queue._SCAN_ENTRIES_MAX", scan))
         for name in ("consumers.polls", "delivery.leases", "delivery.receiver"):
             self.stack.enter_context(mock.patch(f"node.{name}.WINDOW_POSITIONS", window))
-        self.stepped = self.stack.enter_context(SteppedEngine(moves))
+        self.stepped = self.stack.enter_context(
+            SteppedEngine(moves, answer_bytes, ANSWER_BYTES_MIN)
+        )
         self.window = window
         self.tags: dict[int, str] = {}
         self.polls: list[Poll] = []
         self.deliveries: list[tuple[str, Delivery]] = []
+        self.unread: list[HeldAnswer] = []
 
     def teardown(self) -> None:
         """End."""
@@ -94,15 +104,20 @@ class WaitingMachine(RuleBasedStateMachine):
     @rule(group=_groups, topic=_topics, count=st.sampled_from([1, 2, 32]))
     def wait(self, group: str, topic: str, count: int) -> None:
         """Another long poll."""
+        self._poll(group, topic, count, WAIT_MS)
+
+    def _poll(self, group: str, topic: str, count: int, wait_ms: int) -> None:
+        held = HeldAnswer(self.stepped.engine.answers)
         work = self.stepped.receive(
             group=group,
             topic=topic,
             count=count,
-            wait_ms=WAIT_MS,
+            wait_ms=wait_ms,
             invisible_ms=INVISIBLE_MS,
             wanted=FILTERS[group],
+            held=held,
         )
-        self.polls.append(Poll(group, topic, self.stepped.begin(work)))
+        self.polls.append(Poll(group, topic, self.stepped.begin(work), held))
         self.look()
 
     @rule()
@@ -124,22 +139,20 @@ class WaitingMachine(RuleBasedStateMachine):
     @rule(group=_groups, topic=_topics)
     def take(self, group: str, topic: str) -> None:
         """A call that does not wait: it may see what others wait for first."""
-        self.polls.append(
-            Poll(
-                group,
-                topic,
-                self.stepped.begin(
-                    self.stepped.receive(
-                        group=group,
-                        topic=topic,
-                        count=1,
-                        invisible_ms=INVISIBLE_MS,
-                        wanted=FILTERS[group],
-                    )
-                ),
-            )
-        )
+        self._poll(group, topic, 1, 0)
+
+    @rule(index=_index)
+    @precondition(lambda self: self.unread)
+    def read(self, index: int) -> None:
+        """A client has read its answer."""
+        self.unread.pop(index % len(self.unread)).end()
         self.look()
+
+    @rule()
+    def read_all(self) -> None:
+        """All of them have, and so those that get room by it."""
+        while self.unread:
+            self.read(0)
 
     @rule(by_ms=st.one_of(st.integers(1, 12), st.integers(1, 400)))
     def advance(self, by_ms: int) -> None:
@@ -191,11 +204,13 @@ class WaitingMachine(RuleBasedStateMachine):
         """Once all is quiet, nobody waits for what is there."""
         self.stepped.settle()
         self._hear()
+        answers = self.stepped.engine.answers
+        assert answers.held_bytes <= answers.bytes_max
         if self.stepped.gate.is_lapsed:
             return
         end_ms = self.stepped.engine.shard.receiver.leases.next_end_ms()
         assert end_ms is None or end_ms > self.stepped.now_ms, "a lease is over, and nobody looked"
-        for poll in self.polls:
+        for poll in self.polls if answers.has_room else ():
             found = list(self._visible(poll.group, poll.topic))
             assert not found, f"{poll.group} waits for {poll.topic}, where {found} are visible"
 
@@ -203,6 +218,10 @@ class WaitingMachine(RuleBasedStateMachine):
         """Note the answers."""
         for poll in [one for one in self.polls if one.task.done()]:
             self.polls.remove(poll)
+            if poll.task.cancelled() or poll.task.exception() or poll.task.result() is None:
+                poll.held.end()
+            else:
+                self.unread.append(poll.held)
             if poll.task.cancelled():
                 continue
             if poll.task.exception() is not None:

@@ -38,6 +38,7 @@ from hourwheel.v1.consumer_pb2 import (
     RECEIPT_OUTCOME_OK,
     RECEIPT_OUTCOME_STALE,
 )
+from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.broker import (
     Attempt,
     DamagedInfo,
@@ -85,6 +86,7 @@ class FakeEngine:
     clock_ms: int = NOW_MS
     cluster_id: bytes = CLUSTER_ID
     stats: EngineStats = field(default_factory=EngineStats)
+    answers: AnswerBudget = field(default_factory=lambda: AnswerBudget(128 << 20))
     calls: list[tuple[str, Any]] = field(default_factory=list)
     errors: dict[str, BaseException] = field(default_factory=dict)
     gates: dict[str, asyncio.Event] = field(default_factory=dict)
@@ -176,6 +178,7 @@ class FakeEngine:
         invisible_ms: int,
         wanted: FilterExpression | None = None,
         attempt: Attempt | None = None,
+        held: HeldAnswer | None = None,
     ) -> Delivery | None:
         asked = (group, topic, max_messages, max_bytes, wait_ms, invisible_ms)
         extras = tuple(one for one in (wanted, attempt) if one is not None)
@@ -197,6 +200,8 @@ class FakeEngine:
         units["meta_len"] = [len(each.meta) for each in taken]
         units["crc"] = [crc32c(each.meta + each.body) for each in taken]
         units["attempt"] = [each.attempt for each in taken]
+        if held is not None:
+            held.take(sum(len(each.meta + each.body) for each in taken))
         return Delivery(
             shard=0,
             epoch=EPOCH,

@@ -23,6 +23,7 @@ from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine, EngineConfig
+from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.broker import Attempt, Delivery, Failure, PublishedBatchResult, Selection
 from node.shard.checkpoint import ShardPlace
 from node.shard.dispatcher import DispatchConfig
@@ -110,8 +111,14 @@ class Lapses:
 class SteppedEngine:
     """See the top of this file."""
 
-    def __init__(self, moves: Sequence[int] = (0,)) -> None:
-        """`moves`: by how much the clock moves at each reading, again and again."""
+    def __init__(
+        self, moves: Sequence[int] = (0,), answer_bytes: int = 128 << 20, answer_bytes_min: int = 1
+    ) -> None:
+        """`moves`: by how much the clock moves at each reading, again and again.
+
+        The others: see `AnswerBudget`.
+        """
+        self._answers = AnswerBudget(answer_bytes, answer_bytes_min=answer_bytes_min)
         self.now_ms = START_MS
         self._moves, self._moves_left = cycle(moves), MOVES_MAX
         self.loop = _Loop(lambda: (self.now_ms - START_MS) / 1_000)
@@ -139,6 +146,7 @@ class SteppedEngine:
         place = ShardPlace(disk, "shard-0", Identity(_CLUSTER_ID, 0))
         with (
             mock.patch("node.broker.engine.make_timer", _Timer),
+            mock.patch("node.broker.engine.AnswerBudget", return_value=self._answers),
             mock.patch(
                 "node.consumers.loop_share.REST_S_MAX", 0.0
             ),  # nothing happens only as time passes
@@ -219,6 +227,7 @@ class SteppedEngine:
         invisible_ms: int = 0,
         wanted: str | None = None,
         attempt: Attempt | None = None,
+        held: HeldAnswer | None = None,
     ) -> Delivery | None:
         """Lease messages. `wanted`: a filter by tags."""
         return await self.engine.receive(
@@ -230,6 +239,7 @@ class SteppedEngine:
             invisible_ms=invisible_ms,
             wanted=None if wanted is None else FilterExpression.tags(wanted),
             attempt=attempt,
+            held=held,
         )
 
     async def resolve(

@@ -7,7 +7,7 @@ import pytest
 
 from hourwheel import errors
 from node.consumers.poll_answers import ANSWERS_MAX, KEPT_MS_MAX, Answers
-from node.consumers.waiters import Interest, Waiter
+from node.consumers.waiters import Answered, Interest, Waiter
 from node.contracts.broker import Attempt, Delivery
 from tests.support.stepped_engine import LEAD_MS, SteppedEngine
 
@@ -153,13 +153,13 @@ async def test_as_many_are_kept_as_is_said_and_not_longer(monkeypatch: pytest.Mo
     waiter = Waiter(future, 1, 1, 1)
     for poller_id in range(1, 6):
         assert answers.begin(ORDERS, Attempt(poller_id, 1), waiter, poller_id) is None
-        answers.note(ORDERS, Attempt(poller_id, 1), poller_id, None)
+        answers.note(ORDERS, Attempt(poller_id, 1), Answered(poller_id))
     assert len(answers) == 3
     assert answers.begin(ORDERS, Attempt(1, 1), waiter, 6) is None
     known = answers.begin(ORDERS, Attempt(5, 1), waiter, 6)
     assert known is not None
-    assert known.lease_id == 5
-    answers.note(ORDERS, Attempt(5, 1), 5, None)
+    assert known.answered == Answered(5)
+    answers.note(ORDERS, Attempt(5, 1), Answered(5))
     assert answers.begin(ORDERS, Attempt(5, 1), waiter, 7 + KEPT_MS_MAX) is None, "too late"
     assert answers.begin(ORDERS, Attempt(9, 1), waiter, 9_000 + 3 * KEPT_MS_MAX) is None
     assert len(answers) == 1, "the others are forgotten"

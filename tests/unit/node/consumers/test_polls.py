@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from hourwheel import errors
-from node.contracts.broker import Delivery
+from node.contracts.answer_budget import HeldAnswer
+from node.contracts.broker import Attempt, Delivery
 from storage.log.commit_log import LogWrite
 from tests.support.stepped_engine import LEAD_MS, SteppedEngine
 
 WAIT_MS = 60_000
+SIZE_BYTES = 4
+"""Of a message: its body, and its tag in its metadata."""
 Poll = asyncio.Task[Delivery | None]
 
 
@@ -143,3 +146,99 @@ def test_call_is_refused_that_comes_to_its_turn_when_the_node_may_not_act_any_mo
         with pytest.raises(errors.NotMaster):
             stepped.call(stepped.receive())
         assert stepped.engine.shard.receiver.leases.count == 0
+
+
+# --- room for answers
+
+
+class Reader:
+    """A long poll, and what its client has not read yet."""
+
+    def __init__(self, stepped: SteppedEngine, *, wait_ms: int = WAIT_MS, **asked: Any) -> None:
+        self.held = HeldAnswer(stepped.engine.answers)
+        work = stepped.receive(count=1, wait_ms=wait_ms, held=self.held, **asked)
+        self.poll = stepped.begin(work)
+        stepped.settle()
+
+
+def test_polls_that_are_woken_at_once_wait_for_room_and_all_are_answered() -> None:
+    """Three answers fit."""
+    with SteppedEngine(answer_bytes=3 * SIZE_BYTES, answer_bytes_min=SIZE_BYTES) as stepped:
+        readers = [
+            Reader(stepped, group=group, topic=topic)
+            for topic in ("orders", "bills")
+            for group in ("billing", "audit")
+            for _ in range(5)
+        ]
+        for topic in ("orders", "bills"):
+            stepped.call(stepped.publish(*[0] * 5, topic=topic))
+        stepped.settle()
+        answered = list[Reader]()
+        while readers:
+            came_now = [one for one in readers if one.poll.done()]
+            assert 1 <= len(came_now) <= 3
+            assert stepped.engine.answers.held_bytes == SIZE_BYTES * len(came_now)
+            readers = [one for one in readers if one not in came_now]
+            answered += came_now
+            for one in came_now:
+                one.held.end()
+            stepped.settle()
+        assert came(*(one.poll for one in answered))
+        assert len(answered) == 20
+
+
+def test_newcomers_do_not_overtake_those_who_wait_for_room() -> None:
+    with SteppedEngine(answer_bytes=SIZE_BYTES, answer_bytes_min=SIZE_BYTES) as stepped:
+        stepped.call(stepped.publish(0, 0, 0))
+        first, second = Reader(stepped), Reader(stepped, group="audit")
+        assert [one.poll.done() for one in (first, second)] == [True, False]
+        first.held.end()  # and those who wait have their turn soon
+        late = stepped.begin(stepped.receive(group="late", wait_ms=WAIT_MS))
+        stepped.settle()
+        assert came(second.poll)
+        assert not late.done()
+        second.held.end()
+        stepped.settle()
+        assert came(late)
+
+
+def test_who_does_not_wait_is_overloaded_when_there_is_no_room() -> None:
+    with SteppedEngine(answer_bytes=SIZE_BYTES, answer_bytes_min=SIZE_BYTES) as stepped:
+        stepped.call(stepped.publish(0, 0))
+        first = Reader(stepped)
+        with pytest.raises(errors.Overloaded, match="not read"):
+            stepped.call(stepped.receive())
+        first.held.end()
+        assert stepped.call(stepped.receive()) is not None
+
+
+def test_answer_that_got_lost_comes_again_when_there_is_room() -> None:
+    with SteppedEngine(answer_bytes=SIZE_BYTES, answer_bytes_min=SIZE_BYTES) as stepped:
+        stepped.call(stepped.publish(0, 0))
+        attempt = Attempt(7, 1)
+        lost, other = Reader(stepped, attempt=attempt), Reader(stepped, group="audit")
+        again = Reader(stepped, attempt=attempt)
+        once_more = Reader(stepped, attempt=attempt)
+        assert again.poll.result() is None, "the same poll replaces it"
+        lost.held.end()
+        stepped.settle()
+        other.held.end()
+        stepped.settle()
+        answers = lost.poll.result(), once_more.poll.result()
+        assert answers[0] is not None
+        assert answers[1] is not None
+        assert answers[0].lease_id == answers[1].lease_id
+
+
+def test_nobody_who_waits_for_room_is_missed_when_mastership_lapses() -> None:
+    with SteppedEngine(answer_bytes=SIZE_BYTES, answer_bytes_min=SIZE_BYTES) as stepped:
+        stepped.call(stepped.publish(0, 0))
+        first, second = Reader(stepped), Reader(stepped)
+        stepped.gate.is_lapsed = True
+        first.held.end()
+        stepped.settle()
+        assert not second.poll.done()
+        stepped.gate.is_lapsed = False
+        stepped.engine.begin_serving()
+        stepped.settle()
+        assert came(second.poll)

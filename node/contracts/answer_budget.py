@@ -1,0 +1,82 @@
+"""How many bytes of answers that no client has read yet a node may hold, and who holds them.
+
+budget = AnswerBudget(128 << 20)
+held = HeldAnswer(budget)       # of one call; ends with it, whatever becomes of the answer
+if budget.has_room:             # asked before messages are leased
+    held.take(size_bytes)       # at most `budget.room_bytes`
+held.end()                      # the client has read the answer, or is gone
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from hourwheel import limits
+
+ANSWER_BYTES_MIN: Final = limits.MESSAGE_BODY_BYTES_MAX + limits.MESSAGE_META_BYTES_MAX
+"""An answer has a message, however large it is: with less room than that there is none."""
+
+
+class AnswerBudget:
+    """See the top of this file.
+
+    Invariant: what is held is at most `bytes_max`, or one answer that is larger than that.
+    """
+
+    def __init__(self, bytes_max: int, *, answer_bytes_min: int = ANSWER_BYTES_MIN) -> None:
+        """Nothing is held.
+
+        Args:
+            bytes_max: of all answers together.
+            answer_bytes_min: how much room there must be for another answer.
+        """
+        self.bytes_max = bytes_max
+        self.on_room: Callable[[], None] = _nobody_waits
+        """Called when there is room again."""
+        self.held_bytes = 0
+        self._answer_bytes_min = answer_bytes_min
+
+    @property
+    def room_bytes(self) -> int:
+        """What is left."""
+        return max(0, self.bytes_max - self.held_bytes)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another answer may be given, of `room_bytes` at most or of one message."""
+        return not self.held_bytes or self.room_bytes >= self._answer_bytes_min
+
+    def take(self, size_bytes: int) -> None:
+        """Hold so much more; `let_go` must follow."""
+        self.held_bytes += size_bytes
+
+    def let_go(self, size_bytes: int) -> None:
+        """Hold so much less."""
+        had_room = self.has_room
+        self.held_bytes -= size_bytes
+        if self.has_room and not had_room:
+            self.on_room()
+
+
+class HeldAnswer:
+    """What one call holds of a budget, until its end."""
+
+    def __init__(self, budget: AnswerBudget) -> None:
+        """It holds nothing yet."""
+        self._budget, self._bytes, self._is_over = budget, 0, False
+
+    def take(self, size_bytes: int) -> None:
+        """The call gets an answer; where it is over already, nobody holds it."""
+        if not self._is_over:
+            self._bytes += size_bytes
+            self._budget.take(size_bytes)
+
+    def end(self) -> None:
+        """The call is over."""
+        self._is_over = True
+        size_bytes, self._bytes = self._bytes, 0
+        if size_bytes:
+            self._budget.let_go(size_bytes)
+
+
+def _nobody_waits() -> None:
+    """Before anybody has said who does."""

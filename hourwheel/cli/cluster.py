@@ -14,7 +14,7 @@ from hourwheel.errors import HourwheelError
 from hourwheel.transport.channel import SERVER_DEFAULT
 
 _MASTER_MS: Final = 1_000.0
-"""How long to wait for a master that another node has named."""
+"""How long to wait for the master that another node reports."""
 _NODE_COLUMNS: Final = (
     *("node", "address", "state", "in_sync", "epoch", "log_end", "version_(level)", "heard"),
 )
@@ -30,7 +30,9 @@ def status(
     *,
     is_here: Annotated[
         bool,
-        typer.Option("--here", help="What the asked node itself knows; else the master is asked."),
+        typer.Option(
+            "--here", help="Show what the asked node itself knows; else the master answers."
+        ),
     ] = False,
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
@@ -61,20 +63,25 @@ async def _ask_master(found: ClusterStatus) -> ClusterStatus:
     try:
         return await probe.status(_MASTER_MS)
     except HourwheelError:
-        return found  # it says on whose word it is
+        return found  # its `answered_by` says that it is not the master
     finally:
         await probe.close()
 
 
 def transfer(
     to: Annotated[
-        str, typer.Option("--to", metavar="NODE", help="The next master; else whoever is best.")
+        str,
+        typer.Option(
+            "--to",
+            metavar="NODE",
+            help="The next master; by default the control plane chooses one.",
+        ),
     ] = "",
     *,
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
-    """Make another node the master, without a pause that anybody notices."""
+    """Transfer mastership to another node in sync; clients go on without an error."""
     output = Output(is_json=is_json)
 
     async def command() -> None:
@@ -95,9 +102,9 @@ def _show(output: Output, found: ClusterStatus) -> None:
     facts: dict[str, Any] = {"cluster_id": found.cluster_id, "version": found.version}
     if found.control is not None:
         leader = found.control.leader_node_id or "none that is known"
-        facts["told_by"] = f"node {found.answered_by}"
-        facts["majority"] = "yes" if found.control.has_majority else "NO: nothing can be decided"
-        facts["leads_the_control_plane"] = f"{leader} (term {found.control.term})"
+        facts["answered_by"] = f"node {found.answered_by}"
+        facts["majority"] = "yes" if found.control.has_majority else "NO: no master can be elected"
+        facts["raft_leader"] = f"{leader} (term {found.control.term})"
     output.facts("cluster", facts)
     in_sync = {node for shard in found.shards for node in shard.in_sync}
     if found.control is not None:
@@ -171,7 +178,8 @@ def _shard_facts(shard: ShardStatus) -> dict[str, Any]:
     facts["next_due"] = format_instant(next_due_ms) if next_due_ms else "none"
     if shard.in_sync:
         facts["in_sync"] = f"{', '.join(shard.in_sync)} (version {shard.version})"
-    facts["told_by"] = str(shard.role) + ("" if shard.may_act else ", which may not act")
+    facts["role"] = str(shard.role)  # of the node that answered: it may lag behind the master
+    facts["may_act"] = "yes" if shard.may_act else "no"
     if shard.lease_left_ms is not None:
         facts["lease_left"] = f"{shard.lease_left_ms} ms"
         facts["cluster_clock"] = f"{shard.clock_offset_ms:+.1f} ms to the master's"

@@ -1,4 +1,4 @@
-"""What a cluster says of itself: values named as in admin.proto."""
+"""What a cluster reports of itself: values named as in admin.proto."""
 
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -28,7 +28,7 @@ class Phase(StrEnum):
 
 
 class Mastership(NamedTuple):
-    """Who is the master of a shard, and since which reign."""
+    """The master of a shard, and the epoch of its mastership."""
 
     master: str
     epoch: int

@@ -106,7 +106,7 @@ FAMILIES: Final = (
     _gauge("hourwheel_epoch", "The epoch as this node knows it.", lambda it: it.status.shard.epoch),
     _gauge(
         "hourwheel_lease_left_seconds",
-        "How long a master may act without hearing from others; of others 0.",
+        "How long the master may act without hearing from others; 0 on other nodes.",
         lambda it: (it.status.shard.lease_left_ms or 0) * SECONDS,
     ),
     _counter(
@@ -115,18 +115,18 @@ FAMILIES: Final = (
         lambda it: it.reign.takeovers,
     ),
     _counter(
-        "hourwheel_resignations_total",
-        "How often this node as master has asked for another one, hand-overs aside.",
+        "hourwheel_step_downs_requested_total",
+        "How often this node, as master, asked for another one by itself: damage, a full disk.",
         lambda it: it.reign.resignations,
     ),
     _gauge(
         "hourwheel_takeover_duration_seconds",
-        "The last takeover: from being named until it served, the former master's lease included.",
+        "The last takeover: from the election until it served, the old lease included.",
         lambda it: it.reign.takeover_ms * SECONDS,
     ),
     _counter(
-        "hourwheel_fast_forwarded_messages_total",
-        "Messages that were overdue when this node took over, and were released at once.",
+        "hourwheel_catch_up_released_messages_total",
+        "Messages that were overdue when this node became master, and that it released at once.",
         lambda it: it.reign.fast_forwarded,
     ),
     # --- replication
@@ -148,48 +148,48 @@ FAMILIES: Final = (
     ),
     _follower(
         "hourwheel_follower_lag_bytes",
-        "What a follower has not acknowledged of the log; told by the master.",
+        "What a follower has not acknowledged of the log; on the master.",
         lambda one: one.lag_bytes,
     ),
     _follower(
         "hourwheel_follower_ack_age_seconds",
-        "Since a follower's last acknowledgement; told by the master, once there was one.",
+        "Since a follower's last acknowledgement; on the master, once there was one.",
         lambda one: None if one.heard_ms_ago is None else one.heard_ms_ago * SECONDS,
     ),
     _counter(
-        "hourwheel_sync_beats_sent_total",
-        "Syncs of tick and local index, to all followers together.",
+        "hourwheel_heartbeats_sent_total",
+        "Heartbeats that this master sent (tick and local index), to all followers together.",
         lambda it: it.reign.beats_sent,
     ),
     _counter(
-        "hourwheel_sync_beats_received_total",
-        "Syncs that came from a master.",
+        "hourwheel_heartbeats_received_total",
+        "Heartbeats that this follower received from a master.",
         lambda it: it.reign.beats_received,
     ),
     _gauge(
-        "hourwheel_sync_beat_age_seconds",
-        "Since the master's last sync; of the master 0, -1 where none has come yet.",
+        "hourwheel_heartbeat_age_seconds",
+        "Time since the master's last heartbeat; 0 on the master, -1 before the first.",
         lambda it: it.beat_age_ms * SECONDS if it.beat_age_ms >= 0 else -1.0,
     ),
     _counter(
-        "hourwheel_snapshots_given_total",
-        "Snapshots that another node fetched here.",
+        "hourwheel_snapshots_sent_total",
+        "Snapshots that this node sent to another.",
         lambda it: it.reign.snapshots_given,
     ),
     _counter(
-        "hourwheel_snapshots_taken_total",
-        "Snapshots that this node fetched and installed.",
+        "hourwheel_snapshots_received_total",
+        "Snapshots that this node received and installed.",
         lambda it: it.reign.snapshots_taken,
     ),
     # --- cluster clock
     _follower(
         "hourwheel_peer_clock_offset_seconds",
-        "A node's clock minus the master's own; told by the master.",
+        "A node's clock minus the master's own; on the master.",
         lambda one: None if one.clock_offset_ms is None else one.clock_offset_ms * SECONDS,
     ),
     _gauge(
         "hourwheel_cluster_clock_offset_seconds",
-        "The cluster clock minus the master's own; of others 0.",
+        "The cluster clock minus the master's own; 0 on other nodes.",
         lambda it: it.status.shard.clock_offset_ms * SECONDS,
     ),
     _gauge(

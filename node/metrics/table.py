@@ -389,7 +389,7 @@ _PAGE: Final = """\
 
 A node serves these on `node.metrics_listen` at `/metrics`, for Prometheus; also the usual
 `process_*` and `python_gc_*`. Values are in base units; counters begin at 0 with the process.
-What is of a cluster is not told by a node alone.
+A node alone does not serve the metrics of a cluster.
 
 This page is made by `python -m node metrics --markdown`.
 

@@ -8,7 +8,7 @@ code 0: each message was released once, and none too early; 1: something is miss
 early or wrong, or a node failed; 2: wrong arguments.
 
 What is counted as duplicated: a message that comes from two places of the queue, that is, was
-released twice; or twice from one place in one reign. What was handed out by the killed master, and
+released twice; or twice from one place in one epoch. What was handed out by the killed master, and
 not yet acknowledged, is handed out again by the next one from the same place: it forgot nothing but
 the leases. That is counted apart, as redelivered.
 """

@@ -30,7 +30,7 @@ class Arrival(NamedTuple):
     place: tuple[int, int] = (0, 0)
     """(topic queue, position): each release of a message has one of its own."""
     epoch: int = 0
-    """The reign in which it was leased to the consumer."""
+    """The epoch in which it was leased to the consumer."""
 
 
 class Failover(NamedTuple):
@@ -117,7 +117,7 @@ class Ledger:
         self._cancels: dict[int, CancelOutcome] = {}
         self._arrivals: dict[int, Arrival] = {}
         self._last_epochs: dict[int, int] = {}
-        """Timer -> the reign in which it was last handed out, if more than once."""
+        """Timer -> the epoch in which it was last handed out, if more than once."""
         self._arrival_times_ms: list[float] = []
         self._expected_cancels = int((self.trace.cancel_ms >= 0).sum())
         self.cancelled = 0

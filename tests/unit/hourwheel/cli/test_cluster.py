@@ -83,6 +83,8 @@ def test_status_when_there_are_several_nodes(shown: Shown) -> None:
     text = shown(MANY)
     lines = text.splitlines()
     assert "n2 (term 7)" in text
+    (answered_by,) = (line for line in lines if "answered by" in line)
+    assert "node n1" in answered_by
     (third,) = (line for line in lines if "dead or cut off" in line)
     assert "n3" in third
     (first,) = (line for line in lines if "ready, master" in line)
@@ -98,8 +100,10 @@ def test_status_when_there_are_several_nodes(shown: Shown) -> None:
 def test_status_when_there_is_no_majority_and_no_master(shown: Shown) -> None:
     shard = replace(SHARD_OF_MANY, master="", role=Role.FOLLOWER, may_act=False, followers=())
     text = shown(replace(MANY, shards=(shard,), control=ControlStatus("", 7, False, 40)))
-    for part in ("NO: nothing can be decided", "none that is known", "NONE", "may not act"):
+    for part in ("NO: no master can be elected", "none that is known", "NONE"):
         assert part in text
+    (may_act,) = (line for line in text.splitlines() if "may act" in line)
+    assert "no" in may_act
 
 
 @pytest.mark.parametrize(

@@ -70,18 +70,18 @@ def test_master_tells_how_its_followers_are() -> None:
     assert samples["hourwheel_follower_ack_age_seconds"] == {("0", "n2"): 0.02}
     assert samples["hourwheel_peer_clock_offset_seconds"] == {("0", "n2"): -0.003}
     assert samples["hourwheel_cluster_clock_offset_seconds"] == {shard: 0.0015}
-    assert samples["hourwheel_sync_beats_sent_total"] == {shard: 7}
+    assert samples["hourwheel_heartbeats_sent_total"] == {shard: 7}
     assert samples["hourwheel_takeovers_total"] == {shard: 2}
-    assert samples["hourwheel_resignations_total"] == {shard: 1}
+    assert samples["hourwheel_step_downs_requested_total"] == {shard: 1}
     assert samples["hourwheel_takeover_duration_seconds"] == {shard: 0.65}
-    assert samples["hourwheel_fast_forwarded_messages_total"] == {shard: 31}
+    assert samples["hourwheel_catch_up_released_messages_total"] == {shard: 31}
     assert samples["hourwheel_forwarded_calls_total"] == {(): 12}
     assert samples["hourwheel_raft_leader_known"] == {(): 1.0}
     assert samples["hourwheel_raft_term"] == {(): 4}
     assert samples["hourwheel_raft_has_majority"] == {(): 1.0}
 
 
-def test_follower_tells_of_the_beats_that_came() -> None:
+def test_follower_counts_received_heartbeats() -> None:
     shard = replace(
         MASTER,
         role=SHARD_ROLE_FOLLOWER,
@@ -95,14 +95,14 @@ def test_follower_tells_of_the_beats_that_came() -> None:
     assert samples["hourwheel_is_master"] == {("0",): 0.0}
     assert samples["hourwheel_under_replicated"] == {("0",): 0.0}
     assert samples["hourwheel_lease_left_seconds"] == {("0",): 0.0}
-    assert samples["hourwheel_sync_beats_received_total"] == {("0",): 9}
-    assert samples["hourwheel_sync_beat_age_seconds"] == {("0",): 0.055}
+    assert samples["hourwheel_heartbeats_received_total"] == {("0",): 9}
+    assert samples["hourwheel_heartbeat_age_seconds"] == {("0",): 0.055}
     assert samples["hourwheel_follower_lag_bytes"] == {}
 
 
-def test_age_is_negative_when_no_beat_has_come_yet() -> None:
+def test_age_is_negative_when_no_heartbeat_has_come_yet() -> None:
     samples = told(facts(MASTER, ReignStats(), beat_age_ms=-1.0))
-    assert samples["hourwheel_sync_beat_age_seconds"] == {("0",): -1.0}
+    assert samples["hourwheel_heartbeat_age_seconds"] == {("0",): -1.0}
 
 
 def test_control_process_tells_how_it_does_and_how_it_has_ended() -> None:

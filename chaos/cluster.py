@@ -189,7 +189,7 @@ class Cluster:
             Reign(int(event["epoch"]), name)
             for name, node in self.nodes.items()
             for event in node.read_log()
-            if event.get("event") == "master"
+            if event.get("event") == "mastership_started"
         ]
         return sorted(found)
 
@@ -222,9 +222,9 @@ class Cluster:
         last = [
             event["event"]
             for event in node.events
-            if event.get("event") in {"master", "master no more", "serving"}
+            if event.get("event") in {"mastership_started", "mastership_ended", "node_started"}
         ]
-        return bool(last[-1] != "master")
+        return bool(last[-1] != "mastership_started")
 
     def followers(self, master: NodeProcess) -> list[NodeProcess]:
         """All others."""

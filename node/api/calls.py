@@ -101,9 +101,9 @@ class Calls:
         if isinstance(error, DecodeError):
             error = errors.InvalidArgument(f"this is no request of {method}")
         if not isinstance(error, errors.HourwheelError):
-            _log.error("a call failed", method=method, peer=context.peer(), exc_info=error)
+            _log.error("call_failed", method=method, peer=context.peer(), exc_info=error)
         elif isinstance(error, errors.Internal | errors.DataLoss):
-            _log.error("a call failed", method=method, **logs.fields_of(error))
+            _log.error("call_failed", method=method, **logs.fields_of(error))
         told = grpc_status.public(error)
         if isinstance(told, FATAL):
             self._failure.report(told)

@@ -15,8 +15,6 @@ from hourwheel import errors
 from storage.files.disk import Disk
 
 RESERVE: Final = "reserve"
-WAITS_FOR_ROOM: Final = "the shard waits for room on the disk"
-"""What is logged, once, where a start has to wait."""
 _RELIEF_BYTES: Final = 1 << 20
 """So much more must be free before another write is tried where one found no room."""
 

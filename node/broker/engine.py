@@ -15,7 +15,7 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
 from node.broker.damage_desk import DamageDesk
-from node.broker.disk_guard import WAITS_FOR_ROOM, DiskGuard
+from node.broker.disk_guard import DiskGuard
 from node.broker.job_runner import Background
 from node.broker.pending_query import Pending
 from node.broker.precise_timer import make_timer
@@ -246,7 +246,7 @@ class Engine:
                 if tries == 1:
                     continue  # the reserve was given up meanwhile, if there was one
                 if tries == 2:  # noqa: PLR2004 - once
-                    _log.error(WAITS_FOR_ROOM, **logs.fields_of(error))
+                    _log.error("shard_waits_for_room", **logs.fields_of(error))
                 await asyncio.sleep(_HOUSEKEEPING_MS / 1_000)
 
     async def _begin_epoch(self, node_id: str, boot_id: str) -> None:

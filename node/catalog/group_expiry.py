@@ -125,8 +125,8 @@ class GroupExpiry:
         try:
             if await self._configurator.expire_group(group_id, self._is_unused):
                 self._stats.groups_expired += 1
-                _log.info("an unused group was deleted", group=group.name if group else "")
+                _log.info("group_expired", group=group.name if group else "")
         except HourwheelError as error:  # not the master any more, or no room: another time
-            _log.info("an unused group was not deleted", reason=str(error))
+            _log.info("group_expiry_failed", reason=str(error))
         except Exception as error:  # noqa: BLE001 - a bug: the process must end, and say why
             self._fail(Internal(repr(error)))

@@ -185,9 +185,9 @@ class TopicExpiry:
                 topic_id, lambda one: self._is_unused(one, since_ms)
             ):
                 self._stats.topics_expired += 1
-                _log.info("an unused topic was deleted", topic=topic.name if topic else "")
+                _log.info("topic_expired", topic=topic.name if topic else "")
         except HourwheelError as error:  # not the master any more, or no room: another time
-            _log.info("an unused topic was not deleted", reason=str(error))
+            _log.info("topic_expiry_failed", reason=str(error))
         except Exception as error:  # noqa: BLE001 - a bug: the process must end, and say why
             self._fail(Internal(repr(error)))
 

@@ -214,7 +214,7 @@ class ClusterControl:
             async with asyncio.timeout(_LEAVE_S):
                 code = await self._process.wait()
                 self.ends.note(code)
-                _log.error("the control process has ended", exit_code=code, ends=self.ends.count)
+                _log.error("control_process_ended", exit_code=code, ends=self.ends.count)
         self._on_lost()
 
     async def register(self, *, is_sound: bool, seen: wire.SeenEpoch) -> None:
@@ -236,7 +236,7 @@ class ClusterControl:
         request_id: bytes | None = None
         for tries in count(1):
             if tries % _WARN_TRIES == 0:  # this node, or its twin, or a wrong secret, or the others
-                _log.warning("no majority takes this node yet", node=config.node.id, tries=tries)
+                _log.warning("registration_unanswered", node=config.node.id, tries=tries)
             try:
                 result = await self.client.propose(
                     timeout_s=_ANSWER_S, request_id=request_id, register_node=command
@@ -244,11 +244,11 @@ class ClusterControl:
             except errors.Timeout as error:
                 request_id = bytes.fromhex(error.params["request_id"])
             except errors.Unavailable as error:
-                _log.debug("not registered yet", why=error.message)
+                _log.debug("registration_failed", reason=error.message)
             else:
                 if result.outcome == wire.ControlOutcome.CONTROL_OUTCOME_OK:
                     break
-                _log.warning("the cluster does not take this node", why=result.reason)
+                _log.warning("registration_refused", reason=result.reason)
                 request_id = None
             await asyncio.sleep(_AGAIN_S)
         self.is_registered = True

@@ -4,6 +4,7 @@ One task a follower, for as long as the reign lasts; a stream that breaks is ope
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
@@ -131,7 +132,7 @@ class FollowerStream:
                 self._note_break(error)
             except (NotFollowed, TimeoutError, *_BROKEN) as error:
                 failures += 1
-                _log.debug("a stream to a follower ended", follower=self._node, why=str(error))
+                _log.debug("replication_stream_ended", follower=self._node, reason=str(error))
             except errors.CorruptLog as error:  # the others have the batches: no reason to end
                 failures += 1
                 self._on_damage(error)
@@ -146,8 +147,8 @@ class FollowerStream:
         master = self._replica.master
         details = error.details() or ""
         is_refused = error.code() is grpc.StatusCode.UNAUTHENTICATED
-        log = _log.warning if is_refused else _log.debug
-        log("a stream to a follower broke", follower=self._node, why=details)
+        level = logging.WARNING if is_refused else logging.DEBUG
+        _log.log(level, "replication_stream_failed", follower=self._node, reason=details)
         if master is not None and _NOBODY_LISTENS in details:
             master.on_lost(self._node, self._mono_ms())
             master.on_unreachable(self._node)
@@ -220,7 +221,7 @@ class FollowerStream:
         refused = response.refused
         if response.HasField("refused") and self._refusal != refused.why:
             self._refusal = refused.why
-            log = _log.error if refused.reason else _log.info
-            fields = {"follower": self._node, "why": refused.why, "reason": refused.reason}
-            log("a node does not follow", **fields)
+            level = logging.ERROR if refused.reason else logging.INFO
+            fields = {"follower": self._node, "detail": refused.why, "reason": refused.reason}
+            _log.log(level, "follower_refused", **fields)
         self._on_response(self._node, response)

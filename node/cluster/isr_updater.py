@@ -45,11 +45,13 @@ async def ask_isr(
             result = await control.propose(command)
             break
         except HourwheelError as error:
-            _log.warning("a change of the in-sync set has no answer", why=error.message)
+            _log.warning("isr_change_unanswered", reason=error.message)
         if master is not replica.master:
             return
         await asyncio.sleep(_AGAIN_S)
-    _log.info("in-sync set", members=change.members, outcome=result.outcome, why=result.reason)
+    _log.info(
+        "isr_change_decided", members=change.members, outcome=result.outcome, reason=result.reason
+    )
     is_done = result.outcome == wire.ControlOutcome.CONTROL_OUTCOME_OK
     if not is_done and master is not None and master is replica.master:
         master.isr.on_refused(change)

@@ -116,7 +116,7 @@ class LogRepair:
             if self._member.replica.master is not None:
                 self._member.hand_over("")
             await self._sleep(_LOOK_S)
-        _log.warning("the log is to be copied from the master", why=error.message)
+        _log.warning("log_refetch_started", reason=error.message)
         self._renew(error)
 
     def _is_spared(self) -> bool:

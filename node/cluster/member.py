@@ -344,7 +344,7 @@ class ClusterMember:
 
     def _on_snapshot_needed(self, master: str, epoch: int) -> None:
         if self._taking is None:
-            _log.error("this node is too far behind: it needs a snapshot")
+            _log.error("snapshot_unavailable")
         else:
             self._taking.need(master, epoch)
 
@@ -370,14 +370,16 @@ class ClusterMember:
             engine.writer.wake()
             engine.writer.apply_soon()
         elif isinstance(effect, OpenStreams):
-            _log.info("taking over", epoch=self.replica.assignment.epoch)
+            _log.info("takeover_started", epoch=self.replica.assignment.epoch)
             self._open_streams()
         elif isinstance(effect, Serve):
             self._refresh()
             stats, views = self.replica.stats, self.replica.shard.views
             stats.on_serving(self._mono_ms(), self._time.now_ms(), views)
             _log.info(
-                "master", epoch=self.replica.assignment.epoch, takeover_ms=round(stats.takeover_ms)
+                "mastership_started",
+                epoch=self.replica.assignment.epoch,
+                takeover_ms=round(stats.takeover_ms),
             )
             self._report()
         elif isinstance(effect, CloseStreams):
@@ -385,7 +387,7 @@ class ClusterMember:
                 self._spawn(stream.close(effect.leases, effect.last_beat))
             self._streams.clear()
         elif isinstance(effect, Retire):
-            _log.info("master no more", why=effect.why)
+            _log.info("mastership_ended", reason=effect.why)
             self.replica.stats.on_retired()
             self._act_until_ms, self._commit, self._has_begun = _NEVER, None, False
             engine.writer.answer(list(effect.answers))
@@ -393,7 +395,7 @@ class ClusterMember:
         elif isinstance(effect, AskIsr):
             self._spawn(ask_isr(effect.change, self.replica, self._control, lambda: self._state))
         elif isinstance(effect, Resign):
-            _log.warning("resigning", why=effect.why)
+            _log.warning("step_down_requested", reason=effect.why)
             self.replica.stats.resignations += 1
             self.hand_over("")
 

@@ -98,11 +98,11 @@ class ReplicationServer:
 
     def _judge(self, error: HourwheelError) -> None:
         if isinstance(error, NotFollowed):
-            _log.debug("a master's stream ended", why=error.message)
+            _log.debug("master_stream_ended", reason=error.message)
         elif isinstance(error, errors.InvalidBatch):
-            _log.error("the master sent a damaged batch", **logs.fields_of(error))
+            _log.error("master_batch_damaged", **logs.fields_of(error))
         elif isinstance(error, errors.DiskFull):
-            _log.warning("this node cannot follow", why=error.message)
+            _log.warning("replication_refused", reason=error.message)
         else:
             self._failure.report(error)
 
@@ -123,7 +123,7 @@ class ReplicationServer:
                 self._complain(first.hello.node_id, first.hello.epoch, answer)
             await context.write(ReplicateResponse(refused=answer))
             return
-        _log.info("following", master=first.hello.node_id, epoch=first.hello.epoch)
+        _log.info("following_started", master=first.hello.node_id, epoch=first.hello.epoch)
         await context.write(ReplicateResponse(hello=answer))
         second = await anext(requests, _NOTHING)
         if not second.HasField("begin"):
@@ -152,7 +152,7 @@ class ReplicationServer:
         if self._complained_of != (master, epoch):
             self._complained_of = (master, epoch)
             kind = errors.BY_REASON.get(refused.reason, errors.HourwheelError)
-            _log.error("this node cannot follow", **logs.fields_of(kind(refused.why)))
+            _log.error("replication_refused", **logs.fields_of(kind(refused.why)))
 
     def _demand_latest(self, stream: int) -> None:
         if stream != self._stream:

@@ -191,7 +191,7 @@ class Clustering:
         member = self._member
         if not member.may_act() or len(self._nodes) == 1:
             return
-        _log.info("handing over")
+        _log.info("mastership_transfer_started")
         member.hand_over("")
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _HAND_OVER_S

@@ -108,7 +108,7 @@ async def _next_part(parts: Any, silence_s: float) -> FetchSnapshotResponse:
 
 def log_taken() -> None:
     """What is done by default when a snapshot is complete."""
-    _log.warning("a snapshot is complete: start this node again to use it")
+    _log.warning("snapshot_restart_needed")
 
 
 class SnapshotTaking:
@@ -154,7 +154,7 @@ class SnapshotTaking:
         """The master of that epoch says that this node needs a snapshot."""
         is_early = self._loop.time() < self._not_before_s
         if self._task is None and not self.is_complete and not is_early:
-            _log.warning("this node needs a snapshot", master=master, epoch=epoch)
+            _log.warning("snapshot_needed", master=master, epoch=epoch)
             self._task = self._loop.create_task(self._take(master, epoch))
             self._task.add_done_callback(self._on_task_end)
 
@@ -171,11 +171,11 @@ class SnapshotTaking:
             replaced_end_offset=self._log_end(),
         )
         if not self._is_needed():
-            _log.info("a snapshot is not needed any more")
+            _log.info("snapshot_dropped")
             await asyncio.to_thread(Incoming(place, epoch).abandon)
             return
         _log.info(
-            "a snapshot was taken",
+            "snapshot_received",
             applied_offset=marker.applied_offset,
             log_start_offset=marker.log_start_offset,
             log_end_offset=marker.log_end_offset,
@@ -192,7 +192,7 @@ class SnapshotTaking:
             self._failures = 0
             return
         known = error if isinstance(error, errors.HourwheelError) else errors.Internal(repr(error))
-        _log.error("no snapshot could be taken", **logs.fields_of(known))
+        _log.error("snapshot_receive_failed", **logs.fields_of(known))
         if isinstance(known, errors.Internal):
             self._on_failure(known)
         wait_s = min(_AGAIN_S_MAX, _AGAIN_S * 2**self._failures)

@@ -91,7 +91,7 @@ class SnapshotGiver:
                 async for part in parts:
                     yield part
         except errors.HourwheelError as error:
-            _log.warning("a snapshot is not given", **logs.fields_of(error))
+            _log.warning("snapshot_refused", **logs.fields_of(error))
             refusal = grpc_status.to_status(error)
         # Behind `except`: gRPC's error lies in a circle, and would keep this one's frames.
         if refusal is not None:
@@ -118,14 +118,14 @@ class SnapshotGiver:
             head = await asyncio.to_thread(stage.head)
             if len(head.files) > FILE_COUNT_MAX:
                 raise errors.FailedPrecondition(f"{len(head.files)} files are too many")
-            _log.info("a snapshot begins", files=len(head.files), bytes=stage.total_bytes)
+            _log.info("snapshot_send_started", files=len(head.files), bytes=stage.total_bytes)
             yield FetchSnapshotResponse(head=head)
             async with aclosing(self._pieces(stage)) as parts:
                 async for part in parts:
                     yield part
             yield FetchSnapshotResponse(end=SnapshotEnd(total_bytes=stage.total_bytes))
             self._stats.snapshots_given += 1
-            _log.info("a snapshot was given", bytes=stage.total_bytes)
+            _log.info("snapshot_sent", bytes=stage.total_bytes)
         finally:
             # The number is free when the files are, also where nobody waits for that any more.
             ending = asyncio.ensure_future(asyncio.to_thread(stage.close))
@@ -136,7 +136,7 @@ class SnapshotGiver:
         self._numbers.discard(number)
         error = None if done.cancelled() else done.exception()
         if error is not None:
-            _log.error("what a snapshot held is left over", **logs.fields_of(error))
+            _log.error("snapshot_cleanup_failed", **logs.fields_of(error))
 
     def _check(self, request: FetchSnapshotRequest) -> None:
         identity = self._place.identity

@@ -51,7 +51,7 @@ class ServedCluster:
         if to == me:
             return me, before.epoch
         self._check_successor(to, me)
-        _log.info("handing over on request", to=to)
+        _log.info("mastership_transfer_requested", to=to)
         self._member.hand_over(to)
         found = await self._wait_for_another(me, before.epoch)
         if found is None:
@@ -71,7 +71,7 @@ class ServedCluster:
             if self._view.is_serving(*found):
                 return found
             await asyncio.sleep(_LOOK_S)
-        _log.warning("the next master is named, and does not serve yet", node=found[0])
+        _log.warning("mastership_transfer_slow", node=found[0])
         return found
 
     def _check_successor(self, to: str, me: str) -> None:

@@ -156,7 +156,7 @@ class _Scrapes:
         try:
             body = encode(self._registry)
         except Exception as error:  # noqa: BLE001 - also what a collector raises has to be told
-            _log.error("a scrape failed", exc_info=error)
+            _log.error("scrape_failed", exc_info=error)
             return _packed(HTTPStatus.SERVICE_UNAVAILABLE, b"the node does not answer\n")
         if form.is_gzip:
             body, headers["Content-Encoding"] = gzip.compress(body), "gzip"
@@ -246,7 +246,7 @@ class _Port:
 
 
 def _on_bug(error: BaseException) -> None:
-    _log.error("a bug in the metrics port", exc_info=error)
+    _log.error("metrics_port_failed", exc_info=error)
 
 
 def _packed(status: HTTPStatus, body: bytes = b"", **headers: str) -> bytes:

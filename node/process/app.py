@@ -22,7 +22,7 @@ from hourwheel.clock import Clock, SystemClock
 from node.api.forwarder import Forwarder
 from node.api.server import ApiServer, ServerParts
 from node.broker.consumer_lag import ConsumerLag
-from node.broker.disk_guard import WAITS_FOR_ROOM, DiskGuard
+from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.settings import engine_config, shard_config
 from node.broker.slewed_clock import SlewedClock, StepEvent
@@ -126,7 +126,7 @@ class Node:
                 self._clustering = clustering
             self._undo = undo.pop_all()
         _log.info(
-            "serving",
+            "node_started",
             address=self.address,
             metrics_address=self.metrics_address,
             node_id=meta.node_id,
@@ -138,11 +138,11 @@ class Node:
         if self._clustering is not None:
             await self._clustering.hand_over()
         if self._api is not None:
-            _log.info("draining")
+            _log.info("node_draining")
             await self._api.drain()
             await self._api.stop(self.config.node.drain_ms if grace_ms is None else grace_ms)
         await self._undo.aclose()
-        _log.info("stopped")
+        _log.info("node_stopped")
 
     async def cut_short(self) -> None:
         """End the draining of a `stop` that is under way: calls in flight are cancelled."""
@@ -241,7 +241,7 @@ class Node:
                 if guard.give_up_reserve():
                     continue
                 if not has_complained:
-                    _log.error(WAITS_FOR_ROOM, **logs.fields_of(error))
+                    _log.error("shard_waits_for_room", **logs.fields_of(error))
                 has_complained = True
             await asyncio.sleep(_ROOM_S)
 
@@ -254,10 +254,10 @@ class Node:
         config = replace(config, is_replica=True)
         found = reopen_shard(place, config, self._former_damage, make_room)
         if found.installed is not None:
-            _log.info("a snapshot was installed", **found.installed._asdict())
+            _log.info("snapshot_installed", **found.installed._asdict())
         if found.damage is not None:
             _log.error(
-                "damaged data was set aside, to be fetched from another node",
+                "damaged_shard_set_aside",
                 folder=found.set_aside,
                 **logs.fields_of(found.damage),
             )
@@ -280,7 +280,7 @@ class Node:
             return
 
         def on_damage(error: errors.CorruptLog) -> None:
-            _log.error("the log is damaged where nobody has read it", **logs.fields_of(error))
+            _log.error("scrub_damage_found", **logs.fields_of(error))
             if repair is not None:
                 repair.on_damage(error)
 
@@ -373,18 +373,18 @@ class Node:
 def _log_opened(opened: Opened, seconds: float) -> None:
     report = opened.shard.log.recovery_report
     if report is not None and report.cut is not None:
-        _log.warning("a torn tail of the log was cut", **report.cut._asdict())
+        _log.warning("torn_tail_cut", **report.cut._asdict())
     if opened.rebuilt_because:
-        _log.warning("views were rebuilt from the log", because=opened.rebuilt_because)
-    _log.info("opened", replayed_batches=opened.replayed_batches, seconds=round(seconds, 3))
+        _log.warning("views_rebuilt", reason=opened.rebuilt_because)
+    _log.info("shard_opened", replayed_batches=opened.replayed_batches, seconds=round(seconds, 3))
 
 
 def _log_step(event: StepEvent, step_ms: float) -> None:
-    _log.warning("the wall clock has made a step", event_kind=event.value, step_ms=round(step_ms))
+    _log.warning("wall_clock_stepped", event_kind=event.value, step_ms=round(step_ms))
 
 
 def _log_room(reason: str, free_bytes: int) -> None:
     if reason:
-        _log.error("messages are refused: the disk is full", why=reason, free_bytes=free_bytes)
+        _log.error("publishes_refused", reason=reason, free_bytes=free_bytes)
     else:
-        _log.info("messages are accepted", free_bytes=free_bytes)
+        _log.info("publishes_accepted", free_bytes=free_bytes)

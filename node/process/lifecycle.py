@@ -68,7 +68,7 @@ def run(config: NodeConfig, ready_file: Path | None = None) -> int:
         with asyncio.Runner(loop_factory=_loop_factory(config.node.event_loop)) as runner:
             return runner.run(serve(config, ready_file))
     except HourwheelError as error:
-        _log.error("cannot start", **logs.fields_of(error))
+        _log.error("node_start_failed", **logs.fields_of(error))
         return exit_code(error)
 
 
@@ -111,7 +111,7 @@ async def serve(
         node = Node(config)
         code = await _serve(node, stops, ready_file)
         while code is None and node.renewal.is_set() and node.can_be_replaced:
-            _log.info("starting again")
+            _log.info("node_restarting")
             if ready_file is not None and not ready_file.parent.exists():
                 ready_file = None  # who has waited for it is gone, and its folder, too
             node = Node(config, damage=node.damage)
@@ -120,7 +120,7 @@ async def serve(
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
     if node.failure.found.done():
-        _log.critical("the node cannot go on", **logs.fields_of(node.failure.found.result()))
+        _log.critical("node_failed", **logs.fields_of(node.failure.found.result()))
         code = EXIT_FAILURE
     if code is None:
         return EXIT_OK
@@ -142,7 +142,7 @@ async def _serve(node: Node, stops: "asyncio.Queue[str]", ready_file: Path | Non
         if not starting.done():  # what is open now needs no closing: any crash is survived
             return EXIT_OK
         await starting
-        _log.debug("event loop", kind=type(asyncio.get_running_loop()).__module__)
+        _log.debug("event_loop_chosen", kind=type(asyncio.get_running_loop()).__module__)
         _settle_garbage_collector()
         if ready_file is not None:
             _write_ready(ready_file, node)
@@ -157,7 +157,7 @@ async def _serve(node: Node, stops: "asyncio.Queue[str]", ready_file: Path | Non
         stopping = _task(node.stop())
         await _first(stopping, told, failed)
         if told.done() and not stopping.done():
-            _log.warning("stopping at once")
+            _log.warning("node_stop_forced")
             node.renewal.clear()
             await node.cut_short()
         await _first(stopping, failed)
@@ -171,7 +171,7 @@ async def _serve(node: Node, stops: "asyncio.Queue[str]", ready_file: Path | Non
 
 async def _replace(node: Node) -> int | None:
     """Let go of a node that has failed, for another one to be started in its place."""
-    _log.error("damaged views are to be built again", **logs.fields_of(node.failure.found.result()))
+    _log.error("views_damaged", **logs.fields_of(node.failure.found.result()))
     node.renewal.set()
     try:
         async with asyncio.timeout(_LET_GO_S):
@@ -209,4 +209,4 @@ def _write_ready(path: Path, node: Node) -> None:
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        _log.error("no room for the ready file", file=str(path))  # the node serves all the same
+        _log.error("ready_file_not_written", file=str(path))  # the node serves all the same

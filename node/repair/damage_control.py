@@ -118,7 +118,7 @@ class DamageControl:
         if news is None:
             return
         self._stats.crc_errors += 1
-        self._say("error", "a damaged message is not delivered", **logs.fields_of(news.error))
+        self._log_seldom("error", "damaged_message_withheld", **logs.fields_of(news.error))
         if self.damaged.found_count == MANY:
             self.on_many(news.error)
 
@@ -131,7 +131,7 @@ class DamageControl:
     def _count(self) -> None:
         self._stats.damaged_messages = self.damaged.count
 
-    def _say(self, level: str, event: str, **fields: Any) -> None:
+    def _log_seldom(self, level: str, event: str, **fields: Any) -> None:
         """Log one line an event and `_SAY_S`: a damaged disk has many messages."""
         said, now_s = self._said.get(event), self._loop.time()
         if said is not None and now_s < said.at_s + _SAY_S:
@@ -222,7 +222,7 @@ class DamageControl:
         """Serve a message from memory until its file is rewritten."""
         self._shard.bodies.overlay.put(one.place, raw)
         self._stats.damaged_fetched += 1
-        self._say("warning", "a damaged message was found elsewhere", why=one.error.message)
+        self._log_seldom("warning", "damaged_message_restored", error=one.error.message)
         if self._mending is None and not self._is_closing:
             self._mending = self._loop.create_task(self._mend_all())
 
@@ -246,7 +246,7 @@ class DamageControl:
         if not one.entries:
             self.damaged.take(one.place)  # the next listing asks anew
         elif one.tries == 1:
-            self._say("error", "a damaged message is intact nowhere", why=one.error.message)
+            self._log_seldom("error", "damaged_message_unavailable", error=one.error.message)
 
     def _make_room(self) -> None:
         """What is withheld and not known one by one is delivered, or found damaged, again."""
@@ -307,7 +307,7 @@ class DamageControl:
         except (FileNotFoundError, errors.ShuttingDown):
             return False  # removed, with all that needed it; or lost, and memory is what there is
         except (errors.DiskFull, errors.CorruptFile) as error:
-            self._say("error", "a damaged file cannot be repaired now", **logs.fields_of(error))
+            self._log_seldom("error", "file_repair_postponed", **logs.fields_of(error))
             return False
         for one in patches:
             self._shard.bodies.overlay.drop(Place(number, one.position))
@@ -361,7 +361,7 @@ class DamageControl:
             receiver.leases.settle(entry.held, entry.position)
         self._make_room()
         self._count()
-        _log.warning("damaged messages were discarded by an operator", messages=len(gone))
+        _log.warning("damaged_messages_discarded", messages=len(gone))
         return gone
 
     def _is_buried(self, held: GroupQueue) -> bool:

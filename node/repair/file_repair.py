@@ -95,7 +95,7 @@ class FileRepair:
         except FileNotFoundError:
             return False  # past retention, as the next look at it tells; or lost
         except (errors.DiskFull, errors.ShuttingDown) as error:
-            _log.warning("a damaged file cannot be repaired now", **logs.fields_of(error))
+            _log.warning("file_repair_postponed", **logs.fields_of(error))
             return False
 
     def _close(self, offset: int) -> None:
@@ -127,7 +127,7 @@ class FileRepair:
                 if mend.is_needed:
                     await self._aside(mend.rewrite)
             except errors.CorruptLog as error:  # the new file, as it was verified
-                _log.error("a repaired file is not right", **logs.fields_of(error))
+                _log.error("file_repair_failed", **logs.fields_of(error))
                 return False
             finally:
                 mend.close()
@@ -135,7 +135,7 @@ class FileRepair:
             if mend.is_needed:
                 self._stats.repaired_files += 1
                 _log.warning(
-                    "a damaged segment of the log is repaired",
+                    "segment_repaired",
                     file=segment.path,
                     bytes=mend.patch_bytes,
                 )
@@ -146,7 +146,7 @@ class FileRepair:
             try:
                 fault = await asyncio.to_thread(mend.look_on, _LOOK_BYTES)
             except errors.DiskFailed as error:
-                _log.error("a damaged file cannot even be opened", **logs.fields_of(error))
+                _log.error("damaged_file_unreadable", **logs.fields_of(error))
                 return False
             if fault is None:
                 continue
@@ -199,7 +199,7 @@ class FileRepair:
             await self._aside(work)
             self._shard.bodies.reopen(number)
             self._stats.repaired_files += 1
-            _log.warning("a damaged delay log is repaired", file=path, messages=len(patches))
+            _log.warning("delay_log_repaired", file=path, messages=len(patches))
 
 
 def _damaged_messages(

@@ -82,7 +82,7 @@ class Peers:
             if isinstance(answer, FetchLogResponse) and answer.batches:
                 if is_right(answer.batches):
                     return answer.batches
-                _log.error("a peer's piece of the log is not right", peer=node, offset=offset)
+                _log.error("peer_bytes_rejected", peer=node, offset=offset)
         return None
 
     async def _ask(self, node: str, call: Callable[[str, Any], Any], request: Any) -> Any:
@@ -91,5 +91,5 @@ class Peers:
             async with asyncio.timeout(_ANSWER_S):
                 return await call(node, request)
         except (grpc.RpcError, TimeoutError, errors.HourwheelError) as error:
-            _log.debug("a peer could not be asked", peer=node, why=str(error))
+            _log.debug("peer_unreachable", peer=node, reason=str(error))
             return None

@@ -1,5 +1,7 @@
 """Logs: one event a line with its facts as fields, JSON for machines, aligned text for people.
 
+An event is a short stable key, such as `node_started`; docs/LOGS.md lists all of them.
+
 Everything goes to standard error, also what libraries log through `logging`. Bodies, properties and
 receipts are never logged; a field whose name says that it is a secret is blacked out.
 """
@@ -61,7 +63,11 @@ def configure(level: str, log_format: Format, stream: TextIO | None = None) -> N
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*_SHARED, structlog.stdlib.add_logger_name],
+            foreign_pre_chain=[
+                structlog.stdlib.ExtraAdder(),  # fields of `replication`: plain logging
+                *_SHARED,
+                structlog.stdlib.add_logger_name,
+            ],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
         )
     )

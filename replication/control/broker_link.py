@@ -109,9 +109,9 @@ class BrokerLink:
         if is_alive != self._was_alive:
             self._was_alive = is_alive
             if is_alive:
-                _log.info("the broker is here")
+                _log.info("broker_connected")
             else:
-                _log.warning("the broker is gone or silent")
+                _log.warning("broker_lost")
             self._handler.on_alive_changed()
         return self._heard_ms + self._timeout_ms if is_alive else None
 
@@ -134,7 +134,7 @@ class BrokerLink:
     def _served(self, task: asyncio.Task[None]) -> None:
         self._serving.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a bug in what hears the broker", exc_info=error)
+            _log.error("broker_handler_failed", exc_info=error)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -152,7 +152,7 @@ class BrokerLink:
                 self._heard()
                 self._handler.on_frame(frame)
         except errors.InvalidBatch as error:
-            _log.warning("the broker's link is cut off: %s", error.message)
+            _log.warning("broker_link_cut", extra={"error": error.message})
         except (OSError, EOFError):
             pass  # it is over
         finally:

@@ -195,7 +195,7 @@ class ControlClient:
                 # other is starting still: `start` says how long that may take.
                 self._heard_ms = now_ms
             if not self.is_connected:
-                _log.warning("the control process is silent")
+                _log.warning("control_process_silent")
                 self._lose()
 
     async def _receive(self, reader: asyncio.StreamReader) -> None:
@@ -205,9 +205,9 @@ class ControlClient:
                 self._heard_ms = self._clock.monotonic_ms()
                 self._take(link.ControlFrame.FromString(raw))
         except (OSError, EOFError):
-            _log.warning("the control process is gone")
+            _log.warning("control_process_lost")
         except Exception:  # noqa: BLE001 - a bug: it must not look like the end of the process
-            _log.exception("a bug in what hears the control process")
+            _log.exception("control_handler_failed")
         finally:
             self._lose()
 

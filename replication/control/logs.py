@@ -8,9 +8,25 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 _TEXT: Final = "%(asctime)s control %(levelname)s %(name)s: %(message)s"
+_OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""What each record has; what is beside it came as `extra`: the fields of an event."""
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _OWN}
+
+
+class TextLines(logging.Formatter):
+    """The event, then its fields as `name=value`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter."""
+        head, *rest = super().format(record).split("\n", 1)  # a traceback comes behind the fields
+        fields = [f" {name}={value!r}" for name, value in _fields(record).items()]
+        return "\n".join(["".join([head, *fields]), *rest])
 
 
 class JsonLines(logging.Formatter):
@@ -24,10 +40,11 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "level": record.levelname.lower(),
             "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            **_fields(record),
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields)
+        return json.dumps(fields, default=str)
 
 
 def configure(
@@ -43,7 +60,7 @@ def configure(
     out = sys.stderr if stream is None else stream
     as_text = log_format == "console" or (log_format == "auto" and out.isatty())
     handler = logging.StreamHandler(out)
-    handler.setFormatter(logging.Formatter(_TEXT) if as_text else JsonLines())
+    handler.setFormatter(TextLines(_TEXT) if as_text else JsonLines())
     root = logging.getLogger()
     for old in [each for each in root.handlers if type(each) is logging.StreamHandler]:
         root.removeHandler(old)

@@ -302,7 +302,7 @@ class ControlNode:
         try:
             await self.raft.propose(command(bootstrap=bootstrap), _ELECT_S)
         except (errors.Unavailable, errors.Timeout) as error:
-            _log.warning("the cluster is not founded yet: %s", error.message)
+            _log.warning("bootstrap_failed", extra={"error": error.message})
 
     async def _elect(self, proposal: Proposal) -> None:
         elect = pb.ElectMasterCommand(
@@ -312,15 +312,17 @@ class ControlNode:
             master_boot_id=proposal.master.boot_id,
         )
         _log.info(
-            "shard %d: %s shall be master, because %s",
-            proposal.shard,
-            proposal.master.node_id,
-            proposal.reason,
+            "election_proposed",
+            extra={
+                "shard": proposal.shard,
+                "master": proposal.master.node_id,
+                "reason": proposal.reason,
+            },
         )
         try:
             await self.raft.propose(command(elect_master=elect), _ELECT_S)
         except (errors.Unavailable, errors.Timeout) as error:
-            _log.warning("shard %d: no election: %s", proposal.shard, error.message)
+            _log.warning("election_failed", extra={"shard": proposal.shard, "error": error.message})
         finally:
             self._pending.discard(proposal.shard)
             self._look.set()

@@ -91,7 +91,7 @@ async def _serve(config: ControlConfig) -> int:
     for wait in waits:
         wait.cancel()
     if node.died.done():
-        _log.critical("the control plane's Raft died: %r", node.died.result())
+        _log.critical("control_raft_failed", extra={"error": repr(node.died.result())})
         return EXIT_DIED
     if orphaned.is_set():
         await _farewell(node, config.farewell_ms)
@@ -115,7 +115,7 @@ async def _forsaken(node: ControlNode, clock: SystemClock, linger_ms: float) -> 
     while True:
         left_ms = node.link.left_ms
         if left_ms is not None and clock.monotonic_ms() - left_ms >= linger_ms:
-            _log.warning("no broker has come: the control process ends")
+            _log.warning("broker_absent")
             return
         await asyncio.sleep(_CHECK_S)
 
@@ -140,10 +140,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _make_directory(config.directory)
         code = asyncio.run(run(config))
     except errors.DiskFull as error:
-        _log.critical("the control process has no room to start: %s", error.message)
+        _log.critical("control_start_no_room", extra={"error": error.message})
         return EXIT_NO_ROOM
     except errors.HourwheelError as error:
-        _log.critical("the control process cannot start or go on: %s", error.message)
+        _log.critical("control_process_failed", extra={"error": error.message})
         return EXIT_CANNOT_START
     if code == EXIT_DIED:
         os._exit(code)  # the dead thread may hold anything

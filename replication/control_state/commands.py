@@ -48,7 +48,7 @@ def apply_command(state: ControlState, raw: bytes) -> tuple[ControlState, bytes]
     try:
         return _apply(state, raw)
     except Exception:  # noqa: BLE001 - the same bug on every node: all refuse, and stay alike
-        _log.exception("a command of the control plane met a bug; it is refused")
+        _log.exception("control_command_failed")
         refused = _result(state, pb.CONTROL_OUTCOME_REFUSED, "the command met a bug")
         return state, refused.SerializeToString(deterministic=True)
 

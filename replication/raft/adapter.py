@@ -138,7 +138,7 @@ class RaftAdapter:
             self._node.destroy()
             self._node.close_pipe()
         except BaseException as error:  # noqa: BLE001 - the thread ends; the loop must hear of it
-            _log.exception("the tick thread of the control plane died")
+            _log.exception("raft_thread_failed")
             self._tell(self.on_death, error)
 
     def _tick_for_ever(self) -> None:
@@ -161,7 +161,7 @@ class RaftAdapter:
         if gap_ms > STALL_MS:
             self.stats.stall_count += 1
             self.stats.stall_ms_max = max(self.stats.stall_ms_max, gap_ms)
-            _log.warning("the control plane stalled for %.0f ms", gap_ms)
+            _log.warning("raft_thread_stalled", extra={"stalled_ms": round(gap_ms)})
 
     def _tell(self, callback: Callable[[Any], None], what: object) -> None:
         errors.invariant(self._loop is not None, "not started")

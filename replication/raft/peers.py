@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 def _on_bug(error: BaseException) -> None:
-    _log.error("a bug in what hears the peers", exc_info=error)
+    _log.error("raft_peer_handler_failed", exc_info=error)
 
 
 class PeerHandler(Protocol):
@@ -233,7 +233,7 @@ class PeerNetwork:
             await self._receive(reader, _Connection(session, writer))
         except (errors.PeerRefused, errors.InvalidBatch) as error:
             self.refused[error.message] += 1
-            _log.warning("a connection is cut off: %s", error.message)
+            _log.warning("raft_connection_cut", extra={"error": error.message})
         except (OSError, EOFError, TimeoutError):
             pass  # it is over; dialled again
         finally:

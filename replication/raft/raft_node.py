@@ -190,7 +190,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]
             try:
                 callback(result, reason)
             except Exception:  # noqa: BLE001 - raised, it would apply the entry again, for ever
-                _log.exception("the answer of a command met a bug")
+                _log.exception("raft_callback_failed")
 
         try:
             self._applyCommand(REGULAR + command, guarded)
@@ -230,7 +230,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]
             try:
                 self._observer(old, new)
             except Exception:  # noqa: BLE001 - see above
-                _log.exception("an observer of Raft's state met a bug")
+                _log.exception("raft_observer_failed")
 
     def _SyncObj__doApplyCommand(self, command: bytes) -> bytes | None:  # noqa: N802
         """B6: an exception here would be met again at each tick, and after each restart.
@@ -243,7 +243,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]
             return self._machine.apply(command[1:])
         except Exception:  # noqa: BLE001 - see above
             self.failed_apply_count += 1
-            _log.exception("a command of the control plane met a bug; it is passed over")
+            _log.exception("raft_command_skipped")
             return b""
 
     def _SyncObj__onMessageReceived(self, node: Any, message: Message) -> None:  # noqa: N802
@@ -298,7 +298,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]
         """
         if self._has_no_room and self.journal.has_command_room:
             self._has_no_room = False
-            _log.warning("the control plane's disk has room again")
+            _log.warning("control_disk_recovered")
         count, at = len(self.journal), self.raftLastApplied - self.journal[0].index
         is_long = count > self._compaction_entries and at > self._compaction_entries // 2
         is_large = self.journal.is_half_full and at > count // 2 and count > self._not_below
@@ -321,7 +321,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]
         self.no_room_count += 1
         if not self._has_no_room:
             self._has_no_room = True
-            _log.error("the control plane's disk is full: %s", error.message)
+            _log.error("control_disk_full", extra={"error": error.message})
 
     def _checkCommandsToApply(self) -> None:  # noqa: N802
         """Take commands into the log; a leader whose log has no room refuses them."""

@@ -44,7 +44,7 @@ async def test_call_tells_nothing_of_the_node_when_it_fails_by_a_bug(
     assert (refusal.code.name, refusal.reason) == ("INTERNAL", "INTERNAL")
     assert "secret" not in refusal.message
     (line,) = lines(caplog)
-    assert (line["event"], line["method"]) == ("a call failed", "Publish")
+    assert (line["event"], line["method"]) == ("call_failed", "Publish")
     assert isinstance(line["exc_info"], RuntimeError)
 
 

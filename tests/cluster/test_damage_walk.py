@@ -114,10 +114,10 @@ PLACES: Final[dict[str, tuple[str, Callable[[bytes], int]]]] = {
 
 
 NOTICED: Final = {
-    "log body": "a damaged message is not delivered",
-    "run units": "damaged views are to be built again",
-    "queue entry": "damaged views are to be built again",
-    "run directory": "damaged views are to be built again",
+    "log body": "damaged_message_withheld",
+    "run units": "views_damaged",
+    "queue entry": "views_damaged",
+    "run directory": "views_damaged",
 }
 """What the log says where the walk is sure to read the place from its file."""
 

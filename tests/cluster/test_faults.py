@@ -46,7 +46,7 @@ async def test_nothing_is_replayed_when_the_node_was_stopped_under_load(tmp_path
             assert await reaper.node.ended() == 0
             await reaper.look(number.name)
             await reaper.start()
-    opened = [one for one in events_of(tmp_path / "node.log") if one["event"] == "opened"]
+    opened = [one for one in events_of(tmp_path / "node.log") if one["event"] == "shard_opened"]
     assert [one["replayed_batches"] for one in opened] == [0, 0, 0]
     assert reaper.load.given_up == []
     assert complaints_of(tmp_path / "node.log") == []
@@ -103,9 +103,7 @@ async def test_due_messages_are_delivered_when_the_disk_is_full(
     assert late.sequence == status.shards[0].published_count - 1
     assert status.shards[0].pending_count in accepted
     events = [one["event"] for one in events_of(log)]
-    assert events.index("messages are refused: the disk is full") < events.index(
-        "messages are accepted"
-    )
+    assert events.index("publishes_refused") < events.index("publishes_accepted")
 
 
 async def _fill(address: str) -> range:

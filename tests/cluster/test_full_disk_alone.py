@@ -20,7 +20,7 @@ MIB: Final = 1 << 20
 ROOM_MIB: Final = 64
 DISK: Final = {"free_bytes_min": 4 * MIB, "reserve_bytes": 2 * MIB}
 BODIES: Final = [body_of(one) + bytes(1 << 10) for one in range(100)]
-WAITS: Final = "the shard waits for room on the disk"
+WAITS: Final = "shard_waits_for_room"
 
 
 @contextmanager
@@ -82,7 +82,7 @@ async def test_node_delivers_from_its_reserve_when_it_starts_on_a_full_disk(
             await take(node)
             await refused(node)
             ballast.unlink()
-            await until(lambda: "messages are accepted" in [one["event"] for one in events_of(log)])
+            await until(lambda: "publishes_accepted" in [one["event"] for one in events_of(log)])
             await publish(node, 0)
             await take(node)
     assert {one.get("error_type") for one in complaints_of(log)} <= {None, "DiskFull"}
@@ -126,4 +126,4 @@ async def test_node_waits_for_room_when_it_has_no_reserve_left_either(
             if node.is_there:
                 await node.kill()
     said = {one["event"] for one in complaints_of(log)}
-    assert said <= {WAITS, "messages are refused: the disk is full"}
+    assert said <= {WAITS, "publishes_refused"}

@@ -22,7 +22,7 @@ async def test_topic_that_publishing_made_goes_when_empty_and_comes_again(tmp_pa
         assert await admin.cancel(gone) is CancelOutcome.CANCELLED
 
         log = tmp_path / "log"
-        await until(lambda: "an unused topic was deleted" in log.read_text())
+        await until(lambda: "topic_expired" in log.read_text())
         assert [topic.name for topic in await admin.topics()] == ["kept", "made"]
         await producer.publish("orders", Message(b"again"))
         async with AsyncConsumer(node.address, group="g", topic="orders") as consumer:

@@ -73,7 +73,7 @@ async def test_node_that_speaks_another_protocol_is_left_out_and_both_sides_say_
         await cluster.in_sync_without(other.node_id)
         await publish(cluster)
         await until(lambda: errors_of(other) and errors_of(master))
-        (said,) = [one for one in errors_of(other) if one["event"] == "this node cannot follow"]
+        (said,) = [one for one in errors_of(other) if one["event"] == "replication_refused"]
         assert said["error_type"] == "IncompatibleFormat"
         assert "speaks version" in said["error"]
         assert {one["reason"] for one in errors_of(master)} == {errors.IncompatibleFormat.reason}

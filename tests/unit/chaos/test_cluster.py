@@ -34,6 +34,6 @@ def test_reigns_are_what_the_logs_tell_when_masters_change(tmp_path: Path) -> No
     assert cluster.epoch() == 0
     for name, epoch in (("n2", 1), ("n1", 2), ("n2", 3)):
         with cluster.nodes[name].log.open("a") as log:
-            log.write(json.dumps({"event": "master", "epoch": epoch}) + "\n")
+            log.write(json.dumps({"event": "mastership_started", "epoch": epoch}) + "\n")
     assert cluster.reigns() == [Reign(1, "n2"), Reign(2, "n1"), Reign(3, "n2")]
     assert cluster.epoch() == 3

@@ -50,9 +50,9 @@ async def test_node_keeps_what_it_acknowledged_when_it_is_killed(tmp_path: Path)
         assert await node.stop() == 0
     assert caught.value.params["exit_code"] == "75"
     events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
-    assert events.count("serving") == 2
-    assert "cannot start" in events
-    assert events[-1] == "stopped"
+    assert events.count("node_started") == 2
+    assert "node_start_failed" in events
+    assert events[-1] == "node_stopped"
 
 
 async def test_process_says_what_is_wrong_when_the_configuration_is(tmp_path: Path) -> None:

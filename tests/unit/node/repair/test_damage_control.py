@@ -371,7 +371,7 @@ async def test_log_is_not_flooded_with_lines(
             Flip(tmp_path, name.encode() * 2)
         assert await world.receive() is None
         said = [one.msg["event"] for one in caplog.records if isinstance(one.msg, dict)]
-        assert said.count("a damaged message is not delivered") == 1
+        assert said.count("damaged_message_withheld") == 1
         assert world.engine.stats.crc_errors == 9
 
 

@@ -28,26 +28,26 @@ def lines(out: io.StringIO) -> list[dict[str, object]]:
 def test_json_has_one_object_a_line_when_many_events_are_logged() -> None:
     out = io.StringIO()
     logs.configure("info", "json", out)
-    logs.get("node.x").info("serving", address="a:1", path=io)
-    logs.get("node.x").warning("draining")
+    logs.get("node.x").info("node_started", address="a:1", path=io)
+    logs.get("node.x").warning("node_draining")
     first, second = lines(out)
-    assert (first["event"], first["level"], first["address"]) == ("serving", "info", "a:1")
+    assert (first["event"], first["level"], first["address"]) == ("node_started", "info", "a:1")
     assert str(first["timestamp"]).endswith("Z")
-    assert second["event"] == "draining"
+    assert second["event"] == "node_draining"
 
 
 def test_auto_is_json_when_it_is_no_terminal() -> None:
     out = io.StringIO()
     logs.configure("info", "auto", out)
-    logs.get("node.x").info("serving")
-    assert lines(out)[0]["event"] == "serving"
+    logs.get("node.x").info("node_started")
+    assert lines(out)[0]["event"] == "node_started"
 
 
 def test_console_is_text_when_it_is_asked_for() -> None:
     out = io.StringIO()
     logs.configure("info", "console", out)
-    logs.get("node.x").info("serving", address="a:1")
-    assert "serving" in out.getvalue()
+    logs.get("node.x").info("node_started", address="a:1")
+    assert "node_started" in out.getvalue()
     assert "address=a:1" in out.getvalue()
 
 
@@ -63,9 +63,12 @@ def test_events_below_the_level_are_left_out() -> None:
 def test_libraries_log_in_the_same_form() -> None:
     out = io.StringIO()
     logs.configure("info", "json", out)
-    logging.getLogger("grpc.aio").warning("peer %s is gone", "a:1")
+    logging.getLogger("grpc.aio").warning(
+        "peer %s is gone", "a:1", extra={"secret": "s", "peer": 1}
+    )
     (line,) = lines(out)
     assert (line["event"], line["logger"]) == ("peer a:1 is gone", "grpc.aio")
+    assert (line["peer"], line["secret"]) == (1, "***")
 
 
 def test_fields_are_blacked_out_when_their_names_tell_of_secrets() -> None:
@@ -88,7 +91,7 @@ def test_tracebacks_show_no_values_of_variables(log_format: logs.Format) -> None
     try:
         handle("-".join(["4111"] * 4))
     except ZeroDivisionError as error:
-        logs.get("node.x").error("a call failed", exc_info=error)
+        logs.get("node.x").error("call_failed", exc_info=error)
     assert "ZeroDivisionError" in out.getvalue()
     assert "4111-4111" not in out.getvalue()
 
@@ -98,7 +101,7 @@ def test_logger_is_silent_when_nobody_has_set_up_logging(
 ) -> None:
     logging.getLogger().handlers[:] = []
     logging.getLogger().setLevel(logging.WARNING)
-    logs.get("node.x").info("serving")
+    logs.get("node.x").info("node_started")
     said = capsys.readouterr()
     assert said.out + said.err == ""
 

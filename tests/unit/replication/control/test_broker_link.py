@@ -191,7 +191,7 @@ async def test_bug_of_the_handler_is_logged_and_the_broker_is_cut_off(
         with pytest.raises((EOFError, OSError)):
             await read_frame(reader, 10)
         writer.transport.abort()
-        await until(lambda: "a bug in what hears the broker" in caplog.text)
+        await until(lambda: "broker_handler_failed" in caplog.text)
 
 
 async def test_start_says_it_when_there_is_no_room_for_the_socket(

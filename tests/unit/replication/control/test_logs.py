@@ -24,7 +24,9 @@ def said(log_format: str, stream: io.StringIO) -> str:
     try:
         _ = 1 / len("")
     except ZeroDivisionError:
-        logging.getLogger("replication.x").warning("shard %d is %s", 3, "odd", exc_info=True)
+        logging.getLogger("replication.x").warning(
+            "election_failed", extra={"shard": 3, "error": "odd"}, exc_info=True
+        )
     logging.getLogger("replication.x").info("never")
     return stream.getvalue()
 
@@ -33,7 +35,8 @@ def said(log_format: str, stream: io.StringIO) -> str:
 def test_lines_for_machines_are_json_one_an_event(log_format: str) -> None:
     (line,) = said(log_format, io.StringIO()).splitlines()
     fields = json.loads(line)
-    assert (fields["event"], fields["level"]) == ("shard 3 is odd", "warning")
+    assert (fields["event"], fields["level"]) == ("election_failed", "warning")
+    assert (fields["shard"], fields["error"]) == (3, "odd")
     assert (fields["process"], fields["logger"]) == ("control", "replication.x")
     assert "ZeroDivisionError" in fields["exception"]
     assert fields["timestamp"].endswith("+00:00")
@@ -47,7 +50,9 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("log_format", ["console", "auto"])
 def test_lines_for_people_are_text(log_format: str) -> None:
     text = said(log_format, Terminal())
-    assert "control WARNING replication.x: shard 3 is odd" in text
+    first, *others = text.splitlines()
+    assert first.endswith("control WARNING replication.x: election_failed shard=3 error='odd'")
+    assert "ZeroDivisionError" in others[-1]
 
 
 def test_a_second_configuration_replaces_the_first() -> None:

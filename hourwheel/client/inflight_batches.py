@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from hourwheel import errors
 from hourwheel.client.batch_builder import renumber
@@ -35,6 +35,8 @@ from hourwheel.transport.endpoints import Move
 from hourwheel.transport.session import Backoff, Failure, Pace, is_undecided, may_retry
 
 Token = TypeVar("Token")
+_LENGTHS_BYTES_MAX: Final = 16
+"""Of a request, besides the batch and its topic."""
 
 
 class Published(NamedTuple):
@@ -256,8 +258,11 @@ class PublishWindow(Generic[Token]):
             self._in_flight.clear()
             return
         given_up = []
+        too_large = self._find_too_large(failure.error)
         for batch in self._in_flight:
             batch.is_in_flight = False
+            if batch is too_large:
+                continue
             batch.is_unsure |= not failure.is_definite
             if self._make_producer_id is None and batch.is_unsure and batch in self._queue:
                 given_up.append(batch)
@@ -266,8 +271,26 @@ class PublishWindow(Generic[Token]):
         self._wait(now_ms, move)
         for batch in given_up:
             self._fail(batch, _unknown(failure.error))
-        if not failure.error.retriable and not is_undecided(failure.error):
+        if too_large is not None:
+            error = failure.error
+            self._fail(too_large, _unknown(error) if too_large.is_unsure else error)
+        elif not failure.error.retriable and not is_undecided(failure.error):
             self.give_up(failure.error)
+
+    def _find_too_large(self, error: errors.HourwheelError) -> Batch[Token] | None:
+        """The batch in flight that gRPC let nobody read, where it says that of one: not taken.
+
+        It names the size of the request, which is that of the batch, its topic and some lengths.
+        """
+        named = error.params.get("bytes", "") if isinstance(error, errors.MessageTooLarge) else ""
+        if not named.isdecimal():
+            return None
+        size_bytes = int(named)
+        for batch in self._in_flight:
+            spare_bytes = size_bytes - len(batch.raw) - len(batch.topic)
+            if 0 <= spare_bytes <= _LENGTHS_BYTES_MAX and batch in self._queue:
+                return batch
+        return None
 
     def expire(self, now_ms: float, *, unsent: str = "no connection") -> None:
         """Give up the batches whose deadline is over; `unsent`: why some were never sent."""

@@ -5,6 +5,7 @@ class in `hourwheel.errors`. What gRPC says itself is told apart here, too: whet
 seen the request.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -23,6 +24,7 @@ _TOO_LARGE: Final = "larger than max"
 """Part of what gRPC says, with RESOURCE_EXHAUSTED, of a message that it takes in no more than in
 part: trying again is of no use. Who said it has received it, or was about to send it."""
 _ANSWER_TOO_LARGE: Final = "CLIENT: Received"
+_SIZES: Final = re.compile(r"\((\d+) vs\. (\d+)\)")
 _LOST_STATUS: Final = "Internal error from Core"
 """What grpc.aio says when it writes to a stream that has just ended, instead of how it ended."""
 _CANCELLED_HERE: Final = "Locally cancelled by application!"
@@ -68,7 +70,7 @@ def failure_of(status: grpc.aio.AioRpcError, *, is_stream: bool = False) -> Fail
         return Failure(errors.Unavailable("the connection was cut"), is_definite=False)
     if code == errors.ResourceExhausted.code and _TOO_LARGE in message:
         is_unseen = not is_stream and not message.startswith(_ANSWER_TOO_LARGE)
-        return Failure(errors.MessageTooLarge(message), is_unseen)
+        return Failure(errors.MessageTooLarge(message, **_sizes(message)), is_unseen)
     if code == errors.HourwheelError.code:  # what a node's handler raised was not even typed
         return Failure(errors.Internal(message), is_definite=False)
     if code == errors.Cancelled.code and message != _CANCELLED_HERE:
@@ -92,3 +94,9 @@ def _find_error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo
         except DecodeError:
             return None  # not ours: the status code still says what there is to say
     return None
+
+
+def _sizes(message: str) -> dict[str, int]:
+    """What gRPC says of a message that is too large: how large it is, and may be."""
+    found = _SIZES.search(message)
+    return {} if found is None else {"bytes": int(found[1]), "bytes_max": int(found[2])}

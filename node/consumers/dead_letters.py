@@ -1,8 +1,8 @@
 """Where one message is a dead letter: looked for in the queues that groups have for theirs.
 
 No index leads from a message to its dead letters, for it would cost something with each message,
-and this is asked rarely. So the newest entries of each queue are looked at, one chunk in a turn of
-the loop, and no more than so many: the answer says when there were more.
+and this is asked rarely. So the newest entries of each queue are looked at, `TURN_ENTRIES` or one
+chunk more in a turn of the loop, and no more than so many: the answer says when there were more.
 """
 
 import asyncio
@@ -19,6 +19,8 @@ ENTRIES_MAX: Final = 1 << 20
 """Entries of all queues together: 64 full chunks, of which each takes far less than 1 ms."""
 _LOOK_ENTRIES: Final = 1_024
 """What opening a queue costs, in entries: so many queues are looked at that have few each."""
+TURN_ENTRIES: Final = 1 << 14
+"""Entries after which others have their turn, be they of one queue or of many."""
 _GROUPS_AT_ONCE: Final = 256
 
 
@@ -31,10 +33,12 @@ class DeadLetterSearch:
         *,
         queue_entries_max: int = QUEUE_ENTRIES_MAX,
         entries_max: int = ENTRIES_MAX,
+        turn_entries: int = TURN_ENTRIES,
     ) -> None:
         """Look at the shard's queues, whoever is its master."""
         self._shard = shard
         self._queue_entries_max, self._entries_max = queue_entries_max, entries_max
+        self._turn_entries, self._looked_at = turn_entries, 0
         self._turn = asyncio.Lock()
 
     async def find(self, sequence: int) -> DeadLettersInfo:
@@ -78,12 +82,20 @@ class DeadLetterSearch:
         # Meanwhile the queue may be trimmed, or go with its group.
         while at > max(queues.bounds(topic_queue)[0], lowest) and queues.bounds(topic_queue)[1]:
             queue = queues.get(topic_queue)
+            looked_from = at
             at, position = queue.find_before(at, sequence)
-            if position is not None:
-                unit = queue.read(position, 1)[0]
+            unit = None if position is None else queue.read(position, 1)[0]
+            await self._rest_after(looked_from - at)  # what was read is a copy of its own
+            if unit is not None:
                 return self._told(group, int(unit["origin_topic"]), int(unit["attempt"])), end - at
-            await asyncio.sleep(0)
         return None, end - at
+
+    async def _rest_after(self, entries: int) -> None:
+        """So many were looked at; others have their turn, if it is enough for one."""
+        self._looked_at += max(entries, _LOOK_ENTRIES)
+        if self._looked_at >= self._turn_entries:
+            self._looked_at = 0
+            await asyncio.sleep(0)
 
     def _told(self, group: Group, topic_id: int, attempt: int) -> DeadLetterInfo:
         """The log does not say why: what is certain follows from the group's settings."""

@@ -331,3 +331,39 @@ def test_producer_id_when_nothing_was_published() -> None:
     assert story.window.next_position() == (101, 0)
     assert story.window.next_position() == (101, 0)
     assert Story(is_idempotent=False).window.next_position() == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("is_idempotent", "others"),
+    [(True, []), (False, [("a", errors.Timeout), ("b", errors.Timeout)])],
+)
+def test_batch_that_grpc_lets_nobody_read_fails_alone(
+    others: list[tuple[str, object]], *, is_idempotent: bool
+) -> None:
+    story = Story(is_idempotent=is_idempotent)
+    story.submit("a")
+    draft = batch_builder.draft_columns(Columns(bodies=[bytes(1_000)]))
+    raw = batch_builder.build(draft, *story.window.next_position())
+    story.window.submit("t", raw, 1, "large", deadline_ms=5_000.0)
+    story.submit("b")
+    story.sent()
+    error = errors.MessageTooLarge("too large", bytes=len(raw) + 7)
+    story.window.on_broken(0.0, Failure(error, is_definite=False))
+    assert story.settled() == [*others, ("large", errors.MessageTooLarge)]
+    if is_idempotent:
+        # "a" may have been taken; "b" was not, and is told so.
+        assert story.sent(100.0) == [("a", 100, 0), ("b", 100, 3)]
+        story.publish()
+        story.refuse(errors.OutOfOrderSequence("3"), now_ms=100.0)
+        assert story.sent(200.0) == [("b", 100, 2)]
+        story.publish()
+        assert story.settled() == [("a", 0), ("b", 2)]
+
+
+def test_all_batches_fail_when_grpc_does_not_say_which_is_too_large() -> None:
+    story = Story()
+    story.submit("ab")
+    story.sent()
+    error = errors.MessageTooLarge("too large", bytes=9_999)
+    story.window.on_broken(0.0, Failure(error, is_definite=False))
+    assert story.settled() == [("a", errors.Timeout), ("b", errors.Timeout)]

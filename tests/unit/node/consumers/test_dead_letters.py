@@ -1,11 +1,16 @@
 """What the search for one message's dead letters finds, and what it leaves unseen."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from hourwheel.formats.message_id import MessageId
 from hourwheel.v1.admin_pb2 import DeadLetterReason
 from node.consumers.dead_letters import DeadLetterSearch
 from node.contracts.broker import DeadLetterInfo, DeadLettersInfo, GroupSettings
+from storage.queues.consume_queue import ConsumeQueue
 from tests.support.engine_world import EngineWorld
 from tests.support.units import make_units
 
@@ -82,3 +87,29 @@ async def test_search_ends_when_it_has_looked_at_enough(tmp_path: Path) -> None:
         ):
             found = await search(queue_max, all_max).find(oldest)
             assert (len(found.letters), found.is_complete) == (groups, is_complete)
+
+
+async def test_many_queues_are_looked_at_in_many_turns_when_each_has_the_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a dead letter of each group, so that no search of a queue goes on for long."""
+    async with EngineWorld(tmp_path) as world:
+        shard = world.engine.shard
+        for number in range(24):
+            await world.engine.put_group(f"g{number}", GroupSettings(attempts_max=1))
+            known = shard.views.catalog.get_group(f"g{number}")
+            shard.views.queues.get(known.dead_letter_topic_id << 8).append(make_units(0, 10))
+        looked, find_before = [0], ConsumeQueue.find_before
+
+        def counting(queue: ConsumeQueue, end: int, sequence: int) -> Any:
+            looked[-1] += 1
+            return find_before(queue, end, sequence)
+
+        monkeypatch.setattr(ConsumeQueue, "find_before", counting)
+        search = DeadLetterSearch(shard, turn_entries=4 * 1_024)
+        task = asyncio.ensure_future(search.find(5))
+        while not task.done():
+            looked.append(0)
+            await asyncio.sleep(0)
+        assert len((await task).letters) == sum(looked) == 24
+        assert max(looked) == 4

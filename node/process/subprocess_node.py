@@ -21,7 +21,7 @@ from hourwheel import errors
 from node.config.sources import ENVIRONMENT_PREFIX
 from node.process.embedded import config_for
 
-_ROOT: Final = Path(__file__).resolve().parents[1]
+_ROOT: Final = Path(__file__).resolve().parents[2]
 _POLL_S: Final = 0.01
 _STARTUP_S: Final = 120.0
 

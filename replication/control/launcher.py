@@ -19,7 +19,7 @@ from typing import Final
 from hourwheel import errors
 from replication.control.config import ControlConfig
 
-_ROOT: Final = Path(__file__).resolve().parents[1]
+_ROOT: Final = Path(__file__).resolve().parents[2]
 _STOP_S: Final = 5.0
 
 

@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m spark_jobs.runtime.packing FOLDER\n")
         return 2
-    for path in pack(Path(__file__).resolve().parents[1], Path(arguments[0])):
+    for path in pack(Path(__file__).resolve().parents[2], Path(arguments[0])):
         sys.stdout.write(f"{path}\n")
     return 0
 

@@ -40,4 +40,6 @@ def test_the_program_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFi
         str(tmp_path / "rooms.zip"),
         str(tmp_path / "hourwheel_spark.py"),
     ]
+    names = zipfile.ZipFile(tmp_path / "rooms.zip").namelist()
+    assert {name.split("/")[0] for name in names} == set(packing.ROOMS)
     assert packing.main([]) == 2

@@ -12,7 +12,7 @@ from tests.support.cluster_load import ClusterLoad
 def loop_of(node: LocalNode) -> str:
     """The package of the event loop that a node's log names."""
     events = [json.loads(line) for line in node.log_file.read_text().splitlines()]
-    kinds = {event["kind"] for event in events if event["event"] == "event loop"}
+    kinds = {event["kind"] for event in events if event["event"] == "event_loop_chosen"}
     (kind,) = kinds
     return str(kind).split(".", maxsplit=1)[0]
 

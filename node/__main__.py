@@ -1,4 +1,4 @@
-"""`python -m node`: run a node; show its configuration or metrics; inspect a data directory."""
+"""`python -m node`: run a node; show its configuration or metrics; inspect or repair data."""
 
 import argparse
 import os
@@ -19,8 +19,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m node"
     """Run one command; the process's exit code. `program` is what help calls it."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        if given[:1] == ["inspect"]:  # it has a parser of its own, and a node needs none of it
-            return int(import_module("node.tools.inspect.command").main(given[1:]))
+        if given[:1] in (["inspect"], ["repair"]):  # with parsers of their own; a node needs none
+            return int(import_module(f"node.tools.{given[0]}.command").main(given[1:]))
         parsed = _parser(program).parse_args(given)
         return int(parsed.run_command(parsed))
     except ConfigError as error:
@@ -57,6 +57,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     table.set_defaults(run_command=_metrics)
 
     commands.add_parser("inspect", help="look into a data directory, read-only", add_help=False)
+    commands.add_parser("repair", help="make a damaged directory startable", add_help=False)
     return parser
 
 

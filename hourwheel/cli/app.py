@@ -36,6 +36,7 @@ app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(ser
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(
     server_commands.inspect
 )
+app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(server_commands.repair)
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(server_commands.audit)
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(server_commands.export)
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(

@@ -36,6 +36,11 @@ def inspect(context: typer.Context) -> None:
     _hand_over("node.__main__", ["inspect", *_arguments(context)])
 
 
+def repair(context: typer.Context) -> None:
+    """Make the damaged directory of a node without peers startable."""
+    _hand_over("node.__main__", ["repair", *_arguments(context)])
+
+
 def audit(context: typer.Context) -> None:
     """Prove from the logs that every message was delivered."""
     _hand_over("spark_jobs.run", ["audit", *_arguments(context)])

@@ -20,11 +20,11 @@ from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState
 from hourwheel.types import Key, topic_of
 from hourwheel.v1.broker_pb2 import CancelOutcome
-from node.shard.deduplication import PublishVerdicts, genes_of, judge
+from node.shard.deduplication import PublishVerdicts, judge, units_of
 from node.shard.views import Views, check_feature_level
 from storage.views.catalog_items import Subscription
 from storage.views.sequence_index import SlotState
-from storage.views.unit import UNIT, Units, pick, stretches
+from storage.views.unit import Units, pick, stretches
 
 Verdict: TypeAlias = Any
 """What a record's proposer is told, by kind: see the handlers."""
@@ -104,11 +104,11 @@ class Applier:
         views.next_sequence += header.count
         verdicts, accepted = judge(self.views, batch)
         if accepted is None:
-            self._store(self._units_of(batch), header.store_ms)
+            self._store(units_of(self.views.catalog, batch), header.store_ms)
             return verdicts
         states = np.full(header.count, SlotState.VOID, np.uint8)
         if accepted.any():
-            units = pick(self._units_of(batch), accepted)
+            units = pick(units_of(self.views.catalog, batch), accepted)
             states[accepted] = self._schedule(units, header.store_ms)
         views.sequences.append(batch.due_ms, states)
         return verdicts
@@ -139,30 +139,6 @@ class Applier:
             if self.make_room is None or not self.make_room():
                 raise
             append()
-
-    def _units_of(self, batch: RecordBatch) -> Units:
-        header, count = batch.header, batch.header.count
-        units = np.empty(count, UNIT)
-        body_len, meta_len = batch.body_len, batch.meta_len
-        sizes = body_len.astype(np.uint64) + meta_len
-        units["due_ms"] = batch.due_ms
-        units["sequence"] = np.arange(
-            header.base_sequence, header.base_sequence + count, dtype=np.uint64
-        )
-        units["store_ms"] = header.store_ms
-        units["tag_gene"] = genes_of(self.views.catalog, batch)
-        units["position"] = np.uint64(header.offset + batch.blob_offset) + (
-            np.cumsum(sizes) - sizes
-        )
-        units["dlog_id"] = 0
-        units["body_len"] = body_len
-        units["crc"] = batch.crc
-        units["meta_len"] = meta_len
-        units["attempt"] = 1
-        topic_queue = batch.topic_queue
-        units["topic_queue"] = topic_queue
-        units["origin_topic"] = topic_queue >> 8
-        return units
 
     def _store(self, units: Units, store_ms: int) -> None:
         """Schedule accepted messages and index their sequences."""

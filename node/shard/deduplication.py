@@ -13,6 +13,7 @@ from hourwheel.types import topic_of
 from node.shard.views import Views
 from storage.views.catalog import Catalog
 from storage.views.producer_state import Duplicate
+from storage.views.unit import UNIT, Units
 
 
 class Published(NamedTuple):
@@ -112,6 +113,30 @@ def genes_of(catalog: Catalog, batch: RecordBatch) -> NDArray[np.uint64]:
         return batch.tag_gene
     genes: NDArray[np.uint64] = np.where(batch.meta_len, np.uint64(GENE_UNKNOWN), np.uint64(0))
     return genes
+
+
+def units_of(catalog: Catalog, batch: RecordBatch) -> Units:
+    """Units of all messages of a PUBLISH batch, as they lie in the log."""
+    header, count = batch.header, batch.header.count
+    units = np.empty(count, UNIT)
+    body_len, meta_len = batch.body_len, batch.meta_len
+    sizes = body_len.astype(np.uint64) + meta_len
+    units["due_ms"] = batch.due_ms
+    units["sequence"] = np.arange(
+        header.base_sequence, header.base_sequence + count, dtype=np.uint64
+    )
+    units["store_ms"] = header.store_ms
+    units["tag_gene"] = genes_of(catalog, batch)
+    units["position"] = np.uint64(header.offset + batch.blob_offset) + (np.cumsum(sizes) - sizes)
+    units["dlog_id"] = 0
+    units["body_len"] = body_len
+    units["crc"] = batch.crc
+    units["meta_len"] = meta_len
+    units["attempt"] = 1
+    topic_queue = batch.topic_queue
+    units["topic_queue"] = topic_queue
+    units["origin_topic"] = topic_queue >> 8
+    return units
 
 
 def _none(count: int) -> Mask:

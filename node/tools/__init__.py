@@ -1,1 +1,1 @@
-"""Programs beside the broker: `hourwheel inspect`, the demo, a cluster on this machine."""
+"""Programs beside the broker: inspect and repair, the demo, a cluster on this machine."""

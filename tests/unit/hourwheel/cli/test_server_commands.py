@@ -14,6 +14,7 @@ from tests.unit.hourwheel.cli.conftest import Cli
     [
         ("node", "node.__main__", ["--config", "x", "--help"]),
         ("inspect", "node.__main__", ["inspect", "--config", "x", "--help"]),
+        ("repair", "node.__main__", ["repair", "--config", "x", "--help"]),
         ("demo", "node.tools.demo.command", ["--config", "x", "--help"]),
         ("audit", "spark_jobs.run", ["audit", "--config", "x", "--help"]),
         ("export", "spark_jobs.run", ["export", "--config", "x", "--help"]),

@@ -26,6 +26,7 @@ from hourwheel.transport.grpc_errors import failure_of
 from node.api.calls import Calls, Context, UnaryHandler
 from node.api.publish_stream import METHOD
 from node.contracts import grpc_status
+from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.telemetry.stats import ApiStats
 
 FORWARDED: Final = "hourwheel-forwarded"
@@ -77,7 +78,13 @@ class Forwarder:
     """
 
     def __init__(
-        self, me: str, check: Callable[[], None], stats: ApiStats, *, in_flight_max: int
+        self,
+        me: str,
+        check: Callable[[], None],
+        stats: ApiStats,
+        answers: AnswerBudget,
+        *,
+        in_flight_max: int,
     ) -> None:
         """Connects when there is something to pass on.
 
@@ -85,9 +92,10 @@ class Forwarder:
             me: this node.
             check: raises NotMaster, with the master's address, where this node is not the master.
             stats: where it counts.
+            answers: room for messages that are passed on to clients and not read yet.
             in_flight_max: more calls than that at one time are Overloaded.
         """
-        self._me, self._check, self._stats = me, check, stats
+        self._me, self._check, self._stats, self._answers = me, check, stats, answers
         self._in_flight_max = in_flight_max
         self._channels: dict[str, grpc.aio.Channel] = {}
 
@@ -194,15 +202,28 @@ class Forwarder:
         channel = self._find(context)
         if channel is None:
             raise errors.NotMaster("this node has just become the master; try again")
+        if path.endswith(_WAITING) and not self._answers.has_room:
+            raise errors.Overloaded(
+                "too many bytes of answers are not read", limit="limits.answer_bytes"
+            )
         self._enter()
         try:
             begin: Any = channel.unary_unary(path)
             call = begin(raw, timeout=_timeout_s(context), metadata=self._onward(context))
-            if path.endswith(_WAITING):
-                return await _poll(call, calls)
-            return await _answer(call)
+            if not path.endswith(_WAITING):
+                return await _answer(call)
+            answer = await _poll(call, calls)
+            self._hold(len(answer), context)
+            return answer
         finally:
             self._stats.forwarded_in_flight -= 1
+
+    def _hold(self, size_bytes: int, context: Context) -> None:
+        """Count an answer until the client has read it, or is gone."""
+        held = HeldAnswer(self._answers)
+        held.take(size_bytes)
+        # The stub has a class where a Protocol is meant.
+        context.add_done_callback(lambda _: held.end())  # type: ignore[arg-type]
 
     def _onward(self, context: Context) -> Metadata:
         kept = [

@@ -344,6 +344,7 @@ class Node:
                 self.config.node.id,
                 clustering.check,
                 self._stats,
+                engine.answers,
                 in_flight_max=self.config.limits.forwarded_calls,
             )
             undo.push_async_callback(forwarder.close)

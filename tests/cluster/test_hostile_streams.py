@@ -12,8 +12,9 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from hourwheel import AsyncProducer, Message, errors
+from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
 from node.config.model import NodeConfig
+from node.tools.local_cluster.nodes import LocalCluster
 from tests.bench import subject
 from tests.support.eventually import until
 from tests.support.memory_bound import BASE_BYTES, bound_bytes
@@ -21,6 +22,8 @@ from tests.support.memory_bound import BASE_BYTES, bound_bytes
 IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 TREE: Final = Path(__file__).resolve().parents[2]
 STREAMS: Final = 120 if IS_SOAK else 24
+CALLS: Final = 500 if IS_SOAK else 60
+"""At one time; some thousands until the end."""
 BATCHES: Final = 2_000 if IS_SOAK else 60
 BODY_BYTES: Final = 4_000_000
 VALUES: Final[dict[str, Any]] = {
@@ -45,10 +48,10 @@ def resident_bytes(pid: int) -> int:
 
 
 @asynccontextmanager
-async def flood(address: str) -> AsyncIterator[None]:
+async def flood(address: str, calls: int = 0) -> AsyncIterator[None]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.support.hostile_streams"),
-        *(address, str(STREAMS), str(BODY_BYTES)),
+        *(address, str(STREAMS), str(calls), str(BODY_BYTES)),
         cwd=TREE,
         stdin=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(TREE)},
@@ -63,7 +66,7 @@ async def flood(address: str) -> AsyncIterator[None]:
 
 async def test_memory_is_bounded_when_streams_send_much_and_read_nothing(tmp_path: Path) -> None:
     async with subject.running(tmp_path / "data", VALUES) as node:
-        async with flood(node.child.address):
+        async with flood(node.child.address, CALLS):
             published = 0
             while published < BATCHES:
                 assert resident_bytes(node.pid) <= BOUND_BYTES
@@ -72,4 +75,24 @@ async def test_memory_is_bounded_when_streams_send_much_and_read_nothing(tmp_pat
         # And then it goes back, and others are served.
         await until(lambda: resident_bytes(node.pid) <= BASE_BYTES // 2)
         async with AsyncProducer(node.channel) as producer:
+            await producer.publish("orders", Message(b"x"))
+
+
+async def test_memory_is_bounded_when_a_follower_passes_a_flood_on(tmp_path: Path) -> None:
+    """Streams and unary calls; of the follower, and of the master behind it."""
+    values = {**VALUES, "node": {"metrics_listen": ""}}
+    async with LocalCluster(tmp_path, values=values) as cluster:
+        master = await cluster.wait_for_master(in_sync=3)
+        nodes = [cluster.nodes[(master + 1) % 3], cluster.nodes[master]]
+        async with AsyncAdmin(cluster.servers) as admin:
+            async with flood(nodes[0].address, CALLS):
+                published = 0
+                while published < BATCHES:
+                    for node in nodes:
+                        assert resident_bytes(node.pid) <= BOUND_BYTES
+                    with suppress(errors.Timeout, errors.Overloaded, errors.Unavailable):
+                        published = (await admin.status()).shards[0].published_count
+            for node in nodes:
+                await until(lambda node=node: resident_bytes(node.pid) <= BASE_BYTES // 2)
+        async with AsyncProducer(cluster.servers) as producer:
             await producer.publish("orders", Message(b"x"))

@@ -33,7 +33,9 @@ class Elsewhere(ApiWorld):
     def __init__(self, master: str, *, in_flight_max: int = 8) -> None:
         super().__init__()
         self.master, self.is_master = master, False
-        self.forwarder = Forwarder("n8", self.check, self.stats, in_flight_max=in_flight_max)
+        self.forwarder = Forwarder(
+            "n8", self.check, self.stats, self.engine.answers, in_flight_max=in_flight_max
+        )
         self.server = ApiServer(replace(self.server._parts, forwarder=self.forwarder))
 
     def check(self) -> None:
@@ -47,6 +49,7 @@ class Elsewhere(ApiWorld):
         # A caller has its answer a moment before the handler has ended.
         await until(lambda: stats.requests_in_flight == stats.long_polls == stats.streams == 0)
         assert stats.forwarded_in_flight == 0
+        await until(lambda: self.engine.answers.held_bytes == 0)
 
 
 class Spy:
@@ -370,3 +373,20 @@ async def test_stream_is_ended_at_the_master_when_its_client_leaves() -> None:
         assert master.stats.streams == 1
         stream.cancel()
         await until(lambda: master.stats.streams == 0 and node.stats.streams == 0)
+
+
+async def test_poll_is_not_passed_on_when_there_is_no_room_for_its_answer() -> None:
+    async with ApiWorld() as master, Elsewhere(master.address) as node:
+        await master.publish(b"x")
+        held, answers = [0], node.engine.answers
+        answers.take(answers.bytes_max)
+        refusal = await refused(node.consumer.Receive(POLL))
+        assert (refusal.reason, refusal.params["limit"]) == ("OVERLOADED", "limits.answer_bytes")
+        assert master.engine.asked("receive") == []
+        answers.let_go(answers.bytes_max)
+        answers.take = held.append  # type: ignore[method-assign]
+        answers.let_go = lambda size: held.append(-size)  # type: ignore[method-assign]
+        answer = await node.consumer.Receive(POLL)
+        assert [one.body for one in answer.messages] == [b"x"]
+        await until(lambda: len(held) == 3)
+        assert held[1] == -held[2] == answer.ByteSize()

@@ -258,9 +258,9 @@ class NotMaster(Unavailable):
 
     @property
     def epoch(self) -> int:
-        """Param, a decimal number: the reign of that master; 0: not told, or no number.
+        """Param, a decimal number: the epoch of that master; 0: unknown, or no number.
 
-        A client follows at once, but not to a reign below the highest one it has heard of.
+        A client follows at once, but not to an epoch below the highest one that it knows.
         """
         text = self.params.get("epoch", "")
         return (

@@ -12,7 +12,7 @@ Sequence = NewType("Sequence", int)
 Position = NewType("Position", int)
 """The ordinal of an entry in one consume queue, from 0."""
 Epoch = NewType("Epoch", int)
-"""One reign of a shard's master; it only grows."""
+"""The number of a mastership; it only grows."""
 ShardId = NewType("ShardId", int)
 TopicId = NewType("TopicId", int)
 GroupId = NewType("GroupId", int)

@@ -9,6 +9,7 @@ from replication.rules.follower import Follower
 from replication.rules.master import ReplicationConfig
 from replication.rules.master_lease import Promise
 from storage.files.file_header import Identity
+from storage.log.tail import LogConfig
 from tests.sim.disk import SimulatedDisk
 
 IDENTITY = Identity(bytes(range(16)), 0)
@@ -22,27 +23,34 @@ class ReplicaWorld:
     """One node's replica on a simulated disk."""
 
     def __init__(
-        self, name: str, *, members: tuple[str, ...] = NAMES, promised_ms: float = 0.0
+        self,
+        name: str,
+        *,
+        members: tuple[str, ...] = NAMES,
+        promised_ms: float = 0.0,
+        log: LogConfig | None = None,
+        boot_id: str = "",
     ) -> None:
-        self.name, self.members = name, members
+        self.name, self.members, self.log = name, members, log or LogConfig()
+        self.boot_id = boot_id or f"boot-{name}"
         self.disk = SimulatedDisk()
         self.opened: Opened
         self.replica: Replica
         self.open(promised_ms)
 
-    def open(self, promised_ms: float = 0.0) -> None:
+    def open(self, promised_ms: float = 0.0, mono_ms: float = 0.0) -> None:
         """Start the process."""
         place = ShardPlace(self.disk, "shard-0", IDENTITY)
-        self.opened = open_shard(place, ShardConfig(is_replica=True))
+        self.opened = open_shard(place, ShardConfig(log=self.log, is_replica=True))
         self.shard = self.opened.shard
         self.seen = EpochSeen.open(self.disk, place.under("epoch_seen"), IDENTITY)
         follower = Follower(
             me=self.name,
-            boot_id=f"boot-{self.name}",
+            boot_id=self.boot_id,
             cluster_id=IDENTITY.cluster_id,
             shard=0,
             seen=self.seen,
-            promise=Promise(0.0, promised_ms),
+            promise=Promise(mono_ms, promised_ms),
         )
         assert self.opened.watermark is not None
         self.replica = Replica(
@@ -50,7 +58,7 @@ class ReplicaWorld:
             self.opened.epochs,
             self.opened.watermark,
             follower,
-            Who(self.name, f"boot-{self.name}", IDENTITY.cluster_id, self.members),
+            Who(self.name, self.boot_id, IDENTITY.cluster_id, self.members),
             ReplicationConfig(min_in_sync=min(2, len(self.members))),
             now_ms=lambda: START_MS,
         )

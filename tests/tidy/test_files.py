@@ -31,7 +31,7 @@ PLACES: Final = (
     *("hourwheel/v1/__init__.py", "hourwheel/v1/*_pb2*.py", "hourwheel/v1/*_pb2.pyi"),
     *("hourwheel/internal/v1/__init__.py", "hourwheel/internal/v1/*_pb2*.py"),
     "hourwheel/internal/v1/*_pb2.pyi",
-    *("tests/*.py", "tests/golden/*"),
+    *("tests/*.py", "tests/golden/*", "tests/stories/*.txt"),
 )
 """Where a file that is not a module of a room may lie: `*` stands for one path component or a part
 of it, except below tests/, which has folders in folders."""

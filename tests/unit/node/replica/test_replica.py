@@ -9,9 +9,9 @@ import pytest
 from hourwheel import errors
 from hourwheel.errors import NotFollowed
 from hourwheel.formats.record_batch import RecordBatch, build_publish
-from hourwheel.internal.v1.replication_pb2 import FollowerHello, Refused
+from hourwheel.internal.v1.replication_pb2 import FollowerHello
 from hourwheel.internal.v1.state_pb2 import ConfigChange, TopicConfig
-from node.replica.effects import AskIsr, CloseStreams, Resign, Retire, Role
+from node.replica.effects import Role
 from tests.support.replica_world import (
     START_MS,
     ReplicaWorld,
@@ -73,63 +73,6 @@ def test_master_serves_when_all_that_it_inherited_is_committed_and_applied() -> 
     assert b.shard.views.digest() == a.shard.views.digest()
 
 
-def test_I4_node_waits_when_it_has_promised_to_follow_another() -> None:  # noqa: N802
-    _, b, _ = cluster()
-    b.assign(2, "b")
-    b.replica.step(600.0)
-    assert (b.replica.role, b.replica.is_to_reign) == (Role.FOLLOWER, True)
-    b.replica.step(601.0)
-    assert role_of(b) is Role.TAKING_OVER
-
-
-def test_reign_waits_when_something_is_being_written() -> None:
-    a, b, _ = cluster()
-    configure(a, 1)
-    send(a, b)
-    b.assign(2, "b")
-    b.replica.step(1_000.0)
-    assert role_of(b) is Role.FOLLOWER
-    b.write()
-    b.replica.step(1_000.0)
-    assert role_of(b) is Role.TAKING_OVER
-
-
-def test_master_retires_when_the_next_says_hello() -> None:
-    a, b, c = cluster()
-    token = object()
-    configure(a, 1, token)
-    b.reign(2, mono_ms=1_000.0)
-    join(b, a, 1_000.0)
-    retire, close = a.effects()[-2:]
-    assert isinstance(retire, Retire)
-    assert isinstance(close, CloseStreams)
-    (answer,) = retire.answers
-    assert answer.token is token
-    assert isinstance(answer.error, errors.Timeout), "nobody can know"
-    assert close.last_beat.releases_lease
-    assert (a.replica.role, a.replica.master) == (Role.FOLLOWER, None)
-    assert not a.replica.may_act(0.0)
-    join(b, c, 1_000.0)
-    for _ in range(2):
-        sync(b, a, 1_000.0)
-        sync(b, c, 1_000.0)
-    assert len(logs_of(a, b, c)) == 1
-    assert [one.epoch for one in a.shard.views.epochs] == [1, 2]
-
-
-def test_I5_what_was_only_appended_is_cut_when_another_master_is_followed() -> None:  # noqa: N802
-    a, b, _ = cluster()
-    configure(a, 1)
-    a.write()  # and nobody else has it
-    b.reign(2, mono_ms=1_000.0)
-    configure(b, 2)
-    b.write()
-    join(b, a, 1_000.0)
-    sync(b, a, 1_000.0)
-    assert len(logs_of(a, b)) == 1
-    assert [one.epoch for one in a.opened.epochs.entries] == [1, 2]
-
-
 def test_I5_nothing_is_written_between_hello_and_begin() -> None:  # noqa: N802
     """The answer told where the log ended; what came behind might even be applied, and not cut."""
     a, b, c = cluster()
@@ -163,74 +106,6 @@ def test_reign_begins_when_an_epoch_was_noted_whose_batches_never_came() -> None
     c.assign(4, "c", mono_ms=3_000.0)
     c.replica.step(3_000.0)
     assert [one.epoch for one in c.opened.epochs.entries] == [1, 4]
-
-
-def test_I4_assignment_is_ignored_when_it_is_older() -> None:  # noqa: N802
-    b = ReplicaWorld("b")
-    b.assign(3, "b", isr="abc", version=8)
-    b.assign(3, "b", isr="ab", version=7)
-    assert b.replica.assignment.version == 8
-    b.assign(2, "a", version=9)
-    assert (b.replica.assignment.epoch, b.seen.epoch) == (3, 3)
-    b.replica.step(0.0)
-    assert b.replica.master is not None
-    assert b.replica.master.isr.members == frozenset("abc")
-
-
-def test_node_does_not_reign_again_in_its_epoch_when_it_starts_again() -> None:
-    a, _, _ = cluster()
-    a.disk.kill()
-    a.open()
-    a.assign(1, "a")
-    a.replica.step(1_000.0)
-    assert role_of(a) is Role.FOLLOWER
-
-
-def test_reign_ends_when_a_node_follows_a_later_epoch() -> None:
-    a, _, _ = cluster()
-    a.replica.on_refused(Refused(epoch=1, master="a", wait_ms=50))
-    assert role_of(a) is Role.MASTER
-    a.replica.on_refused(Refused(epoch=2, master="c"))
-    assert role_of(a) is Role.FOLLOWER
-
-
-def test_set_shrinks_when_a_follower_is_gone() -> None:
-    a, _, _ = cluster()
-    assert a.replica.master is not None
-    a.replica.master.on_lost("c", 10.0)
-    a.replica.step(310.0)
-    (change,) = [one.change for one in a.effects() if isinstance(one, AskIsr)]
-    assert change.members == ("a", "b")
-    a.assign(1, "a", isr="ab", version=2)
-    assert a.replica.master.isr.union == frozenset("ab")
-
-
-def test_I7_master_resigns_and_writes_nothing_more_when_its_disk_is_full() -> None:  # noqa: N802
-    """Followers may have what was dropped: those offsets are of the next epoch now."""
-    a, b, c = cluster()
-    configure(a, 1)
-    for follower in (b, c):
-        send(a, follower)
-    a.disk.capacity_bytes = a.disk.used_bytes("")
-    for number in range(2, 60):
-        configure(a, number, token := object())
-    write = a.shard.take_write()
-    assert write is not None
-    with pytest.raises(errors.DiskFull):
-        write.run(durable=True)
-    lost = errors.Timeout("the outcome is unknown")
-    answers = a.shard.abandon_write(write, lost)
-    assert answers[-1].token is token
-    a.replica.on_full_disk()
-    assert any(isinstance(one, Resign) for one in a.effects())
-    assert role_of(a) is Role.FOLLOWER
-    a.disk.capacity_bytes = 1 << 30
-    b.write()
-    c.write()
-    b.reign(2, mono_ms=1_000.0)
-    join(b, a, 1_000.0)
-    sync(b, a, 1_000.0)
-    assert len(logs_of(a, b)) == 1
 
 
 def test_I3_master_resigns_when_a_follower_has_released_something_else() -> None:  # noqa: N802
@@ -312,10 +187,3 @@ def test_nothing_is_said_in_the_masters_name_when_there_is_none() -> None:
         b.replica.greet("a")
     with pytest.raises(NotFollowed):
         b.replica.find_part("a")
-
-
-def test_node_alone_is_master_by_itself() -> None:
-    a = ReplicaWorld("a", members=("a",))
-    a.reign(1, isr="a")
-    assert role_of(a) is Role.MASTER
-    assert a.replica.may_act(1e9)

@@ -124,12 +124,6 @@ def test_I4_hello_of_the_next_master_waits_when_a_promise_lasts() -> None:  # no
     assert isinstance(world.hear(4, "c", mono_ms=1_600.0), FollowerHello)
 
 
-def test_I4_hello_waits_when_the_node_has_just_started() -> None:  # noqa: N802
-    world = World(promised_ms=600.0)
-    assert isinstance(world.hear(4, mono_ms=599.0), Refused)
-    assert isinstance(world.hear(4, mono_ms=600.0), FollowerHello)
-
-
 def test_I4_old_master_promises_nothing_more_when_the_next_is_named() -> None:  # noqa: N802
     world = World()
     world.follow(3)
@@ -146,15 +140,6 @@ def test_epoch_is_no_news_when_it_is_known_older_or_of_another() -> None:
     assert not world.follower.on_epoch(3, "a")
     assert not world.follower.on_epoch(3, "c")
     assert not world.follower.on_epoch(2, "c")
-
-
-def test_promise_is_void_when_the_master_says_so_even_after_the_next_was_named() -> None:
-    world = World()
-    world.follow(3)
-    world.beat(3, 1_000.0)
-    world.follower.on_epoch(4, "c")
-    world.beat(3, 1_001.0, releases_lease=True)
-    assert isinstance(world.hear(4, "c", mono_ms=1_002.0), FollowerHello)
 
 
 def test_nothing_is_taken_when_it_is_not_what_comes_next() -> None:
@@ -194,14 +179,6 @@ def test_acknowledgement_echoes_the_last_beat_and_how_old_it_is() -> None:
     assert world.echo(5.0) == (0, 0)
     world.beat(3, 10.0)
     assert world.echo(12.5) == (7_000, 2_500)
-
-
-def test_I4_acknowledgement_echoes_no_beat_of_another_epoch() -> None:  # noqa: N802
-    world = World()
-    world.follow(3)
-    world.beat(3, 10.0)
-    world.follow(4, "c", mono_ms=1_000.0)
-    assert world.echo(1_001.0) == (0, 0)
 
 
 def test_acknowledgement_tells_what_was_released() -> None:

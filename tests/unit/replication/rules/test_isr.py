@@ -99,21 +99,6 @@ def hear(isr: InSyncReplicas, *calls: Callable[[InSyncReplicas], object]) -> str
     return "".join(sorted(isr.union))
 
 
-def test_shrink_counts_when_it_is_confirmed() -> None:
-    isr = make()
-    change = isr.plan(names("c"), names(""))
-    assert change == IsrChange(1, 5, ("a", "b"))
-    assert isr.high_watermark({"a": 9, "b": 8, "c": 3}) == 3
-    isr.on_state(names("ab"), 6)
-    assert isr.high_watermark({"a": 9, "b": 8, "c": 3}) == 8
-
-
-def test_growth_counts_when_it_is_asked_for() -> None:
-    isr = make("ab")
-    isr.plan(names(""), names("c"))
-    assert isr.high_watermark({"a": 9, "b": 8, "c": 3}) == 3
-
-
 def test_one_change_is_under_way_at_a_time() -> None:
     isr = make()
     assert isr.plan(names("c"), names("")) is not None
@@ -148,9 +133,3 @@ def test_I7_next_change_stays_asked_for_when_the_former_ones_refusal_comes_late(
     assert isr.plan(names(""), names("c")) == IsrChange(1, 6, ("a", "b", "c"))
     isr.on_refused(former)
     assert hear(isr) == "abc"
-
-
-def test_state_is_ignored_when_it_is_older() -> None:
-    isr = make("abc")
-    assert hear(isr, lambda one: one.on_state(names("ab"), 7)) == "ab"
-    assert hear(isr, lambda one: one.on_state(names("abc"), 6)) == "ab"

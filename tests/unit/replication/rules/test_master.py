@@ -57,30 +57,6 @@ def hear(master: Master, node: str, end: int, mono_ms: float = 1.0) -> bool:
     return master.on_ack(node, ack(end), mono_ms, 5_000.0)
 
 
-def test_what_was_inherited_is_committed_with_the_own_epoch_and_not_before() -> None:
-    """Raft 5.4.2."""
-    master = make()
-    master.on_flushed(120, 1.0)
-    for node in "bc":
-        follow(master, node)
-        assert not hear(master, node, 119)
-    assert (master.high_watermark, master.is_begun) == (70, False)
-    assert not hear(master, "b", 120)
-    assert hear(master, "c", 120)
-    assert (master.high_watermark, master.is_begun) == (120, True)
-    master.check()
-
-
-def test_I7_nothing_is_committed_that_is_not_durable_here() -> None:  # noqa: N802
-    master = make()
-    for node in "bc":
-        follow(master, node)
-        hear(master, node, 120)
-    assert master.high_watermark == 70
-    assert master.on_flushed(120, 2.0)
-    assert master.high_watermark == 120
-
-
 def test_high_watermark_never_falls_when_a_stream_breaks() -> None:
     master = make()
     master.on_flushed(120, 1.0)
@@ -145,15 +121,6 @@ def change(*members: str) -> IsrChange:
     return IsrChange(4, 9, members)
 
 
-def test_follower_is_dropped_when_it_stays_away() -> None:
-    master = make()
-    follow(master, "b")
-    follow(master, "c")
-    master.on_lost("c", 100.0)
-    assert master.plan_isr(399.0) is None
-    assert master.plan_isr(400.0) == change("a", "b")
-
-
 def test_follower_is_dropped_when_it_refuses_each_greeting_at_once() -> None:
     """It is never away for long, and never there."""
     master = make()
@@ -193,38 +160,6 @@ def test_follower_is_dropped_when_its_streams_break_as_soon_as_they_have_begun()
     assert master.plan_isr(1_500.0) == change("a", "b")
 
 
-def test_follower_is_dropped_at_once_when_nobody_listens_there() -> None:
-    master = make()
-    follow(master, "b")
-    master.on_unreachable("c")
-    assert master.plan_isr(1.0) == change("a", "b")
-
-
-def test_follower_is_dropped_when_it_says_nothing_or_lags() -> None:
-    master = make()
-    master.on_flushed(120, 1.0)
-    for node in "bc":
-        follow(master, node)
-        hear(master, node, 120, 10.0)
-    master.on_flushed(200, 20.0)
-    hear(master, "b", 120, 1_000.0)
-    assert master.plan_isr(1_509.0) is None
-    master.on_sent("b", 200)
-    hear(master, "b", 200, 1_500.0)
-    assert master.plan_isr(1_510.0) == change("a", "b")
-
-
-def test_follower_is_dropped_when_its_disk_is_full_and_does_not_join() -> None:
-    master = make()
-    follow(master, "b")
-    follow(master, "c")
-    master.on_ack("c", ack(100, is_full=True), 1.0, 5_000.0)
-    assert master.plan_isr(2.0) == change("a", "b")
-    master.on_isr({"a", "b"}, 10, 3.0)
-    master.on_ack("c", ack(120, is_full=True), 4.0, 5_000.0)
-    assert master.plan_isr(5.0) is None
-
-
 def test_follower_with_a_low_disk_stays_or_joins_where_there_would_be_too_few_without_it() -> None:
     """Nothing could be committed otherwise; but messages are to be refused meanwhile."""
     master = make()
@@ -259,43 +194,6 @@ def test_follower_joins_when_it_has_the_epochs_beginning_and_all_that_is_committ
     assert master.plan_isr(3.0) == change("a", "b", "c")
 
 
-def test_shrink_moves_the_high_watermark_when_it_is_confirmed() -> None:
-    master = make()
-    master.on_flushed(120, 1.0)
-    follow(master, "b")
-    hear(master, "b", 120)
-    assert master.plan_isr(400.0) == change("a", "b")
-    assert master.high_watermark == 70
-    assert master.on_isr({"a", "b"}, 10, 410.0)
-    assert master.high_watermark == 120
-
-
-def test_master_resigns_when_nothing_is_committed_for_too_long() -> None:
-    master = make()
-    assert master.find_reason_to_resign(2_999.0) is None
-    assert master.find_reason_to_resign(3_000.0) is not None
-
-
-def test_master_resigns_when_its_own_disk_hangs() -> None:
-    master = make()
-    master.on_flushed(120, 1.0)
-    for node in "bc":
-        follow(master, node)
-        hear(master, node, 120, 5_000.0)
-        master.on_ack(node, ack(120, echo_ms=7_900.0), 8_000.0, 5_000.0)
-    assert master.find_reason_to_resign(8_000.0) is None
-    master.on_appended(200)
-    assert master.find_reason_to_resign(8_000.0 + 3_000.0) is not None
-
-
-def test_master_is_forsaken_when_its_lease_is_over_for_long() -> None:
-    master = make()
-    follow(master, "b")
-    master.on_ack("b", ack(100, echo_ms=5_000.0), 5_001.0, 5_000.0)
-    assert not master.is_forsaken(5_000.0 + 570.0 + 999.0)
-    assert master.is_forsaken(5_000.0 + 570.0 + 1_000.0)
-
-
 def test_master_resigns_when_it_has_nothing_to_commit_and_nobody_hears_it() -> None:
     """Nobody can give it anything then: it would stay so for ever."""
     master = make()
@@ -306,11 +204,3 @@ def test_master_resigns_when_it_has_nothing_to_commit_and_nobody_hears_it() -> N
     assert master.high_watermark == 120
     assert master.find_reason_to_resign(4_000.0) is None
     assert master.find_reason_to_resign(1_000.0 + 570.0 + 3_000.0) is not None
-
-
-def test_master_alone_commits_by_itself() -> None:
-    master = make("a")
-    assert master.on_flushed(120, 1.0)
-    assert master.is_begun
-    assert master.lease.is_valid(1e9)
-    assert master.find_reason_to_resign(1e9) is None

@@ -20,12 +20,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pysyncobj import FAIL_REASON
-
 from hourwheel import errors
 from hourwheel.clock import Clock
 from replication.control_state.commands import apply_command
 from replication.control_state.state import ControlState, decode_state, encode_state
+from replication.raft.pysyncobj_surface import FAIL_REASON
 from replication.raft.raft_node import RaftNode, RaftStatus
 
 STALL_MS: Final = 250.0

@@ -20,11 +20,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Self, overload
 
-from pysyncobj.journal import Journal
-
 from hourwheel import errors
 from hourwheel.internal.v1 import raft_pb2 as pb
 from replication.raft.journal_file import COMMAND_BYTES_MAX, Entry, JournalFile
+from replication.raft.pysyncobj_surface import Journal
 from replication.raft.snapshot import Snapshot, SnapshotFile
 from replication.raft.vote_file import VoteFile
 from storage.files import atomic_file

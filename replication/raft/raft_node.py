@@ -1,30 +1,32 @@
 """PySyncObj's Raft with the parts replaced that would lose data, stop the cluster or run code.
 
-PySyncObj calls its own methods by their mangled names (`_SyncObj__...`), so a subclass can stand in
-for each of them. That ties us to one version, which pyproject.toml pins; `check_version` refuses
-any other, and tests/unit/replication/raft shows each bug healed (numbers: decision 0011).
+`replication.raft.pysyncobj_surface` knows PySyncObj's private names; here is what happens instead.
+All of that ties us to one version, which pyproject.toml pins; `check_version` refuses any other,
+and tests/unit/replication/raft shows each bug healed (numbers: decision 0011).
 """
 
 import logging
 import os
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
-
-from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf
-from pysyncobj.fast_queue import Queue
-from pysyncobj.node import Node
-from pysyncobj.version import VERSION
 
 from hourwheel import errors
 from replication.raft.codec import REGULAR, Message
 from replication.raft.journal import RaftJournal
 from replication.raft.journal_file import COMMAND_BYTES_MAX, Entry
+from replication.raft.pysyncobj_surface import (
+    AUDITED_VERSION,
+    FAIL_REASON,
+    VERSION,
+    Callback,
+    Node,
+    PrivateSyncObj,
+    SyncObjConf,
+)
 from replication.raft.snapshot import Snapshot
 from replication.raft.transport import DurableTransport
 
-AUDITED_VERSION: Final = "0.3.17"
 _BATCH_BYTES: Final = 256 * 1024
 """Of entries in one append_entries: fits a frame, and no single entry needs PySyncObj's splitting
 of large ones, which would unpickle what a peer sent."""
@@ -33,9 +35,6 @@ _PATIENCE_ENTRIES: Final = 64
 """So many more before a snapshot that found no room is tried again."""
 
 _log = logging.getLogger(__name__)
-
-Callback = Callable[[bytes | None, int], None]
-"""Result or None, and PySyncObj's FAIL_REASON."""
 
 
 class Machine(Protocol):
@@ -114,7 +113,7 @@ def _conf(timings: RaftTimings, on_state_changed: Callable[[int, int], None]) ->
     )
 
 
-class RaftNode(SyncObj):  # type: ignore[misc]
+class RaftNode(PrivateSyncObj):
     """One node of the group; see the top of this file. Everything but `submit` in one thread.
 
     Attributes:
@@ -162,18 +161,14 @@ class RaftNode(SyncObj):  # type: ignore[misc]
             Node(node_id), peers, _conf(timings, self._state_changed), transport=transport
         )
         self._transport = transport
-        self._SyncObj__raftLog = journal
-        self._SyncObj__serializer = journal.snapshot_file
-        self._SyncObj__needLoadDumpFile = False
-        self._SyncObj__raftCurrentTerm = max(journal.getCurrentTerm(), journal[-1].term)
         # A vote counts for the term that it was given in.
-        is_current = journal.getCurrentTerm() == self._SyncObj__raftCurrentTerm
-        self._SyncObj__votedForNodeId = journal.getVotedForNodeId() if is_current else None
-        self._SyncObj__raftCommitIndex = journal.getRaftCommitIndex()
+        is_current = journal.getCurrentTerm() >= journal[-1].term
+        voted_for = journal.getVotedForNodeId() if is_current else None
+        self.adopt(journal, journal.snapshot_file, voted_for)
         if journal.snapshot_file.exists:
             snapshot = journal.snapshot_file.load()
             machine.restore(snapshot.state)
-            self._SyncObj__raftLastApplied = snapshot.last.index
+            self.set_last_applied(snapshot.last.index)
 
     # --- for the adapter
 
@@ -206,15 +201,14 @@ class RaftNode(SyncObj):  # type: ignore[misc]
 
     def close_pipe(self) -> None:
         """Close what PySyncObj wakes itself by; it never does, and is not ticked any more."""
-        ends = vars(self._SyncObj__pipeNotifier)
-        for name in ("_PipeNotifier__pipeR", "_PipeNotifier__pipeW"):
-            os.close(ends[name])
+        for end in self.pipe_ends():
+            os.close(end)
 
     def status(self) -> RaftStatus:
         """As of now; the tick thread only."""
         leader = self._getLeader()
         is_leader = self._isLeader()
-        noop = self._SyncObj__noopIDx
+        noop = self.noop_index()
         return RaftStatus(
             leader_node_id=leader.id if leader else "",
             term=self._getTerm(),
@@ -222,7 +216,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]
             has_majority=leader is not None and self.hasQuorum,
         )
 
-    # --- stand-ins for PySyncObj's methods, called by it
+    # --- in place of PySyncObj's methods, called by it
 
     def _state_changed(self, old: int, new: int) -> None:
         """B7: an exception here would leave a leader half made."""
@@ -232,7 +226,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]
             except Exception:  # noqa: BLE001 - see above
                 _log.exception("raft_observer_failed")
 
-    def _SyncObj__doApplyCommand(self, command: bytes) -> bytes | None:  # noqa: N802
+    def apply_command(self, command: bytes) -> bytes | None:
         """B6: an exception here would be met again at each tick, and after each restart.
 
         No pickle either: behind the type byte stands a command of ours, or nothing.
@@ -246,7 +240,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]
             _log.exception("raft_command_skipped")
             return b""
 
-    def _SyncObj__onMessageReceived(self, node: Any, message: Message) -> None:  # noqa: N802
+    def on_message(self, node: Any, message: Message) -> None:
         """B8, B11: let PySyncObj handle a message, with the journal on guard."""
         self._next_hint = None
         if message["type"] == "next_node_idx" and message["term"] != self._getTerm():
@@ -258,39 +252,31 @@ class RaftNode(SyncObj):  # type: ignore[misc]
             self._votes = {each for each in self._votes if each[0] == vote[0]} | {vote}
         if "prevLogIdx" in message and message["prevLogIdx"] < self.journal[0].index:
             # The leader is far behind our snapshot. What was committed it must have.
-            self._next_hint = self._SyncObj__raftCommitIndex + 1
+            self._next_hint = self.commit_index() + 1
         try:
             with self.journal.message():
-                SyncObj._SyncObj__onMessageReceived(self, node, message)  # noqa: SLF001
+                super().on_message(node, message)
         except errors.DiskFull as error:
             self._note_no_room(error)  # as if it had never come: the leader sends it again
         # PySyncObj may have taken hidden entries for gone.
-        self._SyncObj__raftCommitIndex = max(
-            self._SyncObj__raftCommitIndex, self.journal.getRaftCommitIndex()
-        )
+        self.raise_commit_index(self.journal.getRaftCommitIndex())
 
-    def _SyncObj__sendNextNodeIdx(  # noqa: N802
-        self,
-        node: Any,
-        reset: bool = False,  # noqa: FBT001, FBT002 - PySyncObj's signature
-        nextNodeIdx: int | None = None,  # noqa: N803
-        success: bool = False,  # noqa: FBT001, FBT002
-    ) -> None:
+    def acknowledge(self, node: Any, next_index: int | None, *, reset: bool, success: bool) -> None:
         """As PySyncObj's, with the term; and never for more than was compared with the leader."""
-        if nextNodeIdx is None:
-            nextNodeIdx = self._next_hint or self.journal[-1].index + 1  # noqa: N806
+        if next_index is None:
+            next_index = self._next_hint or self.journal[-1].index + 1
         self._transport.send(
             node,
             {
                 "type": "next_node_idx",
-                "next_node_idx": nextNodeIdx,
+                "next_node_idx": next_index,
                 "reset": reset,
                 "success": success,
                 "term": self._getTerm(),
             },
         )
 
-    def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
+    def compact(self) -> None:
         """B1, B2, B5: snapshot first and durably, then the journal, in one step each.
 
         Also where the journal's room is half used: so the log of a node whose disk is full stays
@@ -331,24 +317,21 @@ class RaftNode(SyncObj):  # type: ignore[misc]
             except errors.DiskFull as error:  # several large ones; who waits asks again
                 self._note_no_room(error)
             return
-        with suppress(Queue.Empty):
-            while True:
-                _, callback = self._SyncObj__commandsQueue.get_nowait()
-                self._SyncObj__callErrCallback(FAIL_REASON.REQUEST_DENIED, callback)
+        self.refuse_waiting_commands()
 
-    def _SyncObj__onBecomeLeader(self) -> None:  # noqa: N802
+    def become_leader(self) -> None:
         """A leader begins with an entry. Where that finds no room, somebody else should lead."""
         try:
             self.journal.reserve_first_entry()
         except errors.DiskFull as error:
             self._note_no_room(error)
             return
-        SyncObj._SyncObj__onBecomeLeader(self)  # noqa: SLF001
+        super().become_leader()
 
-    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: FBT001, N802, N803
+    def load_received_snapshot(self) -> None:
         """B12: take the snapshot that has come from a leader; one of the past changes nothing."""
         snapshot = self.journal.snapshot_file.received
-        errors.invariant(snapshot is not None and clearJournal, "a snapshot was received")
+        errors.invariant(snapshot is not None, "a snapshot was received")
         if snapshot is None:
             return
         self.journal.snapshot_file.received = None
@@ -364,13 +347,11 @@ class RaftNode(SyncObj):  # type: ignore[misc]
         except errors.DiskFull:
             self._machine.restore(former)
             raise
-        self._SyncObj__raftLastApplied = last
-        self._SyncObj__raftCommitIndex = max(self._SyncObj__raftCommitIndex, last)
+        self.set_last_applied(last)
+        self.raise_commit_index(last)
         self.installed_count += 1
-        waiting: dict[int, list[tuple[int, Callback]]] = self._SyncObj__commandsWaitingCommit
-        for index in [index for index in waiting if index <= last]:
-            for _, callback in waiting.pop(index):
-                callback(None, FAIL_REASON.UNKNOWN_OUTCOME)
+        for callback in self.take_callbacks(last):
+            callback(None, FAIL_REASON.UNKNOWN_OUTCOME)
 
 
 __all__ = ["Entry", "Machine", "RaftNode", "RaftStatus", "RaftTimings", "check_version"]

@@ -15,13 +15,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-from pysyncobj.node import Node
-from pysyncobj.poller import POLL_EVENT_TYPE
-from pysyncobj.transport import Transport
-
 from hourwheel import errors
 from replication.raft.codec import FRAME_BYTES_MAX, Message, encode
 from replication.raft.journal import RaftJournal
+from replication.raft.pysyncobj_surface import POLL_EVENT_TYPE, Node, Transport
 
 _INBOX_COUNT_MAX: Final = 10_000
 """Messages of peers that wait for a tick. Behind that they are lost; Raft sends again."""

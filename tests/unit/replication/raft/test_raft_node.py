@@ -92,7 +92,7 @@ def test_B2_trim_is_all_or_nothing_when_it_crashes_anywhere(  # noqa: N802
         life.node._compaction_entries = 10
         disk.fail_after(fail_at, takes_effect=takes_effect)
         try:
-            life.node._SyncObj__tryLogCompaction()
+            life.node.compact()
         except SimulatedCrash:
             pass
         else:
@@ -443,7 +443,7 @@ def test_follower_without_room_votes_and_catches_up_when_there_is_some(
     large = [b"%d" % number + bytes(3_000) for number in range(8)]
     for command in large:
         # Nothing of it can be compacted away before it is applied, and the room is for five.
-        world.lives[poor].node._SyncObj__tryLogCompaction = lambda: None
+        world.lives[poor].node.compact = lambda: None
         assert world.propose(leader, command) == command
     life = world.lives[poor]
     assert life.node.no_room_count
@@ -468,7 +468,7 @@ def test_leader_without_room_refuses_commands_and_leads_on(
     fill_disks(world)
     node = world.lives[leader].node
     for life in world.lives.values():
-        life.node._SyncObj__tryLogCompaction = lambda: None
+        life.node.compact = lambda: None
     refused = None
     for number in range(40):
         seen = len(world.answers)
@@ -482,7 +482,7 @@ def test_leader_without_room_refuses_commands_and_leads_on(
     assert world.leaders() == [leader]
     assert node.status().has_majority
     for life in world.lives.values():
-        del life.node._SyncObj__tryLogCompaction
+        del life.node.compact
     world.run(10)
     assert world.propose(leader, b"compacted") == b"compacted"
     world.settle()

@@ -43,7 +43,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.set_defaults(run_command=_run)
     commands = parser.add_subparsers(metavar="[command]")
 
-    config = commands.add_parser("config", help="show or check the configuration")
+    config = commands.add_parser(
+        "config",
+        help="show or check the configuration",
+        description="Show all keys of the configuration, or check a file: exit code 78, and what"
+        " is wrong with it.",
+    )
     shown = config.add_mutually_exclusive_group(required=True)
     shown.add_argument("--markdown", action="store_true", help="all keys, as docs/CONFIGURATION.md")
     shown.add_argument(
@@ -52,7 +57,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
     shown.add_argument("--check", type=Path, metavar="FILE", help="say what is wrong with a file")
     config.set_defaults(run_command=_config)
 
-    table = commands.add_parser("metrics", help="list the metrics")
+    table = commands.add_parser(
+        "metrics", help="list the metrics", description="List the metrics that a node has."
+    )
     table.add_argument("--markdown", action="store_true", required=True, help="docs/METRICS.md")
     table.set_defaults(run_command=_metrics)
 

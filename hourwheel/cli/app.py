@@ -15,7 +15,6 @@ app = typer.Typer(
     help="Schedule messages for any moment in the next years; receive them then.",
     epilog=describe_exit_codes(),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command()(publish.publish)

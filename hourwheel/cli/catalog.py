@@ -69,7 +69,9 @@ def list_topics(
 @topics.command("create")
 def create_topic(
     name: _TopicName,
-    queue_count: Annotated[int, typer.Option("--queues", min=1, max=256)] = 1,
+    queue_count: Annotated[
+        int, typer.Option("--queues", min=1, max=256, help="Queues that its messages go to.")
+    ] = 1,
     gene_kind: Annotated[
         GeneKind | None, typer.Option("--gene", help="How the index describes tags.")
     ] = None,

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from hourwheel import __version__
 from tests.tidy import tree
 
 COMMANDS: Final = ("node", "cluster", "demo", "inspect")
@@ -60,6 +61,7 @@ def test_wheel_is_one_package_whose_demo_runs_in_an_empty_folder(tmp_path: Path)
     assert {one for one in packages if not one.endswith(".dist-info")} == {"hourwheel"}
 
     hourwheel, data = commands / "hourwheel", empty / "kept"
+    assert run(hourwheel, "--version", cwd=empty).stdout == f"{__version__}\n"
     for command in COMMANDS:
         assert run(hourwheel, command, "--help", cwd=empty).stdout
     played = ("--plain", "--json", "--seconds", "4", "--count", "200", "--keep", data)

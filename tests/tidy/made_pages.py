@@ -31,7 +31,7 @@ def map_of_files() -> str:
     lines: list[str] = []
     for folder, paths in groupby(sorted(tree.modules(), key=folder_of), key=folder_of):
         listed = [path for path in paths if not path.endswith("__init__.py")]
-        lines += [f"### {folder}/", "", summary(f"{folder}/__init__.py") + ".", ""]
+        lines += [f"## {folder}/", "", summary(f"{folder}/__init__.py") + ".", ""]
         if listed:
             lines += ["| File | What it is |", "|---|---|"]
             lines += [f"| `{path.rsplit('/', 1)[1]}` | {summary(path)} |" for path in listed]

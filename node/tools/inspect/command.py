@@ -62,7 +62,13 @@ def _parser() -> argparse.ArgumentParser:
         " and may be used while a node runs.",
         epilog="Exit codes: 0 fine, 1 something is damaged, 2 wrong command line.",
     )
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        type=Path,
+        metavar="PATH",
+        help="a node's data directory, a folder in it, or a file",
+    )
     parser.add_argument(
         "--verify",
         action="store_true",

@@ -69,7 +69,12 @@ def _parser() -> argparse.ArgumentParser:
         "hourwheel cluster", description="A cluster on this machine, for trying things out."
     )
     commands = parser.add_subparsers(metavar="command", required=True)
-    up = commands.add_parser("up", help="start it, show it, stop it at Ctrl-C")
+    up = commands.add_parser(
+        "up",
+        help="start it, show it, stop it at Ctrl-C",
+        description="Start a cluster on this machine and show it; Ctrl-C stops it. Started again in"
+        " the same directory, it goes on with what is there.",
+    )
     up.add_argument("-n", type=int, default=3, metavar="N", help="nodes (default: %(default)s)")
     up.add_argument(
         "--directory",

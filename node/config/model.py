@@ -250,7 +250,7 @@ class LimitsSection(Section):
         le=64 * _GIB,
     )
     long_polls: int = _key(
-        768, "calls", "Receive calls waiting for a message at one time.", ge=1, le=65_536
+        2_048, "calls", "Receive calls waiting for a message at one time.", ge=1, le=65_536
     )
     forwarded_calls: int = _key(
         1_024, "calls", "Calls passed on to the master; more are Overloaded.", ge=1, le=65_536

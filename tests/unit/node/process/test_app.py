@@ -1,6 +1,7 @@
 """A node put together: start, stop, and what keeps it from starting."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from hourwheel.v1.consumer_pb2 import (
     RECEIVE_FORMAT_MESSAGES,
     ReceiveRequest,
 )
+from node.broker.disk_guard import RESERVE
 from node.process.app import Node
 from node.process.embedded import config_for
 from node.shard.node_meta import NODE_META
 from storage.files.directory_lock import DirectoryLock
+from storage.files.disk import File, RealDisk
 from tests.support.eventually import until
 
 
@@ -195,3 +198,68 @@ async def test_what_is_accepted_can_be_received_by_a_client_with_grpcs_defaults(
     assert len(published.messages) == 1
     assert limits.MESSAGE_BODY_BYTES_DEFAULT < answer.ByteSize() < 4 << 20
     await node.stop(0)
+
+
+class FullDisk(RealDisk):
+    """No file of the shard can be made while `is_full` says so."""
+
+    is_full: Callable[[RealDisk], bool]
+    refused = 0
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create and path.startswith("shard-0/") and type(self).is_full(self):
+            type(self).refused += 1
+            raise errors.DiskFull(f"no room for {path}", file=path)
+        return super().open(path, create=create)
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> type[FullDisk]:
+    """The disk of the nodes of a test, full; they look for room without a pause."""
+
+    class Disk(FullDisk):
+        is_full = staticmethod(lambda _: True)
+
+    monkeypatch.setattr("node.process.app.RealDisk", Disk)
+    monkeypatch.setattr("node.process.app._ROOM_S", 0.0)
+    return Disk
+
+
+async def test_start_waits_and_serves_when_a_full_disk_has_room_again(
+    tmp_path: Path, full_disk: type[FullDisk]
+) -> None:
+    node = node_in(tmp_path)
+    start = asyncio.create_task(node.start())
+    await until(lambda: full_disk.refused >= 3 or start.done())
+    assert not start.done(), "it does not end, and does not serve"
+    assert not node.address
+    full_disk.is_full = staticmethod(lambda _: False)
+    await start
+    assert (await status_of(node)).nodes[0].address == node.address
+    await node.stop(0)
+
+
+async def test_start_gives_up_the_reserve_before_it_waits_for_room(
+    tmp_path: Path, full_disk: type[FullDisk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full_disk.is_full = staticmethod(lambda disk: disk.exists(RESERVE))
+    node = node_in(tmp_path, disk={"free_bytes_min": 0, "reserve_bytes": 1 << 20})
+    monkeypatch.setattr("node.process.app._ROOM_S", 3_600.0)
+    async with asyncio.timeout(60):  # and not an hour, which is its pause
+        await node.start()
+    assert full_disk.refused, "the reserve was in the way"
+    assert (await status_of(node)).nodes[0].address == node.address
+    await node.stop(0)
+
+
+async def test_start_that_waits_for_room_can_be_cancelled(
+    tmp_path: Path, full_disk: type[FullDisk]
+) -> None:
+    node = node_in(tmp_path)
+    start = asyncio.create_task(node.start())
+    await until(lambda: full_disk.refused >= 2 or start.done())
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    await node.stop(0)
+    DirectoryLock.acquire(tmp_path / "data").release()

@@ -9,9 +9,11 @@ each producer the latest 5 batches are remembered, and a batch that arrives is
     unknown producer   not known (or forgotten by EXPIRE), and not number 0: what came before it is
                        a guess, and a guess would be a lost or doubled message
 
-"Within" and not only "equal": the node merges single publishes into one batch, and what it
-remembers as one batch of three is sent again as three. Producer 0 is nobody: always new, never
-remembered.
+"Within" and not only "equal": who sends again may have cut its batches anew. But a batch is taken
+or refused as a whole, since its answer is one base sequence: one whose first part is known and the
+rest is not has no answer that is true of all of it. The client never sends one such: what may have
+been taken keeps its numbers and its bounds (`hourwheel.client.inflight_batches`). Producer 0 is
+nobody: always new, never remembered.
 
 Remembered batches are packed into one `bytes` a producer, oldest first, which is a third of the
 memory of tuples, is no work for the garbage collector, and can be captured by copying the dict:
@@ -24,14 +26,10 @@ memory of tuples, is no work for the garbage collector, and can be captured by c
       28     4  epoch           u32
 """
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from dataclasses import dataclass
-from enum import Enum, IntEnum
+from collections.abc import Callable, Iterable
+from enum import Enum
 from struct import Struct
 from typing import Final, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
@@ -65,26 +63,6 @@ class Duplicate(NamedTuple):
     epoch: int
 
 
-class Verdict(IntEnum):
-    """What a message of a merged batch is."""
-
-    NEW = 0
-    DUPLICATE = 1
-    OUT_OF_ORDER = 2
-    UNKNOWN_PRODUCER = 3
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """What the n messages of a merged batch are. All but the first column is of duplicates only."""
-
-    verdict: NDArray[np.uint8]
-    base_sequence: NDArray[np.uint64]
-    """uint64[n]: the sequence in the shard that the message got when it was accepted."""
-    store_ms: NDArray[np.int64]
-    epoch: NDArray[np.uint32]
-
-
 class _Batch(NamedTuple):
     """One remembered batch, its fields in the order they are packed in."""
 
@@ -97,23 +75,6 @@ class _Batch(NamedTuple):
     @property
     def end_sequence(self) -> int:
         return self.first_sequence + self.message_count
-
-
-class _Accepted(NamedTuple):
-    """What a batch's new messages are remembered with."""
-
-    base_sequence: int
-    store_ms: int
-    epoch: int
-
-
-class _Run(NamedTuple):
-    """Neighbours in a merged batch: one producer, numbers that follow each other."""
-
-    at: int
-    message_count: int
-    producer_id: int
-    first_sequence: int
 
 
 def _batches(packed: bytes) -> list[_Batch]:
@@ -130,44 +91,18 @@ def _last_ms(packed: bytes) -> int:
     return store_ms
 
 
-def _judge_prefix(packed: bytes | None, first: int, count: int) -> tuple[Verdict | Duplicate, int]:
-    """What the first messages of a batch are, and how many of them are just that (at least 1)."""
-    if packed is None:
-        return (Verdict.UNKNOWN_PRODUCER if first else Verdict.NEW), count
-    if first == _last(packed).end_sequence:
-        return Verdict.NEW, count
-    batches = _batches(packed)
-    for batch in reversed(batches):
-        if batch.first_sequence <= first < batch.end_sequence:
-            base = batch.base_sequence + first - batch.first_sequence
-            same = min(count, batch.end_sequence - first)
-            return Duplicate(base, batch.store_ms, batch.epoch), same
-    # Out of order up to where something begins that is remembered, or new.
-    bounds = [*(batch.first_sequence for batch in batches), batches[-1].end_sequence]
-    gaps = [at - first for at in bounds if at > first]
-    return Verdict.OUT_OF_ORDER, min([count, *gaps])
-
-
-def _judge(packed: bytes | None, first: int, count: int) -> Verdict | Duplicate:
-    """What one batch of the producer that `packed` is remembered of is, as a whole."""
+def _classify(packed: bytes | None, first: int, count: int) -> New | Duplicate | None:
+    """What a batch of the producer that `packed` is remembered of is; None: to be refused."""
     errors.invariant(count > 0, "a batch without messages")
-    verdict, same = _judge_prefix(packed, first, count)
-    return verdict if same == count else Verdict.OUT_OF_ORDER
-
-
-def _remember(packed: bytes | None, first: int, count: int, accepted: _Accepted) -> bytes:
-    base_sequence, store_ms, epoch = accepted
-    old = b"" if packed is None else packed[-_KEPT_BYTES:]
-    return old + _BATCH.pack(first, base_sequence, store_ms, count, epoch)
-
-
-def _runs(producer_ids: NDArray[np.uint64], sequences: NDArray[np.uint64]) -> Iterator[_Run]:
-    """The runs of a merged batch, in order."""
-    follows = (producer_ids[1:] == producer_ids[:-1]) & (sequences[1:] == sequences[:-1] + 1)
-    starts = np.concatenate(([0], np.flatnonzero(~follows) + 1))
-    counts = np.diff(starts, append=len(producer_ids))
-    columns = (starts, counts, producer_ids[starts], sequences[starts])
-    return map(_Run._make, zip(*(column.tolist() for column in columns), strict=True))
+    if packed is None:
+        return None if first else NEW
+    if first == _last(packed).end_sequence:
+        return NEW
+    for batch in reversed(_batches(packed)):
+        if batch.first_sequence <= first and first + count <= batch.end_sequence:
+            base = batch.base_sequence + first - batch.first_sequence
+            return Duplicate(base, batch.store_ms, batch.epoch)
+    return None
 
 
 class ProducerStates:
@@ -210,11 +145,9 @@ class ProducerStates:
         if not producer_id:
             return NEW
         packed = self._producers.get(producer_id)
-        verdict = _judge(packed, first_sequence, count)
-        if isinstance(verdict, Duplicate):
-            return verdict
-        if verdict is Verdict.NEW:
-            return NEW
+        found = _classify(packed, first_sequence, count)
+        if found is not None:
+            return found
         if packed is None:
             raise errors.UnknownProducer(producer_id=producer_id, first_sequence=first_sequence)
         raise errors.OutOfOrderSequence(
@@ -237,93 +170,15 @@ class ProducerStates:
             return
         packed = self._producers.get(producer_id)
         errors.invariant(
-            _judge(packed, first_sequence, count) is Verdict.NEW,
+            _classify(packed, first_sequence, count) is NEW,
             "recording a batch that is not the producer's next",
             producer_id=producer_id,
             first_sequence=first_sequence,
         )
-        accepted = _Accepted(base_sequence, store_ms, epoch)
-        self._producers[producer_id] = _remember(packed, first_sequence, count, accepted)
-
-    def check_many(
-        self,
-        producer_ids: NDArray[np.uint64],
-        sequences: NDArray[np.uint64],
-        base_sequence: int,
-        store_ms: int,
-        epoch: int,
-    ) -> Verdicts:
-        """What the n messages of a merged batch are, each after those before it. Changes nothing.
-
-        Args:
-            producer_ids: uint64[n], 0 for messages without idempotence.
-            sequences: uint64[n], each producer's own numbers.
-            base_sequence: sequence in the shard of the first message, if it is accepted so.
-            store_ms: when, if it is accepted so.
-            epoch: in which epoch, if it is accepted so.
-        """
-        accepted = _Accepted(base_sequence, store_ms, epoch)
-        return self._judge_many(producer_ids, sequences, accepted, {})
-
-    def record_many(
-        self,
-        producer_ids: NDArray[np.uint64],
-        sequences: NDArray[np.uint64],
-        base_sequence: int,
-        store_ms: int,
-        epoch: int,
-    ) -> Verdicts:
-        """As `check_many`, and remember the new ones. For apply."""
-        changed: dict[int, bytes] = {}
-        accepted = _Accepted(base_sequence, store_ms, epoch)
-        verdicts = self._judge_many(producer_ids, sequences, accepted, changed)
-        self._producers.update(changed)
-        return verdicts
-
-    def _judge_many(
-        self,
-        producer_ids: NDArray[np.uint64],
-        sequences: NDArray[np.uint64],
-        accepted: _Accepted,
-        changed: MutableMapping[int, bytes],
-    ) -> Verdicts:
-        count = len(producer_ids)
-        verdicts = Verdicts(
-            np.zeros(count, np.uint8),
-            np.zeros(count, np.uint64),
-            np.zeros(count, np.int64),
-            np.zeros(count, np.uint32),
+        old = b"" if packed is None else packed[-_KEPT_BYTES:]
+        self._producers[producer_id] = old + _BATCH.pack(
+            first_sequence, base_sequence, store_ms, count, epoch
         )
-        if not producer_ids.any():
-            return verdicts
-        for run in _runs(producer_ids, sequences):
-            if run.producer_id:
-                self._judge_run(run, accepted, changed, verdicts)
-        return verdicts
-
-    def _judge_run(
-        self,
-        run: _Run,
-        accepted: _Accepted,
-        changed: MutableMapping[int, bytes],
-        verdicts: Verdicts,
-    ) -> None:
-        """Judge a run piece by piece: a piece is all new, or lies within one remembered batch."""
-        producer_id, at, first = run.producer_id, run.at, run.first_sequence
-        end = at + run.message_count
-        packed = changed.get(producer_id) or self._producers.get(producer_id)
-        while at < end:
-            verdict, same = _judge_prefix(packed, first, end - at)
-            if verdict is Verdict.NEW:
-                base_sequence = accepted.base_sequence + at
-                packed = _remember(
-                    packed, first, same, accepted._replace(base_sequence=base_sequence)
-                )
-                changed[producer_id] = packed
-            else:
-                _put(verdicts, slice(at, at + same), verdict)
-            at += same
-            first += same
 
     def oldest_ms(self) -> int | None:
         """When the producer that is idle for longest was last heard of, or None without any."""
@@ -355,18 +210,6 @@ class ProducerStates:
         for producer_id, packed in sorted(self._producers.items()):
             feed_numbers(hasher, producer_id, len(packed))
             hasher.update(packed)
-
-
-def _put(verdicts: Verdicts, messages: slice, verdict: Verdict | Duplicate) -> None:
-    """Note a verdict that some neighbouring messages share."""
-    if not isinstance(verdict, Duplicate):
-        verdicts.verdict[messages] = verdict
-        return
-    verdicts.verdict[messages] = Verdict.DUPLICATE
-    base, count = verdict.base_sequence, messages.stop - messages.start
-    verdicts.base_sequence[messages] = np.arange(base, base + count, dtype=np.uint64)
-    verdicts.store_ms[messages] = verdict.store_ms
-    verdicts.epoch[messages] = verdict.epoch
 
 
 def _encode(producer_id: int, packed: bytes) -> state_pb2.ProducerState:

@@ -1,13 +1,11 @@
 """Which messages of a publish count, and what their producers are told."""
 
-from types import SimpleNamespace
 from typing import cast
 
-import numpy as np
 import pytest
 
 from hourwheel import errors
-from hourwheel.formats.record_batch import RecordBatch, Stamp, build_publish, stamp
+from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import (
     DEFAULT_SPEC,
     GENE_SPEC_OF_TOPIC,
@@ -15,50 +13,8 @@ from hourwheel.formats.tag_gene import (
     GeneKind,
     GeneSpec,
 )
-from hourwheel.internal.v1.state_pb2 import TopicConfig
-from node.shard.deduplication import Mask, Published, PublishVerdicts, genes_of, judge
-from node.shard.views import Views
-from storage.views.catalog import Catalog
-from storage.views.producer_state import ProducerStates
-
-TOPIC, DELETED = 1, 2
-EPOCH, STORE_MS = 4, 77_000
-
-
-class Court:
-    """Judges batches as they would follow one another in a log."""
-
-    def __init__(self) -> None:
-        catalog = Catalog(
-            [TopicConfig(topic_id=TOPIC, name="orders", queue_count=1)], next_topic_id=DELETED + 1
-        )
-        self.producers = ProducerStates()
-        self.views = cast(Views, SimpleNamespace(catalog=catalog, producers=self.producers))
-        self.next_sequence = 100
-
-    def judge(self, batch: RecordBatch, topics: list[int]) -> tuple[PublishVerdicts, Mask | None]:
-        at = Stamp(0, self.next_sequence, STORE_MS, 0, EPOCH)
-        queues = np.array([topic << 8 for topic in topics], np.uint32)
-        self.next_sequence += batch.header.count
-        pieces = stamp(batch, at, due_ms=batch.due_ms, topic_queue=queues)
-        return judge(self.views, RecordBatch.from_pieces(*pieces))
-
-    def publish(
-        self, count: int, producer: int = 0, first: int = 0, *, topic: int = TOPIC
-    ) -> tuple[PublishVerdicts, Mask | None]:
-        """Judge a batch of one producer."""
-        raw = build_publish(
-            [0] * count, [b""] * count, producer_id=producer, producer_sequence=first
-        )
-        return self.judge(RecordBatch(raw), [topic] * count)
-
-    def merged(
-        self, producers: list[int], numbers: list[int], topics: list[int] | None = None
-    ) -> tuple[PublishVerdicts, Mask | None]:
-        """Judge a batch of several producers' messages."""
-        count = len(producers)
-        raw = build_publish([0] * count, [b""] * count, message_producers=(producers, numbers))
-        return self.judge(RecordBatch(raw), topics or [TOPIC] * count)
+from node.shard.deduplication import Mask, Published, PublishVerdicts, genes_of
+from tests.support.court import DELETED, EPOCH, STORE_MS, TOPIC, Court
 
 
 def new(base_sequence: int, count: int) -> Published:
@@ -149,6 +105,7 @@ def test_merged_request_is_refused_whole_when_it_is_partly_known() -> None:
     verdicts, mask = court.merged([8, 7, 7], [0, 1, 2])
     assert kinds(verdicts) == {0: Published, 1: errors.OutOfOrderSequence}
     assert masked(mask) == [True, False, False]
+    assert court.merged([7], [2])[1] is None, "its next number is what it was"
 
 
 def test_merged_requests_are_refused_when_their_own_topic_is_deleted() -> None:

@@ -1,11 +1,10 @@
 from hashlib import sha256
 
-import numpy as np
 import pytest
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import ProducerBatch, ProducerState
-from storage.views.producer_state import NEW, Duplicate, ProducerStates, Verdict, Verdicts
+from storage.views.producer_state import NEW, Duplicate, ProducerStates
 
 
 def digest(producers: ProducerStates) -> bytes:
@@ -39,7 +38,7 @@ def test_check_when_one_of_the_last_five() -> None:
         producers.check(7, 0, 10)
 
 
-def test_check_when_a_part_of_a_merged_batch() -> None:
+def test_check_when_a_part_of_a_batch() -> None:
     assert known((0, 10)).check(7, 4, 3) == Duplicate(1_004, 50, 2)
 
 
@@ -115,60 +114,3 @@ def test_capture_when_changed_afterwards() -> None:
 def test_state_when_it_contradicts_itself() -> None:
     with pytest.raises(errors.InvariantViolated):
         ProducerStates([ProducerState(producer_id=7)])
-
-
-def merged(*messages: tuple[int, int], producers: ProducerStates) -> Verdicts:
-    """Record messages (producer, sequence) that got the sequences from 500 on."""
-    ids, sequences = np.array(messages, np.uint64).T
-    return producers.record_many(ids, sequences, 500, 99, 4)
-
-
-def test_record_many_when_interleaved() -> None:
-    producers = known((0, 3))
-    found = merged((7, 3), (0, 0), (9, 0), (7, 4), (9, 1), producers=producers)
-    assert set(found.verdict.tolist()) == {Verdict.NEW}
-    assert producers.check(7, 4, 1) == Duplicate(503, 99, 4)
-    assert producers.check(9, 1, 1) == Duplicate(504, 99, 4)
-
-
-def test_record_many_when_some_are_known_and_some_new() -> None:
-    producers = known((0, 2), (2, 2))
-    found = merged(*((7, number) for number in range(6)), producers=producers)
-    assert found.verdict.tolist() == [Verdict.DUPLICATE] * 4 + [Verdict.NEW] * 2
-    assert found.base_sequence.tolist() == [1_000, 1_001, 1_002, 1_003, 0, 0]
-    assert found.store_ms.tolist() == [50, 50, 52, 52, 0, 0]
-    assert found.epoch.tolist() == [2, 2, 2, 2, 0, 0]
-    assert producers.check(7, 5, 1) == Duplicate(505, 99, 4)
-
-
-def test_record_many_when_sent_twice_in_one_batch() -> None:
-    found = merged((9, 0), (9, 0), (9, 1), producers=ProducerStates())
-    assert found.verdict.tolist() == [Verdict.NEW, Verdict.DUPLICATE, Verdict.NEW]
-    assert found.base_sequence.tolist() == [0, 500, 0]
-
-
-def test_record_many_when_refused() -> None:
-    producers = known((0, 2))
-    found = merged((9, 5), (9, 6), (7, 3), (7, 2), (7, 9), producers=producers)
-    assert found.verdict.tolist() == [
-        Verdict.UNKNOWN_PRODUCER,
-        Verdict.UNKNOWN_PRODUCER,
-        Verdict.OUT_OF_ORDER,
-        Verdict.NEW,
-        Verdict.OUT_OF_ORDER,
-    ]
-
-
-def test_check_many_when_nothing_may_change() -> None:
-    producers = known((0, 2))
-    before = digest(producers)
-    ids, sequences = np.array([[7, 2], [7, 3]], np.uint64).T
-    found = producers.check_many(ids, sequences, 500, 99, 4)
-    assert found.verdict.tolist() == [Verdict.NEW, Verdict.NEW]
-    assert digest(producers) == before
-
-
-def test_check_many_when_nobody_asks_for_idempotence() -> None:
-    zeros = np.zeros(3, np.uint64)
-    found = ProducerStates().check_many(zeros, zeros, 0, 0, 0)
-    assert found.verdict.tolist() == [Verdict.NEW] * 3

@@ -152,7 +152,7 @@ class Replica:
         epoch, shard, who = self.assignment.epoch, self.shard, self.who
         start = shard.log.end_offset
         self._epochs.truncate(start)  # what was noted as it came, and then was not written
-        self._epochs.append(epoch, start)
+        self._epochs.append(epoch, start, log_start_offset=shard.log.start_offset)
         self._is_to_reign = self._is_resigned = False
         self.follower.end()
         former_epoch = self.last_epoch_before(epoch)
@@ -364,12 +364,13 @@ class Replica:
         self.follower.on_begin(begin)
         self.shard.truncate(begin.offset)
         self._epochs.truncate(begin.offset)
+        log_start = self.shard.log.start_offset
         known = {one for one, _ in self._epochs.entries}
         for mark in begin.epochs:
             if mark.epoch not in known and (
                 self._epochs.latest is None or mark.epoch > self._epochs.latest.epoch
             ):
-                self._epochs.append(mark.epoch, mark.start_offset)
+                self._epochs.append(mark.epoch, mark.start_offset, log_start_offset=log_start)
 
     def on_log(self, part: LogPart) -> None:
         """More of the master's log.
@@ -382,7 +383,9 @@ class Replica:
         self.follower.check_log(part, shard.log.end_offset)
         latest = self._epochs.latest
         if latest is None or part.batch_epoch > latest.epoch:
-            self._epochs.append(part.batch_epoch, part.offset)
+            self._epochs.append(
+                part.batch_epoch, part.offset, log_start_offset=shard.log.start_offset
+            )
         shard.append_copies(part.batches)
         self._commit(min(self.follower.high_watermark, shard.log.end_offset))
         self._effects.append(Write())

@@ -127,7 +127,7 @@ def _open(
     else:
         known = [*(one.epoch for one in views.epochs), *(one.epoch for one in epochs.entries)]
         shard.epoch = max([0, *known]) + 1
-        epochs.append(shard.epoch, log.end_offset)
+        epochs.append(shard.epoch, log.end_offset, log_start_offset=log.start_offset)
     because = rebuilt_because if count else ""
     return Opened(shard, maintenance, count, because, epochs, watermark, lost_end)
 

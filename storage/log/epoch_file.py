@@ -10,9 +10,13 @@ first:
 
 A follower that asks where an epoch ends, and cuts its log there, has the same log as the master up
 to that point, whatever either wrote in epochs that the other never saw (Kafka's KIP-101, KIP-279).
+
+Epochs leave from the front when the log has been trimmed beyond them. After a crash the log may
+begin earlier again, before the first epoch that is known: then two logs that part there count as
+unrelated, and the follower takes a snapshot.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left
 from itertools import pairwise
 from struct import Struct
 from typing import Final, NamedTuple
@@ -78,44 +82,28 @@ class EpochFile:
         """The last epoch; None before the first."""
         return self._entries[-1] if self._entries else None
 
-    def append(self, epoch: int, start_offset: int) -> None:
-        """A new epoch begins at `start_offset`, the log's end."""
+    def append(self, epoch: int, start_offset: int, *, log_start_offset: int = 0) -> None:
+        """A new epoch begins at `start_offset`, the log's end.
+
+        Args:
+            epoch: its number.
+            start_offset: where it begins.
+            log_start_offset: where the log begins. Epochs that ended before it are forgotten with
+                the same write, so that the file grows with the log and not with each election.
+        """
         last = self.latest
         grows = last is None or (epoch > last.epoch and start_offset >= last.start_offset)
         errors.invariant(grows, "epochs only grow", epoch=epoch, start_offset=start_offset)
-        self._replace([*self._entries, EpochEntry(Epoch(epoch), Offset(start_offset))])
+        # The epoch that ends just where the log begins stays: two logs may part there.
+        ended = bisect_left(self._entries, log_start_offset, key=lambda entry: entry.start_offset)
+        kept = self._entries[max(0, ended - 1) :]
+        self._replace([*kept, EpochEntry(Epoch(epoch), Offset(start_offset))])
 
     def truncate(self, end_offset: int) -> None:
         """The log was cut to `end_offset`: forget the epochs that began at or behind it."""
         kept = [entry for entry in self._entries if entry.start_offset < end_offset]
         if len(kept) < len(self._entries):
             self._replace(kept)
-
-    def delete_below(self, start_offset: int) -> None:
-        """The log begins at `start_offset` now: forget the epochs that ended before it.
-
-        The epoch of the first batch that is left stays, at the place where it really began.
-        """
-        index = self._index_at(start_offset)
-        if index > 0:
-            self._replace(self._entries[index:])
-
-    def find_epoch_at(self, offset: int) -> EpochEntry | None:
-        """The epoch that the batch at `offset` is of; None below the first."""
-        index = self._index_at(offset)
-        return self._entries[index] if index >= 0 else None
-
-    def find_end(self, epoch: int, log_end_offset: int) -> tuple[Epoch, Offset] | None:
-        """The last epoch up to `epoch` and where it ends here; None if all epochs are later."""
-        index = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch) - 1
-        if index < 0:
-            return None
-        is_last = index + 1 == len(self._entries)
-        end = log_end_offset if is_last else self._entries[index + 1].start_offset
-        return self._entries[index].epoch, Offset(end)
-
-    def _index_at(self, offset: int) -> int:
-        return bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
 
     def _replace(self, entries: list[EpochEntry]) -> None:
         payload = b"".join(_ENTRY.pack(*entry) for entry in entries)

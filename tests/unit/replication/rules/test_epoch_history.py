@@ -5,7 +5,9 @@ from hypothesis import strategies as st
 
 from hourwheel.types import Epoch, Offset
 from replication.rules.epoch_history import find_parting
-from storage.log.epoch_file import EpochEntry
+from storage.files.file_header import Identity
+from storage.log.epoch_file import EpochEntry, EpochFile
+from tests.sim.disk import SimulatedDisk
 
 Log = list[tuple[int, int]]
 """(epoch, number in it) of each batch; every batch has length 1."""
@@ -78,6 +80,31 @@ def test_parting_is_none_when_the_master_does_not_have_it_any_more(
     if found is not None:
         assert start <= found
         assert found == common_length(master, follower)
+
+
+def left_of(log: Log, start: int) -> list[EpochEntry]:
+    """The epochs that the node still knows when its log begins at `start`."""
+    disk = SimulatedDisk()
+    epochs = EpochFile.open(disk, "epochs", Identity(bytes(range(16)), 0))
+    for epoch, at in entries_of(log):
+        epochs.append(epoch, at)
+    latest = 0 if epochs.latest is None else epochs.latest.epoch
+    epochs.append(latest + 100, len(log), log_start_offset=start)
+    return list(epochs.entries)[:-1]
+
+
+@given(related_logs(), st.data())
+def test_parting_is_the_same_when_epochs_before_the_logs_are_forgotten(
+    logs: list[Log], data: st.DataObject
+) -> None:
+    master, follower = logs[0], logs[1]
+    starts = [data.draw(st.integers(0, len(log))) for log in (master, follower)]
+    spans = (starts[0], len(master)), (starts[1], len(follower))
+    found = find_parting(
+        left_of(master, starts[0]), spans[0], left_of(follower, starts[1]), spans[1]
+    )
+    known = find_parting(entries_of(master), spans[0], entries_of(follower), spans[1])
+    assert found == known
 
 
 def entries(*pairs: tuple[int, int]) -> list[EpochEntry]:

@@ -33,8 +33,6 @@ def test_open_when_there_is_none(disk: SimulatedDisk) -> None:
     epochs = open_file(disk)
     assert epochs.entries == ()
     assert epochs.latest is None
-    assert epochs.find_epoch_at(0) is None
-    assert epochs.find_end(3, 100) is None
 
 
 def test_append_when_reopened_after_a_power_cut(disk: SimulatedDisk) -> None:
@@ -53,31 +51,6 @@ def test_append_when_it_does_not_grow(disk: SimulatedDisk, epoch: int, start: in
     assert epochs.latest == (9, 4000)
 
 
-@pytest.mark.parametrize(
-    ("offset", "epoch"), [(0, 1), (999, 1), (1000, 5), (3999, 5), (4000, 9), (9999, 9)]
-)
-def test_find_epoch_at(disk: SimulatedDisk, offset: int, epoch: int) -> None:
-    found = filled(disk).find_epoch_at(offset)
-    assert found is not None
-    assert found.epoch == epoch
-
-
-@pytest.mark.parametrize(
-    ("epoch", "answer"),
-    [
-        (0, None),
-        (1, (1, 1000)),
-        (2, (2, 1000)),
-        (4, (2, 1000)),
-        (5, (5, 4000)),
-        (9, (9, 5000)),
-        (99, (9, 5000)),
-    ],
-)
-def test_find_end(disk: SimulatedDisk, epoch: int, answer: tuple[int, int] | None) -> None:
-    assert filled(disk).find_end(epoch, 5000) == answer
-
-
 @pytest.mark.parametrize(("end", "left"), [(0, 0), (1, 1), (1000, 1), (4000, 3), (4001, 4)])
 def test_truncate(disk: SimulatedDisk, end: int, left: int) -> None:
     epochs = filled(disk)
@@ -87,23 +60,39 @@ def test_truncate(disk: SimulatedDisk, end: int, left: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "first"), [(0, (1, 0)), (999, (1, 0)), (1000, (5, 1000)), (5000, (9, 4000))]
+    ("log_start", "first"),
+    [(0, (1, 0)), (999, (1, 0)), (1000, (1, 0)), (1001, (5, 1000)), (5000, (9, 4000))],
 )
-def test_delete_below(disk: SimulatedDisk, start: int, first: tuple[int, int]) -> None:
+def test_append_when_the_log_was_trimmed(
+    disk: SimulatedDisk, log_start: int, first: tuple[int, int]
+) -> None:
     epochs = filled(disk)
-    epochs.delete_below(start)
+    epochs.append(10, 5000, log_start_offset=log_start)
     assert epochs.entries[0] == first
+    assert epochs.latest == (10, 5000)
     assert open_file(disk).entries == epochs.entries
+
+
+def test_history_is_as_long_as_the_log_when_it_is_trimmed_all_the_time(
+    disk: SimulatedDisk,
+) -> None:
+    epochs = open_file(disk)
+    for epoch in range(1, 300):
+        epochs.append(epoch, epoch * 100, log_start_offset=max(0, epoch * 100 - 1_000))
+    assert [one.epoch for one in epochs.entries] == list(range(288, 300))
 
 
 def test_append_when_power_is_cut() -> None:
     def check(disk: SimulatedDisk, rng: Random) -> None:
-        assert open_file(disk).latest in {(9, 4000), (10, 6000)}
+        found = open_file(disk).entries
+        assert found in {((1, 0), (2, 1000), (5, 1000), (9, 4000)), ((9, 4000), (10, 6000))}
 
     def prepare(disk: SimulatedDisk) -> None:
         filled(disk)
 
-    crash_everywhere(lambda disk: open_file(disk).append(10, 6000), check, prepare)
+    crash_everywhere(
+        lambda disk: open_file(disk).append(10, 6000, log_start_offset=4500), check, prepare
+    )
 
 
 def test_epochs_are_noted_when_the_disk_is_full(disk: SimulatedDisk) -> None:

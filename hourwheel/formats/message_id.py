@@ -88,14 +88,3 @@ def _refuse_first_bad(texts: Seq[str]) -> None:
         if not good:
             raise errors.InvalidMessageId(f"not a message id: {text[:64]!r}")
     raise errors.InvalidMessageId("not message ids")
-
-
-def format_many(shard: int, epoch: int, sequences: NDArray[Any], due_ms: NDArray[Any]) -> list[str]:
-    """n printable ids of one shard and epoch, from sequences and due times."""
-    ids = np.empty(len(sequences), ID_DTYPE)
-    ids["shard"] = shard
-    ids["epoch"] = epoch
-    ids["sequence"] = sequences
-    ids["due_ms"] = due_ms
-    text = ids.tobytes().hex()
-    return [text[at : at + ID_CHARS] for at in range(0, len(text), ID_CHARS)]

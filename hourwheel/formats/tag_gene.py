@@ -210,11 +210,6 @@ def _sparse(digest: int, count: int) -> int:
     return bits
 
 
-def tag_bits(tag: str) -> int:
-    """The bits of one tag in the default gene."""
-    return item_bits(DEFAULT_SPEC, tag)
-
-
 def sparse_gene(tags: tuple[str, ...]) -> int:
     """The default gene of `tags`."""
     return _gene_of_tags(DEFAULT_SPEC, tags)

@@ -117,10 +117,6 @@ class CommitLog:
         """
         return self._durable_end
 
-    def next_offset(self, total_bytes: int) -> Offset:  # noqa: ARG002 - part of the interface
-        """Where a batch of that size would lie. Rolling to a new segment is invisible here."""
-        return self._tail.end_offset
-
     # --- starting up
 
     def recover(self, from_offset: int) -> Iterator[RecordBatch]:
@@ -368,21 +364,11 @@ class CommitLog:
         self._durable_end = Offset(min(self._durable_end, offset))
         self._tail.reset(self._segments.last)
 
-    def delete_below(self, offset: int) -> int:
-        """Remove the segments that lie below `offset` wholly; the last one always stays.
-
-        Returns:
-            How many were removed.
-        """
-        work = self.begin_delete_below(offset)
-        for step in work:
-            step()
-        return len(work)
-
     def begin_delete_below(self, offset: int) -> list[Callable[[], None]]:
-        """The same, but the removal of the files is work for another thread, in this order.
+        """Forget the segments that lie below `offset` wholly; the last one always stays.
 
-        The log begins behind them at once. After a crash in between some are there again.
+        The log begins behind them at once. What is returned removes their files, one each: work for
+        another thread, in this order. After a crash in between some are there again.
         """
         work: list[Callable[[], None]] = []
         while len(self._segments) > 1 and next(iter(self._segments)).end_offset <= offset:

@@ -10,7 +10,7 @@ last one to the tombstone file:
        8      4  crc     u32   CRC32C of page and bits
       12  8,192  bits    bit s & 7 of byte (s & 65,535) >> 3 is sequence s
 
-The last copy of a page wins; a page of zeros was dropped. When more than half of a file would be
+The last copy of a page wins; a page of zeros is none. When more than half of a file would be
 old copies, all pages go to a file of the next number instead. The manifest names file and length.
 What lies behind, and any other file, is of a checkpoint that never was: it is written over.
 """
@@ -32,7 +32,7 @@ from storage.files.file_header import (
     check_file_header,
     pack_file_header,
 )
-from storage.views.bit_pages import PAGE_BITS_LOG2, PAGE_BYTES, U64, BitPages, page_of
+from storage.views.bit_pages import PAGE_BYTES, U64, BitPages, page_of
 from storage.views.digest import Hasher, feed_numbers
 
 RECORD: Final = np.dtype([("page", "<u8"), ("crc", "<u4"), ("bits", "u1", (PAGE_BYTES,))])
@@ -84,7 +84,7 @@ class Tombstones:
         self._set = BitPages()
         self._count = 0
         self._dirty: set[int] = set()
-        """The pages that differ from their last copy on disk, dropped ones included."""
+        """The pages that differ from their last copy on disk."""
         self._durable = TombstoneState()
         """As of the last checkpoint that ended."""
         self._pending: _Pending | None = None
@@ -136,19 +136,6 @@ class Tombstones:
         self._dirty.update(page_of(fresh).tolist())
         self._count += len(fresh)
         return len(fresh)
-
-    def drop_pages_below(self, sequence: int) -> None:
-        """Forget the pages that lie wholly below `sequence`, and free their memory.
-
-        To be called at a place in the log (TRIM) and never by a node's own choice: what is dropped
-        counts as never cancelled from then on.
-        """
-        pages = self._set.page_numbers()
-        pages = pages[: np.searchsorted(pages, np.uint64(sequence >> PAGE_BITS_LOG2))]
-        if len(pages):
-            self._set.drop(pages)
-            self._dirty.update(pages.tolist())
-            self._count = self._set.member_count()
 
     def begin_checkpoint(self) -> list[Work]:
         """Capture what changed, and move `state` on to it.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hourwheel import errors
 from storage.log.commit_log import CommitLog, LogConfig
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
-from tests.support.log_world import flush, open_log, publish, read_all, recovered
+from tests.support.log_world import delete_below, flush, open_log, publish, read_all, recovered
 
 CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=600)
 ACTIONS = ("append", "flush", "flush", "overlap", "full disk", "checkpoint", "truncate", "delete")
@@ -103,7 +103,7 @@ class World:
         self.forget_behind(log.end_offset)
 
     def delete(self, log: CommitLog) -> None:
-        log.delete_below(self.rng.randint(0, self.applied))
+        delete_below(log, self.rng.randint(0, self.applied))
 
     def act(self, log: CommitLog, action: str) -> None:
         getattr(self, action.replace(" ", "_"))(log)

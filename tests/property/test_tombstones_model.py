@@ -41,13 +41,7 @@ class World(CheckpointedWorld[Tombstones, set[int]]):
         assert self.view.add(np.array(sequences, np.uint64)) == fresh
         self.model.update(sequences)
 
-    def drop(self, seed: int) -> None:
-        below = Random(seed).randrange(SEQUENCE_MAX // 4)
-        self.view.drop_pages_below(below)
-        page = below >> PAGE_BITS_LOG2
-        self.model = {each for each in self.model if each >> PAGE_BITS_LOG2 >= page}
 
-
-@given(steps_of("add", "add", "add", "drop"))
+@given(steps_of("add"))
 def test_tombstones_when_checkpointed_and_crashed(steps: list[tuple[str, int]]) -> None:
     World().run(steps)

@@ -58,6 +58,14 @@ def fill(log: CommitLog, count: int, *, writes_of: int = 1) -> bytes:
     return raw
 
 
+def delete_below(log: CommitLog, offset: int) -> int:
+    """Remove the segments that lie below `offset`, files and all; how many they were."""
+    removals = log.begin_delete_below(offset)
+    for remove in removals:
+        remove()
+    return len(removals)
+
+
 def open_log(disk: Disk, from_offset: int = 0, config: LogConfig = CONFIG) -> CommitLog:
     """Open and recover."""
     return recovered(disk, from_offset, config)[0]

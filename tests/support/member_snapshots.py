@@ -8,6 +8,7 @@ from node.cluster.joining import build_member
 from node.shard.recovery import ShardConfig
 from storage.log.commit_log import LogConfig
 from tests.support import member_world
+from tests.support.log_world import delete_below
 from tests.support.member_world import MemberNode
 
 
@@ -39,5 +40,5 @@ def checkpoint(node: MemberNode) -> int:
 
 def forget_the_beginning(node: MemberNode) -> int:
     """Delete the log up to a checkpoint; where it begins now."""
-    node.shard.log.delete_below(checkpoint(node))
+    delete_below(node.shard.log, checkpoint(node))
     return int(node.shard.log.start_offset)

@@ -120,10 +120,6 @@ class LocalCluster:
         """All addresses, as clients take them."""
         return ",".join(node.address for node in self.nodes)
 
-    def index_of(self, node_id: str) -> int:
-        """Which node has this id."""
-        return [node.node_id for node in self.nodes].index(node_id)
-
     def busy_addresses(self) -> list[str]:
         """Of the addresses that the nodes need, those on which somebody listens already."""
         needed = [

@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +7,6 @@ from hourwheel.formats.message_id import (
     ID_BYTES,
     ID_CHARS,
     MessageId,
-    format_many,
     parse,
     parse_many,
     unpack_many,
@@ -34,21 +32,6 @@ def test_ids_when_printed_and_parsed(ids: list[MessageId]) -> None:
 def test_ids_when_printed_sort_by_shard_epoch_and_sequence() -> None:
     ids = [MessageId(0, 1, 255, 9), MessageId(0, 1, 256, 3), MessageId(0, 16, 0, 0)]
     assert [str(one) for one in ids] == sorted(str(one) for one in ids)
-
-
-@given(st.lists(IDS, min_size=1, max_size=5))
-def test_format_many_when_of_one_shard_and_epoch(ids: list[MessageId]) -> None:
-    texts = format_many(
-        3,
-        2**32 - 1,
-        np.array([one.sequence for one in ids], np.uint64),
-        np.array([one.due_ms for one in ids], np.int64),
-    )
-    assert texts == [str(one._replace(shard=3, epoch=2**32 - 1)) for one in ids]
-
-
-def test_format_many_when_there_are_none() -> None:
-    assert format_many(0, 1, np.empty(0, np.uint64), np.empty(0, np.int64)) == []
 
 
 def test_parse_when_in_capitals() -> None:

@@ -15,7 +15,6 @@ from hourwheel.formats.tag_gene import (
     key_hash,
     property_bits,
     sparse_gene,
-    tag_bits,
 )
 
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
@@ -118,7 +117,7 @@ def test_sparse_gene_is_the_default() -> None:
     assert (
         sparse_gene(("a", "b"))
         == gene_of(DEFAULT_SPEC, ("a", "b"))
-        == tag_bits("a") | tag_bits("b")
+        == item_bits(DEFAULT_SPEC, "a") | item_bits(DEFAULT_SPEC, "b")
     )
 
 

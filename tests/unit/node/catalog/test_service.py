@@ -7,7 +7,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
-from hourwheel.formats.tag_gene import DEFAULT_SPEC, GENE_UNKNOWN, GeneKind, GeneSpec, tag_bits
+from hourwheel.formats.tag_gene import DEFAULT_SPEC, GENE_UNKNOWN, GeneKind, GeneSpec, sparse_gene
 from node.broker.engine import EngineConfig
 from node.catalog.service import DefaultsConfig
 from node.contracts.broker import (
@@ -396,4 +396,4 @@ async def test_producer_is_told_which_genes_a_topic_wants(tmp_path: Path) -> Non
         assert (await world.publish_tagged("a", gene_spec=spec.number)).expected_gene is None
         assert (await world.publish(world.now_ms)).expected_gene is None, "there is nothing to say"
         genes = world.engine.shard.views.queues.get(1 << 8).read(0, 3)["tag_gene"].tolist()
-        assert genes == [GENE_UNKNOWN, tag_bits("a"), 0]
+        assert genes == [GENE_UNKNOWN, sparse_gene(("a",)), 0]

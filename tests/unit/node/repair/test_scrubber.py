@@ -14,7 +14,7 @@ from storage.log.commit_log import CommitLog
 from tests.sim.disk import SimulatedDisk
 from tests.support.engine_world import within
 from tests.support.eventually import until
-from tests.support.log_world import IDENTITY, fill, open_log
+from tests.support.log_world import IDENTITY, delete_below, fill, open_log
 
 PACE = 1_000
 FIRST_S = 5.0
@@ -108,7 +108,7 @@ async def test_damage_is_forgotten_when_the_segment_is_gone_or_well(world: World
     world.start()
     await world.passes(1)
     assert world.stats.scrub_damaged_segments == 2
-    world.log.delete_below(first.end_offset)
+    delete_below(world.log, first.end_offset)
     world.disk.flip_bit(second.path, 300)
     await world.passes(2)
     assert world.stats.scrub_damaged_segments == 0
@@ -119,7 +119,7 @@ async def test_log_that_is_deleted_meanwhile_is_no_damage(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = world.log.segments()
-    world.log.delete_below(listed[1].end_offset)
+    delete_below(world.log, listed[1].end_offset)
     monkeypatch.setattr(world.log, "segments", lambda: listed)
     world.start()
     await world.passes(1)

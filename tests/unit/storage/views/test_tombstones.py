@@ -144,39 +144,6 @@ def test_checkpoint_when_there_is_no_room_can_be_tried_again() -> None:
     assert opened(disk, checkpoint(tombstones)).count == 3
 
 
-def test_drop_pages_below_when_reopened() -> None:
-    disk = SimulatedDisk()
-    tombstones = opened(disk)
-    tombstones.add(u64(5, PAGE + 5, 2 * PAGE + 5))
-    checkpoint(tombstones)
-    tombstones.drop_pages_below(2 * PAGE - 1)
-    assert tombstones.contains(u64(5, PAGE + 5, 2 * PAGE + 5)).tolist() == [False, True, True]
-    assert tombstones.count == 2
-    again = opened(disk, checkpoint(tombstones))
-    assert digest(again) == digest(tombstones)
-    assert again.count == 2
-    again.drop_pages_below(1 << 40)
-    assert again.count == 0
-    assert opened(disk, checkpoint(again)).count == 0
-
-
-def test_drop_pages_below_when_a_page_comes_back() -> None:
-    disk = SimulatedDisk()
-    tombstones = opened(disk)
-    tombstones.add(u64(5, 6))
-    tombstones.drop_pages_below(PAGE)
-    tombstones.add(u64(6))
-    assert opened(disk, checkpoint(tombstones)).contains(u64(5, 6)).tolist() == [False, True]
-
-
-def test_drop_pages_below_when_nothing_was_ever_written() -> None:
-    disk = SimulatedDisk()
-    tombstones = opened(disk)
-    tombstones.add(u64(5))
-    tombstones.drop_pages_below(PAGE)
-    assert opened(disk, checkpoint(tombstones)).count == 0
-
-
 def test_open_when_files_are_left_over() -> None:
     disk = SimulatedDisk()
     tombstones = opened(disk)

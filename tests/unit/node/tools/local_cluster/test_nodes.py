@@ -27,7 +27,7 @@ def test_nodes_of_a_new_cluster_know_each_other_and_share_a_secret(tmp_path: Pat
     values = {"disk": {"reserve_bytes": 0}, "cluster": {"lease_ms": 700}}
     cluster = LocalCluster(tmp_path / "new", 3, base_port=21_000, values=values)
     assert cluster.servers == "127.0.0.1:21000,127.0.0.1:21010,127.0.0.1:21020"
-    assert [cluster.index_of(f"node-{number}") for number in (1, 2, 3)] == [0, 1, 2]
+    assert [node.node_id for node in cluster.nodes] == ["node-1", "node-2", "node-3"]
     configs = [load(node.config_file, {}) for node in cluster.nodes]
     assert len({config.cluster.nodes for config in configs}) == 1
     addresses = cluster_nodes(configs[0].cluster.nodes)

@@ -22,8 +22,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test check lint types contracts format bench soak chaos chaos-long \
-	dist release site packaging-lint pages lock proto proto-accept proto-lint spark-zip clean
+.PHONY: help venv demo test test-static test-most test-spark coverage check lint types contracts \
+	format bench soak chaos chaos-long dist release site packaging-lint pages lock proto \
+	proto-accept proto-lint spark-zip clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -66,11 +67,30 @@ demo: $(VENV)/node.stamp  ## three nodes, thousands of messages, and a kill -9 o
 PYTEST = $(BIN)/python -m pytest -q --timeout $(HANG_S) --timeout-method signal
 SPREAD = -n $(WORKERS) --dist worksteal
 
-test: lint types contracts  ## everything that must pass before a change goes in (< 10 minutes)
-	@$(PYTEST) $(SPREAD) --durations 25 --durations-min 1 --ignore tests/spark
-	@$(PYTEST) tests/spark   # one session of Spark for all: not one a worker
+# Steps that run beside each other print what they have to say when they end (make 4.0 and newer).
+BESIDE = $(MAKE) --no-print-directory $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-check: lint types contracts  ## the quick part of `make test` (< 2 minutes)
+test: test-static  ## everything that must pass before a change goes in (< 10 minutes)
+	@$(BESIDE) -j 2 test-most test-spark
+
+test-static: $(VENV)/dev.stamp
+	@$(BESIDE) -j 3 lint types contracts
+
+test-most: WORKERS = 3
+test-most: $(VENV)/dev.stamp
+	@$(PYTEST) $(SPREAD) --durations 25 --durations-min 1 --ignore tests/spark
+
+# One session of Spark for all, not one a worker. It mostly waits, so it runs beside the others.
+test-spark: $(VENV)/dev.stamp
+	@$(PYTEST) -p no:cacheprovider tests/spark
+
+coverage: $(VENV)/dev.stamp  ## how much of each package the quick tests run, against its floor
+	@mkdir -p build
+	@$(PYTEST) $(SPREAD) --cov --cov-report= tests/unit tests/property
+	@$(BIN)/coverage json -q -o build/coverage.json
+	@$(BIN)/python -m tests.tidy.coverage_floors build/coverage.json $(if $(RAISE),--raise)
+
+check: test-static  ## the quick part of `make test` (< 2 minutes)
 	@$(PYTEST) $(SPREAD) tests/tidy tests/unit
 
 lint: $(VENV)/dev.stamp

@@ -22,6 +22,7 @@ PLACES: Final = (
     *("packaging/Containerfile", "packaging/*.toml", "packaging/*.yaml", "packaging/*.py"),
     "packaging/site/conf.py",
     ".github/workflows/*.yml",
+    "tests/tidy/*.toml",
     *("packaging/compose/*.toml", "packaging/compose/*.yml", "packaging/compose/*.sh"),
     *("packaging/systemd/*.service", "packaging/systemd/*.sysusers"),
     *("spark_jobs/log4j2.properties",),

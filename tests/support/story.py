@@ -36,6 +36,7 @@ from node.replica.effects import (
 )
 from replication.rules.isr import IsrChange
 from storage.log.tail import LogConfig
+from tests.support.log_world import delete_below
 from tests.support.replica_world import START_MS, ReplicaWorld
 
 LEVEL_BYTES: Final = 104
@@ -268,7 +269,7 @@ class Story:
     def do_trim(self, name: str, record: str) -> None:
         """Remove the segments of a log that lie below a record."""
         log = self.nodes[name].world.shard.log
-        log.delete_below(offset_of(int(record)))
+        delete_below(log, offset_of(int(record)))
         recent = self.nodes[name].world.shard.recent
         if recent is not None:
             recent.truncate(0)

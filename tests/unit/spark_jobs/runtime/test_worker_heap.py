@@ -35,4 +35,5 @@ def test_heap_when_it_is_settled_holds_what_was_there_and_frees_what_comes_later
     assert later() is None
     assert seen_before() is not None
     settle_heap()
-    assert gc.get_freeze_count() == frozen
+    # Not more; fewer where something of before was freed meanwhile by its last reference.
+    assert gc.get_freeze_count() <= frozen

@@ -30,11 +30,12 @@ def ack_picked_rows(
     held: GroupQueue, runs: list[tuple[int, int]], gaps: list[tuple[int, int]]
 ) -> NDArray[Any]:
     """Rows that acknowledge `runs` and pass over `gaps`, ascending: each raises a group's floor."""
-    marked = sorted(
-        [*((*run, Outcome.ACK) for run in runs), *((*gap, Outcome.FILTERED) for gap in gaps)]
-    )
-    rows = _rows(held, [(first, end, 0) for first, end, _ in marked], Outcome.ACK)
-    rows["outcome"] = [outcome for _, _, outcome in marked]
+    marked = np.array(runs + gaps, np.int64)
+    order = np.argsort(marked[:, 0])
+    rows = np.zeros(len(marked), RESOLVE_ROW)
+    rows["group_id"], rows["topic_queue"] = held
+    rows["first_position"], rows["count"] = marked[order, 0], (marked[:, 1] - marked[:, 0])[order]
+    rows["outcome"] = np.where(order < len(runs), Outcome.ACK, Outcome.FILTERED)
     return rows
 
 

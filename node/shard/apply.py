@@ -6,7 +6,7 @@ No clock, no Raft state, no configuration: what apply needs is in the log.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
@@ -232,45 +232,70 @@ class Applier:
     def _resolve(self, batch: RecordBatch) -> list[int]:
         """How many positions of each row were unresolved until now."""
         resolved: list[int] = []
-        again = _Again()
-        for row in batch.rows.tolist():
-            group_id, topic_queue, first, count, outcome, retry_due_ms = row
-            resolved.append(0)
-            if not self._is_subscribed(group_id, topic_queue):
-                continue
-            queue = self.views.queues.get(topic_queue)
-            kind = (group_id, topic_queue, outcome, retry_due_ms)
-            # What is given back may be released into the very queue that the row reaches beyond.
-            if again.ranges and (again.kind != kind or first + count > queue.end_position):
-                self._give_back(again, batch.header.store_ms)
-                again = _Again()
-            invariant(
-                not self._waiting or first + count <= queue.end_position,
-                "a row reaches for entries that wait for room",
-                topic_queue=topic_queue,
-            )
-            end = min(first + count, queue.end_position)
-            first = max(first, queue.start_position)
-            window = self.views.acks.to_change(group_id, topic_queue)
-            if end <= first:
-                continue
-            floor = window.first_unresolved(queue.start_position)
-            ranges = window.resolve(first, end - first)
-            if window.first_unresolved(queue.start_position) > floor:
-                self.touched.add(topic_queue)
-            resolved[-1] = sum(high - low for low, high in ranges)
-            if outcome in _AGAIN:
-                again.kind = kind
-                again.ranges += ranges
-        if again.ranges:
-            self._give_back(again, batch.header.store_ms)
+        again = _Again(batch.header.store_ms)
+        for low, high, is_one_range in _pieces(batch.rows):
+            rows = batch.rows[low:high]
+            if is_one_range and not again.ranges and self._resolve_at_once(rows):
+                resolved += rows["count"].tolist()
+            else:
+                resolved += [self._resolve_row(row, again) for row in rows.tolist()]
+        self._give_back(again)
         return resolved
 
-    def _give_back(self, again: "_Again", store_ms: int) -> None:
+    def _resolve_row(self, row: tuple[int, int, int, int, int, int], again: "_Again") -> int:
+        """How many of its positions were unresolved; what it gives back waits in `again`."""
+        group_id, topic_queue, first, count, outcome, retry_due_ms = row
+        if not self._is_subscribed(group_id, topic_queue):
+            return 0
+        queue = self.views.queues.get(topic_queue)
+        kind = (group_id, topic_queue, outcome, retry_due_ms)
+        # What is given back may be released into the very queue that the row reaches beyond.
+        if again.kind != kind or first + count > queue.end_position:
+            self._give_back(again)
+        invariant(
+            not self._waiting or first + count <= queue.end_position,
+            "a row reaches for entries that wait for room",
+            topic_queue=topic_queue,
+        )
+        end = min(first + count, queue.end_position)
+        first = max(first, queue.start_position)
+        window = self.views.acks.to_change(group_id, topic_queue)
+        if end <= first:
+            return 0
+        floor = window.first_unresolved(queue.start_position)
+        ranges = window.resolve(first, end - first)
+        if window.first_unresolved(queue.start_position) > floor:
+            self.touched.add(topic_queue)
+        if outcome in _AGAIN:
+            again.kind = kind
+            again.ranges += ranges
+        return sum(high - low for low, high in ranges)
+
+    def _resolve_at_once(self, rows: NDArray[Any]) -> bool:
+        """Resolve neighbouring rows as one range; False where not all of it is as they expect."""
+        group_id, topic_queue, first, *_ = rows[0].tolist()
+        end = int(rows["first_position"][-1]) + int(rows["count"][-1])
+        if not self._is_subscribed(group_id, topic_queue):
+            return False
+        queue = self.views.queues.get(topic_queue)
+        window = self.views.acks.to_change(group_id, topic_queue)
+        is_there = queue.start_position <= first and end <= queue.end_position
+        if not is_there or next(window.unresolved(first, end), None) != (first, end):
+            return False
+        floor = window.first_unresolved(queue.start_position)
+        window.resolve(first, end - first)
+        if window.first_unresolved(queue.start_position) > floor:
+            self.touched.add(topic_queue)
+        return True
+
+    def _give_back(self, again: "_Again") -> None:
         """Retry or bury what rows of one kind resolved: a filter's messages are a row each."""
+        if not again.ranges:
+            return
         group_id, topic_queue, outcome, retry_due_ms = again.kind
-        units = self._read(topic_queue, again.ranges)
-        self._retry(group_id, units, retry_due_ms, store_ms, dead=outcome == Outcome.DEAD)
+        units, again.ranges = self._read(topic_queue, again.ranges), []
+        is_dead = outcome == Outcome.DEAD
+        self._retry(group_id, units, retry_due_ms, again.store_ms, dead=is_dead)
 
     def _is_subscribed(self, group_id: int, topic_queue: int) -> bool:
         return self._find_subscription(group_id, topic_queue) is not None
@@ -375,11 +400,39 @@ class Applier:
 class _Again:
     """Neighbouring rows of RESOLVE that give back messages of one queue in the same way."""
 
+    store_ms: int
+    """Of the batch."""
     kind: tuple[int, int, int, int] = (0, 0, 0, 0)
     """(group_id, topic_queue, outcome, retry_due_ms)."""
     ranges: list[tuple[int, int]] = field(default_factory=list)
     """[first, end) of what they resolved, in their order."""
 
 
+def _pieces(rows: NDArray[Any]) -> Iterator[tuple[int, int, bool]]:
+    """[low, high) of rows of RESOLVE, all of them in order; whether they are one range.
+
+    One range are rows that only finish positions of one queue for one group, each from where the
+    one before it ended: so a consumer acknowledges what a filter picked, a row a message and a row
+    for what lies between two.
+    """
+    at, count = 0, len(rows)
+    if count >= _ROWS_MIN:
+        first = rows["first_position"].astype(np.int64)
+        kept = rows[["group_id", "topic_queue"]]
+        finishes = (rows["outcome"] == Outcome.ACK) | (rows["outcome"] == Outcome.FILTERED)
+        follows = (first[1:] == first[:-1] + rows["count"][:-1]) & (kept[1:] == kept[:-1])
+        follows &= finishes[1:] & finishes[:-1]
+        edges = np.flatnonzero(np.diff(follows, prepend=False, append=False))
+        for low, last in edges.reshape(-1, 2).tolist():
+            if at < low:
+                yield at, low, False
+            yield low, last + 1, True
+            at = last + 1
+    if at < count:
+        yield at, count, False
+
+
+_ROWS_MIN = 16
+"""Of fewer rows, looking for ranges costs more than it saves."""
 _KINDS = frozenset(Kind)
 _AGAIN = frozenset({Outcome.RETRY, Outcome.DEAD})

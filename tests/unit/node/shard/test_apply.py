@@ -10,7 +10,9 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.record_batch import (
     FEATURE_LEVEL_ROW,
+    RESOLVE_ROW,
     Kind,
+    Outcome,
     RecordBatch,
     Stamp,
     build_blob,
@@ -281,6 +283,35 @@ def test_resolve_leaves_nothing_behind_when_filtered(world: ShardWorld) -> None:
     world.commit()
     assert (token.verdict, world.shard.views.counters.pending) == ([2], 0)
     assert queued(world, LETTERS << 8) == []
+
+
+def finish(rows: Any, *, at_once: bool) -> tuple[list[int], Any, list[tuple[int, int]]]:
+    """What a record of these rows does, or a record for each of them."""
+    world = ShardWorld(SimulatedDisk(), ShardConfig())
+    world.publish([world.now_ms] * 120)
+    world.commit()
+    world.model.filters[GROUP, TOPIC] = [FilterExpression.tags("nothing")]
+    tokens = [world.resolve(one) for one in ([rows] if at_once else rows.reshape(-1, 1))]
+    world.commit()
+    window = world.shard.views.acks.get(GROUP, QUEUES[0])
+    verdicts = [count for token in tokens for count in token.verdict]
+    return verdicts, (window.floor, window.ranges()), queued(world, RETRIES << 8)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_resolve_of_many_rows_does_what_each_of_them_does(seed: int) -> None:
+    chooser = np.random.default_rng(seed)
+    cuts = np.unique(chooser.integers(0, 70, 40))
+    rows = np.zeros(len(cuts) - 1, RESOLVE_ROW)
+    rows["group_id"], rows["topic_queue"] = GROUP, QUEUES[0]
+    rows["first_position"], rows["count"] = cuts[:-1], np.diff(cuts)
+    rows["outcome"] = chooser.choice([Outcome.ACK, Outcome.FILTERED], len(rows))
+    odd = chooser.random(len(rows)) < [0.0, 0.05, 0.3][seed % 3]
+    rows["outcome"][odd] = Outcome.RETRY
+    if seed % 2:  # some are resolved by then, stand elsewhere, or are another group's
+        rows = np.concatenate([rows[5:8], rows, rows[::7]])
+        rows["group_id"][20:22] += seed % 4 == 1
+    assert finish(rows, at_once=True) == finish(rows, at_once=False)
 
 
 # --- clean-up

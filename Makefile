@@ -70,7 +70,7 @@ SPREAD = -n $(WORKERS) --dist worksteal
 # Steps that run beside each other print what they have to say when they end (make 4.0 and newer).
 BESIDE = $(MAKE) --no-print-directory $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-test: test-static  ## everything that must pass before a change goes in (some 12 minutes)
+test: test-static  ## everything that must pass before a change goes in (about 10 minutes)
 	@$(BESIDE) -j 2 test-most test-spark
 
 test-static: $(VENV)/dev.stamp

@@ -7,7 +7,6 @@ a node alone finds a file of its views damaged, that next start comes within the
 """
 
 import asyncio
-import gc
 import importlib
 import json
 import os
@@ -46,7 +45,6 @@ _CODES: Final[tuple[tuple[type[HourwheelError], int], ...]] = (
 )
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _LET_GO_S: Final = 20.0
-_GC_THRESHOLDS: Final = (50_000, 20, 100)
 _log = logs.get(__name__)
 
 
@@ -143,7 +141,7 @@ async def _serve(node: Node, stops: "asyncio.Queue[str]", ready_file: Path | Non
             return EXIT_OK
         await starting
         _log.debug("event_loop_chosen", kind=type(asyncio.get_running_loop()).__module__)
-        _settle_garbage_collector()
+        memory.settle_garbage_collector()
         if ready_file is not None:
             _write_ready(ready_file, node)
         renewed = _task(node.renewal.wait())
@@ -187,13 +185,6 @@ async def _first(*futures: "asyncio.Future[Any]") -> None:
 
 def _task(work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
     return asyncio.ensure_future(work)
-
-
-def _settle_garbage_collector() -> None:
-    """What lives as long as the process is not looked through again: that stalled it for 50 ms."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 def _write_ready(path: Path, node: Node) -> None:

@@ -15,7 +15,6 @@ the leases. That is counted apart, as redelivered.
 
 import argparse
 import asyncio
-import gc
 import json
 import os
 import signal
@@ -35,6 +34,7 @@ from rich.live import Live
 
 from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin
+from node.process import memory
 from node.tools.demo.ledger import Failover, Summary
 from node.tools.demo.player import GROUP, Player
 from node.tools.demo.progress import live_view, plain_line, progress_of
@@ -55,7 +55,6 @@ _SCRAPE_S: Final = 10.0
 _LOG_LINES: Final = 20
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _WIDTH_PLAIN: Final = 100
-_GC_THRESHOLDS: Final = (50_000, 20, 100)
 _NODE_VALUES: Final = {"disk": {"free_bytes_min": 16 * 1024 * 1024, "reserve_bytes": 0}}
 """A temporary directory may be small."""
 
@@ -83,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     out.print(f"{len(orders.ids):,} orders, {where}", soft_wrap=True)
     trace = build_trace(orders, parsed.seconds)
-    _settle_garbage_collector()
+    memory.settle_garbage_collector()
     try:
         summary, node = asyncio.run(_play_or_stop(trace, out, parsed, is_live=is_live))
     except errors.HourwheelError as error:
@@ -135,13 +134,6 @@ def _check_empty(keep: Path | None) -> None:
     """Refuse a directory with something in it: an old node's counters would be compared, too."""
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise errors.InvalidArgument(f"--keep {keep}: it must be a new or empty directory")
-
-
-def _settle_garbage_collector() -> None:
-    """What lives as long as the process is not looked through again: that stalls the loop."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 def find_orders(path: Path | None, count: int | None, seed: int) -> tuple[Orders, str]:

@@ -1,4 +1,5 @@
 import asyncio
+import gc
 
 import pytest
 
@@ -70,3 +71,26 @@ async def test_trimming_gives_back_beside_the_loop(monkeypatch: pytest.MonkeyPat
     taken[0] = TRAFFIC_BYTES_MIN
     await given.wait()
     running.cancel()
+
+
+def test_collector_never_has_much_to_collect_when_calls_leave_circles() -> None:
+    """What it collects at once is how long the process stands still: 50,000 objects took 110 ms."""
+    collected: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop":
+            collected.append(info["collected"])
+
+    before = gc.get_threshold()
+    memory.settle_garbage_collector()
+    gc.callbacks.append(note)
+    try:
+        for _ in range(100_000):
+            call: list[object] = []
+            call.append(call)
+    finally:
+        gc.callbacks.remove(note)
+        gc.set_threshold(*before)
+        gc.unfreeze()
+    assert sum(collected) >= 90_000
+    assert max(collected) <= 3_000

@@ -114,7 +114,7 @@ def test_exit_code_tells_how_it_ended(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(command.asyncio, "run", fails(error))
-    monkeypatch.setattr(command, "_settle_garbage_collector", lambda: None)
+    monkeypatch.setattr(command.memory, "settle_garbage_collector", lambda: None)
     assert main(["--count", "3"]) == code
     assert said in capsys.readouterr().err
 

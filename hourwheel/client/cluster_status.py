@@ -71,6 +71,25 @@ class FollowerStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class DeliveryStatus:
+    """What the answering node has handed out since its process started.
+
+    Field by field: DeliveryStatus in proto/hourwheel/v1/status.proto.
+    """
+
+    delivered_count: int
+    acknowledged_count: int
+    redelivered_count: int
+    dead_lettered_count: int
+    early_count: int
+    """Visible before they were due. Must be 0."""
+    lateness_bounds_ms: tuple[float, ...]
+    """Upper bounds, ascending."""
+    lateness_counts: tuple[int, ...]
+    """Released messages by lateness; one more than bounds, for what is above the last."""
+
+
+@dataclass(frozen=True, slots=True)
 class ShardStatus:
     """One shard. Field by field: ShardStatus in proto/hourwheel/v1/admin.proto."""
 
@@ -103,6 +122,8 @@ class ShardStatus:
     append_cursor_sequence: int = 0
     clock_offset_ms: float = 0.0
     feature_level: int = 0
+    delivery: DeliveryStatus | None = None
+    """None: an older node answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +155,7 @@ class ClusterStatus:
         return next((node.address for node in self.nodes if node.node_id == node_id), "")
 
 
-Kind = TypeVar("Kind", NodeStatus, ShardStatus, FollowerStatus, ControlStatus)
+Kind = TypeVar("Kind", NodeStatus, ShardStatus, FollowerStatus, ControlStatus, DeliveryStatus)
 
 _ROLES: Final = {
     status_pb2.SHARD_ROLE_FOLLOWER: Role.FOLLOWER,
@@ -170,6 +191,16 @@ def _shard(shard: status_pb2.ShardStatus) -> ShardStatus:
         role=_ROLES.get(shard.role, Role.UNKNOWN),
         lease_left_ms=shard.lease_left_ms if shard.HasField("lease_left_ms") else None,
         followers=tuple(map(_follower, shard.followers)),
+        delivery=_delivery(shard.delivery) if shard.HasField("delivery") else None,
+    )
+
+
+def _delivery(told: status_pb2.DeliveryStatus) -> DeliveryStatus:
+    return _copy(
+        DeliveryStatus,
+        told,
+        lateness_bounds_ms=tuple(told.lateness_bounds_ms),
+        lateness_counts=tuple(told.lateness_counts),
     )
 
 

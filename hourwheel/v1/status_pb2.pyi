@@ -97,8 +97,26 @@ class FollowerStatus(_message.Message):
     is_full: bool
     def __init__(self, node_id: _Optional[str] = ..., phase: _Optional[_Union[FollowerPhase, str]] = ..., acked_end_offset: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., applied_offset: _Optional[int] = ..., heard_ms_ago: _Optional[int] = ..., clock_offset_ms: _Optional[float] = ..., is_full: bool = ...) -> None: ...
 
+class DeliveryStatus(_message.Message):
+    __slots__ = ("delivered_count", "acknowledged_count", "redelivered_count", "dead_lettered_count", "early_count", "lateness_bounds_ms", "lateness_counts")
+    DELIVERED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    EARLY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LATENESS_BOUNDS_MS_FIELD_NUMBER: _ClassVar[int]
+    LATENESS_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    delivered_count: int
+    acknowledged_count: int
+    redelivered_count: int
+    dead_lettered_count: int
+    early_count: int
+    lateness_bounds_ms: _containers.RepeatedScalarFieldContainer[float]
+    lateness_counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, delivered_count: _Optional[int] = ..., acknowledged_count: _Optional[int] = ..., redelivered_count: _Optional[int] = ..., dead_lettered_count: _Optional[int] = ..., early_count: _Optional[int] = ..., lateness_bounds_ms: _Optional[_Iterable[float]] = ..., lateness_counts: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class ShardStatus(_message.Message):
-    __slots__ = ("shard", "epoch", "master", "log_start_offset", "log_end_offset", "high_watermark", "applied_offset", "checkpoint_offset", "published_count", "pending_count", "released_count", "cancelled_count", "tick", "local_index", "next_due_ms", "run_count", "disk_bytes", "in_sync", "version", "role", "may_act", "lease_left_ms", "followers", "append_cursor_ms", "append_cursor_sequence", "clock_offset_ms", "feature_level")
+    __slots__ = ("shard", "epoch", "master", "log_start_offset", "log_end_offset", "high_watermark", "applied_offset", "checkpoint_offset", "published_count", "pending_count", "released_count", "cancelled_count", "tick", "local_index", "next_due_ms", "run_count", "disk_bytes", "in_sync", "version", "role", "may_act", "lease_left_ms", "followers", "append_cursor_ms", "append_cursor_sequence", "clock_offset_ms", "feature_level", "delivery")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MASTER_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +144,7 @@ class ShardStatus(_message.Message):
     APPEND_CURSOR_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CLOCK_OFFSET_MS_FIELD_NUMBER: _ClassVar[int]
     FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_FIELD_NUMBER: _ClassVar[int]
     shard: int
     epoch: int
     master: str
@@ -153,4 +172,5 @@ class ShardStatus(_message.Message):
     append_cursor_sequence: int
     clock_offset_ms: float
     feature_level: int
-    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., master: _Optional[str] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., applied_offset: _Optional[int] = ..., checkpoint_offset: _Optional[int] = ..., published_count: _Optional[int] = ..., pending_count: _Optional[int] = ..., released_count: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., tick: _Optional[int] = ..., local_index: _Optional[int] = ..., next_due_ms: _Optional[int] = ..., run_count: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., in_sync: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ..., role: _Optional[_Union[ShardRole, str]] = ..., may_act: bool = ..., lease_left_ms: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., append_cursor_ms: _Optional[int] = ..., append_cursor_sequence: _Optional[int] = ..., clock_offset_ms: _Optional[float] = ..., feature_level: _Optional[int] = ...) -> None: ...
+    delivery: DeliveryStatus
+    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., master: _Optional[str] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., applied_offset: _Optional[int] = ..., checkpoint_offset: _Optional[int] = ..., published_count: _Optional[int] = ..., pending_count: _Optional[int] = ..., released_count: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., tick: _Optional[int] = ..., local_index: _Optional[int] = ..., next_due_ms: _Optional[int] = ..., run_count: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., in_sync: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ..., role: _Optional[_Union[ShardRole, str]] = ..., may_act: bool = ..., lease_left_ms: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., append_cursor_ms: _Optional[int] = ..., append_cursor_sequence: _Optional[int] = ..., clock_offset_ms: _Optional[float] = ..., feature_level: _Optional[int] = ..., delivery: _Optional[_Union[DeliveryStatus, _Mapping]] = ...) -> None: ...

@@ -159,6 +159,7 @@ class Admin:
             engine.now_ms(),
             engine.status(),
             self._cluster.status(),
+            engine.stats,
         )
 
     async def transfer_master(

@@ -2,13 +2,16 @@
 
 import uuid
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import hourwheel
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import status_pb2
 from node.contracts.broker import ShardStatusData
 from node.contracts.cluster import ClusterStatusData, MastershipData
+from node.telemetry.stats import EngineStats
+
+_MS_A_SECOND: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ def status_answer(
     clock_ms: int,
     shard: ShardStatusData,
     cluster: ClusterStatusData,
+    stats: EngineStats,
 ) -> wire.GetStatusResponse:
     """See the top of this file.
 
@@ -36,6 +40,7 @@ def status_answer(
         clock_ms: the cluster clock, as the answering node has it.
         shard: what its engine says.
         cluster: what it knows of the others.
+        stats: what it has counted since its process started.
     """
     own: dict[str, Any] = {
         "started_ms": identity.started_ms,
@@ -54,9 +59,23 @@ def status_answer(
         ],
         shards=[_shard(shard, cluster.shard)],
     )
+    answer.shards[0].delivery.CopyFrom(_delivery(stats))
     if cluster.control is not None:
         answer.control.CopyFrom(status_pb2.ControlStatus(**asdict(cluster.control)))
     return answer
+
+
+def _delivery(stats: EngineStats) -> status_pb2.DeliveryStatus:
+    lateness = stats.lateness.read()
+    return status_pb2.DeliveryStatus(
+        delivered_count=stats.delivered,
+        acknowledged_count=stats.acknowledged,
+        redelivered_count=stats.redelivered,
+        dead_lettered_count=stats.dead_lettered,
+        early_count=stats.early_deliveries,
+        lateness_bounds_ms=[bound * _MS_A_SECOND for bound in lateness.bounds],
+        lateness_counts=lateness.counts,
+    )
 
 
 def _shard(engine: ShardStatusData, cluster: MastershipData) -> status_pb2.ShardStatus:

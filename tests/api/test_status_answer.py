@@ -12,6 +12,7 @@ from node.contracts.cluster import (
     MastershipData,
     NodeStatusData,
 )
+from node.telemetry.stats import EngineStats
 
 ME = NodeIdentity("n1", "h:1", 500)
 ENGINE = ShardStatusData(epoch=3, log_end_offset=90, tick=7, local_index=2, run_count=1)
@@ -39,7 +40,7 @@ MASTERSHIP = MastershipData(
 
 def test_answer_has_everything_that_engine_and_cluster_say() -> None:
     data = ClusterStatusData(NODES, MASTERSHIP, ControlStatusData("n2", 6, True, 40))
-    answer = status_answer(ME, bytes(16), 1_000, ENGINE, data)
+    answer = status_answer(ME, bytes(16), 1_000, ENGINE, data, EngineStats())
     found = cluster_status(wire.GetStatusResponse.FromString(answer.SerializeToString()))
     me, other = found.nodes
     assert (me.started_ms, me.clock_ms, me.boot_id) == (500, 1_000, "aa")
@@ -68,7 +69,28 @@ def test_answer_has_everything_that_engine_and_cluster_say() -> None:
 
 def test_answer_of_a_node_alone_has_the_epoch_of_its_shard_and_no_control_plane() -> None:
     data = ClusterStatusData(NODES[:1], MastershipData(master="n1"))
-    answer = status_answer(ME, bytes(16), 1_000, ENGINE, data)
+    answer = status_answer(ME, bytes(16), 1_000, ENGINE, data, EngineStats())
     assert not answer.HasField("control")
     assert answer.shards[0].epoch == 3
     assert not answer.shards[0].HasField("lease_left_ms")
+
+
+def test_answer_tells_what_was_delivered_and_how_late() -> None:
+    stats = EngineStats(delivered=5, acknowledged=3, redelivered=2, dead_lettered=1)
+    stats.lateness.observe(0.002)
+    stats.lateness.observe(7_200.0)
+    data = ClusterStatusData(NODES, MASTERSHIP)
+    answer = status_answer(ME, bytes(16), 1_000, ENGINE, data, stats)
+    told = cluster_status(answer).shards[0].delivery
+    assert told is not None
+    assert (told.delivered_count, told.acknowledged_count, told.redelivered_count) == (5, 3, 2)
+    assert (told.dead_lettered_count, told.early_count) == (1, 0)
+    assert len(told.lateness_counts) == len(told.lateness_bounds_ms) + 1
+    late = {
+        bound: count
+        for bound, count in zip(
+            (*told.lateness_bounds_ms, float("inf")), told.lateness_counts, strict=True
+        )
+        if count
+    }
+    assert late == {2.0: 1, float("inf"): 1}

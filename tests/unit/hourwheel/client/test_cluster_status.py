@@ -7,6 +7,7 @@ import pytest
 
 from hourwheel.client.cluster_status import (
     ControlStatus,
+    DeliveryStatus,
     FollowerStatus,
     NodeStatus,
     Phase,
@@ -24,6 +25,7 @@ from hourwheel.v1 import admin_pb2, status_pb2
         (ShardStatus, status_pb2.ShardStatus),
         (FollowerStatus, status_pb2.FollowerStatus),
         (ControlStatus, status_pb2.ControlStatus),
+        (DeliveryStatus, status_pb2.DeliveryStatus),
     ],
 )
 def test_values_have_every_field_of_the_api(kind: type, message: type) -> None:
@@ -40,6 +42,7 @@ def test_answer_of_an_older_node_leaves_the_new_things_unknown() -> None:
     (shard,) = found.shards
     assert (shard.epoch, shard.role, shard.lease_left_ms) == (3, Role.UNKNOWN, None)
     assert (shard.in_sync, shard.followers) == ((), ())
+    assert shard.delivery is None
 
 
 def test_all_roles_and_phases_are_told_and_become_json() -> None:

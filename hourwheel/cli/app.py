@@ -27,6 +27,7 @@ app.add_typer(pending.pending, name="pending")
 app.add_typer(damage.damaged, name="damaged")
 app.command()(cluster.status)
 app.command()(cluster.transfer)
+app.command()(cluster.drain)
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(server_commands.node)
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(
     server_commands.cluster

@@ -1,16 +1,17 @@
-"""`hourwheel status` and `hourwheel transfer`."""
+"""`hourwheel status`, `hourwheel transfer` and `hourwheel drain`."""
 
+import asyncio
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 import typer
 
-from hourwheel.cli.options import Json, Server, connect
+from hourwheel.cli.options import CALL_TIMEOUT_MS, Json, Server, connect, duration_option
 from hourwheel.cli.output import Output, format_duration, format_instant, run
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.cluster_status import ClusterStatus, FollowerStatus, NodeStatus, ShardStatus
 from hourwheel.client.node_probe import NodeProbe
-from hourwheel.errors import HourwheelError
+from hourwheel.errors import HourwheelError, NotMaster
 from hourwheel.transport.channel import SERVER_DEFAULT
 
 _MASTER_MS: Final = 1_000.0
@@ -93,6 +94,55 @@ def transfer(
             output.line(f"node {done.master} is the master, in epoch {done.epoch}")
 
     run(output, command())
+
+
+def drain(
+    linger_ms: Annotated[
+        int,
+        typer.Option(
+            "--linger",
+            parser=duration_option,
+            metavar="DURATION",
+            help="Then wait for so long: those who send clients here learn meanwhile to stop it.",
+        ),
+    ] = "0s",  # type: ignore[assignment]  # typer parses defaults, too
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Make ready to stop the one node that is asked: if it is the master, another one takes over.
+
+    It serves on until it is stopped (SIGTERM), so clients notice nothing.
+    """
+    output = Output(is_json=is_json)
+    if "," in server:
+        raise typer.BadParameter("name the one node that is about to be stopped")
+
+    async def command() -> None:
+        probe = NodeProbe(server)
+        try:
+            master = await _hand_over(probe)
+        finally:
+            await probe.close()
+        await asyncio.sleep(linger_ms / 1_000)
+        if output.is_json:
+            output.json({"master": master})
+        else:
+            output.line(f"the master is {f'node {master}' if master else 'not known'}")
+
+    run(output, command())
+
+
+async def _hand_over(probe: NodeProbe) -> str:
+    """Let another node be master, where this one is and there are others; gives the master."""
+    found = await probe.status(CALL_TIMEOUT_MS)
+    master = found.shards[0].master if found.shards else ""
+    if master != found.answered_by or len(found.nodes) == 1:
+        return master
+    try:
+        return (await probe.transfer_master(CALL_TIMEOUT_MS)).master
+    except NotMaster:  # it has just ceased to be
+        return (await probe.status(CALL_TIMEOUT_MS)).shards[0].master
 
 
 # --- tables -------------------------------------------------------------------------------------

@@ -3,10 +3,10 @@
 import grpc
 import grpc.aio
 
-from hourwheel.client.cluster_status import ClusterStatus, cluster_status
+from hourwheel.client.cluster_status import ClusterStatus, Mastership, cluster_status
 from hourwheel.transport.connection import Connection
 from hourwheel.transport.grpc_errors import failure_of
-from hourwheel.transport.methods import GET_STATUS
+from hourwheel.transport.methods import GET_STATUS, TRANSFER_MASTER
 from hourwheel.v1 import admin_pb2
 
 
@@ -26,6 +26,21 @@ class NodeProbe:
         except grpc.aio.AioRpcError as error:
             raise failure_of(error).error from error
         return cluster_status(answer)
+
+    async def transfer_master(self, timeout_ms: float) -> Mastership:
+        """Have this node, as the master, let whoever is best take over; gives who that is.
+
+        Raises:
+            NotMaster: it is not the master.
+            FailedPrecondition: no other node is in sync, or none took over.
+            HourwheelError: it does not answer in time.
+        """
+        call = self._connection.unary(TRANSFER_MASTER)
+        try:
+            answer = await call(admin_pb2.TransferMasterRequest(), timeout=timeout_ms / 1_000)
+        except grpc.aio.AioRpcError as error:
+            raise failure_of(error).error from error
+        return Mastership(answer.master, answer.epoch)
 
     async def close(self) -> None:
         """Close the connection."""

@@ -26,6 +26,7 @@ from node.cluster.data_plane import DataServer, Dialer, read_trust
 from node.cluster.joining import build_member, open_epoch_seen
 from node.cluster.log_repair import LogRepair
 from node.cluster.member import ClusterMember
+from node.cluster.readiness import why_not_ready
 from node.cluster.transfer import ServedCluster
 from node.cluster.view import ClusterView
 from node.config.checks import cluster_nodes
@@ -169,6 +170,13 @@ class Clustering:
             beat_age_ms=beat_age_ms,
             control=self._control.facts(),
         )
+
+    def why_not_ready(self) -> str:
+        """Why clients should be sent to other nodes; empty where this one is in sync and serves."""
+        if not self._control.is_registered:
+            return "it is not registered with the cluster yet"
+        silent_ms = float(self._config.cluster.report_timeout_ms)
+        return why_not_ready(self.read_facts(), self._config.node.id, silent_ms)
 
     async def join(self) -> None:
         """Register in the background: a node starts and tells its status without a majority."""

@@ -46,7 +46,9 @@ class NodeSection(Section):
     listen: str = _key("127.0.0.1:7400", "", "host:port of the gRPC server; port 0 for any free.")
     advertised: str = _key("", "", "host:port that clients are told; empty: what it listens on.")
     metrics_listen: str = _key(
-        "127.0.0.1:7401", "", "host:port of Prometheus' /metrics; empty: none; port 0 for any free."
+        "127.0.0.1:7401",
+        "",
+        "host:port of /metrics for Prometheus and of probes; empty: none; port 0 for any free.",
     )
     event_loop: Literal["auto", "asyncio", "uvloop"] = _key(
         "auto", "", "auto: uvloop where it is installed; it answers a call with less work."

@@ -1,4 +1,11 @@
-"""The HTTP server that Prometheus scrapes: GET /metrics and nothing else, on a thread of its own.
+"""The HTTP server for Prometheus and for probes, on a thread of its own.
+
+GET /metrics tells the numbers. Orchestrators ask the other paths, and go by the status: 200 or 503,
+with the reason in a line of text.
+
+    /live       the node's event loop answers: whatever its peers do, it does not hang
+    /startup    the log is recovered, and calls are taken
+    /ready      it should get calls of clients: in sync with a master that is heard, or the master
 
 Whoever reaches the port may open connections, and nobody proves who he is. So all of them share one
 thread, each has `_DEADLINE_S` for its request and its answer together, and when there are too many
@@ -12,11 +19,11 @@ import asyncio
 import gzip
 import socket
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder, gzip_accepted
@@ -27,6 +34,9 @@ from node.telemetry import logs
 from replication.strangers import Listener, Places, open_streams
 
 PATH: Final = "/metrics"
+LIVE: Final = "/live"
+STARTUP: Final = "/startup"
+READY: Final = "/ready"
 ASKING_COUNT_MAX: Final = 64
 """Connections whose request is not here yet."""
 ANSWERED_COUNT_MAX: Final = 16
@@ -38,6 +48,9 @@ _LOOP_TIMEOUT_S: Final = 5.0
 _KEY: Final = "node.metrics_listen"
 _OPENMETRICS: Final = "application/openmetrics-text"
 _ALLOWED: Final = "OPTIONS,GET"
+
+Probe: TypeAlias = Callable[[], Awaitable[str]]
+"""Asked on the server's loop: why the answer is no; empty where it is yes."""
 
 ResultT = TypeVar("ResultT")
 _log = logs.get(__name__)
@@ -62,17 +75,50 @@ def in_loop(
     return call
 
 
+def probe_in_loop(loop: asyncio.AbstractEventLoop, why_not: Callable[[], str]) -> Probe:
+    """A probe that asks `why_not` on the loop's thread. A loop that does not answer is a no."""
+
+    async def ask() -> str:
+        return why_not()
+
+    async def probe() -> str:
+        answer = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask(), loop))
+        try:
+            return await asyncio.wait_for(answer, _LOOP_TIMEOUT_S)
+        except TimeoutError:
+            return "the event loop does not answer"
+
+    return probe
+
+
 class MetricsServer:
-    """`start` listens, `stop` ends it."""
+    """`start` listens, `stop` ends it. In between, `registry` is what a scrape is told."""
 
     def __init__(
-        self, listen: str, registry: CollectorRegistry, *, deadline_s: float = _DEADLINE_S
+        self,
+        listen: str,
+        registry: CollectorRegistry | None = None,
+        probes: Mapping[str, Probe] | None = None,
+        *,
+        deadline_s: float = _DEADLINE_S,
     ) -> None:
-        """`listen`: host:port; port 0 for any free. `deadline_s`: what one connection gets."""
+        """Nothing listens yet.
+
+        Args:
+            listen: host:port; port 0 for any free.
+            registry: what a scrape is told; None: that there is nothing yet.
+            probes: what is asked at other paths.
+            deadline_s: what one connection gets.
+        """
         self._listen = listen
-        self._port = _Port(_Scrapes(registry), deadline_s)
+        self._scrapes = _Scrapes(registry)
+        self._port = _Port(self._scrapes, probes or {}, deadline_s)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+
+    def tell(self, registry: CollectorRegistry | None) -> None:
+        """From now on scrapes are told of `registry`; None: that there is nothing."""
+        self._scrapes.registry = registry
 
     def start(self) -> str:
         """Listen; the address, host:port.
@@ -123,8 +169,8 @@ class _Form:
 class _Scrapes:
     """Makes the numbers, one scrape at a time, each in a thread: it waits for the node's loop."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
+    def __init__(self, registry: CollectorRegistry | None) -> None:
+        self.registry = registry
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[bytes]] = set()
         self._waiting: dict[_Form, asyncio.Task[bytes]] = {}
@@ -151,10 +197,13 @@ class _Scrapes:
             return await _in_thread(lambda: self._make(form))
 
     def _make(self, form: _Form) -> bytes:
+        registry = self.registry
+        if registry is None:
+            return _packed(HTTPStatus.SERVICE_UNAVAILABLE, b"the node starts, or stops\n")
         encode, content_type = choose_encoder(_OPENMETRICS if form.is_openmetrics else "")
         headers = {"Content-Type": content_type}
         try:
-            body = encode(self._registry)
+            body = encode(registry)
         except Exception as error:  # noqa: BLE001 - also what a collector raises has to be told
             _log.error("scrape_failed", exc_info=error)
             return _packed(HTTPStatus.SERVICE_UNAVAILABLE, b"the node does not answer\n")
@@ -184,9 +233,9 @@ async def _in_thread(make: Callable[[], bytes]) -> bytes:
 class _Port:
     """All connections, on one event loop."""
 
-    def __init__(self, scrapes: _Scrapes, deadline_s: float) -> None:
+    def __init__(self, scrapes: _Scrapes, probes: Mapping[str, Probe], deadline_s: float) -> None:
         self.is_over = asyncio.Event()
-        self._scrapes, self._deadline_s = scrapes, deadline_s
+        self._scrapes, self._probes, self._deadline_s = scrapes, probes, deadline_s
         self._asking, self._answered = Places(ASKING_COUNT_MAX), Places(ANSWERED_COUNT_MAX)
 
     async def serve(self, listening: socket.socket) -> None:
@@ -229,12 +278,16 @@ class _Port:
         if len(words) != 3 or not words[2].startswith("HTTP/1."):  # noqa: PLR2004
             return _packed(HTTPStatus.BAD_REQUEST)
         method, target, _ = words
-        if target.partition("?")[0] != PATH:
-            return _packed(HTTPStatus.NOT_FOUND, f"only {PATH} is here\n".encode())
+        path = target.partition("?")[0]
+        if path != PATH and path not in self._probes:
+            here = ", ".join((PATH, *self._probes))
+            return _packed(HTTPStatus.NOT_FOUND, f"only {here} is here\n".encode())
         if method == "OPTIONS":
             return _packed(HTTPStatus.OK, Allow=_ALLOWED)
         if method != "GET":
             return _packed(HTTPStatus.METHOD_NOT_ALLOWED, Allow=_ALLOWED)
+        if path in self._probes:
+            return _told(await self._probes[path]())
         headers = {
             name.strip().lower(): value for name, _, value in (one.partition(":") for one in fields)
         }
@@ -243,6 +296,11 @@ class _Port:
             gzip_accepted(headers.get("accept-encoding", "")),
         )
         return await self._scrapes.get(form)
+
+
+def _told(why_not: str) -> bytes:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK
+    return _packed(status, f"{why_not or 'yes'}\n".encode())
 
 
 def _on_bug(error: BaseException) -> None:

@@ -1,7 +1,8 @@
 """A node put together: the real clock and disk, the engine, the servers. Start and stop in order.
 
-    start   lock -> node.meta -> shard (checkpoint, replay) -> engine -> metrics -> API -> SERVING
-    stop    NOT_SERVING -> calls in flight end -> engine (checkpoint) -> metrics -> unlock
+    start   lock -> probes -> node.meta -> shard (checkpoint, replay) -> engine -> metrics -> API
+            -> SERVING
+    stop    NOT_SERVING -> calls in flight end -> metrics -> engine (checkpoint) -> probes -> unlock
 
 With other nodes (node/cluster/runtime.py): the control process before the shard, the data plane
 behind the engine; and at a stop mastership is handed over first.
@@ -30,7 +31,7 @@ from node.cluster.runtime import Clustering
 from node.config.model import NodeConfig
 from node.contracts.broker import Failure
 from node.metrics import collector
-from node.metrics.http import MetricsServer, in_loop
+from node.metrics.http import LIVE, READY, STARTUP, MetricsServer, in_loop, probe_in_loop
 from node.process.memory import Trimming
 from node.repair.scrubber import FIRST_S, PASS_S_MIN, Scrubber, ScrubSource
 from node.shard.checkpoint import ShardPlace
@@ -88,6 +89,7 @@ class Node:
         self._undo = AsyncExitStack()
         self._api: ApiServer | None = None
         self._clustering: Clustering | None = None
+        self._is_draining = False
 
     @property
     def can_be_replaced(self) -> bool:
@@ -111,6 +113,7 @@ class Node:
         """
         async with AsyncExitStack() as undo:
             disk = self._lock_directory(undo)
+            told = self._start_probes(undo)
             clock = self._slewed_clock()
             clustering = self._make_clustering(undo, clock)
             cluster_id = None if clustering is None else clustering.cluster_id
@@ -119,11 +122,11 @@ class Node:
                 await clustering.start()
             engine = await self._open_engine(undo, disk, clock, meta, clustering)
             started_ms = clock.now_ms()
-            self._start_metrics(undo, engine, clock, started_ms, clustering)
+            self._tell_metrics(undo, told, engine, clock, started_ms, clustering)
+            self._clustering = clustering
             await self._start_api(undo, engine, started_ms, clustering)
             if clustering is not None:
                 await clustering.join()
-                self._clustering = clustering
             self._undo = undo.pop_all()
         _log.info(
             "node_started",
@@ -135,6 +138,7 @@ class Node:
 
     async def stop(self, grace_ms: int | None = None) -> None:
         """Let calls in flight end for `grace_ms` (by default as configured), save, close."""
+        self._is_draining = True
         if self._clustering is not None:
             await self._clustering.hand_over()
         if self._api is not None:
@@ -303,16 +307,43 @@ class Node:
         self.damage = damage
         self.renewal.set()
 
-    def _start_metrics(
+    def _start_probes(self, undo: AsyncExitStack) -> MetricsServer | None:
+        """Answer probes from now on, also while the log is recovered: that may take minutes."""
+        listen = self.config.node.metrics_listen
+        if not listen:
+            return None
+        loop = asyncio.get_running_loop()
+        probes = {
+            LIVE: probe_in_loop(loop, lambda: ""),
+            STARTUP: probe_in_loop(loop, self._why_not_started),
+            READY: probe_in_loop(loop, self._why_not_ready),
+        }
+        server = MetricsServer(listen, probes=probes)
+        self.metrics_address = server.start()
+        # In a thread: it waits for its own, which may wait for the loop.
+        undo.push_async_callback(asyncio.to_thread, server.stop)
+        return server
+
+    def _why_not_started(self) -> str:
+        return "" if self._api is not None else "the log is not recovered yet"
+
+    def _why_not_ready(self) -> str:
+        if self._is_draining:
+            return "it stops"
+        if self._api is None:
+            return self._why_not_started()
+        return "" if self._clustering is None else self._clustering.why_not_ready()
+
+    def _tell_metrics(
         self,
         undo: AsyncExitStack,
+        server: MetricsServer | None,
         engine: Engine,
         clock: SlewedClock,
         started_ms: int,
         clustering: Clustering | None,
     ) -> None:
-        listen = self.config.node.metrics_listen
-        if not listen:
+        if server is None:
             return
 
         of_cluster = None if clustering is None else clustering.read_facts
@@ -325,11 +356,8 @@ class Node:
             scrape = collector.read_node(engine, self._stats, clock, started_ms, found, of_cluster)
             return collector.take(scrape)
 
-        loop = asyncio.get_running_loop()
-        server = MetricsServer(listen, collector.registry(in_loop(loop, read)))
-        self.metrics_address = server.start()
-        # In a thread: it waits for its own, which may wait for the loop.
-        undo.push_async_callback(asyncio.to_thread, server.stop)
+        server.tell(collector.registry(in_loop(asyncio.get_running_loop(), read)))
+        undo.callback(server.tell, None)
 
     async def _start_api(
         self,

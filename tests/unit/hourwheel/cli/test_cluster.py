@@ -1,6 +1,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -13,11 +14,13 @@ from hourwheel.client.cluster_status import (
     ClusterStatus,
     ControlStatus,
     FollowerStatus,
+    Mastership,
     NodeStatus,
     Phase,
     Role,
     ShardStatus,
 )
+from hourwheel.client.node_probe import NodeProbe
 from tests.support.fake_cluster import FakeCluster
 from tests.support.fake_node import EPOCH, SHARD
 from tests.support.fake_node_thread import FakeNodeThread
@@ -150,3 +153,50 @@ def test_transfer_when_it_is_done_and_refused(cli: Cli, fake: FakeNodeThread) ->
     refused = cli("transfer", "--to", "n4")
     assert refused.exit_code == ExitCode.REFUSED
     assert "n4 is not in sync" in refused.stderr
+
+
+class OneNode:
+    """What `drain` asks: a node that knows of `masters`, one after the other."""
+
+    def __init__(self, *masters: str, refusal: errors.HourwheelError | None = None) -> None:
+        self._masters, self._refusal = list(masters), refusal
+        self.transfers = 0
+
+    async def status(self, timeout_ms: float) -> ClusterStatus:
+        return replace(MANY, shards=(replace(SHARD_OF_MANY, master=self._masters.pop(0)),))
+
+    async def transfer_master(self, timeout_ms: float) -> Mastership:
+        self.transfers += 1
+        if self._refusal is not None:
+            raise self._refusal
+        return Mastership("n2", 5)
+
+
+async def hand_over(node: OneNode) -> str:
+    return await overseeing._hand_over(cast("NodeProbe", node))
+
+
+async def test_drain_hands_over_when_the_node_is_the_master() -> None:
+    node = OneNode("n1")
+    assert (await hand_over(node), node.transfers) == ("n2", 1)
+
+
+@pytest.mark.parametrize("master", ["n2", ""])
+async def test_drain_leaves_mastership_alone_when_another_node_has_it(master: str) -> None:
+    node = OneNode(master)
+    assert (await hand_over(node), node.transfers) == (master, 0)
+
+
+async def test_drain_is_done_when_mastership_moved_meanwhile() -> None:
+    assert await hand_over(OneNode("n1", "n3", refusal=errors.NotMaster())) == "n3"
+
+
+async def test_drain_says_so_when_nobody_can_take_over() -> None:
+    with pytest.raises(errors.FailedPrecondition, match="in sync"):
+        await hand_over(OneNode("n1", refusal=errors.FailedPrecondition("no other is in sync")))
+
+
+def test_drain_asks_one_node_and_waits_no_longer_than_told(cli: Cli, fake: FakeNodeThread) -> None:
+    assert cli("drain").stdout.strip() == "the master is node n1"
+    assert json.loads(cli("drain", "--linger", "1ms", "--json").stdout) == {"master": "n1"}
+    assert cli("drain", "--server", "a:1,b:1").exit_code == ExitCode.USAGE

@@ -28,3 +28,16 @@ async def test_probe_tells_the_error_of_the_node() -> None:
         with pytest.raises(errors.ShuttingDown):
             await probe.status(5_000.0)
         await probe.close()
+
+
+async def test_probe_has_its_own_node_hand_over_and_no_other() -> None:
+    async with FakeCluster(2) as cluster:
+        for node in cluster.nodes:
+            probe = NodeProbe(node.address)
+            if node is cluster.master:
+                assert (await probe.transfer_master(5_000.0)).master
+            else:
+                with pytest.raises(errors.NotMaster):
+                    await probe.transfer_master(5_000.0)
+            await probe.close()
+        assert cluster.count("TransferMaster") == [1, 1]

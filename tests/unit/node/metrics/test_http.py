@@ -19,6 +19,7 @@ from node.metrics.http import (
     HEAD_BYTES_MAX,
     MetricsServer,
     in_loop,
+    probe_in_loop,
 )
 
 
@@ -198,6 +199,74 @@ def test_forms_are_those_that_prometheus_asks_for(address: str) -> None:
     assert b"Content-Type: application/openmetrics-text; version=1.0.0" in head
     assert b"Content-Encoding: gzip" in head
     assert gzip.decompress(body).endswith(b"answer 42.0\n# EOF\n")
+
+
+async def test_probes_tell_by_their_status_and_say_why() -> None:
+    reasons = {"/live": "", "/ready": "it is not in sync"}
+    loop = asyncio.get_running_loop()
+    probes = {
+        path: probe_in_loop(loop, lambda path=path: reasons[path])  # type: ignore[misc]
+        for path in reasons
+    }
+    server = MetricsServer("127.0.0.1:0", probes=probes)
+    address = server.start()
+    try:
+        assert await asyncio.to_thread(get, address, "/live") == (200, "yes\n")
+        assert await asyncio.to_thread(get, address, "/ready?verbose") == (
+            503,
+            "it is not in sync\n",
+        )
+        reasons["/ready"] = ""
+        assert await asyncio.to_thread(get, address, "/ready") == (200, "yes\n")
+        assert (await asyncio.to_thread(get, address, "/startup"))[0] == 404
+        assert (await asyncio.to_thread(get, address, "/live", "POST"))[0] == 405
+    finally:
+        await asyncio.to_thread(server.stop)
+
+
+def test_probe_says_no_when_the_loop_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("node.metrics.http._LOOP_TIMEOUT_S", 0.05)
+    hanging = asyncio.new_event_loop()  # nobody runs it
+    try:
+        answer = asyncio.run(probe_in_loop(hanging, lambda: "")())
+        assert answer == "the event loop does not answer"
+        hanging.run_until_complete(asyncio.sleep(0))  # what was asked is not left behind
+    finally:
+        hanging.close()
+
+
+def test_probes_are_answered_while_a_scrape_waits_for_the_node() -> None:
+    registry = CollectorRegistry()
+    wait = Wait(registry)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = MetricsServer("127.0.0.1:0", registry, {"/live": probe_in_loop(loop, lambda: "")})
+    address = server.start()
+    try:
+        asking = sent(address, b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert wait.has_begun.wait(30)
+        assert get(address, "/live")[0] == 200
+        wait.may_go_on.set()
+        assert received(asking).startswith(b"HTTP/1.1 200 ")
+    finally:
+        server.stop()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def test_scrapes_fail_while_there_is_nothing_to_tell(registry: CollectorRegistry) -> None:
+    server = MetricsServer("127.0.0.1:0")
+    address = server.start()
+    try:
+        assert get(address, "/metrics")[0] == 503
+        server.tell(registry)
+        assert get(address, "/metrics")[0] == 200
+        server.tell(None)
+        assert get(address, "/metrics")[0] == 503
+    finally:
+        server.stop()
 
 
 def test_stop_cuts_off_who_waits(registry: CollectorRegistry) -> None:

@@ -1,6 +1,8 @@
 """A node put together: start, stop, and what keeps it from starting."""
 
 import asyncio
+import http.client
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,12 @@ from hourwheel.v1.consumer_pb2 import (
     RECEIVE_FORMAT_MESSAGES,
     ReceiveRequest,
 )
+from node.api.server import ApiServer
 from node.broker.disk_guard import RESERVE
 from node.process.app import Node
 from node.process.embedded import config_for
 from node.shard.node_meta import NODE_META
+from node.shard.recovery import open_shard
 from storage.files.directory_lock import DirectoryLock
 from storage.files.disk import File, RealDisk
 from tests.support.eventually import until
@@ -109,6 +113,53 @@ async def test_node_lets_everything_go_when_an_address_is_taken(tmp_path: Path, 
     with DirectoryLock.acquire(second.config.node.data_directory):
         pass
     await first.stop(0)
+
+
+async def asked(address: str, path: str) -> int:
+    """The status of one GET."""
+
+    def ask() -> int:
+        connection = http.client.HTTPConnection(address, timeout=60)
+        connection.request("GET", path)
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    return await asyncio.to_thread(ask)
+
+
+async def test_probes_tell_start_recovery_service_and_stop_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = ("/live", "/startup", "/ready", "/metrics")
+    may_go_on = threading.Event()
+
+    def open_slowly(*arguments: Any) -> Any:
+        assert may_go_on.wait(60)
+        return open_shard(*arguments)
+
+    monkeypatch.setattr("node.process.app.open_shard", open_slowly)
+    node = node_in(tmp_path, node={"metrics_listen": "127.0.0.1:0"})
+    starting = asyncio.ensure_future(node.start())
+    await until(lambda: node.metrics_address)
+    assert [await asked(node.metrics_address, path) for path in paths] == [200, 503, 503, 503]
+    may_go_on.set()
+    await starting
+    assert [await asked(node.metrics_address, path) for path in paths] == [200, 200, 200, 200]
+    may_stop, drain = asyncio.Event(), ApiServer.drain
+
+    async def drain_slowly(server: ApiServer) -> None:
+        await may_stop.wait()
+        await drain(server)
+
+    monkeypatch.setattr(ApiServer, "drain", drain_slowly)
+    stopping = asyncio.ensure_future(node.stop())
+    await asyncio.sleep(0)
+    assert [await asked(node.metrics_address, path) for path in paths] == [200, 200, 503, 200]
+    may_stop.set()
+    await stopping
+    with pytest.raises(ConnectionRefusedError):
+        await asked(node.metrics_address, "/live")
 
 
 async def test_node_has_no_metrics_when_they_are_switched_off(tmp_path: Path) -> None:

@@ -1,0 +1,55 @@
+"""When clients should be sent to a node."""
+
+from dataclasses import replace
+
+import pytest
+
+from hourwheel.v1.status_pb2 import SHARD_ROLE_FOLLOWER, SHARD_ROLE_MASTER
+from node.cluster.readiness import why_not_ready
+from node.contracts.cluster import ClusterStatusData, ControlStatusData, MastershipData
+from node.metrics.family import ClusterFacts
+from node.telemetry.epoch_stats import ReignStats
+
+SILENT_MS = 1_000.0
+CONTROL = ControlStatusData("b", term=4, has_majority=True)
+MASTER = MastershipData(
+    epoch=5, master="a", in_sync=("a", "b"), role=SHARD_ROLE_MASTER, may_act=True
+)
+FOLLOWER = replace(MASTER, role=SHARD_ROLE_FOLLOWER, may_act=False)
+
+
+def reason(
+    me: str,
+    shard: MastershipData,
+    control: ControlStatusData | None = CONTROL,
+    *,
+    beat_age_ms: float = 0.0,
+) -> str:
+    status = ClusterStatusData((), shard, control)
+    facts = ClusterFacts(status, ReignStats(), is_clock_unsure=False, beat_age_ms=beat_age_ms)
+    return why_not_ready(facts, me, SILENT_MS)
+
+
+def test_master_is_ready_when_it_may_act() -> None:
+    assert reason("a", MASTER) == ""
+    assert "may not act" in reason("a", replace(MASTER, may_act=False))
+
+
+def test_follower_is_ready_when_it_is_in_sync_and_hears_the_master() -> None:
+    assert reason("b", FOLLOWER, beat_age_ms=SILENT_MS) == ""
+    assert reason("c", FOLLOWER) == "it is not in sync"
+
+
+@pytest.mark.parametrize("beat_age_ms", [-1.0, SILENT_MS + 1])
+def test_follower_is_not_ready_when_the_master_is_silent(beat_age_ms: float) -> None:
+    assert "master, a" in reason("b", FOLLOWER, beat_age_ms=beat_age_ms)
+
+
+@pytest.mark.parametrize("control", [None, replace(CONTROL, has_majority=False)])
+def test_nobody_is_ready_without_a_majority(control: ControlStatusData | None) -> None:
+    assert "majority" in reason("a", MASTER, control)
+    assert "majority" in reason("b", FOLLOWER, control)
+
+
+def test_nobody_is_ready_without_a_master() -> None:
+    assert reason("b", replace(FOLLOWER, master="")) == "there is no master"

@@ -33,6 +33,8 @@ INVISIBLE_MS_MAX: Final = 12 * 3_600_000
 NACK_DELAY_MS_MAX: Final = 30 * 86_400_000
 PENDING_PAGE_SIZE_MAX: Final = 1_000
 """Messages of one page of a pending listing."""
+WHEEL_BOUND_COUNT_MAX: Final = 4_096
+"""Bounds of ranges of due times that one call counts messages for."""
 LIST_PAGE_SIZE_MAX: Final = 1_000
 """Topics or groups of one page of a list."""
 LIST_BYTES_MAX: Final = 2 * 1024 * 1024

@@ -108,6 +108,14 @@ class Memtable:
         last = np.partition(sequences, count - 1)[count - 1]
         return min(to, Key(due_ms, int(last))), found[sequences <= last]
 
+    def dues_after(self, after: Key) -> NDArray[np.int64]:
+        """Due times of the units with key > `after`, in order of arrival: a copy."""
+        due = self._due[: self.count]
+        is_later: NDArray[np.bool_] = due > after.due_ms
+        same = np.flatnonzero(due == after.due_ms)
+        is_later[same] = self._units["sequence"][same] > np.uint64(after.sequence)
+        return due[is_later]
+
     def next_due_ms(self, after: Key) -> int | None:
         """The least due time of a unit with key > `after`, or None."""
         if len(self.select(after, Key(after.due_ms, SEQUENCE_MAX))):

@@ -147,12 +147,18 @@ class Run:
             if is_own[at]:  # sections lie one behind the other
                 begin, last = int(sections["first"][at]), sections[until - 1]
                 if int(sections["bucket"][at]) == first:
-                    begin = self._find_in_bucket(first, after)
+                    begin = self.find_in_bucket(first, after)
                 found.append((begin, int(last["first"]) + int(last["count"])))
         return [(begin, end) for begin, end in found if begin < end]
 
-    def _find_in_bucket(self, bucket: int, after: Key) -> int:
-        """Global index of the bucket's first unit behind `after`, which lies in the bucket."""
+    def find_in_bucket(self, bucket: int, after: Key) -> int:
+        """Global index of the bucket's first unit behind `after`, which lies in the bucket.
+
+        Reads a slot directory, and some blocks of units of one slot.
+
+        Raises:
+            CorruptFile: what it reads fails its CRC32C.
+        """
         directory, level = self.directory(bucket), self.footer.level
         invariant(directory is not None, "a section has a directory", bucket=bucket)
         if directory is None:  # (for the type checker)

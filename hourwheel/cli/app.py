@@ -5,7 +5,16 @@ from typing import Annotated
 import typer
 
 import hourwheel
-from hourwheel.cli import catalog, cluster, consume, damage, pending, publish, server_commands
+from hourwheel.cli import (
+    catalog,
+    cluster,
+    consume,
+    damage,
+    pending,
+    publish,
+    server_commands,
+    wheel,
+)
 from hourwheel.cli.exit_codes import describe_exit_codes
 from hourwheel.cli.options import Json, Server
 from hourwheel.transport.channel import SERVER_DEFAULT
@@ -28,6 +37,7 @@ app.add_typer(damage.damaged, name="damaged")
 app.command()(cluster.status)
 app.command()(cluster.transfer)
 app.command()(cluster.drain)
+app.command()(wheel.wheel)
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(server_commands.node)
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(
     server_commands.cluster

@@ -6,11 +6,12 @@ from typing import Any, Final, Self
 
 import grpc
 
-from hourwheel.client import cancellation, damage, pending
+from hourwheel.client import cancellation, damage, pending, wheel
 from hourwheel.client.cluster_status import ClusterStatus, Mastership, cluster_status
 from hourwheel.client.damage import DamagedMessage
 from hourwheel.client.outcomes import CancelOutcome, DeadLetterReason, MessageState
 from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
+from hourwheel.client.wheel import WheelDescription
 from hourwheel.filter_language.inputs import as_filter
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.filter_language.wire import (
@@ -390,6 +391,23 @@ class AsyncAdmin:
         """
         of = pending.range_of(topic, as_filter(filter), from_ms, to_ms)
         return await pending.cancel_pending(self._channel, of, on_progress)
+
+    async def describe_wheel(self, bounds_ms: Sequence[int]) -> WheelDescription:
+        """How many messages are pending by due time, of all topics together.
+
+        The node counts without reading messages, so that this takes some ten milliseconds however
+        many are pending. Counts between whole seconds are exact; of what is due in some days, those
+        between whole hours (UTC). Cancelled messages are counted, too; `cancelled_count` tells
+        how many they are in all.
+
+        Args:
+            bounds_ms: bounds of the ranges, 2 to 4,096, ascending, in milliseconds since the Unix
+                epoch.
+
+        Raises:
+            InvalidArgument: they are not like that.
+        """
+        return await wheel.describe_wheel(self._channel, bounds_ms)
 
     # --- messages -------------------------------------------------------------------------------
 

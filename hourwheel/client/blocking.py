@@ -30,6 +30,7 @@ from hourwheel.client.outcomes import CancelOutcome
 from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
 from hourwheel.client.prefetch_buffer import AckBuffer, Finishable
 from hourwheel.client.producer import CLOSE_TIMEOUT_MS, AsyncProducer
+from hourwheel.client.wheel import WheelDescription
 from hourwheel.clock import SystemClock
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
@@ -379,6 +380,10 @@ class Admin:
     ) -> PendingCancelled:
         """See `AsyncAdmin.cancel_pending`; `on_progress` is called in the client's own thread."""
         return self._thread.run(self._twin.cancel_pending(topic, filter, **settings))
+
+    def describe_wheel(self, bounds_ms: Sequence[int]) -> WheelDescription:
+        """See `AsyncAdmin.describe_wheel`."""
+        return self._thread.run(self._twin.describe_wheel(bounds_ms))
 
     def describe(self, of: MessageId | str) -> admin.MessageDescription:
         """See `AsyncAdmin.describe`."""

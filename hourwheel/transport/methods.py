@@ -163,6 +163,12 @@ DISCARD_DAMAGED: Final = Method(
     is_repeatable=True,
 )
 """What the first try gave up is not listed any more: the second one leaves it out."""
+DESCRIBE_WHEEL: Final = Method(
+    _ADMIN + "DescribeWheel",
+    admin_pb2.DescribeWheelRequest,
+    admin_pb2.DescribeWheelResponse,
+    is_repeatable=True,
+)
 DESCRIBE_MESSAGE: Final = Method(
     _ADMIN + "DescribeMessage",
     admin_pb2.DescribeMessageRequest,

@@ -433,3 +433,27 @@ class DiscardDamagedResponse(_message.Message):
     messages: _containers.RepeatedCompositeFieldContainer[DamagedMessage]
     left_count: int
     def __init__(self, messages: _Optional[_Iterable[_Union[DamagedMessage, _Mapping]]] = ..., left_count: _Optional[int] = ...) -> None: ...
+
+class DescribeWheelRequest(_message.Message):
+    __slots__ = ("bounds_ms",)
+    BOUNDS_MS_FIELD_NUMBER: _ClassVar[int]
+    bounds_ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, bounds_ms: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DescribeWheelResponse(_message.Message):
+    __slots__ = ("counts", "are_estimates", "earlier_count", "later_count", "pending_count", "cancelled_count", "clock_ms")
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    ARE_ESTIMATES_FIELD_NUMBER: _ClassVar[int]
+    EARLIER_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LATER_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PENDING_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_MS_FIELD_NUMBER: _ClassVar[int]
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    are_estimates: _containers.RepeatedScalarFieldContainer[bool]
+    earlier_count: int
+    later_count: int
+    pending_count: int
+    cancelled_count: int
+    clock_ms: int
+    def __init__(self, counts: _Optional[_Iterable[int]] = ..., are_estimates: _Optional[_Iterable[bool]] = ..., earlier_count: _Optional[int] = ..., later_count: _Optional[int] = ..., pending_count: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., clock_ms: _Optional[int] = ...) -> None: ...

@@ -115,6 +115,11 @@ class AdminServiceStub(object):
                 request_serializer=hourwheel_dot_v1_dot_admin__pb2.DescribeMessageRequest.SerializeToString,
                 response_deserializer=hourwheel_dot_v1_dot_admin__pb2.DescribeMessageResponse.FromString,
                 _registered_method=True)
+        self.DescribeWheel = channel.unary_unary(
+                '/hourwheel.v1.AdminService/DescribeWheel',
+                request_serializer=hourwheel_dot_v1_dot_admin__pb2.DescribeWheelRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_admin__pb2.DescribeWheelResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -237,6 +242,13 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeWheel(self, request, context):
+        """How many messages are pending, of all topics together, in ranges of due times.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -319,6 +331,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DescribeMessage,
                     request_deserializer=hourwheel_dot_v1_dot_admin__pb2.DescribeMessageRequest.FromString,
                     response_serializer=hourwheel_dot_v1_dot_admin__pb2.DescribeMessageResponse.SerializeToString,
+            ),
+            'DescribeWheel': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeWheel,
+                    request_deserializer=hourwheel_dot_v1_dot_admin__pb2.DescribeWheelRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_admin__pb2.DescribeWheelResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -754,6 +771,33 @@ class AdminService(object):
             '/hourwheel.v1.AdminService/DescribeMessage',
             hourwheel_dot_v1_dot_admin__pb2.DescribeMessageRequest.SerializeToString,
             hourwheel_dot_v1_dot_admin__pb2.DescribeMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeWheel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AdminService/DescribeWheel',
+            hourwheel_dot_v1_dot_admin__pb2.DescribeWheelRequest.SerializeToString,
+            hourwheel_dot_v1_dot_admin__pb2.DescribeWheelResponse.FromString,
             options,
             channel_credentials,
             insecure,

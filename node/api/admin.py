@@ -193,6 +193,21 @@ class Admin:
         """Give some of it up."""
         return await damage.discard_damaged(self._engine, request)
 
+    async def describe_wheel(
+        self, request: wire.DescribeWheelRequest, _context: Context
+    ) -> wire.DescribeWheelResponse:
+        """How many messages are due when."""
+        found = await self._engine.describe_wheel(request.bounds_ms)
+        return wire.DescribeWheelResponse(
+            counts=found.counts.tolist(),
+            are_estimates=(~found.are_exact).tolist(),
+            earlier_count=found.earlier_count,
+            later_count=found.later_count,
+            pending_count=found.pending_count,
+            cancelled_count=found.cancelled_count,
+            clock_ms=found.now_ms,
+        )
+
     async def describe_message(
         self, request: wire.DescribeMessageRequest, _context: Context
     ) -> wire.DescribeMessageResponse:

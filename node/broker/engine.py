@@ -22,6 +22,7 @@ from node.broker.precise_timer import make_timer
 from node.broker.publish_service import Intake
 from node.broker.status import describe, shard_status
 from node.broker.sync_schedule import SyncSchedule
+from node.broker.wheel_query import WheelQuery
 from node.broker.writer import Writer
 from node.catalog.group_expiry import GroupExpiry
 from node.catalog.service import Configurator, DefaultsConfig
@@ -180,6 +181,7 @@ class Engine:
         pending = Pending(self)
         self.list_pending = as_master(pending.list_pending)
         self.cancel_pending = as_master(pending.cancel_pending)
+        self.describe_wheel = WheelQuery(self).describe_wheel
         desk = DamageDesk(self)
         self.list_damaged = as_master(desk.list_damaged)
         self.discard_damaged = as_master(desk.discard_damaged)

@@ -208,6 +208,27 @@ class ShardStatusData:
 
 
 @dataclass(frozen=True, slots=True)
+class WheelInfo:
+    """How many messages are due in each range between n + 1 bounds."""
+
+    now_ms: int
+    """The cluster clock when counting began; all is as of then."""
+    counts: NDArray[np.int64]
+    """i64[n]: due at or after a bound and before the next one."""
+    are_exact: NDArray[np.bool_]
+    """bool[n]: False where a bound lies inside a second with messages, or inside an hour of a day
+    that is not held by seconds yet: then they are taken to be spread evenly over it."""
+    earlier_count: int
+    """Due before the first bound."""
+    later_count: int
+    """Due at the last bound or later."""
+    pending_count: int
+    """Neither released nor cancelled."""
+    cancelled_count: int
+    """Of all that is counted above, what is cancelled: it stays until it would be due."""
+
+
+@dataclass(frozen=True, slots=True)
 class MessageInfo:
     """What is known of one message."""
 
@@ -484,6 +505,19 @@ class EnginePort(Protocol):
 
     def status(self) -> ShardStatusData:
         """The state of the shard now."""
+        ...
+
+    async def describe_wheel(self, bounds_ms: Sequence[int]) -> WheelInfo:
+        """How many messages are due between `bounds_ms`, which are instants and ascend.
+
+        Of what this node has applied, whether it is the master or not. Exact where bounds are whole
+        seconds, and further than `wheel.hour_level_days` away whole hours (UTC).
+
+        Raises:
+            InvalidArgument: there are less than 2 or more than `WHEEL_BOUND_COUNT_MAX` of them, or
+                they do not ascend.
+            Overloaded, ShuttingDown.
+        """
         ...
 
     def describe(self, message_id: MessageId) -> MessageInfo:

@@ -57,6 +57,7 @@ from node.contracts.broker import (
     ShardStatusData,
     SubscriptionInfo,
     TopicInfo,
+    WheelInfo,
 )
 from node.contracts.pending_page import CancelledPage, PendingPage
 from node.contracts.pending_token import PendingQuery
@@ -343,6 +344,12 @@ class FakeEngine:
     def status(self) -> ShardStatusData:
         self._note("status", None)
         return self.shard_status
+
+    async def describe_wheel(self, bounds_ms: Sequence[int]) -> WheelInfo:
+        """One message in the first range, two in the second and so on; every second is exact."""
+        await self._begin("describe_wheel", list(bounds_ms))
+        counts = np.arange(1, len(bounds_ms))
+        return WheelInfo(self.clock_ms, counts, counts % 2 == 0, 7, 8, 9, 10)
 
     def describe(self, message_id: MessageId) -> MessageInfo:
         is_known = message_id.sequence < len(self.stored)

@@ -1,5 +1,6 @@
 """The fake node's API, over what fake_broker.py keeps."""
 
+import itertools
 from typing import Any
 
 import grpc
@@ -308,6 +309,24 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self._node.damaged = [one for one in self._node.damaged if one not in gone]
         left = len(mine) - len(gone)
         return admin_pb2.DiscardDamagedResponse(messages=gone, left_count=left)
+
+    async def DescribeWheel(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Everything that is published, and as many cancelled; odd ranges are estimates."""
+        node = self._node
+        await arrive_or_abort(node, "DescribeWheel", request, context)
+        dues, bounds = [one.due_ms for one in node.messages], list(request.bounds_ms)
+        counts = [
+            sum(low <= due < high for due in dues) for low, high in itertools.pairwise(bounds)
+        ]
+        return admin_pb2.DescribeWheelResponse(
+            counts=counts,
+            are_estimates=[bool(ordinal % 2) for ordinal in range(len(counts))],
+            earlier_count=sum(due < bounds[0] for due in dues),
+            later_count=sum(due >= bounds[-1] for due in dues),
+            pending_count=len(dues) - len(node.cancelled),
+            cancelled_count=len(node.cancelled),
+            clock_ms=STORE_MS,
+        )
 
     async def DescribeMessage(self, request: Any, context: Any) -> Any:  # noqa: N802
         await arrive_or_abort(self._node, "DescribeMessage", request, context)

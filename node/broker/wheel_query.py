@@ -1,0 +1,101 @@
+"""How many messages are due when: counted beside everything else that a node does.
+
+A question is answered in slices of a few milliseconds, between which the loop goes on; one at a
+time, whoever asks. Nothing of the log is read, so that also a node that is not the master answers,
+as of what it has applied.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from hourwheel import errors, limits
+from hourwheel.types import DUE_MS_MAX
+from node.consumers.loop_share import LoopShare
+from node.contracts.broker import WheelInfo
+from timewheel.due_counts import Counts, DueCounter
+
+if TYPE_CHECKING:
+    from node.broker.engine import Engine
+
+_WAITING_MAX: Final = 32
+"""Questions that wait for their turn; each takes some ten milliseconds."""
+
+
+class WheelQuery:
+    """See EnginePort.describe_wheel."""
+
+    def __init__(self, engine: "Engine") -> None:
+        """Read the engine's shard."""
+        self._engine, self._shard = engine, engine.shard
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    async def describe_wheel(self, bounds_ms: Sequence[int]) -> WheelInfo:
+        """See EnginePort."""
+        bounds = _checked(bounds_ms)
+        if self._waiting >= _WAITING_MAX:
+            raise errors.Overloaded("too many questions about the wheel at one time")
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await self._count(bounds)
+        finally:
+            self._waiting -= 1
+
+    async def _count(self, bounds: Counts) -> WheelInfo:
+        log, views = self._shard.log, self._shard.views
+        share = LoopShare(lambda: log.end_offset)
+        while True:
+            pending_count, now_ms = views.counters.pending, self._engine.now_ms()
+            counter = DueCounter(views.wheel, views.cursor.key, bounds)
+            while not (counter.is_done or counter.is_stale):
+                self._step(counter)
+                await share.rest()
+            if counter.is_done:
+                break  # else a flush or a merge has come between: those are seconds apart
+        found = counter.result()
+        return WheelInfo(
+            now_ms,
+            found.counts,
+            found.are_exact,
+            found.earlier_count,
+            found.later_count,
+            pending_count,
+            cancelled_count=max(0, found.total - pending_count),
+        )
+
+    def _step(self, counter: DueCounter) -> None:
+        """The next slice.
+
+        Raises:
+            ShuttingDown: to go on makes no sense any more.
+            CorruptFile: a run is damaged: the node ends.
+        """
+        if self._engine.is_closing:
+            raise errors.ShuttingDown
+        try:
+            counter.step()
+        except errors.CorruptFile as error:
+            self._engine.fail(error)
+            raise
+
+
+def _checked(bounds_ms: Sequence[int]) -> Counts:
+    """Raises InvalidArgument."""
+    count, most = len(bounds_ms), limits.WHEEL_BOUND_COUNT_MAX
+    if not 2 <= count <= most:  # noqa: PLR2004 - a range has two
+        raise errors.InvalidArgument(
+            f"there are {count} bounds of ranges; 2 to {most} are allowed",
+            field="bounds_ms",
+            value=count,
+            most=most,
+        )
+    if min(bounds_ms) < 0 or max(bounds_ms) > DUE_MS_MAX:
+        raise errors.InvalidArgument("a bound is no instant", field="bounds_ms")
+    bounds = np.array(bounds_ms, np.int64)
+    if not (bounds[1:] > bounds[:-1]).all():
+        raise errors.InvalidArgument("the bounds do not ascend", field="bounds_ms")
+    return bounds

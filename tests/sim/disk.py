@@ -141,7 +141,9 @@ class SimulatedDisk:
         self._moves.clear()
         for path in sorted(self._loose):
             if Random(f"{self.life} {path}").random() < 0.5:
-                for lost in [one for one in self._folders if f"{one}/".startswith(f"{path}/")]:
+                for lost in [
+                    one for one in list(self._folders) if f"{one}/".startswith(f"{path}/")
+                ]:
                     del self._folders[lost]
         self._loose.clear()
         for folder in self._folders.values():
@@ -265,7 +267,7 @@ class SimulatedDisk:
         self._moves.append((old, new))
 
     def _move(self, old: str, new: str) -> None:
-        for path in [one for one in self._folders if one == old or one.startswith(f"{old}/")]:
+        for path in [one for one in list(self._folders) if one == old or one.startswith(f"{old}/")]:
             self._folders[new + path[len(old) :]] = self._folders.pop(path)
             if path in self._loose:
                 self._loose.remove(path)
@@ -321,7 +323,8 @@ class SimulatedDisk:
         return self._folders[path]
 
     def _folders_in(self, path: str) -> set[str]:
-        return {_name_of(name) for name in self._folders if name and parent_of(name) == path}
+        names = list(self._folders)  # at once: a thread of a test may remove some meanwhile
+        return {_name_of(name) for name in names if name and parent_of(name) == path}
 
     def _inode(self, path: str, *, create: bool = False) -> Inode:
         folder = self._folder(parent_of(path))

@@ -4,7 +4,8 @@
     python -m tests.tidy.coverage_floors build/coverage.json --raise   raise the floors to it
 
 A package's coverage is the share of its statements and branches that ran, in percent. The floors
-stand in tests/tidy/coverage_floors.toml: what it was, rounded down. They only rise.
+stand in tests/tidy/coverage_floors.toml: one below what it was, rounded down, since a line that
+only a race reaches does not always run. They only rise.
 """
 
 import json
@@ -57,7 +58,7 @@ def find_faults(measured: Mapping[str, float], floors: Mapping[str, int]) -> lis
 
 def raised(measured: Mapping[str, float], floors: Mapping[str, int]) -> dict[str, int]:
     """The floors as they may be now: of each package that is there, none lower than before."""
-    return {name: max(floors.get(name, 0), int(percent)) for name, percent in measured.items()}
+    return {name: max(floors.get(name, 0), int(percent) - 1) for name, percent in measured.items()}
 
 
 def main(arguments: list[str]) -> int:

@@ -40,7 +40,7 @@ def test_package_is_a_fault_when_it_is_below_its_floor_or_one_of_both_is_missing
 
 
 def test_floors_never_sink_when_raised() -> None:
-    assert raised({"a": 70.9, "b": 50.0, "new": 12.3}, {"a": 60, "b": 55, "gone": 9}) == {
+    assert raised({"a": 71.9, "b": 51.0, "new": 13.3}, {"a": 60, "b": 55, "gone": 9}) == {
         "a": 70,
         "b": 55,
         "new": 12,

@@ -1,21 +1,17 @@
 """How far groups are behind, for a scrape: counted in slices, told of a bounded number of them.
 
 Nothing is kept up to date with each message for a scrape that comes four times a minute. A walk
-looks at each subscription, a part in each turn of the loop, and rests nine times as long as it has
-taken: what is asked for meanwhile gets what the last one found. Those most behind get a series
-each; of the others the sums are told, and how many they are.
+looks at each subscription, a part in each turn of the loop, and rests (shared_reading.py). Those
+most behind get a series each; of the others the sums are told, and how many they are.
 """
 
 import asyncio
 import heapq
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from node.broker.shared_reading import WAIT_S, SharedReading
 from node.contracts.broker import GroupLagInfo, LagPlace, LagsPart
-
-_REST: Final = 9
-_WAIT_S: Final = 2.0
-"""So long a scrape waits for a walk; then it gets what the one before found."""
 
 
 class LagSeries(NamedTuple):
@@ -47,35 +43,14 @@ class ConsumerLag:
         lags: Callable[[LagPlace | None], LagsPart],
         series_max: int,
         *,
-        wait_s: float = _WAIT_S,
+        wait_s: float = WAIT_S,
     ) -> None:
         """`lags`: of EnginePort."""
-        self._lags, self._series_max, self._wait_s = lags, series_max, wait_s
-        self._last = LagReading()
-        self._walk: asyncio.Task[None] | None = None
-        self._not_before_s = 0.0
+        self._lags, self._series_max = lags, series_max
+        self._reading = SharedReading(self._look_at_all, LagReading(), wait_s=wait_s)
+        self.read, self.close = self._reading.read, self._reading.close
 
-    async def read(self) -> LagReading:
-        """As of now, or of a short while ago where it takes long to count."""
-        loop = asyncio.get_running_loop()
-        if self._walk is None and loop.time() >= self._not_before_s:
-            self._walk = loop.create_task(self._look_at_all())
-            self._walk.add_done_callback(self._on_end)
-        walk = self._walk
-        if walk is not None:
-            await asyncio.wait([walk], timeout=self._wait_s)
-            if walk.done() and not walk.cancelled():
-                walk.result()  # whoever scrapes is told of a failure
-        return self._last
-
-    def _on_end(self, walk: "asyncio.Task[None]") -> None:
-        self._walk = None
-        if not walk.cancelled():
-            walk.exception()  # told above, or by the next walk
-
-    async def _look_at_all(self) -> None:
-        loop = asyncio.get_running_loop()
-        begun_s = loop.time()
+    async def _look_at_all(self) -> LagReading:
         counter = _Counter(self._series_max)
         part = self._lags(None)
         counter.add(part.lags)
@@ -83,15 +58,7 @@ class ConsumerLag:
             await asyncio.sleep(0)
             part = self._lags(part.place)
             counter.add(part.lags)
-        self._last = counter.reading()
-        now_s = loop.time()
-        self._not_before_s = now_s + _REST * (now_s - begun_s)
-
-    async def close(self) -> None:
-        """Leave a walk that is under way."""
-        if self._walk is not None:
-            self._walk.cancel()
-            await asyncio.wait([self._walk])
+        return counter.reading()
 
 
 class _Counter:

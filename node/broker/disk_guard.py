@@ -34,7 +34,7 @@ class DiskGuard:
         on_change: Callable[[str, int], None] | None = None,
     ) -> None:
         """`on_change` is told the new reason (or "") and the free bytes, for the log."""
-        self._disk, self._free_bytes_min = disk, free_bytes_min
+        self._disk, self.free_bytes_min = disk, free_bytes_min
         self._reserve_bytes, self._on_change = reserve_bytes, on_change
         self.read_only_reason = ""
         self._others_low: frozenset[str] = frozenset()
@@ -74,7 +74,7 @@ class DiskGuard:
         if at_bytes is not None and self.free_bytes >= at_bytes + _RELIEF_BYTES:
             self._exhausted_at_bytes = None
         has_reserve = self._disk.exists(RESERVE)
-        wanted = self._free_bytes_min + (0 if has_reserve else self._reserve_bytes)
+        wanted = self.free_bytes_min + (0 if has_reserve else self._reserve_bytes)
         if self.free_bytes >= wanted:
             self._exhausted_at_bytes = None
             if not has_reserve and self._reserve_bytes:

@@ -27,6 +27,7 @@ def shard_status(
     next_due = wheel.next_pending_ms(cursor.key)
     now = Key(now_ms, SEQUENCE_MAX)
     overdue = wheel.near.plan(cursor.key, now, _COUNT_MAX)[1] if cursor.key < now else 0
+    oldest_ms = shard.oldest_unapplied_ms
     behind = overdue and next_due is not None and next_due < now_ms
     return ShardStatusData(
         shard=shard.shard_id,
@@ -48,9 +49,11 @@ def shard_status(
         feature_level=views.feature_level,
         overdue_count=overdue,
         cursor_lag_ms=now_ms - next_due if behind and next_due is not None else 0,
+        enqueue_lag_ms=0 if oldest_ms is None else max(0, now_ms - oldest_ms),
         memtable_units=wheel.memtable.count,
         near_bytes=wheel.near.size_bytes,
         disk_free_bytes=guard.free_bytes,
+        disk_free_bytes_min=guard.free_bytes_min,
         read_only_reason=DiskFull.reason if guard.refusal else "",
         topic_count=views.catalog.topic_count,
         group_count=views.catalog.group_count,

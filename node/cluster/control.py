@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import hourwheel
 from hourwheel import errors
+from hourwheel.errors import HourwheelError
 from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.internal.v1.control_link_pb2 import ShardReport
 from node.cluster.data_plane import Trust
@@ -23,7 +24,8 @@ from node.metrics.family import ControlFacts
 from node.shard import views
 from node.shard.node_meta import CONTROL
 from node.telemetry import logs
-from replication.control.client import ControlClient, Hello
+from node.telemetry.histogram import DURATION_BOUNDS, Histogram
+from replication.control.client import ControlClient, Hello, Leader
 from replication.control.config import EXIT_CANNOT_START, EXIT_NO_ROOM, ControlConfig
 from replication.control.launcher import ControlProcess
 from replication.control_state.state import CODEC_VERSION, ControlState
@@ -145,8 +147,14 @@ class ClusterControl:
         self._process = ControlProcess(self._process_config(socket_path))
         self._on_lost = on_lost
         self.client = ControlClient(
-            socket_path, on_state=self._tell_state, on_lost=self._take_leave
+            socket_path,
+            on_state=self._tell_state,
+            on_leader=self._on_leader,
+            on_lost=self._take_leave,
         )
+        self._commands = Histogram(DURATION_BOUNDS)
+        self._commands_failed = self._leader_changes = 0
+        self._last_leader = ""
         self.ends = ControlEnds(config.node.data_directory / CONTROL / _ENDS)
         self.is_registered = False
         """Whether the cluster knows of this life of the node."""
@@ -261,7 +269,20 @@ class ClusterControl:
     def facts(self) -> ControlFacts:
         """For the metrics."""
         ping, ends = self.client.ping, self.ends
-        return ControlFacts(ping.stall_count, ping.stall_ms_max, ends.count, ends.last_code)
+        return ControlFacts(
+            ping.stall_count,
+            ping.stall_ms_max,
+            ends.count,
+            ends.last_code,
+            self._leader_changes,
+            self._commands,
+            self._commands_failed,
+        )
+
+    def _on_leader(self, leader: Leader) -> None:
+        if leader.node_id and leader.node_id != self._last_leader:
+            self._leader_changes += bool(self._last_leader)  # the first one is no change
+            self._last_leader = leader.node_id
 
     def is_dead(self, node: str) -> bool:
         """See ControlPort."""
@@ -275,7 +296,15 @@ class ClusterControl:
     async def propose(self, command: wire.ControlCommand) -> wire.ControlResult:
         """See ControlPort."""
         command.codec_version = CODEC_VERSION
-        return await self.client.propose_command(command, _ANSWER_S)
+        now = asyncio.get_running_loop().time
+        begun_s = now()
+        try:
+            result = await self.client.propose_command(command, _ANSWER_S)
+        except HourwheelError:
+            self._commands_failed += 1
+            raise
+        self._commands.observe(now() - begun_s)
+        return result
 
     async def stop(self) -> None:
         """Leave, and end the process."""

@@ -168,6 +168,7 @@ class Clustering:
             replica.stats,
             is_clock_unsure=master is not None and master.clock.update(mono_ms) is None,
             beat_age_ms=beat_age_ms,
+            min_in_sync=self._config.cluster.min_in_sync,
             control=self._control.facts(),
         )
 

@@ -196,9 +196,13 @@ class ShardStatusData:
     """Pending although due: behind by so many."""
     cursor_lag_ms: int = 0
     """How far the dispatch cursor is behind the clock while something due is pending; else 0."""
+    enqueue_lag_ms: int = 0
+    """How long the oldest batch of the log waits to be applied; 0 without one."""
     memtable_units: int = 0
     near_bytes: int = 0
     disk_free_bytes: int = 0
+    disk_free_bytes_min: int = 0
+    """With less free no messages are accepted."""
     read_only_reason: str = ""
     """Such as "DISK_FULL"; empty while messages are accepted."""
     topic_count: int = 0

@@ -85,6 +85,12 @@ def _process(name: str, kind: Kind, text: str, read: Callable[[ControlFacts], fl
     return Family(name, kind, (), text, samples)
 
 
+def _commands(it: Scrape) -> Iterable[Sample]:
+    if it.cluster is None or it.cluster.control.commands is None:
+        return []
+    return [((), it.cluster.control.commands)]
+
+
 def _is_under_replicated(cluster: ClusterFacts) -> float:
     return float(len(cluster.status.shard.in_sync) < len(cluster.status.nodes))
 
@@ -134,6 +140,16 @@ FAMILIES: Final = (
         "hourwheel_in_sync_replicas",
         "Nodes of the in-sync set, the master included.",
         lambda it: len(it.status.shard.in_sync),
+    ),
+    _gauge(
+        "hourwheel_min_in_sync_replicas",
+        "With fewer nodes in sync no message is accepted (key cluster.min_in_sync).",
+        lambda it: it.min_in_sync,
+    ),
+    _gauge(
+        "hourwheel_cluster_nodes",
+        "Nodes of the cluster, by its configuration.",
+        lambda it: len(it.status.nodes),
     ),
     _gauge(
         "hourwheel_under_replicated",
@@ -215,6 +231,30 @@ FAMILIES: Final = (
         "hourwheel_raft_has_majority",
         "1 while this node's control process hears from a majority.",
         lambda it: float(it.has_majority),
+    ),
+    _control(
+        "hourwheel_control_revision",
+        "Changes of the control plane's state that this node knows of.",
+        lambda it: it.revision,
+    ),
+    _process(
+        "hourwheel_raft_leader_changes_total",
+        "counter",
+        "How often this node has seen another leader of Raft than the one before.",
+        lambda it: it.leader_changes,
+    ),
+    Family(
+        "hourwheel_control_command_duration_seconds",
+        "histogram",
+        (),
+        "Commands that this node proposed to the control plane, until they were answered.",
+        _commands,
+    ),
+    _process(
+        "hourwheel_control_commands_failed_total",
+        "counter",
+        "Commands that were not carried out, or of which nobody knows.",
+        lambda it: it.commands_failed,
     ),
     _process(
         "hourwheel_control_restarts_total",

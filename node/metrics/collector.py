@@ -17,9 +17,10 @@ from prometheus_client.utils import floatToGoString
 
 import hourwheel
 from node.broker.consumer_lag import LagReading
+from node.broker.due_reading import DueWithin
 from node.broker.slewed_clock import SlewedClock
 from node.contracts.broker import EnginePort
-from node.metrics.family import ClusterFacts, Family, NodeFacts, Scrape
+from node.metrics.family import ClusterFacts, Family, NodeFacts, ProcessFacts, Scrape
 from node.metrics.table import FAMILIES
 from node.telemetry.histogram import Histogram
 from node.telemetry.stats import ApiStats
@@ -35,11 +36,14 @@ def read_node(
     started_ms: int,
     lag: LagReading,
     cluster: Callable[[], ClusterFacts] | None = None,
+    *,
+    due: tuple[DueWithin, ...] = (),
+    process: ProcessFacts | None = None,
 ) -> Scrape:
     """Everything that is told, as of now; on the loop's thread.
 
-    `lag`: see node/broker/consumer_lag.py. `cluster` tells what is of several nodes; None for a
-    node alone.
+    `lag`: see node/broker/consumer_lag.py; `due`: node/broker/due_reading.py. `cluster` tells what
+    is of several nodes; None for a node alone.
     """
     facts = NodeFacts(
         hourwheel.__version__,
@@ -47,10 +51,13 @@ def read_node(
         started_ms,
         clock.error_ms,
         clock.step_pending,
+        process or ProcessFacts(),
     )
     of_cluster = None if cluster is None else cluster()
     now_ms, held_bytes = engine.now_ms(), engine.answers.held_bytes
-    return Scrape(engine.stats, engine.status(), lag, api, facts, now_ms, of_cluster, held_bytes)
+    return Scrape(
+        engine.stats, engine.status(), lag, api, facts, now_ms, of_cluster, held_bytes, due
+    )
 
 
 class Taken(NamedTuple):

@@ -5,13 +5,23 @@ from functools import partial
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from node.broker.consumer_lag import LagReading
+from node.broker.due_reading import DueWithin
 from node.contracts.broker import ShardStatusData
 from node.contracts.cluster import ClusterStatusData
 from node.telemetry.epoch_stats import ReignStats
 from node.telemetry.histogram import Histogram
+from node.telemetry.process_watch import ProcessStats
 from node.telemetry.stats import ApiStats, EngineStats
 
 SECONDS: Final = 0.001
+
+
+class ProcessFacts(NamedTuple):
+    """How the process does, and how the one before it ended."""
+
+    stats: ProcessStats = ProcessStats()
+    last_exit: str = "FIRST_START"
+    """See node/process/last_exit.py."""
 
 
 class NodeFacts(NamedTuple):
@@ -23,6 +33,7 @@ class NodeFacts(NamedTuple):
     clock_error_ms: float
     """Wall clock minus the node's clock."""
     clock_step_pending: bool
+    process: ProcessFacts = ProcessFacts()
 
 
 class ControlFacts(NamedTuple):
@@ -34,6 +45,12 @@ class ControlFacts(NamedTuple):
     """How often it has ended by itself, over the node's lives."""
     last_exit_code: int = 0
     """0: it never has."""
+    leader_changes: int = 0
+    """How often this node has seen another leader of Raft than the one before."""
+    commands: Histogram | None = None
+    """How long commands took that this node proposed and that were answered, in seconds."""
+    commands_failed: int = 0
+    """Commands that were not carried out, or of which nobody knows."""
 
 
 class ClusterFacts(NamedTuple):
@@ -45,6 +62,7 @@ class ClusterFacts(NamedTuple):
     """It would be master, but too few clocks are known."""
     beat_age_ms: float
     """Since the master's last sync; of a master 0."""
+    min_in_sync: int = 1
     control: ControlFacts = ControlFacts()
 
 
@@ -58,9 +76,10 @@ class Scrape(NamedTuple):
     facts: NodeFacts
     now_ms: int
     cluster: ClusterFacts | None = None
+    """None: a node alone."""
     answer_bytes: int = 0
     """Of messages that were handed out and not read yet."""
-    """None: a node alone."""
+    due: tuple[DueWithin, ...] = ()
 
 
 Sample: TypeAlias = tuple[tuple[str, ...], float | Histogram]

@@ -54,6 +54,20 @@ FAMILIES: Final = (
         "Age of the oldest overdue message; 0 without one.",
         lambda it: it.status.cursor_lag_ms * SECONDS,
     ),
+    Family(
+        "hourwheel_wheel_due_messages",
+        "gauge",
+        ("shard", "within_seconds"),
+        "Pending messages that are due within so many seconds, overdue ones included; cancelled"
+        " ones are counted until they would be due.",
+        lambda it: [((str(it.status.shard), one.within_seconds), one.messages) for one in it.due],
+        is_settled=True,
+    ),
+    shard_gauge(
+        "hourwheel_wheel_enqueue_lag_seconds",
+        "How long the oldest accepted batch waits to be applied to the wheel; 0 without one.",
+        lambda it: it.status.enqueue_lag_ms * SECONDS,
+    ),
     shard_gauge(
         "hourwheel_wheel_next_due_timestamp_seconds",
         "Due time of the earliest pending message; 0 for none.",
@@ -304,6 +318,11 @@ FAMILIES: Final = (
         lambda it: it.status.disk_free_bytes,
     ),
     shard_gauge(
+        "hourwheel_disk_free_bytes_min",
+        "With less free no messages are accepted (key disk.free_bytes_min).",
+        lambda it: it.status.disk_free_bytes_min,
+    ),
+    shard_gauge(
         "hourwheel_read_only",
         "1 while messages are refused because the disk is full.",
         lambda it: float(bool(it.status.read_only_reason)),
@@ -347,6 +366,13 @@ FAMILIES: Final = (
         "Receive calls that wait for a message.",
         lambda it: it.api.long_polls,
     ),
+    Family(
+        "hourwheel_request_bytes_total",
+        "counter",
+        (),
+        "Bytes of all requests that came in, refused ones too.",
+        lambda it: [((), it.api.bytes_taken)],
+    ),
     node_gauge("hourwheel_publish_streams", "Open publish streams.", lambda it: it.api.streams),
     # --- node
     node_gauge(
@@ -358,6 +384,38 @@ FAMILIES: Final = (
         "hourwheel_clock_step_pending",
         "1 while the wall clock has made a step that is not followed.",
         lambda it: float(it.facts.clock_step_pending),
+    ),
+    Family(
+        "hourwheel_loop_delay_seconds",
+        "histogram",
+        (),
+        "By how much the event loop was late: a sample, 40 times a second.",
+        lambda it: [((), it.facts.process.stats.loop_delay)],
+    ),
+    Family(
+        "hourwheel_loop_stalls_total",
+        "counter",
+        (),
+        "How often that was more than 5 ms.",
+        lambda it: [((), it.facts.process.stats.loop_stalls)],
+    ),
+    Family(
+        "hourwheel_gc_pause_seconds",
+        "histogram",
+        ("generation",),
+        "How long Python's garbage collector stopped the process, each time.",
+        lambda it: [
+            ((str(generation),), pauses)
+            for generation, pauses in enumerate(it.facts.process.stats.gc_pauses)
+        ],
+    ),
+    Family(
+        "hourwheel_last_exit",
+        "gauge",
+        ("reason",),
+        "How the process before this one ended, always 1: FIRST_START, STOPPED, KILLED, or an"
+        " error such as FSYNC_FAILED.",
+        lambda it: [((it.facts.process.last_exit,), 1.0)],
     ),
     node_gauge(
         "hourwheel_start_timestamp_seconds",

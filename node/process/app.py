@@ -24,6 +24,7 @@ from node.api.forwarder import Forwarder
 from node.api.server import ApiServer, ServerParts
 from node.broker.consumer_lag import ConsumerLag
 from node.broker.disk_guard import DiskGuard
+from node.broker.due_reading import DueReading
 from node.broker.engine import Engine
 from node.broker.settings import engine_config, shard_config
 from node.broker.slewed_clock import SlewedClock, StepEvent
@@ -31,7 +32,9 @@ from node.cluster.runtime import Clustering
 from node.config.model import NodeConfig
 from node.contracts.broker import Failure
 from node.metrics import collector
+from node.metrics.family import ProcessFacts
 from node.metrics.http import LIVE, READY, STARTUP, MetricsServer, in_loop, probe_in_loop
+from node.process.last_exit import STOPPED, LastExit
 from node.process.memory import Trimming
 from node.repair.scrubber import FIRST_S, PASS_S_MIN, Scrubber, ScrubSource
 from node.shard.checkpoint import ShardPlace
@@ -39,6 +42,7 @@ from node.shard.node_meta import NodeMeta, open_node_meta
 from node.shard.recovery import Opened, open_shard
 from node.snapshot.reopening import reopen_shard
 from node.telemetry import logs
+from node.telemetry.process_watch import ProcessStats, ProcessWatch
 from node.telemetry.stats import ApiStats
 from storage.files.directory_lock import DirectoryLock
 from storage.files.disk import RealDisk
@@ -88,6 +92,7 @@ class Node:
         self._stats = ApiStats()
         self._undo = AsyncExitStack()
         self._api: ApiServer | None = None
+        self._last_exit = ""
         self._clustering: Clustering | None = None
         self._is_draining = False
 
@@ -166,7 +171,24 @@ class Node:
                 value=directory,
             ) from error
         undo.enter_context(DirectoryLock.acquire(directory))
+        self._note_ends(undo, LastExit(directory))
         return RealDisk(directory)
+
+    def _note_ends(self, undo: AsyncExitStack, last: LastExit) -> None:
+        """The next process shall know how this one ended."""
+        self._last_exit = last.reason
+        failed = self.failure.found
+
+        def note_stop(_kind: object, error: BaseException | None, _trace: object) -> None:
+            if not failed.done():
+                last.note(STOPPED if error is None else _reason_of(error))
+
+        def note_failure(found: "asyncio.Future[errors.HourwheelError]") -> None:
+            if not found.cancelled():
+                last.note(found.result().reason)
+
+        undo.push(note_stop)
+        failed.add_done_callback(note_failure)
 
     def _slewed_clock(self) -> SlewedClock:
         config = self.config.clock
@@ -350,10 +372,20 @@ class Node:
 
         lag = ConsumerLag(engine.lags, self.config.telemetry.lag_series)
         undo.push_async_callback(lag.close)
+        due = DueReading(engine.describe_wheel, engine.now_ms)
+        undo.push_async_callback(due.close)
+        watch = ProcessWatch(self._clock.monotonic_ms, ProcessStats())
+        watch.start()
+        undo.callback(watch.close)
+        process = ProcessFacts(watch.stats, self._last_exit)
 
         async def read() -> collector.Taken:
-            found = await lag.read()
-            scrape = collector.read_node(engine, self._stats, clock, started_ms, found, of_cluster)
+            of_groups, of_wheel = await asyncio.gather(lag.read(), due.read())
+            scrape = collector.read_node(
+                *(engine, self._stats, clock, started_ms, of_groups, of_cluster),
+                due=of_wheel,
+                process=process,
+            )
             return collector.take(scrape)
 
         server.tell(collector.registry(in_loop(asyncio.get_running_loop(), read)))
@@ -397,6 +429,11 @@ class Node:
         undo.callback(asyncio.create_task(trimming.run()).cancel)
         self.address = await api.start()
         self._api = api
+
+
+def _reason_of(error: BaseException) -> str:
+    """The typed reason of whatever kept a node from starting."""
+    return error.reason if isinstance(error, errors.HourwheelError) else errors.Internal.reason
 
 
 def _log_opened(opened: Opened, seconds: float) -> None:

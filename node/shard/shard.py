@@ -264,6 +264,11 @@ class Shard:
         return max(0, self.log.end_offset - self.committed_offset)
 
     @property
+    def oldest_unapplied_ms(self) -> int | None:
+        """When the oldest batch was stored that is appended and not applied; None without any."""
+        return self._proposals[0].batch.header.store_ms if self._proposals else None
+
+    @property
     def has_appended(self) -> bool:
         """Whether something is appended and not committed yet."""
         return self.log.end_offset > self.log.flushed_end_offset

@@ -21,6 +21,7 @@ from hourwheel.clock import SystemClock
 from hourwheel.formats.record_batch import build_publish
 from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, filter_pb2
 from node.broker.consumer_lag import ConsumerLag
+from node.broker.due_reading import DueReading
 from node.broker.engine import EngineConfig
 from node.broker.slewed_clock import SlewedClock
 from node.catalog.service import DefaultsConfig
@@ -190,6 +191,12 @@ async def get_status(world: World) -> None:
     assert status.shards[0].published_count > 0
 
 
+async def describe_wheel(world: World) -> None:
+    now_ms = world.node.now_ms
+    bounds = [now_ms + hour * 3_600_000 for hour in range(4_096)]
+    await world.api.admin.DescribeWheel(admin_pb2.DescribeWheelRequest(bounds_ms=bounds))
+
+
 async def list_damaged(world: World) -> None:
     answer = await world.api.admin.ListDamaged(admin_pb2.ListDamagedRequest())
     assert not answer.messages
@@ -223,7 +230,9 @@ async def scrape(world: World) -> None:
     lag = await ConsumerLag(engine.lags, 500, wait_s=60.0).read()
     assert lag.omitted_count > Size().groups - 500
     clock = SlewedClock(SystemClock())
-    taken = collector.take(collector.read_node(engine, world.api.stats, clock, 0, lag))
+    due = await DueReading(engine.describe_wheel, engine.now_ms, wait_s=60.0).read()
+    assert due[-1].messages >= engine.status().pending_count
+    taken = collector.take(collector.read_node(engine, world.api.stats, clock, 0, lag, due=due))
     assert len(collector.families(taken)) > 50
 
 
@@ -251,6 +260,7 @@ CASES: Final[dict[str, Callable[[World], Awaitable[None]]]] = {
     "ChangeInvisible": change_invisible,
     "Cancel": cancel,
     "DescribeMessage": describe_message,
+    "DescribeWheel": describe_wheel,
     "CreateTopic": create_topic,
     "GetTopic": get_topic,
     "ListTopics": list_topics,

@@ -18,12 +18,12 @@ async def test_follower_with_a_full_disk_leaves_the_set_and_comes_back(tmp_path:
         n1, n2 = await world.elect("n1"), world["n2"]
         await n1.publish(100_000)
         await world.agreed()
-        n2.guard._free_bytes_min = 1 << 60
+        n2.guard.free_bytes_min = 1 << 60
         n2.guard.check(0)
         await until(lambda: world.control.in_sync == {"n1", "n3"})
         await n1.publish(100_000)
         await until(lambda: world.control.reports["n2"].is_low)
-        n2.guard._free_bytes_min = 0
+        n2.guard.free_bytes_min = 0
         n2.guard.check(0)
         await until(lambda: world.control.in_sync == {"n1", "n2", "n3"})
         await world.agreed()
@@ -118,7 +118,7 @@ async def test_messages_are_refused_where_the_only_other_copy_would_be_on_a_low_
 def set_low(world: MemberWorld, *nodes: str) -> None:
     """Exactly these have little room."""
     for name, node in world.nodes.items():
-        node.guard._free_bytes_min = (1 << 60) if name in nodes else 0
+        node.guard.free_bytes_min = (1 << 60) if name in nodes else 0
         node.guard.check(0)
 
 
@@ -138,13 +138,13 @@ def fill(node: MemberNode) -> None:
     """No write finds room from now on."""
     writer: Any = node.engine.writer
     writer._flusher = NoRoom(writer._flusher)
-    node.guard._free_bytes_min = 1 << 60
+    node.guard.free_bytes_min = 1 << 60
 
 
 def make_room(node: MemberNode) -> None:
     writer: Any = node.engine.writer
     writer._flusher = writer._flusher.room
-    node.guard._free_bytes_min = 0
+    node.guard.free_bytes_min = 0
     node.guard.check(0)
 
 

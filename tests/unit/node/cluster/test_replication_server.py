@@ -234,7 +234,7 @@ async def test_acknowledgements_tell_of_a_full_disk(tmp_path: Path) -> None:
         n2 = world["n2"]
         async with calling(n2) as call:
             await begun(world, call)
-            n2.guard._free_bytes_min = 1 << 60
+            n2.guard.free_bytes_min = 1 << 60
             n2.guard.check(0)
             await call.write(ReplicateRequest(beat=SyncBeat(epoch=1)))
             assert (await within(call.read())).ack.is_full

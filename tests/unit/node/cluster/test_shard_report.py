@@ -54,7 +54,7 @@ async def test_report_tells_that_a_master_has_retired_and_whether_it_may_lead_ag
 async def test_report_tells_of_a_disk_that_is_low(tmp_path: Path, free_bytes_min: int) -> None:
     async with MemberWorld(tmp_path) as world:
         n1 = world["n1"]
-        n1.guard._free_bytes_min = free_bytes_min
+        n1.guard.free_bytes_min = free_bytes_min
         n1.guard.check(0)
         assert of(n1).is_low == bool(free_bytes_min)
         assert n1.member.is_ready

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import hourwheel
 from node.broker.consumer_lag import LagReading, LagSeries
+from node.broker.due_reading import DueWithin
 from node.broker.slewed_clock import SlewedClock
 from node.contracts.broker import ShardStatusData
 from node.contracts.cluster import (
@@ -18,9 +19,11 @@ from node.contracts.cluster import (
     MastershipData,
 )
 from node.metrics import collector
-from node.metrics.family import ClusterFacts
+from node.metrics.family import ClusterFacts, ControlFacts, ProcessFacts
 from node.metrics.table import FAMILIES
 from node.telemetry.epoch_stats import ReignStats
+from node.telemetry.histogram import DURATION_BOUNDS, Histogram
+from node.telemetry.process_watch import ProcessStats
 from node.telemetry.stats import ApiStats
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_engine import NOW_MS, FakeEngine
@@ -36,6 +39,8 @@ class World:
         self.clock = SlewedClock(self.machine)
         self.cluster: Callable[[], ClusterFacts] | None = None
         self.lag = LagReading()
+        self.due: tuple[DueWithin, ...] = ()
+        self.process = ProcessFacts(ProcessStats(), "KILLED")
 
     def scrape(self) -> dict[str, dict[tuple[str, ...], float]]:
         """Samples by name, then by the values of their labels in the order of their names."""
@@ -43,7 +48,9 @@ class World:
         def read() -> collector.Taken:
             return collector.take(
                 collector.read_node(
-                    self.engine, self.api, self.clock, STARTED_MS, self.lag, self.cluster
+                    *(self.engine, self.api, self.clock, STARTED_MS, self.lag, self.cluster),
+                    due=self.due,
+                    process=self.process,
                 )
             )
 
@@ -61,7 +68,10 @@ def some_facts() -> ClusterFacts:
     status = ClusterStatusData(
         nodes=(), shard=MastershipData(followers=(follower,)), control=ControlStatusData()
     )
-    return ClusterFacts(status, ReignStats(), is_clock_unsure=False, beat_age_ms=0.0)
+    control = ControlFacts(commands=Histogram(DURATION_BOUNDS))
+    return ClusterFacts(
+        status, ReignStats(), is_clock_unsure=False, beat_age_ms=0.0, control=control
+    )
 
 
 def test_every_metric_of_the_table_is_served() -> None:
@@ -70,6 +80,7 @@ def test_every_metric_of_the_table_is_served() -> None:
     world.api.reject("OVERLOADED")
     world.lag = LagReading((LagSeries("g", "orders", 7, 2),))
     world.cluster = some_facts
+    world.due = (DueWithin("60", 7), DueWithin("+Inf", 9))
     samples = world.scrape()
     for family in FAMILIES:
         name = f"{family.name}_count" if family.kind == "histogram" else family.name
@@ -142,6 +153,25 @@ def test_lag_is_told_of_those_that_were_chosen_and_of_all_together() -> None:
     assert samples["hourwheel_consumer_lag_omitted_series"][()] == 40
     assert samples["hourwheel_consumer_lag_all_messages"][()] == 90
     assert samples["hourwheel_consumer_leased_all_messages"][()] == 20
+
+
+def test_what_is_due_is_told_by_its_distance() -> None:
+    world = World()
+    world.due = (DueWithin("60", 7), DueWithin("+Inf", 9))
+    found = world.scrape()["hourwheel_wheel_due_messages"]
+    assert found == {("0", "60"): 7, ("0", "+Inf"): 9}
+
+
+def test_how_the_process_does_is_told() -> None:
+    world = World()
+    world.process.stats.loop_stalls = 3
+    world.process.stats.loop_delay.observe(0.02)
+    world.process.stats.gc_pauses[2].observe(0.5)
+    samples = world.scrape()
+    assert samples["hourwheel_loop_stalls_total"][()] == 3
+    assert samples["hourwheel_loop_delay_seconds_sum"][()] == 0.02
+    assert samples["hourwheel_gc_pause_seconds_sum"] == {("0",): 0, ("1",): 0, ("2",): 0.5}
+    assert samples["hourwheel_last_exit"] == {("KILLED",): 1}
 
 
 def test_process_and_garbage_collector_are_told_too() -> None:

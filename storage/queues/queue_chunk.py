@@ -43,7 +43,15 @@ from storage.files.file_header import (
     pack_file_header,
 )
 from storage.queues.page_sums import PAGE_ROWS, PageSums
-from storage.views.unit import UNIT, UNIT_BYTES, Units, delay_log_min, log_offset_min, release_ms
+from storage.views.unit import (
+    UNIT,
+    UNIT_BYTES,
+    Units,
+    delay_log_min,
+    log_offset_min,
+    release_ms,
+    stretches,
+)
 
 ENTRIES_AT: Final = 256
 SEAL_BYTES: Final = 64
@@ -292,7 +300,7 @@ class Chunk:
     def _sum(self, seal: Seal) -> None:
         with self._entries[: seal.entry_count * UNIT_BYTES] as entries:
             self.sums.extend(entries)
-            if crc32c(entries) != seal.entries_crc:
+            if self.sums.crc != seal.entries_crc:
                 raise _damaged(self._path, 0)
 
     def _verify(self, first: int, end: int) -> None:
@@ -316,8 +324,10 @@ class Chunk:
 
     def pick(self, entries: NDArray[np.int64]) -> Rows:
         """A copy of some entries, as `ROW`, in this order. Raises as `units`."""
-        for low in np.unique(entries // PAGE_ROWS).tolist():
-            self._verify(low * PAGE_ROWS, low * PAGE_ROWS + 1)
+        pages = np.unique(entries // PAGE_ROWS)
+        for low, high in stretches(pages - np.arange(len(pages))):  # each of neighbouring pages
+            first, last = int(pages[low]) * PAGE_ROWS, int(pages[high - 1]) * PAGE_ROWS
+            self._verify(first, last + 1)
         return self._rows[entries]
 
     def store(self, rows: Rows) -> None:

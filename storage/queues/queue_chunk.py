@@ -226,6 +226,7 @@ class Chunk:
     __slots__ = (
         "_allocated_bytes",
         "_entries",
+        "_is_just_verified",
         "_mapping",
         "_path",
         "_rows",
@@ -242,6 +243,8 @@ class Chunk:
         self._entries = mapping.view[ENTRIES_AT:]
         self.sums = sums
         """Over the entries that are there."""
+        self._is_just_verified = False
+        """All of it was, when it was mapped for the reading that comes next, in the same call."""
         self.entry_count_reserved = max(0, allocated_bytes - ENTRIES_AT) // UNIT_BYTES
         """So many can be stored: see `reserve`."""
 
@@ -295,6 +298,7 @@ class Chunk:
         except errors.CorruptFile:
             chunk.close()
             raise
+        chunk._is_just_verified = True
         return chunk
 
     def _sum(self, seal: Seal) -> None:
@@ -304,6 +308,9 @@ class Chunk:
                 raise _damaged(self._path, 0)
 
     def _verify(self, first: int, end: int) -> None:
+        if self._is_just_verified:
+            self._is_just_verified = False
+            return
         damaged = self.sums.find_damage(self._entries, first, end)
         if damaged is not None:
             raise _damaged(self._path, damaged)
@@ -325,7 +332,8 @@ class Chunk:
     def pick(self, entries: NDArray[np.int64]) -> Rows:
         """A copy of some entries, as `ROW`, in this order. Raises as `units`."""
         pages = np.unique(entries // PAGE_ROWS)
-        for low, high in stretches(pages - np.arange(len(pages))):  # each of neighbouring pages
+        # Each stretch of neighbouring pages at once.
+        for low, high in stretches(pages - np.arange(len(pages))):
             first, last = int(pages[low]) * PAGE_ROWS, int(pages[high - 1]) * PAGE_ROWS
             self._verify(first, last + 1)
         return self._rows[entries]
@@ -342,6 +350,7 @@ class Chunk:
         Raises:
             DiskFull: nothing changed.
         """
+        self._is_just_verified = False  # it was mapped to be stored into
         if entry_count <= self.entry_count_reserved:
             return
         needed = ENTRIES_AT + entry_count * UNIT_BYTES

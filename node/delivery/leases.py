@@ -168,7 +168,7 @@ class Leases:
 
         What stands between them is delivered to others, or still to be delivered.
         """
-        runs = runs_of(positions)
+        runs = runs_of(positions).tolist()
         for first, end in runs:
             self.skip(held, first, end)
         parts = [Part(first, end, until_ms) for first, end in runs]

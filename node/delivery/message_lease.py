@@ -74,15 +74,15 @@ class Lease:
         if self.positions is None:
             return [(self.first + low, self.first + high)]
         if self.keeps_gaps:
-            return runs_of(self.positions[low:high])
+            return [(low, high) for low, high in runs_of(self.positions[low:high]).tolist()]
         first = self.first if low == 0 else int(self.positions[low - 1]) + 1
         end = self.end if high == self.count else int(self.positions[high - 1]) + 1
         return [(first, end)]
 
-    def message_runs(self, low: int, high: int) -> list[tuple[int, int]]:
-        """[first, end) of the stretches that the messages [low, high) stand in, ascending."""
+    def message_runs(self, low: int, high: int) -> NDArray[np.int64]:
+        """int64[n, 2]: [first, end) of the stretches of messages [low, high), ascending."""
         if self.positions is None:
-            return [(self.first + low, self.first + high)]
+            return np.array([(self.first + low, self.first + high)], np.int64)
         return runs_of(self.positions[low:high])
 
     def count_messages(self, first: int, end: int) -> int:
@@ -194,29 +194,11 @@ class Progress:
         self.sparse_count += count
 
 
-def runs_of(positions: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """[first, end) of each stretch of neighbours in ascending positions."""
-    if len(positions) <= 1:  # as one receipt after the other names them
-        return [(at, at + 1) for at in positions.tolist()]
-    cuts = np.flatnonzero(np.diff(positions) != 1) + 1
-    firsts = positions[np.concatenate(([0], cuts))]
-    lasts = positions[np.concatenate((cuts - 1, [len(positions) - 1]))]
-    return list(zip(firsts.tolist(), (lasts + 1).tolist(), strict=True))
-
-
-def gaps_of(ranges: list[tuple[int, int]], runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """[first, end) of what ranges have beside runs, which ascend and are each within one of them.
-
-    In plain Python: most acknowledgements are about one message.
-    """
-    found: list[tuple[int, int]] = []
-    at = 0
-    for low, high in ranges:
-        first = low
-        while at < len(runs) and runs[at][0] < high:
-            if first < runs[at][0]:
-                found.append((first, runs[at][0]))
-            first, at = runs[at][1], at + 1
-        if first < high:
-            found.append((first, high))
-    return found
+def runs_of(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64[n, 2]: [first, end) of each stretch of neighbours in ascending positions."""
+    cuts = np.flatnonzero(positions[1:] != positions[:-1] + 1) + 1
+    runs = np.empty((len(cuts) + min(1, len(positions)), 2), np.int64)
+    runs[:1, 0], runs[1:, 0] = positions[:1], positions[cuts]
+    runs[:-1, 1], runs[-1:, 1] = positions[cuts - 1], positions[-1:]
+    runs[:, 1] += 1
+    return runs

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.contracts.broker import Selection
-from node.delivery.message_lease import SPARSE_ID, gaps_of
+from node.delivery.message_lease import SPARSE_ID
 from node.delivery.retries import ack_picked_rows, ack_rows, filtered_rows, retry_rows
 from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
@@ -27,8 +27,8 @@ class Meant:
     held: GroupQueue
     ranges: list[tuple[int, int]] = field(default_factory=list)
     """[first, end) of the positions that are finished with the messages."""
-    runs: list[tuple[int, int]] = field(default_factory=list)
-    """[first, end) of where the messages themselves stand."""
+    picked: NDArray[np.int64] | None = None
+    """int64[n, 2]: [first, end) of where the messages stand, all in one range; None: everywhere."""
     message_count: int = 0
     lease_id: int = 0
     """Of this reign, where the lease lasts."""
@@ -46,14 +46,15 @@ class Meant:
         What a filter left out is said to be left out, and not acknowledged: else nobody could tell
         from the log what a consumer was given (decision 26).
         """
-        if self.runs == self.ranges:
+        if self.picked is None:
             return ack_rows(self.held, self.ranges)
-        return ack_picked_rows(self.held, self.runs, gaps_of(self.ranges, self.runs))
+        return ack_picked_rows(self.held, self.ranges[0], self.picked)
 
     def nack_rows(self, group: Group, now_ms: int, delay_ms: int | None) -> NDArray[Any]:
         """Rows that give the messages back, and then pass over what else is in the ranges."""
-        rows = retry_rows(self.views, group, self.held, self.runs, now_ms, delay_ms)
-        if self.runs == self.ranges:
+        runs = self.ranges if self.picked is None else self.picked
+        rows = retry_rows(self.views, group, self.held, runs, now_ms, delay_ms)
+        if self.picked is None:
             return rows
         return np.concatenate([rows, filtered_rows(self.held, self.ranges)])
 
@@ -73,6 +74,7 @@ def meant_by(
         return invalid
     if receipt.epoch > shard.epoch or not reads(group, receipt.topic_queue):
         return invalid
+    picked: NDArray[np.int64] | None = None
     leases, is_of_reign = shard.receiver.leases, receipt.epoch == shard.epoch
     if is_of_reign:
         lease = leases.get(receipt.lease_id)
@@ -84,7 +86,9 @@ def meant_by(
             return Meant(int(ReceiptOutcome.RECEIPT_OUTCOME_STALE), shard.views, held)
         if lease.held != held or high > lease.count:
             return invalid
-        ranges, runs = lease.ranges(one.first, high), lease.message_runs(one.first, high)
+        ranges = lease.ranges(one.first, high)
+        if sum(end - first for first, end in ranges) != one.count:
+            picked = lease.message_runs(one.first, high)
     else:
         first = receipt.first_position + one.first
         limit: int = shard.views.queues.get(receipt.topic_queue).end_position
@@ -94,13 +98,13 @@ def meant_by(
         is_own = lease is None or (lease.held, lease.first) == (held, receipt.first_position)
         if first + one.count > limit or not is_own:
             return invalid
-        ranges = runs = [(first, first + one.count)]
+        ranges = [(first, first + one.count)]
     return Meant(
         int(ReceiptOutcome.RECEIPT_OUTCOME_OK),
         shard.views,
         held,
         ranges,
-        runs,
+        picked,
         one.count,
         lease.lease_id if lease is not None else 0,
         lease is not None and one.count >= lease.count,

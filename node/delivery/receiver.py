@@ -286,9 +286,10 @@ class Receiver:
             return None
         queue = self._views.queues.get(lease.held.topic_queue)
         window = self._views.acks.get(*lease.held)
-        for run in lease.message_runs(0, lease.count):
-            if run[0] < queue.start_position or list(window.unresolved(*run)) != [run]:
-                return None
+        runs = lease.message_runs(0, lease.count)
+        left = window.count_unresolved_each(runs[:, 0], runs[:, 1])
+        if runs[0, 0] < queue.start_position or (left != runs[:, 1] - runs[:, 0]).any():
+            return None
         positions = lease.positions
         if positions is None:
             positions = np.arange(lease.first, lease.end, dtype=np.int64)

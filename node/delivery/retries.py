@@ -1,7 +1,7 @@
 """Which RESOLVE rows an acknowledgement, a negative one, or a lease that ended stands for."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,32 +21,47 @@ def retry_delay_ms(group: Group, attempt: int) -> int:
     return min(group.retry_delay_ms << doublings, group.retry_delay_ms_max)
 
 
-def ack_rows(held: GroupQueue, ranges: list[tuple[int, int]]) -> NDArray[Any]:
+Ranges: TypeAlias = Sequence[tuple[int, int]] | NDArray[np.int64]
+"""[first, end) of positions; where they may be many, int64[n, 2]."""
+
+
+def ack_rows(held: GroupQueue, ranges: Ranges) -> NDArray[Any]:
     """Rows that acknowledge positions [first, end)."""
-    return _rows(held, [(first, end, 0) for first, end in ranges], Outcome.ACK)
+    return _rows(held, ranges, Outcome.ACK)
 
 
 def ack_picked_rows(
-    held: GroupQueue, runs: list[tuple[int, int]], gaps: list[tuple[int, int]]
+    held: GroupQueue, span: tuple[int, int], runs: NDArray[np.int64]
 ) -> NDArray[Any]:
-    """Rows that acknowledge `runs` and pass over `gaps`, ascending: each raises a group's floor."""
-    marked = np.array(runs + gaps, np.int64)
-    order = np.argsort(marked[:, 0])
-    rows = np.zeros(len(marked), RESOLVE_ROW)
+    """Rows that acknowledge `runs` and pass over the rest of the span [first, end).
+
+    They ascend: each raises a group's floor.
+
+    Args:
+        held: which group and queue.
+        span: what is finished.
+        runs: int64[n, 2]: where the messages stand in it, ascending.
+    """
+    cuts = np.concatenate((span[:1], runs.reshape(-1), span[1:]))
+    counts = np.diff(cuts)
+    is_there = counts > 0  # not the rest between the span and a run that it begins or ends with
+    outcomes = np.full(len(counts), Outcome.FILTERED, np.uint32)
+    outcomes[1::2] = Outcome.ACK
+    rows = np.zeros(np.count_nonzero(is_there), RESOLVE_ROW)
     rows["group_id"], rows["topic_queue"] = held
-    rows["first_position"], rows["count"] = marked[order, 0], (marked[:, 1] - marked[:, 0])[order]
-    rows["outcome"] = np.where(order < len(runs), Outcome.ACK, Outcome.FILTERED)
+    rows["first_position"], rows["count"] = cuts[:-1][is_there], counts[is_there]
+    rows["outcome"] = outcomes[is_there]
     return rows
 
 
-def dead_rows(held: GroupQueue, ranges: list[tuple[int, int]]) -> NDArray[Any]:
+def dead_rows(held: GroupQueue, ranges: Ranges) -> NDArray[Any]:
     """Rows that make dead letters of positions [first, end)."""
-    return _rows(held, [(first, end, 0) for first, end in ranges], Outcome.DEAD)
+    return _rows(held, ranges, Outcome.DEAD)
 
 
-def filtered_rows(held: GroupQueue, ranges: list[tuple[int, int]]) -> NDArray[Any]:
+def filtered_rows(held: GroupQueue, ranges: Ranges) -> NDArray[Any]:
     """Rows that pass over positions [first, end)."""
-    return _rows(held, [(first, end, 0) for first, end in ranges], Outcome.FILTERED)
+    return _rows(held, ranges, Outcome.FILTERED)
 
 
 def give_back_rows(
@@ -63,7 +78,7 @@ def give_back_rows(
         if part.messages is None:
             runs += unresolved_of(views, held, part)
         else:
-            runs += runs_of(np.array(part.messages, np.int64))
+            runs += runs_of(np.array(part.messages, np.int64)).tolist()
             rests.append((part.first, part.end))
     rows = retry_rows(views, group, held, runs, now_ms, None)
     return np.concatenate([rows, filtered_rows(held, rests)]) if rests else rows
@@ -73,7 +88,7 @@ def retry_rows(
     views: Views,
     group: Group,
     held: GroupQueue,
-    ranges: list[tuple[int, int]],
+    ranges: Ranges,
     now_ms: int,
     delay_ms: int | None,
 ) -> NDArray[Any]:
@@ -82,24 +97,22 @@ def retry_rows(
     The group's delay depends on the attempt, so a range is cut where the attempts change.
     """
     if delay_ms is not None:
-        due_ms = now_ms + delay_ms
-        return _rows(held, [(first, end, due_ms) for first, end in ranges], Outcome.RETRY)
-    queue = views.queues.get(held.topic_queue)
-    start, end = queue.start_position, queue.end_position
-    spans = [np.arange(max(low, start), min(high, end), dtype=np.int64) for low, high in ranges]
-    positions = np.concatenate(spans) if spans else np.empty(0, np.int64)
-    if not len(positions):
-        return _rows(held, [], Outcome.RETRY)
-    attempts = queue.pick(positions)["attempt"]
+        return _rows(held, ranges, Outcome.RETRY, now_ms + delay_ms)
     # All at once: what a filter picked are thousands of ranges.
-    begins = np.concatenate(([0], np.cumsum([len(span) for span in spans])[:-1]))
+    queue = views.queues.get(held.topic_queue)
+    bounds = np.clip(_pairs(ranges), queue.start_position, queue.end_position)
+    counts = bounds[:, 1] - bounds[:, 0]
+    begins = np.cumsum(counts) - counts
+    positions = np.repeat(bounds[:, 0] - begins, counts) + np.arange(int(counts.sum()))
+    if not len(positions):
+        return _rows(held, (), Outcome.RETRY)
+    attempts = queue.pick(positions)["attempt"]
     cuts = np.flatnonzero(attempts[1:] != attempts[:-1]) + 1
     begins = np.union1d(begins[begins < len(positions)], cuts)
     lasts = positions[np.append(begins[1:], len(positions)) - 1]
     delays = {each: retry_delay_ms(group, each) for each in np.unique(attempts).tolist()}
     due = [now_ms + delays[attempt] for attempt in attempts[begins].tolist()]
-    cut = zip(positions[begins].tolist(), (lasts + 1).tolist(), due, strict=True)
-    return _rows(held, list(cut), Outcome.RETRY)
+    return _rows(held, np.stack((positions[begins], lasts + 1), axis=1), Outcome.RETRY, due)
 
 
 def unresolved_of(views: Views, held: GroupQueue, part: Part) -> list[tuple[int, int]]:
@@ -107,12 +120,17 @@ def unresolved_of(views: Views, held: GroupQueue, part: Part) -> list[tuple[int,
     return list(views.acks.get(*held).unresolved(part.first, part.end))
 
 
-def _rows(held: GroupQueue, ranges: list[tuple[int, int, int]], outcome: Outcome) -> NDArray[Any]:
-    rows = np.zeros(len(ranges), RESOLVE_ROW)
-    rows["group_id"] = held.group_id
-    rows["topic_queue"] = held.topic_queue
-    rows["outcome"] = outcome
-    if ranges:
-        first, end, due_ms = np.array(ranges, np.int64).T
-        rows["first_position"], rows["count"], rows["retry_due_ms"] = first, end - first, due_ms
+def _pairs(ranges: Ranges) -> NDArray[np.int64]:
+    """int64[n, 2]."""
+    return np.asarray(ranges, np.int64).reshape(-1, 2)
+
+
+def _rows(
+    held: GroupQueue, ranges: Ranges, outcome: Outcome, due_ms: int | list[int] = 0
+) -> NDArray[Any]:
+    pairs = _pairs(ranges)
+    rows = np.zeros(len(pairs), RESOLVE_ROW)
+    rows["group_id"], rows["topic_queue"] = held
+    rows["first_position"], rows["count"] = pairs[:, 0], pairs[:, 1] - pairs[:, 0]
+    rows["outcome"], rows["retry_due_ms"] = outcome, due_ms
     return rows

@@ -233,10 +233,10 @@ class Applier:
         """How many positions of each row were unresolved until now."""
         resolved: list[int] = []
         again = _Again(batch.header.store_ms)
-        for low, high, is_one_range in _pieces(batch.rows):
+        for low, high, is_ascending in _pieces(batch.rows):
             rows = batch.rows[low:high]
-            if is_one_range and not again.ranges and self._resolve_at_once(rows):
-                resolved += rows["count"].tolist()
+            if is_ascending:
+                resolved += self._finish(rows, again)
             else:
                 resolved += [self._resolve_row(row, again) for row in rows.tolist()]
         self._give_back(again)
@@ -271,22 +271,32 @@ class Applier:
             again.ranges += ranges
         return sum(high - low for low, high in ranges)
 
-    def _resolve_at_once(self, rows: NDArray[Any]) -> bool:
-        """Resolve neighbouring rows as one range; False where not all of it is as they expect."""
-        group_id, topic_queue, first, *_ = rows[0].tolist()
-        end = int(rows["first_position"][-1]) + int(rows["count"][-1])
+    def _finish(self, rows: NDArray[Any], again: "_Again") -> list[int]:
+        """As `_resolve_row`, of rows that ascend and give nothing back: neighbours as one range."""
+        group_id, topic_queue, *_ = rows[0].tolist()
         if not self._is_subscribed(group_id, topic_queue):
-            return False
+            return [0] * len(rows)
+        self._give_back(again)
         queue = self.views.queues.get(topic_queue)
+        start, limit = queue.start_position, queue.end_position
+        first = np.minimum(rows["first_position"], np.uint64(limit)).astype(np.int64)
+        end = first + rows["count"]
+        invariant(
+            not self._waiting or int(end[-1]) <= limit,
+            "a row reaches for entries that wait for room",
+            topic_queue=topic_queue,
+        )
+        first, end = np.maximum(first, start), np.clip(end, start, limit)
         window = self.views.acks.to_change(group_id, topic_queue)
-        is_there = queue.start_position <= first and end <= queue.end_position
-        if not is_there or next(window.unresolved(first, end), None) != (first, end):
-            return False
-        floor = window.first_unresolved(queue.start_position)
-        window.resolve(first, end - first)
-        if window.first_unresolved(queue.start_position) > floor:
+        floor = window.first_unresolved(start)
+        counts: list[int] = window.count_unresolved_each(first, end).tolist()
+        cuts = np.flatnonzero(first[1:] > end[:-1]) + 1
+        lows, highs = first[np.append(0, cuts)], end[np.append(cuts - 1, -1)]
+        for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
+            window.resolve(low, high - low)
+        if window.first_unresolved(start) > floor:
             self.touched.add(topic_queue)
-        return True
+        return counts
 
     def _give_back(self, again: "_Again") -> None:
         """Retry or bury what rows of one kind resolved: a filter's messages are a row each."""
@@ -409,21 +419,24 @@ class _Again:
 
 
 def _pieces(rows: NDArray[Any]) -> Iterator[tuple[int, int, bool]]:
-    """[low, high) of rows of RESOLVE, all of them in order; whether they are one range.
+    """[low, high) of rows of RESOLVE, all of them in order; whether many ascend.
 
-    One range are rows that only finish positions of one queue for one group, each from where the
-    one before it ended: so a consumer acknowledges what a filter picked, a row a message and a row
-    for what lies between two.
+    Those are rows that only finish positions of one queue for one group, each behind the one before
+    it: so a consumer acknowledges what a filter picked, a row a message and a row for what lies
+    between two.
     """
     at, count = 0, len(rows)
     if count >= _ROWS_MIN:
-        first = rows["first_position"].astype(np.int64)
-        kept = rows[["group_id", "topic_queue"]]
+        first, group, queue = rows["first_position"], rows["group_id"], rows["topic_queue"]
         finishes = (rows["outcome"] == Outcome.ACK) | (rows["outcome"] == Outcome.FILTERED)
-        follows = (first[1:] == first[:-1] + rows["count"][:-1]) & (kept[1:] == kept[:-1])
-        follows &= finishes[1:] & finishes[:-1]
-        edges = np.flatnonzero(np.diff(follows, prepend=False, append=False))
+        follows = np.zeros(count + 1, np.bool_)
+        follows[1:-1] = first[1:] >= first[:-1] + rows["count"][:-1]
+        follows[1:-1] &= (group[1:] == group[:-1]) & (queue[1:] == queue[:-1])
+        follows[1:-1] &= finishes[1:] & finishes[:-1]
+        edges = np.flatnonzero(follows[1:] != follows[:-1])
         for low, last in edges.reshape(-1, 2).tolist():
+            if last + 1 - low < _ROWS_MIN:
+                continue
             if at < low:
                 yield at, low, False
             yield low, last + 1, True
@@ -433,6 +446,6 @@ def _pieces(rows: NDArray[Any]) -> Iterator[tuple[int, int, bool]]:
 
 
 _ROWS_MIN = 16
-"""Of fewer rows, looking for ranges costs more than it saves."""
+"""Fewer rows than this are resolved sooner one by one."""
 _KINDS = frozenset(Kind)
 _AGAIN = frozenset({Outcome.RETRY, Outcome.DEAD})

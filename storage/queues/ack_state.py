@@ -21,6 +21,7 @@ from operator import sub
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
@@ -186,6 +187,24 @@ class AckWindow:
         if low < high:
             resolved -= max(0, at - self._starts[low]) + max(0, self._ends[high - 1] - to)
         return to - at - resolved
+
+    def count_unresolved_each(
+        self, from_: NDArray[np.int64], to: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """int64[n]: as `count_unresolved`, of n ranges [from_, to) that ascend and are disjoint."""
+        low, high = bisect_right(self._ends, int(from_[0])), bisect_left(self._starts, int(to[-1]))
+        from_, to = np.maximum(from_, self._floor), np.maximum(to, self._floor)
+        if low >= high:
+            return to - from_
+        starts, ends = (np.array(one[low:high], np.int64) for one in (self._starts, self._ends))
+        totals = np.append(0, np.cumsum(ends - starts))
+
+        def resolved_below(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+            begun = starts.searchsorted(positions)
+            beyond = np.maximum(ends[begun - 1] - positions, 0)
+            return totals[begun] - np.where(begun > 0, beyond, 0)
+
+        return to - from_ - (resolved_below(to) - resolved_below(from_))
 
     def count_free(self, other: "AckWindow", from_: int, to: int) -> int:
         """How many positions of [from_, to) are resolved in neither window."""

@@ -1,5 +1,6 @@
 """An AckWindow against a set of positions."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +36,21 @@ def test_window_when_resolved_in_any_order(
         assert (again.floor, again.ranges()) == (window.floor, window.ranges())
         free = set(range(*asked)) - resolved
         assert window.count_unresolved(*asked) == len(free)
+
+
+@given(st.lists(RANGES, max_size=20), st.lists(POSITIONS, min_size=2, max_size=20))
+def test_many_ranges_are_counted_as_each_of_them(
+    resolved: list[tuple[int, int]], cuts: list[int]
+) -> None:
+    """Every other piece of what the cuts make, and then all of them: with gaps and without."""
+    window, bounds = AckWindow(), np.array(sorted(cuts), np.int64)
+    for first, count in resolved:
+        window.resolve(first, count)
+    for step in (2, 1):
+        from_, to = bounds[:-1][::step], bounds[1:][::step]
+        each = zip(from_.tolist(), to.tolist(), strict=True)
+        expected = [window.count_unresolved(*one) for one in each]
+        assert window.count_unresolved_each(from_, to).tolist() == expected
 
 
 @given(st.lists(RANGES, max_size=20), st.lists(RANGES, max_size=20), POSITIONS, POSITIONS)

@@ -336,7 +336,8 @@ def _span(delivery: Delivery, low: int, high: int | None) -> tuple[Ranges, Range
     """(positions finished with messages [low, high), where these stand)."""
     lease = delivery.lease
     high = lease.count if high is None else high
-    return lease.ranges(low, high), lease.message_runs(low, high)
+    runs = lease.message_runs(low, high).tolist()
+    return lease.ranges(low, high), [(first, end) for first, end in runs]
 
 
 def plain(verdict: Any) -> Any:

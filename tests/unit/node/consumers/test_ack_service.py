@@ -59,6 +59,20 @@ async def test_many_receipts_are_read_in_several_turns_and_records(
         assert world.group().lags[0].unresolved_count == 0
 
 
+async def test_many_picked_messages_of_one_answer_are_one_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish_tagged(*["a", "x"] * 300)
+        delivery = await world.leased(count=300, wanted="a")
+        seen = rows_of(world, monkeypatch)
+        chosen = world.select(delivery, 0, 299), world.select(delivery, 299, 1)
+        assert await world.ack(*chosen) == [OK, OK]
+        assert list(map(len, seen)) == [597, 3]
+        assert world.engine.stats.acknowledged == 300
+        assert world.group().lags[0].unresolved_count == 0
+
+
 @pytest.mark.usefixtures("small")
 async def test_many_messages_given_back_come_again_and_what_is_between_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

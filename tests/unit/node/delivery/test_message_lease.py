@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from node.delivery.message_lease import Lease, Part, gaps_of, runs_of
+from node.delivery.message_lease import Lease, Part, runs_of
 from node.shard.group_queue import GroupQueue
 
 HELD = GroupQueue(1, 256)
@@ -18,9 +17,13 @@ def sparse(*, keeps_gaps: bool = False) -> Lease:
     return Lease(2, HELD, 10, 20, [Part(10, 20, 100)], positions, keeps_gaps)
 
 
+def pairs(runs: NDArray[np.int64]) -> list[tuple[int, int]]:
+    return [(first, end) for first, end in runs.tolist()]
+
+
 def test_messages_stand_side_by_side_without_positions() -> None:
     assert NEIGHBOURS.count == 5
-    assert NEIGHBOURS.ranges(1, 3) == NEIGHBOURS.message_runs(1, 3) == [(11, 13)]
+    assert NEIGHBOURS.ranges(1, 3) == pairs(NEIGHBOURS.message_runs(1, 3)) == [(11, 13)]
     assert NEIGHBOURS.count_messages(11, 14) == 3
     assert NEIGHBOURS.with_messages(Part(10, 12, 100)) == Part(10, 12, 100)
 
@@ -39,7 +42,7 @@ def test_gaps_are_finished_with_the_message_behind_them_and_the_end_with_the_las
     low: int, high: int, finished: list[tuple[int, int]], runs: list[tuple[int, int]]
 ) -> None:
     assert sparse().ranges(low, high) == finished
-    assert sparse().message_runs(low, high) == runs
+    assert pairs(sparse().message_runs(low, high)) == runs
 
 
 def test_single_messages_finish_together_what_all_of_them_finish() -> None:
@@ -85,7 +88,7 @@ def test_lease_is_the_same_when_it_was_handed_over_twice(*, keeps_gaps: bool) ->
 def test_runs_are_the_longest_stretches_of_neighbours(
     positions: list[int], runs: list[tuple[int, int]]
 ) -> None:
-    assert runs_of(np.array(positions, np.int64)) == runs
+    assert pairs(runs_of(np.array(positions, np.int64))) == runs
 
 
 def test_cut_behind_so_many_picked_messages() -> None:
@@ -97,12 +100,3 @@ def test_cut_behind_so_many_picked_messages() -> None:
     assert sparse(keeps_gaps=True).cut(whole, 1) == (whole, None)
     neighbours = Lease(1, HELD, 10, 20, [whole])
     assert neighbours.cut(whole, 1) == (whole, None)
-
-
-@given(st.lists(st.integers(0, 2), min_size=1, max_size=30))
-def test_gaps_are_what_ranges_have_beside_runs(marks: list[int]) -> None:
-    """A mark: 0 no range's, 1 a gap, 2 a run."""
-    positions = np.arange(len(marks))
-    kinds = np.array(marks)
-    runs, ranges = runs_of(positions[kinds == 2]), runs_of(positions[kinds > 0])
-    assert gaps_of(ranges, runs) == runs_of(positions[kinds == 1])

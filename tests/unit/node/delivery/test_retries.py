@@ -1,15 +1,19 @@
 """Rows of RESOLVE: delays that double, ranges that are cut where attempts change."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.types import GroupId, TopicId
-from node.delivery.message_lease import Part
+from node.delivery.message_lease import Part, runs_of
 from node.delivery.retries import (
+    ack_picked_rows,
     ack_rows,
     dead_rows,
     filtered_rows,
@@ -159,6 +163,23 @@ def test_filtered_rows_pass_over_ranges() -> None:
     rows = filtered_rows(HELD, [(2, 5), (9, 10)])
     assert rows["outcome"].tolist() == [Outcome.FILTERED] * 2
     assert (rows["first_position"].tolist(), rows["count"].tolist()) == ([2, 9], [3, 1])
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=30), st.integers(0, 1 << 40))
+def test_picked_messages_are_acknowledged_and_the_rest_passed_over(
+    marks: list[bool], first: int
+) -> None:
+    """The longest neighbours of one kind, in order: as if each position were looked at."""
+    assume(any(marks))
+    expected, at = [], first
+    for is_picked, group in groupby(marks):
+        count = len(list(group))
+        outcome = Outcome.ACK if is_picked else Outcome.FILTERED
+        expected.append((*HELD, at, count, outcome, 0))
+        at += count
+    positions = np.flatnonzero(marks).astype(np.int64) + first
+    rows = ack_picked_rows(HELD, (first, at), runs_of(positions))
+    assert rows.tolist() == expected
 
 
 def test_rows_of_ranges_that_were_trimmed_or_are_not_there_yet_are_left_out() -> None:

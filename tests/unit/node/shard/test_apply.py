@@ -285,11 +285,21 @@ def test_resolve_leaves_nothing_behind_when_filtered(world: ShardWorld) -> None:
     assert queued(world, LETTERS << 8) == []
 
 
-def finish(rows: Any, *, at_once: bool) -> tuple[list[int], Any, list[tuple[int, int]]]:
+def finish(
+    rows: Any, *, at_once: bool, is_trimmed: bool
+) -> tuple[list[int], Any, list[tuple[int, int]]]:
     """What a record of these rows does, or a record for each of them."""
-    world = ShardWorld(SimulatedDisk(), ShardConfig())
-    world.publish([world.now_ms] * 120)
+    with small_sizes(16):
+        world = ShardWorld(SimulatedDisk(), ShardConfig())
+    world.publish([world.now_ms] * 40)
     world.commit()
+    early, world.now_ms = world.now_ms, world.now_ms + 1_000
+    world.publish([world.now_ms] * 80)
+    world.commit()
+    if is_trimmed:
+        world.shard.trim(early + 1, world.now_ms)
+        world.commit()
+    assert world.shard.views.queues.bounds(QUEUES[0]) == (16 if is_trimmed else 0, 60)
     world.model.filters[GROUP, TOPIC] = [FilterExpression.tags("nothing")]
     tokens = [world.resolve(one) for one in ([rows] if at_once else rows.reshape(-1, 1))]
     world.commit()
@@ -301,17 +311,32 @@ def finish(rows: Any, *, at_once: bool) -> tuple[list[int], Any, list[tuple[int,
 @pytest.mark.parametrize("seed", range(30))
 def test_resolve_of_many_rows_does_what_each_of_them_does(seed: int) -> None:
     chooser = np.random.default_rng(seed)
-    cuts = np.unique(chooser.integers(0, 70, 40))
+    cuts = np.unique(chooser.integers(0, [70, 150][seed % 2], 50))
     rows = np.zeros(len(cuts) - 1, RESOLVE_ROW)
     rows["group_id"], rows["topic_queue"] = GROUP, QUEUES[0]
     rows["first_position"], rows["count"] = cuts[:-1], np.diff(cuts)
+    if seed % 3 == 1:  # they are no neighbours, but ascend
+        rows["count"] -= chooser.integers(0, 2, len(rows), np.uint32)
     rows["outcome"] = chooser.choice([Outcome.ACK, Outcome.FILTERED], len(rows))
     odd = chooser.random(len(rows)) < [0.0, 0.05, 0.3][seed % 3]
     rows["outcome"][odd] = Outcome.RETRY
     if seed % 2:  # some are resolved by then, stand elsewhere, or are another group's
         rows = np.concatenate([rows[5:8], rows, rows[::7]])
         rows["group_id"][20:22] += seed % 4 == 1
-    assert finish(rows, at_once=True) == finish(rows, at_once=False)
+    is_trimmed = seed % 5 == 0
+    once = finish(rows, at_once=True, is_trimmed=is_trimmed)
+    assert once == finish(rows, at_once=False, is_trimmed=is_trimmed)
+
+
+def test_resolve_finishes_what_the_same_record_has_given_back() -> None:
+    rows = np.zeros(41, RESOLVE_ROW)
+    rows["group_id"], rows["topic_queue"] = GROUP, RETRIES << 8
+    rows["first_position"], rows["count"], rows["outcome"] = np.arange(41), 1, Outcome.ACK
+    rows[0] = (GROUP, QUEUES[0], 0, 40, Outcome.RETRY, 0)
+    rows["first_position"][1:] -= 1
+    verdicts, *others = finish(rows, at_once=True, is_trimmed=False)
+    assert verdicts == [40] + [1] * 40
+    assert (verdicts, *others) == finish(rows, at_once=False, is_trimmed=False)
 
 
 # --- clean-up

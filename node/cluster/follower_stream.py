@@ -114,7 +114,7 @@ class FollowerStream:
     @property
     def _is_of_this_reign(self) -> bool:
         master = self._replica.master
-        return master is not None and master.reign.epoch == self._epoch
+        return master is not None and master.start.epoch == self._epoch
 
     async def _run_or_fail(self) -> None:
         with self._failure.catching():
@@ -204,7 +204,7 @@ class FollowerStream:
             if self._is_beat_due:
                 self._is_beat_due = False
                 beat = replica.make_beat(self._mono_ms(), self._clock_ms())
-                replica.stats.beats_sent += 1
+                replica.stats.heartbeats_sent += 1
                 await call.write(ReplicateRequest(beat=beat))
             part = replica.find_part(self._node)
             if part is not None:

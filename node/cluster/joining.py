@@ -21,7 +21,7 @@ from replication.rules.cluster_clock import ClockConfig
 from replication.rules.epoch_store import EpochSeen
 from replication.rules.follower import Follower, Stage
 from replication.rules.master import ReplicationConfig
-from replication.rules.master_lease import LeaseConfig, Promise
+from replication.rules.master_lease import LeaseConfig, LeaseGrant
 
 EPOCH_SEEN = "epoch_seen"
 
@@ -70,15 +70,15 @@ def build_member(
     watermark = opened.watermark
     errors.invariant(watermark is not None, "the shard was opened as a replica")
     rules = replication_config(config)
-    # Nobody was promised anything before the first epoch.
-    promise = Promise(mono_ms(), rules.lease.lease_ms if seen.epoch else 0.0)
+    # No lease was granted before the first epoch.
+    grant = LeaseGrant(mono_ms(), rules.lease.lease_ms if seen.epoch else 0.0)
     follower = Follower(
         me=who.me,
         boot_id=who.boot_id,
         cluster_id=who.cluster_id,
         shard=place.identity.shard,
         seen=seen,
-        promise=promise,
+        grant=grant,
     )
     replica = Replica(
         opened.shard,

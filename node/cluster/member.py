@@ -273,7 +273,7 @@ class ClusterMember:
         )
         self._is_stale = False
         if self.replica.is_to_reign:
-            self.replica.stats.on_named(self._mono_ms())
+            self.replica.stats.on_elected(self._mono_ms())
 
     def hand_over(self, to: str) -> None:
         """Ask for another master: `to`, or whoever is best."""
@@ -388,7 +388,7 @@ class ClusterMember:
             self._streams.clear()
         elif isinstance(effect, Retire):
             _log.info("mastership_ended", reason=effect.why)
-            self.replica.stats.on_retired()
+            self.replica.stats.on_stepped_down()
             self._act_until_ms, self._commit, self._has_begun = _NEVER, None, False
             engine.writer.answer(list(effect.answers))
             engine.end_serving(self._redirect())
@@ -396,7 +396,7 @@ class ClusterMember:
             self._spawn(ask_isr(effect.change, self.replica, self._control, lambda: self._state))
         elif isinstance(effect, Resign):
             _log.warning("step_down_requested", reason=effect.why)
-            self.replica.stats.resignations += 1
+            self.replica.stats.step_down_requests += 1
             self.hand_over("")
 
     def _open_streams(self) -> None:

@@ -24,6 +24,6 @@ def why_not_ready(facts: ClusterFacts, me: str, silent_ms: float) -> str:
         return "it is not in sync"
     if shard.master == me:
         return "" if shard.may_act else "it is the master, and may not act"
-    if not 0 <= facts.beat_age_ms <= silent_ms:
+    if not 0 <= facts.heartbeat_age_ms <= silent_ms:
         return f"it does not hear from the master, {shard.master}"
     return ""

@@ -166,8 +166,8 @@ class ReplicationServer:
         elif request.HasField("log"):
             self._replica.on_log(request.log)
         elif request.HasField("beat"):
-            self._replica.on_beat(request.beat, self._mono_ms())
-            self._replica.stats.beats_received += 1
+            self._replica.on_heartbeat(request.beat, self._mono_ms())
+            self._replica.stats.heartbeats_received += 1
             self._has_news.set()
         elif request.HasField("leases"):
             self._replica.on_leases(request.leases)

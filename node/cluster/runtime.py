@@ -159,15 +159,15 @@ class Clustering:
         """For the metrics."""
         replica, mono_ms = self._member.replica, self._mono_ms()
         master = replica.master
-        beat_age_ms = 0.0
+        heartbeat_age_ms = 0.0
         if master is None:
-            heard_ms = replica.follower.beat_ms
-            beat_age_ms = mono_ms - heard_ms if isfinite(heard_ms) else -1.0
+            heard_ms = replica.follower.heartbeat_heard_ms
+            heartbeat_age_ms = mono_ms - heard_ms if isfinite(heard_ms) else -1.0
         return ClusterFacts(
             self.make_served().status(),
             replica.stats,
             is_clock_unsure=master is not None and master.clock.update(mono_ms) is None,
-            beat_age_ms=beat_age_ms,
+            heartbeat_age_ms=heartbeat_age_ms,
             min_in_sync=self._config.cluster.min_in_sync,
             control=self._control.facts(),
         )

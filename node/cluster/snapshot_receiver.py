@@ -17,7 +17,7 @@ from node.shard.checkpoint import ShardPlace
 from node.shard.snapshot_files import Marker
 from node.snapshot.sink import Incoming
 from node.telemetry import logs
-from node.telemetry.epoch_stats import ReignStats
+from node.telemetry.epoch_stats import EpochStats
 
 _SILENCE_S: Final = 30.0
 _AGAIN_S: Final = 1.0
@@ -126,7 +126,7 @@ class SnapshotTaking:
         is_needed: Callable[[], bool],
         on_taken: Callable[[], None] = log_taken,
         on_failure: Callable[[errors.HourwheelError], None],
-        stats: ReignStats | None = None,
+        stats: EpochStats | None = None,
     ) -> None:
         """Nothing is needed yet.
 
@@ -142,7 +142,7 @@ class SnapshotTaking:
         self._place, self._fetch = place, fetch
         self._log_end, self._is_needed = log_end, is_needed
         self._on_taken, self._on_failure = on_taken, on_failure
-        self._stats = ReignStats() if stats is None else stats
+        self._stats = EpochStats() if stats is None else stats
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
@@ -182,7 +182,7 @@ class SnapshotTaking:
             files=marker.file_count,
         )
         self.is_complete = True
-        self._stats.snapshots_taken += 1
+        self._stats.snapshots_received += 1
         self._on_taken()
 
     def _on_task_end(self, task: "asyncio.Task[None]") -> None:

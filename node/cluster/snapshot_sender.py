@@ -27,7 +27,7 @@ from node.shard.shard import Shard
 from node.shard.snapshot_files import FILE_COUNT_MAX
 from node.snapshot.source import LogState, Stage
 from node.telemetry import logs
-from node.telemetry.epoch_stats import ReignStats
+from node.telemetry.epoch_stats import EpochStats
 from storage.log.epoch_file import EpochFile
 
 METHOD: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"].methods_by_name[
@@ -49,7 +49,7 @@ class SnapshotGiver:
         *,
         epoch: Callable[[], int],
         may_give: Callable[[], bool],
-        stats: ReignStats | None = None,
+        stats: EpochStats | None = None,
         count_max: int = 2,
         bytes_per_s: int = _BYTES_PER_S,
     ) -> None:
@@ -67,7 +67,7 @@ class SnapshotGiver:
         """
         self._place, self._shard, self._epochs = place, shard, epochs
         self._epoch, self._may_give = epoch, may_give
-        self._stats = ReignStats() if stats is None else stats
+        self._stats = EpochStats() if stats is None else stats
         self._count_max, self._bytes_per_s = count_max, bytes_per_s
         self._numbers: set[int] = set()
         self.on_damage: Callable[[errors.DataLoss], None] = lambda _: None
@@ -124,7 +124,7 @@ class SnapshotGiver:
                 async for part in parts:
                     yield part
             yield FetchSnapshotResponse(end=SnapshotEnd(total_bytes=stage.total_bytes))
-            self._stats.snapshots_given += 1
+            self._stats.snapshots_sent += 1
             _log.info("snapshot_sent", bytes=stage.total_bytes)
         finally:
             # The number is free when the files are, also where nobody waits for that any more.

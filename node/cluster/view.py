@@ -176,8 +176,8 @@ class ClusterView:
     def _append_cursor(replica: Replica) -> tuple[int, int]:
         if replica.master is not None:
             due_ms, sequence = replica.shard.dispatcher.append_cursor
-        elif replica.follower.beat is not None:
-            beat = replica.follower.beat
+        elif replica.follower.last_heartbeat is not None:
+            beat = replica.follower.last_heartbeat
             due_ms, sequence = beat.append_cursor_ms, beat.append_cursor_sequence
         else:
             return 0, 0

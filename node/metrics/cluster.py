@@ -118,22 +118,22 @@ FAMILIES: Final = (
     _counter(
         "hourwheel_takeovers_total",
         "How often this node has become master and served.",
-        lambda it: it.reign.takeovers,
+        lambda it: it.epoch_stats.takeovers,
     ),
     _counter(
         "hourwheel_step_downs_requested_total",
         "How often this node, as master, asked for another one by itself: damage, a full disk.",
-        lambda it: it.reign.resignations,
+        lambda it: it.epoch_stats.step_down_requests,
     ),
     _gauge(
         "hourwheel_takeover_duration_seconds",
         "The last takeover: from the election until it served, the old lease included.",
-        lambda it: it.reign.takeover_ms * SECONDS,
+        lambda it: it.epoch_stats.takeover_ms * SECONDS,
     ),
     _counter(
         "hourwheel_catch_up_released_messages_total",
         "Messages that were overdue when this node became master, and that it released at once.",
-        lambda it: it.reign.fast_forwarded,
+        lambda it: it.epoch_stats.catch_up_released,
     ),
     # --- replication
     _gauge(
@@ -175,27 +175,27 @@ FAMILIES: Final = (
     _counter(
         "hourwheel_heartbeats_sent_total",
         "Heartbeats that this master sent (tick and local index), to all followers together.",
-        lambda it: it.reign.beats_sent,
+        lambda it: it.epoch_stats.heartbeats_sent,
     ),
     _counter(
         "hourwheel_heartbeats_received_total",
         "Heartbeats that this follower received from a master.",
-        lambda it: it.reign.beats_received,
+        lambda it: it.epoch_stats.heartbeats_received,
     ),
     _gauge(
         "hourwheel_heartbeat_age_seconds",
         "Time since the master's last heartbeat; 0 on the master, -1 before the first.",
-        lambda it: it.beat_age_ms * SECONDS if it.beat_age_ms >= 0 else -1.0,
+        lambda it: it.heartbeat_age_ms * SECONDS if it.heartbeat_age_ms >= 0 else -1.0,
     ),
     _counter(
         "hourwheel_snapshots_sent_total",
         "Snapshots that this node sent to another.",
-        lambda it: it.reign.snapshots_given,
+        lambda it: it.epoch_stats.snapshots_sent,
     ),
     _counter(
         "hourwheel_snapshots_received_total",
         "Snapshots that this node received and installed.",
-        lambda it: it.reign.snapshots_taken,
+        lambda it: it.epoch_stats.snapshots_received,
     ),
     # --- cluster clock
     _follower(

@@ -8,7 +8,7 @@ from node.broker.consumer_lag import LagReading
 from node.broker.due_reading import DueWithin
 from node.contracts.broker import ShardStatusData
 from node.contracts.cluster import ClusterStatusData
-from node.telemetry.epoch_stats import ReignStats
+from node.telemetry.epoch_stats import EpochStats
 from node.telemetry.histogram import Histogram
 from node.telemetry.process_watch import ProcessStats
 from node.telemetry.stats import ApiStats, EngineStats
@@ -57,10 +57,10 @@ class ClusterFacts(NamedTuple):
     """What a node of several tells beside."""
 
     status: ClusterStatusData
-    reign: ReignStats
+    epoch_stats: EpochStats
     is_clock_unsure: bool
     """It would be master, but too few clocks are known."""
-    beat_age_ms: float
+    heartbeat_age_ms: float
     """Since the master's last sync; of a master 0."""
     min_in_sync: int = 1
     control: ControlFacts = ControlFacts()

@@ -39,17 +39,17 @@ from node.replica.effects import (
 )
 from node.shard.shard import Shard
 from node.shard.views import FEATURE_LEVEL
-from node.telemetry.epoch_stats import ReignStats
+from node.telemetry.epoch_stats import EpochStats
 from replication.rules.follower import Follower, LogFacts
 from replication.rules.isr import InSyncReplicas
-from replication.rules.master import Master, Reign, ReplicationConfig
+from replication.rules.master import EpochStart, Master, ReplicationConfig
 from storage.log.epoch_file import EpochFile
 from storage.log.flushed_mark import FlushedMark
 from storage.log.recent_batches import read_piece
 
 _PART_BYTES = 1 << 20
 _UNACKED_BYTES_MAX = 16 << 20
-_FORSAKEN = "no majority has answered: another epoch may have begun"
+_LEASE_LOST = "no majority has answered: another epoch may have begun"
 
 
 class Replica:
@@ -81,7 +81,7 @@ class Replica:
         self._is_to_reign = False
         self._is_resigned = False
         self._effects: list[Effect] = []
-        self.stats = ReignStats()
+        self.stats = EpochStats()
         self.level_max = FEATURE_LEVEL
         """The highest feature level of the log that all nodes know."""
 
@@ -120,7 +120,7 @@ class Replica:
             self.assignment.epoch,
             self.assignment.version,
         )
-        if master is not None and assignment.epoch == master.reign.epoch:
+        if master is not None and assignment.epoch == master.start.epoch:
             if is_newer:
                 self.assignment = assignment
             if master.on_isr(assignment.isr, assignment.version, mono_ms):
@@ -138,7 +138,7 @@ class Replica:
         self._is_to_reign = False
         if self.master is None:
             return
-        epoch, self._predecessor = self.master.reign.epoch, None
+        epoch, self._predecessor = self.master.start.epoch, None
         self.master.lease.release()
         leases = self.shard.receiver.table(epoch)
         last_beat = SyncBeat(epoch=epoch, releases_lease=True)
@@ -161,7 +161,7 @@ class Replica:
             shard.receiver.restore(self._predecessor, self._now_ms())
         self._predecessor = None
         shard.begin_epoch(who.me, who.boot_id, self._now_ms(), level_max=self.level_max)
-        reign = Reign(
+        reign = EpochStart(
             epoch,
             who.me,
             who.boot_id,
@@ -184,20 +184,20 @@ class Replica:
     def step(self, mono_ms: float) -> None:
         """Do what time and the state ask for. To be called often, at least every 50 ms."""
         if self._is_to_reign and not self.shard.has_appended:
-            left_ms = self.follower.promised_ms(self.assignment.epoch, self.who.me, mono_ms)
+            left_ms = self.follower.grant_left_ms(self.assignment.epoch, self.who.me, mono_ms)
             if left_ms <= 0:
                 self._begin_reign(mono_ms)
         master = self.master
-        if self.role is Role.MASTER and master is not None and master.is_forsaken(mono_ms):
-            self.retire(_FORSAKEN)
-            self._effects.append(Resign(_FORSAKEN))
+        if self.role is Role.MASTER and master is not None and master.is_lease_lost(mono_ms):
+            self.retire(_LEASE_LOST)
+            self._effects.append(Resign(_LEASE_LOST))
             return
         if master is None:
             return
         change = master.plan_isr(mono_ms)
         if change is not None:
             self._effects.append(AskIsr(change))
-        why = master.find_reason_to_resign(mono_ms)
+        why = master.find_reason_to_step_down(mono_ms)
         if why is not None and not self._is_resigned:
             self._is_resigned = True
             self._effects.append(Resign(why))
@@ -207,7 +207,7 @@ class Replica:
         master = self.master
         if master is None or self.role is not Role.TAKING_OVER or not master.is_begun:
             return
-        if self.shard.views.applied_offset < master.reign.start_end:
+        if self.shard.views.applied_offset < master.start.start_end:
             return
         if master.lease.is_valid(mono_ms) and master.clock.update(mono_ms) is not None:
             self.role = Role.MASTER
@@ -265,7 +265,7 @@ class Replica:
 
     def greet(self, node: str) -> MasterHello:
         """The first message to a follower. Only while there is a reign."""
-        return self._reigning.greet(node)
+        return self._reigning.on_connected(node)
 
     @property
     def _reigning(self) -> Master:
@@ -296,7 +296,7 @@ class Replica:
             return None
         master.on_sent(node, piece.end_offset)
         return LogPart(
-            epoch=master.reign.epoch,
+            epoch=master.start.epoch,
             offset=piece.offset,
             batch_epoch=piece.epoch,
             batches=piece.raw,
@@ -308,7 +308,7 @@ class Replica:
         master, views = self._reigning, self.shard.views
         cursor = self.shard.dispatcher.append_cursor
         return SyncBeat(
-            epoch=master.reign.epoch,
+            epoch=master.start.epoch,
             tick=views.cursor.tick,
             local_index=views.cursor.local_index,
             append_cursor_ms=cursor.due_ms,
@@ -323,7 +323,7 @@ class Replica:
     def on_ack(self, node: str, ack: FollowerAck, mono_ms: float, own_ms: float) -> None:
         """A follower's acknowledgement."""
         master = self.master
-        if master is None or ack.epoch != master.reign.epoch:
+        if master is None or ack.epoch != master.start.epoch:
             return
         self._compare(node, ack)
         if master.on_ack(node, ack, mono_ms, own_ms):
@@ -338,7 +338,7 @@ class Replica:
 
     def on_refused(self, refused: Refused) -> None:
         """A node follows somebody else: if its epoch is higher, this reign is over."""
-        if self.master is not None and refused.epoch > self.master.reign.epoch:
+        if self.master is not None and refused.epoch > self.master.start.epoch:
             self.retire(f"epoch {refused.epoch} has begun")
 
     # -- from the master --------------------------------------------------------------------------
@@ -390,9 +390,9 @@ class Replica:
         self._commit(min(self.follower.high_watermark, shard.log.end_offset))
         self._effects.append(Write())
 
-    def on_beat(self, beat: SyncBeat, mono_ms: float) -> None:
+    def on_heartbeat(self, beat: SyncBeat, mono_ms: float) -> None:
         """The 50 ms sync. Raises NotFollowed."""
-        self.follower.on_beat(beat, mono_ms)
+        self.follower.on_heartbeat(beat, mono_ms)
         self._commit(min(self.follower.high_watermark, self.shard.log.end_offset))
 
     def on_leases(self, table: LeaseTable) -> None:

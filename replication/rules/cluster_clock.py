@@ -80,18 +80,18 @@ class ClusterClock:
             middle_ms = own_ms - round_trip_ms / 2
             self._samples[node].append(_Sample(received_ms, clock_ms - middle_ms, round_trip_ms))
 
-    def offsets(self, mono_ms: float) -> dict[str, float]:
+    def offsets(self, monotonic_ms: float) -> dict[str, float]:
         """Each other node's clock minus this one's, in ms; those that are fresh."""
         found = {}
         for node, samples in self._samples.items():
-            fresh = [one for one in samples if mono_ms - one.taken_ms <= self._config.fresh_ms]
+            fresh = [one for one in samples if monotonic_ms - one.taken_ms <= self._config.fresh_ms]
             if fresh:
                 found[node] = min(fresh, key=lambda one: one.round_trip_ms).least_offset_ms
         return found
 
-    def update(self, mono_ms: float) -> float | None:
+    def update(self, monotonic_ms: float) -> float | None:
         """The offset as of now, or None without a majority, or while a jump is not confirmed."""
-        known = [0.0, *self.offsets(mono_ms).values()]
+        known = [0.0, *self.offsets(monotonic_ms).values()]
         if len(known) < self._needed:
             self._offset_ms = self._jump = None
             return None
@@ -101,9 +101,9 @@ class ClusterClock:
         if before is None or abs(median - before) <= self._config.jump_ms:
             self._offset_ms, self._jump = median, None
         elif self._jump is None or abs(median - self._jump[1]) > self._config.jump_ms:
-            self._jump = (mono_ms, median)
+            self._jump = (monotonic_ms, median)
             return None
-        elif mono_ms - self._jump[0] >= self._config.settle_ms:
+        elif monotonic_ms - self._jump[0] >= self._config.settle_ms:
             self._offset_ms, self._jump = median, None
         else:
             return None

@@ -1,11 +1,11 @@
-"""The follower's rules: whom to follow, what to take, what to promise. Pure.
+"""The follower's rules: which master to follow, what to append, when to grant a lease. Pure.
 
     hello   refused        of another cluster, of a lower epoch, of the same epoch and another
-                           master, or while a promise to another master lasts
+                           master, or while a lease granted to another master lasts
             answered       with the log's epochs and ends
     begin   cut, durably   the log is the master's up to there; from now on its parts are taken
     log     appended       if it is the next
-    beat    promised       and echoed with the next acknowledgement
+    beat    lease granted  and echoed with the next acknowledgement
 
 What a stream says counts only while it is the latest one: a newer hello ends the older stream.
 """
@@ -26,7 +26,7 @@ from hourwheel.internal.v1.replication_pb2 import (
 )
 from replication.rules.epoch_store import EpochSeen
 from replication.rules.master import PROTOCOL
-from replication.rules.master_lease import Promise
+from replication.rules.master_lease import LeaseGrant
 from storage.log.epoch_file import EpochFile
 
 
@@ -62,25 +62,25 @@ class Follower:
         cluster_id: bytes,
         shard: int,
         seen: EpochSeen,
-        promise: Promise,
+        grant: LeaseGrant,
     ) -> None:
-        """Follow nobody yet."""
+        """Follow no master yet."""
         self._me, self._boot_id = me, boot_id
         self._cluster_id, self._shard = cluster_id, shard
-        self._seen, self._promise = seen, promise
+        self._seen, self._grant = seen, grant
         self.stage = Stage.NONE
         self.has_followed = False
         """In this life."""
         self.epoch = 0
         """Of the stream that is followed."""
         self.high_watermark = 0
-        """The highest that a followed master has told."""
-        self.beat: SyncBeat | None = None
-        """The last one heard."""
-        self.beat_ms = float("-inf")
+        """The highest that a followed master has reported."""
+        self.last_heartbeat: SyncBeat | None = None
+        self.heartbeat_heard_ms = float("-inf")
+        """When the last heartbeat came, by the monotonic clock."""
 
     def on_hello(
-        self, hello: MasterHello, facts: LogFacts, epochs: EpochFile, mono_ms: float
+        self, hello: MasterHello, facts: LogFacts, epochs: EpochFile, monotonic_ms: float
     ) -> FollowerHello | Refused:
         """A master introduces itself. The epoch is noted durably before it is answered."""
         if hello.protocol != PROTOCOL:
@@ -90,9 +90,9 @@ class Follower:
         why = self._find_objection(hello)
         if why is not None:
             return self.refuse(why)
-        left_ms = self._promise.left_ms(hello.epoch, hello.node_id, mono_ms)
+        left_ms = self._grant.left_ms(hello.epoch, hello.node_id, monotonic_ms)
         if left_ms > 0:
-            refused = self.refuse("a promise to the former master lasts")
+            refused = self.refuse("the lease granted to the former master lasts")
             refused.wait_ms = int(left_ms) + 1
             return refused
         self._seen.note(hello.epoch, hello.node_id)
@@ -121,7 +121,7 @@ class Follower:
         return self._seen.epoch > self.epoch
 
     def refuse(self, why: str) -> Refused:
-        """What a master is told that is not followed, or no longer."""
+        """The answer to a master that this node does not follow, or no longer follows."""
         return Refused(epoch=self._seen.epoch, master=self._seen.master, why=why)
 
     def on_begin(self, begin: BeginFrom) -> None:
@@ -136,29 +136,29 @@ class Follower:
             raise NotFollowed(f"a part from {part.offset} on, where {end_offset} is the next")
         self.high_watermark = max(self.high_watermark, part.high_watermark)
 
-    def on_beat(self, beat: SyncBeat, mono_ms: float) -> None:
-        """Promise what is asked for; the next acknowledgement says so."""
-        if beat.releases_lease:  # also where a later epoch is known already
-            self._promise.forget(beat.epoch)
+    def on_heartbeat(self, heartbeat: SyncBeat, monotonic_ms: float) -> None:
+        """Grant the lease that the master requests; the next acknowledgement says so."""
+        if heartbeat.releases_lease:  # also where a later epoch is known already
+            self._grant.release(heartbeat.epoch)
             return
-        self._demand(Stage.FOLLOWING, beat.epoch)
-        self.high_watermark = max(self.high_watermark, beat.high_watermark)
-        self.beat, self.beat_ms = beat, mono_ms
-        self._promise.give(self._seen.epoch, self._seen.master, mono_ms + beat.lease_ms)
+        self._demand(Stage.FOLLOWING, heartbeat.epoch)
+        self.high_watermark = max(self.high_watermark, heartbeat.high_watermark)
+        self.last_heartbeat, self.heartbeat_heard_ms = heartbeat, monotonic_ms
+        self._grant.renew(self._seen.epoch, self._seen.master, monotonic_ms + heartbeat.lease_ms)
 
     def _demand(self, stage: Stage, epoch: int) -> None:
         if self.stage is not stage or epoch != self.epoch or epoch != self._seen.epoch:
             raise NotFollowed(f"not {stage.value} in epoch {epoch}")
 
     def acknowledge(
-        self, facts: LogFacts, released: tuple[int, int], mono_ms: float, clock_ms: float
+        self, facts: LogFacts, released: tuple[int, int], monotonic_ms: float, clock_ms: float
     ) -> FollowerAck:
-        """How far this node is, and the echo of the last beat.
+        """How far this node is, and the echo of the last heartbeat.
 
         Args:
             facts: of the log.
             released: (count, mix) of the views at `facts.applied_offset`.
-            mono_ms: now, monotonic.
+            monotonic_ms: now, monotonic.
             clock_ms: now, by this node's clock.
         """
         ack = FollowerAck(
@@ -169,21 +169,22 @@ class Follower:
             released_mix=released[1],
             clock_ms=clock_ms,
         )
-        if self.beat is not None and self.beat.epoch == self.epoch:
-            ack.echo_us = self.beat.sent_us
-            ack.echo_age_us = int((mono_ms - self.beat_ms) * 1_000)
+        heartbeat = self.last_heartbeat
+        if heartbeat is not None and heartbeat.epoch == self.epoch:
+            ack.echo_us = heartbeat.sent_us
+            ack.echo_age_us = int((monotonic_ms - self.heartbeat_heard_ms) * 1_000)
         return ack
 
-    def promised_ms(self, epoch: int, master: str, mono_ms: float) -> float:
-        """How long a promise still keeps this node from taking part in that reign."""
-        return self._promise.left_ms(epoch, master, mono_ms)
+    def grant_left_ms(self, epoch: int, master: str, monotonic_ms: float) -> float:
+        """How long a grant still keeps this node from following that master in that epoch."""
+        return self._grant.left_ms(epoch, master, monotonic_ms)
 
     def end(self) -> None:
         """The stream is over."""
         self.stage = Stage.NONE
 
     def on_epoch(self, epoch: int, master: str) -> bool:
-        """The control plane names a master. Returns whether that is news that may be believed."""
+        """The control plane names a master. Returns whether that is new, and of a later epoch."""
         if not self._seen.is_acceptable(epoch, master):
             return False
         if epoch == self._seen.epoch:

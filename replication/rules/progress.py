@@ -50,8 +50,8 @@ class Progress:
     is_full: bool = False
     """Its disk is low or full: it should not have to take messages."""
     absent_since_ms: float = 0.0
-    """Since when there is no stream by which it follows (one that was greeted does not, yet); only
-    while there is none."""
+    """Since when there is no stream by which it follows; only while there is none. A stream whose
+    hello is not answered yet does not count."""
     heard_ms: float = float("-inf")
     """When its last acknowledgement came."""
     caught_up_ms: float = 0.0
@@ -69,34 +69,34 @@ class Progress:
         self.phase = Phase.BEGUN
         self.sent_end, self.boot_id = offset, boot_id
 
-    def lose(self, mono_ms: float, phase: Phase = Phase.ABSENT) -> None:
-        """The stream is over. One that never got beyond its greeting was none: it ends no absence.
+    def lose(self, monotonic_ms: float, phase: Phase = Phase.ABSENT) -> None:
+        """The stream is over. One that never got beyond its hello was none: it ends no absence.
 
-        (Else a node that refuses each greeting at once would always have been away for a moment
-        only, and be waited for as long as it goes on.)
+        (Else a node that refuses each hello at once would always have been away for a moment only,
+        and the in-sync set would wait for it as long as it goes on.)
         """
         if self.phase.may_send:
-            self.absent_since_ms = mono_ms
+            self.absent_since_ms = monotonic_ms
         self.phase = phase
         self.sent_end = self.acked_end = 0
 
-    def acknowledge(self, flushed_end: int, log_end: int, mono_ms: float) -> None:
+    def acknowledge(self, flushed_end: int, log_end: int, monotonic_ms: float) -> None:
         """It says how far it is. What it says counts no further than what it was sent.
 
         Args:
             flushed_end: its durable end.
             log_end: of the master's log, now.
-            mono_ms: now.
+            monotonic_ms: now.
         """
         if self.phase is Phase.BEGUN:
             self.phase = Phase.REPLICATING
-            self._mark_ms, self._mark_end = mono_ms, log_end
+            self._mark_ms, self._mark_end = monotonic_ms, log_end
         self.acked_end = max(self.acked_end, min(flushed_end, self.sent_end))
-        self.heard_ms = mono_ms
+        self.heard_ms = monotonic_ms
         if self.acked_end >= log_end:
-            self.caught_up_ms = mono_ms
+            self.caught_up_ms = monotonic_ms
         elif self.acked_end >= self._mark_end:
             self.caught_up_ms = max(self.caught_up_ms, self._mark_ms)
         else:
             return
-        self._mark_ms, self._mark_end = mono_ms, log_end
+        self._mark_ms, self._mark_end = monotonic_ms, log_end

@@ -39,7 +39,7 @@ async def test_master_whose_write_finds_no_room_hands_over(tmp_path: Path) -> No
             await n1.publish(100_000)
         assert not n1.serves
         assert world.control.reports["n1"].is_resigning
-        assert n1.replica.stats.resignations == 1
+        assert n1.replica.stats.step_down_requests == 1
         n2 = await world.elect("n2")  # time stands still: the promise was released
         await n2.publish(100_000)
         make_room(n1)

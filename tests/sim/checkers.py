@@ -123,7 +123,7 @@ class Checkers:
             master = node.replica.master
             assert master is not None
             if master.lease.is_valid(node.mono_ms()):
-                epoch = master.reign.epoch
+                epoch = master.start.epoch
                 holders.append((node.name, epoch))
                 if epoch not in self._reigns:
                     assert epoch > max(self._reigns, default=0), f"I4: epoch {epoch} comes late"

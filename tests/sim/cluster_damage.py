@@ -109,7 +109,7 @@ class NodeDamage:
                 master = node.replica.master
                 if master is not None:
                     node.note(f"cannot repair its log at {offset}")
-                    node.control_link.resigned_epoch = master.reign.epoch
+                    node.control_link.resigned_epoch = master.start.epoch
         self._mending.discard(offset)
 
     @property

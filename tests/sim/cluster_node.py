@@ -18,7 +18,7 @@ from node.shard.recovery import Opened, open_shard
 from node.shard.shard import Shard
 from replication.rules.epoch_store import EpochSeen
 from replication.rules.follower import Follower
-from replication.rules.master_lease import Promise
+from replication.rules.master_lease import LeaseGrant
 from storage.log.commit_log import LogWrite
 from tests.sim.cluster_damage import Flips, NodeDamage
 from tests.sim.cluster_streams import FollowerSide, MasterSide
@@ -150,7 +150,7 @@ class SimNode:
             cluster_id=IDENTITY.cluster_id,
             shard=0,
             seen=self.seen,
-            promise=Promise(self.mono_ms(), lease_ms),
+            grant=LeaseGrant(self.mono_ms(), lease_ms),
         )
         who = Who(self.name, self.boot_id, IDENTITY.cluster_id, cluster.names)
         self.replica = Replica(
@@ -264,7 +264,7 @@ class SimNode:
             master = self.replica.master
             for name in self.cluster.names:
                 if name != self.name and master is not None:
-                    self.dial(name, master.reign.epoch)
+                    self.dial(name, master.start.epoch)
         elif isinstance(effect, CloseStreams):
             for side in self.outgoing.values():
                 side.say_last(effect.leases, effect.last_beat)
@@ -281,7 +281,7 @@ class SimNode:
     def dial(self, name: str, epoch: int) -> None:
         """Open a stream, while the reign lasts."""
         master = self.replica.master
-        if master is not None and master.reign.epoch == epoch:
+        if master is not None and master.start.epoch == epoch:
             self.outgoing[name] = MasterSide(self, name, epoch)
 
     def accept(self, stream: Stream) -> None:

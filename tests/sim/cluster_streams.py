@@ -45,7 +45,7 @@ class MasterSide:
     @property
     def _is_reigning(self) -> bool:
         master = self._node.replica.master
-        return not self._is_over and master is not None and master.reign.epoch == self._epoch
+        return not self._is_over and master is not None and master.start.epoch == self._epoch
 
     def on_message(self, message: Any) -> None:
         node, replica = self._node, self._node.replica
@@ -208,7 +208,7 @@ class FollowerSide:
         elif isinstance(message, LogPart):
             replica.on_log(message)
         elif isinstance(message, SyncBeat):
-            replica.on_beat(message, node.mono_ms())
+            replica.on_heartbeat(message, node.mono_ms())
             self.acknowledge()
 
     def acknowledge(self) -> None:

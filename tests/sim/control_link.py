@@ -85,7 +85,7 @@ class ControlLink:
         """Ask until there is an answer: nothing else tells what became of it."""
         node, control = self._node, self._node.cluster.control
         master = node.replica.master
-        if number in self._answered or master is None or master.reign.epoch != change.epoch:
+        if number in self._answered or master is None or master.start.epoch != change.epoch:
             return
         request = node.boot_id, number
         boots = {name: one.boot_id for name, one in master.followers.items()}

@@ -20,7 +20,7 @@ from replication.rules.epoch_store import EpochSeen
 from replication.rules.follower import LogFacts
 from replication.rules.isr import InSyncReplicas
 from replication.rules.master import Master, ReplicationConfig
-from replication.rules.master_lease import LeaseConfig, Promise
+from replication.rules.master_lease import LeaseConfig, LeaseGrant
 from replication.rules.progress import Phase, Progress
 from storage.log.commit_log import LogWrite
 from storage.views.unit import Units
@@ -77,13 +77,13 @@ def count_what_was_acknowledged_in_an_old_epoch() -> Any:
 
 def forget_promises_at_restart() -> Any:
     """A node that has just started follows anybody at once."""
-    right = Promise.__init__
+    right = LeaseGrant.__init__
 
-    def init(self: Promise, mono_ms: float, lease_ms: float) -> None:
+    def init(self: LeaseGrant, mono_ms: float, lease_ms: float) -> None:
         del lease_ms
         right(self, mono_ms, 0.0)
 
-    return mock.patch.object(Promise, "__init__", init)
+    return mock.patch.object(LeaseGrant, "__init__", init)
 
 
 def act_without_a_lease() -> Any:

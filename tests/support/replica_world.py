@@ -7,7 +7,7 @@ from node.shard.recovery import Opened, ShardConfig, open_shard
 from replication.rules.epoch_store import EpochSeen
 from replication.rules.follower import Follower
 from replication.rules.master import ReplicationConfig
-from replication.rules.master_lease import Promise
+from replication.rules.master_lease import LeaseGrant
 from storage.files.file_header import Identity
 from storage.log.tail import LogConfig
 from tests.sim.disk import SimulatedDisk
@@ -27,7 +27,7 @@ class ReplicaWorld:
         name: str,
         *,
         members: tuple[str, ...] = NAMES,
-        promised_ms: float = 0.0,
+        grant_left_ms: float = 0.0,
         log: LogConfig | None = None,
         boot_id: str = "",
     ) -> None:
@@ -36,9 +36,9 @@ class ReplicaWorld:
         self.disk = SimulatedDisk()
         self.opened: Opened
         self.replica: Replica
-        self.open(promised_ms)
+        self.open(grant_left_ms)
 
-    def open(self, promised_ms: float = 0.0, mono_ms: float = 0.0) -> None:
+    def open(self, grant_left_ms: float = 0.0, mono_ms: float = 0.0) -> None:
         """Start the process."""
         place = ShardPlace(self.disk, "shard-0", IDENTITY)
         self.opened = open_shard(place, ShardConfig(log=self.log, is_replica=True))
@@ -50,7 +50,7 @@ class ReplicaWorld:
             cluster_id=IDENTITY.cluster_id,
             shard=0,
             seen=self.seen,
-            promise=Promise(mono_ms, promised_ms),
+            grant=LeaseGrant(mono_ms, grant_left_ms),
         )
         assert self.opened.watermark is not None
         self.replica = Replica(
@@ -119,7 +119,7 @@ def sync(master: ReplicaWorld, follower: ReplicaWorld, mono_ms: float = 1.0) -> 
     """One round: log, write, beat, acknowledgement."""
     send(master, follower)
     follower.write(mono_ms)
-    follower.replica.on_beat(master.replica.make_beat(mono_ms, START_MS), mono_ms)
+    follower.replica.on_heartbeat(master.replica.make_beat(mono_ms, START_MS), mono_ms)
     acknowledge(master, follower, mono_ms)
     master.apply(mono_ms)
     follower.apply(mono_ms)

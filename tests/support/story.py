@@ -195,7 +195,7 @@ class Story:
 
     def _start_of(self, node: _Node) -> str:
         master = node.world.replica.master
-        return "" if master is None else at(master.reign.start_offset)
+        return "" if master is None else at(master.start.start_offset)
 
     # -- the world --------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class Story:
             world = ReplicaWorld(
                 name,
                 members=names,
-                promised_ms=float(promised),
+                grant_left_ms=float(promised),
                 log=log,
                 boot_id=name * _BOOT_ID_CHARS,
             )
@@ -416,7 +416,7 @@ class Story:
             beat = self._heartbeat(master, float(late))
             target = self.nodes[name].world.replica
             self._say(f"{master} -> {name} heartbeat, committed {at(beat.high_watermark)}")
-            self._deliver(name, partial(target.on_beat, beat, self.now_ms))
+            self._deliver(name, partial(target.on_heartbeat, beat, self.now_ms))
 
     def _heartbeat(self, master: str, late_ms: float = 0.0) -> SyncBeat:
         node = self.nodes[master]
@@ -448,7 +448,7 @@ class Story:
                 while (part := source.world.replica.find_part(name)) is not None:
                     target.replica.on_log(part)
                 target.write(self.now_ms)
-                target.replica.on_beat(self._heartbeat(master), self.now_ms)
+                target.replica.on_heartbeat(self._heartbeat(master), self.now_ms)
                 self._hear(master, name, self._ack(name))
             self._settle(source)
             for name in followers:
@@ -462,7 +462,7 @@ class Story:
         for name in followers:
             replica = self.nodes[name].world.replica
             replica.on_leases(goodbye.leases)
-            replica.on_beat(goodbye.last_beat, self.now_ms)
+            replica.on_heartbeat(goodbye.last_beat, self.now_ms)
             self._say(f"{master} -> {name} message leases, and the promise is void")
 
     def do_refuse(self, follower: str, master: str) -> None:
@@ -509,7 +509,7 @@ class Story:
     def _times(self, node: _Node) -> str:
         replica = node.world.replica
         if replica.master is None:
-            left_ms = replica.follower.promised_ms(-1, "", self.now_ms)
+            left_ms = replica.follower.grant_left_ms(-1, "", self.now_ms)
             return f", promised {left_ms:.0f} ms"
         left_ms = max(0.0, replica.master.lease.until_ms() - self.now_ms)
         offset_ms = replica.master.clock.update(self.now_ms)

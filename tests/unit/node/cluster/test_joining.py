@@ -38,7 +38,7 @@ async def test_new_node_has_promised_nothing_and_an_old_one_a_whole_lease(tmp_pa
     async with MemberWorld(tmp_path) as world:
         n2 = world["n2"]
         follower = n2.replica.follower
-        assert follower.promised_ms(1, "n1", world.clock.monotonic) == 0
+        assert follower.grant_left_ms(1, "n1", world.clock.monotonic) == 0
         n1 = await world.elect("n1")
         await n1.publish(100_000)
         await world.agreed()
@@ -46,8 +46,8 @@ async def test_new_node_has_promised_nothing_and_an_old_one_a_whole_lease(tmp_pa
         await n2.open()
         follower = n2.replica.follower
         now_ms = world.clock.monotonic
-        assert follower.promised_ms(1, "n1", now_ms) == LEASE_MS
-        assert follower.promised_ms(2, "n3", now_ms) == LEASE_MS
+        assert follower.grant_left_ms(1, "n1", now_ms) == LEASE_MS
+        assert follower.grant_left_ms(2, "n3", now_ms) == LEASE_MS
 
 
 async def test_log_is_sound_when_it_has_what_it_is_known_to_have_had(tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ async def test_named_master_serves_and_the_others_apply_the_same(tmp_path: Path)
         assert await n1.bodies(2) == b"100200"
         await world.agreed()
         assert n1.replica.stats.takeovers == 1
-        assert n1.replica.stats.beats_sent > 0
-        assert world["n2"].replica.stats.beats_received > 0
+        assert n1.replica.stats.heartbeats_sent > 0
+        assert world["n2"].replica.stats.heartbeats_received > 0
 
 
 async def test_nobody_serves_before_a_master_is_named(tmp_path: Path) -> None:
@@ -245,8 +245,8 @@ async def test_overdue_messages_are_released_at_once_by_a_new_master(tmp_path: P
         assert len(await n2.bodies(400)) == 1_600
         await until(lambda: n2.shard.views.cursor.released_count == 400)
         await until(lambda: not n2.replica.stats.is_behind)
-        assert n2.replica.stats.fast_forwarded == 400
-        assert n1.replica.stats.fast_forwarded == 0
+        assert n2.replica.stats.catch_up_released == 400
+        assert n1.replica.stats.catch_up_released == 0
 
 
 # -- the lease -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from hourwheel.v1.status_pb2 import SHARD_ROLE_FOLLOWER, SHARD_ROLE_MASTER
 from node.cluster.readiness import why_not_ready
 from node.contracts.cluster import ClusterStatusData, ControlStatusData, MastershipData
 from node.metrics.family import ClusterFacts
-from node.telemetry.epoch_stats import ReignStats
+from node.telemetry.epoch_stats import EpochStats
 
 SILENT_MS = 1_000.0
 CONTROL = ControlStatusData("b", term=4, has_majority=True)
@@ -23,10 +23,12 @@ def reason(
     shard: MastershipData,
     control: ControlStatusData | None = CONTROL,
     *,
-    beat_age_ms: float = 0.0,
+    heartbeat_age_ms: float = 0.0,
 ) -> str:
     status = ClusterStatusData((), shard, control)
-    facts = ClusterFacts(status, ReignStats(), is_clock_unsure=False, beat_age_ms=beat_age_ms)
+    facts = ClusterFacts(
+        status, EpochStats(), is_clock_unsure=False, heartbeat_age_ms=heartbeat_age_ms
+    )
     return why_not_ready(facts, me, SILENT_MS)
 
 
@@ -36,13 +38,13 @@ def test_master_is_ready_when_it_may_act() -> None:
 
 
 def test_follower_is_ready_when_it_is_in_sync_and_hears_the_master() -> None:
-    assert reason("b", FOLLOWER, beat_age_ms=SILENT_MS) == ""
+    assert reason("b", FOLLOWER, heartbeat_age_ms=SILENT_MS) == ""
     assert reason("c", FOLLOWER) == "it is not in sync"
 
 
 @pytest.mark.parametrize("beat_age_ms", [-1.0, SILENT_MS + 1])
-def test_follower_is_not_ready_when_the_master_is_silent(beat_age_ms: float) -> None:
-    assert "master, a" in reason("b", FOLLOWER, beat_age_ms=beat_age_ms)
+def test_follower_is_not_ready_when_the_master_is_silent(heartbeat_age_ms: float) -> None:
+    assert "master, a" in reason("b", FOLLOWER, heartbeat_age_ms=heartbeat_age_ms)
 
 
 @pytest.mark.parametrize("control", [None, replace(CONTROL, has_majority=False)])

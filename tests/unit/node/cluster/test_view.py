@@ -14,7 +14,7 @@ from node.replica.effects import Assignment, Role, Who
 from replication.control.client import Leader
 from replication.control_state.state import ControlState, Member, NodeInfo, ShardInfo
 from replication.rules.isr import InSyncReplicas
-from replication.rules.master import Master, Reign, ReplicationConfig
+from replication.rules.master import EpochStart, Master, ReplicationConfig
 
 NODES = cluster_nodes("n1=h:1,h:2,h:3 n2=h:11,h:12,h:13 n3=h:21,h:22,h:23")
 BOOT = bytes(range(16))
@@ -25,10 +25,10 @@ LOG_END = 500
 
 def master() -> Master:
     """Of epoch 4: n2 follows and is 100 bytes behind, n3 is away."""
-    reign = Reign(4, "n1", "b1", bytes(16), 0, ("n1", "n2", "n3"), 100, 200, 100)
+    reign = EpochStart(4, "n1", "b1", bytes(16), 0, ("n1", "n2", "n3"), 100, 200, 100)
     found = Master(reign, InSyncReplicas(4, ISR, 7, 2), ReplicationConfig(), MONO_MS - 900)
     found.on_appended(LOG_END)
-    found.greet("n2")
+    found.on_connected("n2")
     hello = FollowerHello(epoch=4, boot_id="b2", log_end_offset=0)
     found.on_hello("n2", hello, [], 0)
     found.on_sent("n2", LOG_END)
@@ -49,7 +49,7 @@ def member(**changes: Any) -> Acting:
         role=Role.MASTER,
         master=master(),
         assignment=Assignment(4, "n1", ISR, 7),
-        follower=SimpleNamespace(beat=None),
+        follower=SimpleNamespace(last_heartbeat=None),
         shard=SimpleNamespace(
             shard_id=0,
             log=SimpleNamespace(end_offset=LOG_END, flushed_end_offset=450),
@@ -144,7 +144,7 @@ def test_follower_tells_what_its_master_told_last() -> None:
     acting = member(
         role=Role.FOLLOWER,
         master=None,
-        follower=SimpleNamespace(beat=beat),
+        follower=SimpleNamespace(last_heartbeat=beat),
         act_until_ms=float("-inf"),
     )
     shard = view(acting, control()).status().shard
@@ -175,7 +175,7 @@ def test_status_is_told_when_there_is_no_control_plane_yet() -> None:
 
 
 def test_lease_has_no_end_when_there_is_nobody_to_grant_it() -> None:
-    reign = Reign(1, "n1", "b1", bytes(16), 0, ("n1",), 0, 0, 0)
+    reign = EpochStart(1, "n1", "b1", bytes(16), 0, ("n1",), 0, 0, 0)
     alone = Master(reign, InSyncReplicas(1, frozenset({"n1"}), 1, 1), ReplicationConfig(), MONO_MS)
     one = replace(view(member(master=alone), control()), nodes={"n1": NODES["n1"]})
     assert one.status().shard.lease_left_ms is None

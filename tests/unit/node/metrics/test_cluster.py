@@ -13,7 +13,7 @@ from node.contracts.cluster import (
 )
 from node.metrics import cluster as cluster_metrics
 from node.metrics.family import ClusterFacts, ControlFacts, NodeFacts, Scrape
-from node.telemetry.epoch_stats import ReignStats
+from node.telemetry.epoch_stats import EpochStats
 from node.telemetry.stats import ApiStats, EngineStats
 
 NODES = tuple(NodeStatusData(node, f"{node}:7400") for node in ("n1", "n2", "n3"))
@@ -40,9 +40,13 @@ def told(cluster: ClusterFacts | None) -> dict[str, dict[tuple[str, ...], object
     return {family.name: dict(family.read(scrape)) for family in cluster_metrics.FAMILIES}
 
 
-def facts(shard: MastershipData, reign: ReignStats, *, beat_age_ms: float = 0.0) -> ClusterFacts:
+def facts(
+    shard: MastershipData, epoch_stats: EpochStats, *, heartbeat_age_ms: float = 0.0
+) -> ClusterFacts:
     status = ClusterStatusData(NODES, shard, CONTROL)
-    return ClusterFacts(status, reign, is_clock_unsure=False, beat_age_ms=beat_age_ms)
+    return ClusterFacts(
+        status, epoch_stats, is_clock_unsure=False, heartbeat_age_ms=heartbeat_age_ms
+    )
 
 
 def test_node_alone_tells_nothing() -> None:
@@ -50,10 +54,14 @@ def test_node_alone_tells_nothing() -> None:
 
 
 def test_master_tells_how_its_followers_are() -> None:
-    reign = ReignStats(
-        beats_sent=7, takeovers=2, resignations=1, takeover_ms=650.0, fast_forwarded=31
+    epoch_stats = EpochStats(
+        heartbeats_sent=7,
+        takeovers=2,
+        step_down_requests=1,
+        takeover_ms=650.0,
+        catch_up_released=31,
     )
-    samples = told(facts(MASTER, reign))
+    samples = told(facts(MASTER, epoch_stats))
     shard = ("0",)
     assert samples["hourwheel_role"] == {
         ("0", "follower"): 0.0,
@@ -90,7 +98,7 @@ def test_follower_counts_received_heartbeats() -> None:
         followers=(),
         in_sync=("n1", "n2", "n3"),
     )
-    samples = told(facts(shard, ReignStats(beats_received=9), beat_age_ms=55.0))
+    samples = told(facts(shard, EpochStats(heartbeats_received=9), heartbeat_age_ms=55.0))
     assert samples["hourwheel_role"][("0", "follower")] == 1.0
     assert samples["hourwheel_is_master"] == {("0",): 0.0}
     assert samples["hourwheel_under_replicated"] == {("0",): 0.0}
@@ -101,17 +109,17 @@ def test_follower_counts_received_heartbeats() -> None:
 
 
 def test_age_is_negative_when_no_heartbeat_has_come_yet() -> None:
-    samples = told(facts(MASTER, ReignStats(), beat_age_ms=-1.0))
+    samples = told(facts(MASTER, EpochStats(), heartbeat_age_ms=-1.0))
     assert samples["hourwheel_heartbeat_age_seconds"] == {("0",): -1.0}
 
 
 def test_control_process_tells_how_it_does_and_how_it_has_ended() -> None:
     control = ControlFacts(stall_count=3, stall_ms_max=500.0, ends=2, last_exit_code=-9)
-    samples = told(facts(MASTER, ReignStats())._replace(control=control))
+    samples = told(facts(MASTER, EpochStats())._replace(control=control))
     assert samples["hourwheel_control_restarts_total"] == {(): 2}
     assert samples["hourwheel_control_last_exit_code"] == {(): -9}
     assert samples["hourwheel_control_stalls_total"] == {(): 3}
     assert samples["hourwheel_control_stall_seconds_max"] == {(): 0.5}
-    never = told(facts(MASTER, ReignStats()))
+    never = told(facts(MASTER, EpochStats()))
     assert never["hourwheel_control_restarts_total"] == {(): 0}
     assert never["hourwheel_control_last_exit_code"] == {(): 0}

@@ -21,7 +21,7 @@ from node.contracts.cluster import (
 from node.metrics import collector
 from node.metrics.family import ClusterFacts, ControlFacts, ProcessFacts
 from node.metrics.table import FAMILIES
-from node.telemetry.epoch_stats import ReignStats
+from node.telemetry.epoch_stats import EpochStats
 from node.telemetry.histogram import DURATION_BOUNDS, Histogram
 from node.telemetry.process_watch import ProcessStats
 from node.telemetry.stats import ApiStats
@@ -70,7 +70,7 @@ def some_facts() -> ClusterFacts:
     )
     control = ControlFacts(commands=Histogram(DURATION_BOUNDS))
     return ClusterFacts(
-        status, ReignStats(), is_clock_unsure=False, beat_age_ms=0.0, control=control
+        status, EpochStats(), is_clock_unsure=False, heartbeat_age_ms=0.0, control=control
     )
 
 

@@ -134,7 +134,7 @@ def test_I3_follower_says_what_it_has_released_when_a_record_is_half_applied() -
         acknowledge(a, follower)
     a.apply()
     b.disk.capacity_bytes = b.disk.used_bytes("")
-    b.replica.on_beat(a.replica.make_beat(50.0, START_MS), 50.0)
+    b.replica.on_heartbeat(a.replica.make_beat(50.0, START_MS), 50.0)
     b.apply()
     assert (b.shard.is_stalled, b.shard.views.is_whole) == (True, False)
     ack = b.replica.acknowledge(50.0, float(START_MS))
@@ -148,7 +148,7 @@ def test_acknowledgement_of_another_epoch_is_ignored() -> None:
     a, b, _ = cluster()
     assert a.replica.master is not None
     until_ms = a.replica.master.lease.until_ms()
-    b.replica.on_beat(a.replica.make_beat(50.0, START_MS), 50.0)
+    b.replica.on_heartbeat(a.replica.make_beat(50.0, START_MS), 50.0)
     ack = b.replica.acknowledge(50.0, float(START_MS))
     ack.epoch = 7
     a.replica.on_ack("b", ack, 50.0, float(START_MS))

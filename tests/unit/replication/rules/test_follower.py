@@ -1,4 +1,4 @@
-"""The follower's rules: whom to follow, what to take, what to promise."""
+"""The follower's rules: whom to follow, what to take, what to grant."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from hourwheel.internal.v1.replication_pb2 import (
 from replication.rules.epoch_store import EpochSeen
 from replication.rules.follower import Follower, LogFacts, Stage
 from replication.rules.master import PROTOCOL
-from replication.rules.master_lease import Promise
+from replication.rules.master_lease import LeaseGrant
 from storage.files.file_header import Identity
 from storage.log.epoch_file import EpochFile
 from tests.sim.disk import SimulatedDisk
@@ -30,7 +30,7 @@ FACTS = LogFacts(0, 100, 70)
 class World:
     """A follower 'b' and its files."""
 
-    def __init__(self, *, promised_ms: float = 0.0) -> None:
+    def __init__(self, *, grant_left_ms: float = 0.0) -> None:
         disk = SimulatedDisk()
         self.seen = EpochSeen.open(disk, "seen", IDENTITY)
         self.epochs = EpochFile.open(disk, "epochs", IDENTITY)
@@ -41,10 +41,12 @@ class World:
             cluster_id=CLUSTER,
             shard=0,
             seen=self.seen,
-            promise=Promise(0.0, promised_ms),
+            grant=LeaseGrant(0.0, grant_left_ms),
         )
 
-    def hear(self, epoch: int, master: str = "a", *, mono_ms: float = 0.0, **other: Any) -> Any:
+    def hear(
+        self, epoch: int, master: str = "a", *, monotonic_ms: float = 0.0, **other: Any
+    ) -> Any:
         fields = {
             "protocol": PROTOCOL,
             "cluster_id": CLUSTER,
@@ -54,18 +56,18 @@ class World:
             **other,
         }
         hello = MasterHello(epoch=epoch, node_id=master, **fields)
-        return self.follower.on_hello(hello, FACTS, self.epochs, mono_ms)
+        return self.follower.on_hello(hello, FACTS, self.epochs, monotonic_ms)
 
-    def follow(self, epoch: int, master: str = "a", *, mono_ms: float = 0.0) -> None:
-        assert isinstance(self.hear(epoch, master, mono_ms=mono_ms), FollowerHello)
+    def follow(self, epoch: int, master: str = "a", *, monotonic_ms: float = 0.0) -> None:
+        assert isinstance(self.hear(epoch, master, monotonic_ms=monotonic_ms), FollowerHello)
         self.follower.on_begin(BeginFrom(epoch=epoch, offset=100))
 
-    def beat(self, epoch: int, mono_ms: float, **fields: Any) -> None:
+    def beat(self, epoch: int, monotonic_ms: float, **fields: Any) -> None:
         beat = SyncBeat(epoch=epoch, sent_us=7_000, lease_ms=600, **fields)
-        self.follower.on_beat(beat, mono_ms)
+        self.follower.on_heartbeat(beat, monotonic_ms)
 
-    def echo(self, mono_ms: float) -> tuple[int, int]:
-        ack = self.follower.acknowledge(FACTS, (3, 4), mono_ms, 5_000.5)
+    def echo(self, monotonic_ms: float) -> tuple[int, int]:
+        ack = self.follower.acknowledge(FACTS, (3, 4), monotonic_ms, 5_000.5)
         return ack.echo_us, ack.echo_age_us
 
 
@@ -113,25 +115,25 @@ def test_I4_hello_is_refused_when_its_epoch_is_over_or_of_another(  # noqa: N802
     assert world.follower.stage is Stage.FOLLOWING
 
 
-def test_I4_hello_of_the_next_master_waits_when_a_promise_lasts() -> None:  # noqa: N802
+def test_I4_hello_of_the_next_master_waits_when_a_grant_lasts() -> None:  # noqa: N802
     world = World()
     world.follow(3)
     world.beat(3, 1_000.0)
-    refused = world.hear(4, "c", mono_ms=1_200.0)
+    refused = world.hear(4, "c", monotonic_ms=1_200.0)
     assert isinstance(refused, Refused)
     assert refused.wait_ms == 401
     assert world.seen.epoch == 3, "not to be noted: the former master may go on"
-    assert isinstance(world.hear(4, "c", mono_ms=1_600.0), FollowerHello)
+    assert isinstance(world.hear(4, "c", monotonic_ms=1_600.0), FollowerHello)
 
 
-def test_I4_old_master_promises_nothing_more_when_the_next_is_named() -> None:  # noqa: N802
+def test_I4_old_master_gets_no_grant_more_when_the_next_is_named() -> None:  # noqa: N802
     world = World()
     world.follow(3)
     assert world.follower.on_epoch(4, "c")
     assert world.follower.is_superseded
     with pytest.raises(NotFollowed):
         world.beat(3, 1_000.0)
-    assert isinstance(world.hear(4, "c", mono_ms=1_000.0), FollowerHello)
+    assert isinstance(world.hear(4, "c", monotonic_ms=1_000.0), FollowerHello)
 
 
 def test_epoch_is_no_news_when_it_is_known_older_or_of_another() -> None:

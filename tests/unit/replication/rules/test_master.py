@@ -5,7 +5,7 @@ import pytest
 from hourwheel.internal.v1.replication_pb2 import EpochMark, FollowerAck, FollowerHello
 from hourwheel.types import Epoch, Offset
 from replication.rules.isr import InSyncReplicas, IsrChange
-from replication.rules.master import Master, Reign, ReplicationConfig
+from replication.rules.master import EpochStart, Master, ReplicationConfig
 from replication.rules.progress import Phase
 from storage.log.epoch_file import EpochEntry
 
@@ -15,7 +15,7 @@ EPOCHS = [EpochEntry(Epoch(1), Offset(0)), EpochEntry(Epoch(4), Offset(100))]
 
 
 def make(members: str = "abc", *, isr: str | None = None) -> Master:
-    reign = Reign(
+    reign = EpochStart(
         *(4, "a", "boot-a", bytes(16), 0, tuple(members)),
         start_offset=100,
         start_end=120,
@@ -35,7 +35,7 @@ def hello(end: int = 100, *, applied: int = 70, epochs: tuple[tuple[int, int], .
 
 
 def follow(master: Master, node: str, *, sent: int = 120) -> None:
-    master.greet(node)
+    master.on_connected(node)
     master.on_hello(node, hello(), EPOCHS, 0)
     master.on_sent(node, sent)
 
@@ -53,8 +53,8 @@ def ack(
     )
 
 
-def hear(master: Master, node: str, end: int, mono_ms: float = 1.0) -> bool:
-    return master.on_ack(node, ack(end), mono_ms, 5_000.0)
+def hear(master: Master, node: str, end: int, monotonic_ms: float = 1.0) -> bool:
+    return master.on_ack(node, ack(end), monotonic_ms, 5_000.0)
 
 
 def test_high_watermark_never_falls_when_a_stream_breaks() -> None:
@@ -82,7 +82,7 @@ def test_acknowledgement_counts_nothing_when_the_follower_does_not_follow(phase:
 
 def test_hello_is_answered_with_where_the_logs_part() -> None:
     master = make()
-    master.greet("b")
+    master.on_connected("b")
     begin = master.on_hello("b", hello(95, epochs=((1, 0), (3, 90))), EPOCHS, 0)
     assert (begin.epoch, begin.offset, begin.take_snapshot) == (4, 90, False)
     assert [(one.epoch, one.start_offset) for one in begin.epochs] == [(1, 0)]
@@ -99,7 +99,7 @@ def test_follower_fetches_a_snapshot_when_the_log_does_not_lead_there(
     applied: int, epochs: tuple[tuple[int, int], ...], log_start: int
 ) -> None:
     master = make()
-    master.greet("b")
+    master.on_connected("b")
     end = 95 if epochs else 0
     begin = master.on_hello("b", hello(end, applied=applied, epochs=epochs), EPOCHS, log_start)
     assert begin.take_snapshot
@@ -126,7 +126,7 @@ def test_follower_is_dropped_when_it_refuses_each_greeting_at_once() -> None:
     master = make()
     follow(master, "b")
     for now_ms in range(0, 300, 100):
-        master.greet("c")
+        master.on_connected("c")
         master.on_lost("c", now_ms + 1.0)
         assert master.plan_isr(now_ms + 99.0) is None
     assert master.plan_isr(300.0) == change("a", "b")
@@ -136,7 +136,7 @@ def test_follower_is_dropped_when_it_does_not_answer_the_greeting() -> None:
     """As where its process is stopped: its kernel still takes what is sent."""
     master = make()
     follow(master, "b")
-    master.greet("c")
+    master.on_connected("c")
     assert master.plan_isr(299.0) is None
     assert master.plan_isr(300.0) == change("a", "b")
 
@@ -202,5 +202,5 @@ def test_master_resigns_when_it_has_nothing_to_commit_and_nobody_hears_it() -> N
         follow(master, node)
         master.on_ack(node, ack(120, echo_ms=1_000.0), 1_001.0, 5_000.0)
     assert master.high_watermark == 120
-    assert master.find_reason_to_resign(4_000.0) is None
-    assert master.find_reason_to_resign(1_000.0 + 570.0 + 3_000.0) is not None
+    assert master.find_reason_to_step_down(4_000.0) is None
+    assert master.find_reason_to_step_down(1_000.0 + 570.0 + 3_000.0) is not None

@@ -1,11 +1,11 @@
-"""The lease and the promise that it rests on."""
+"""The lease and the grant that it rests on."""
 
 from math import inf
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replication.rules.master_lease import HeldLease, LeaseConfig, Promise
+from replication.rules.master_lease import LeaseConfig, LeaseGrant, MastershipLease
 
 CONFIG = LeaseConfig(lease_ms=600.0, margin_ratio=0.05)
 _rates = st.floats(0.975, 1.025)
@@ -15,18 +15,18 @@ _beats = st.lists(st.tuples(st.floats(0, 5_000), _delays, _delays), min_size=1, 
 
 
 @given(_beats, _rates, _rates, st.floats(-1e6, 1e6), st.floats(-1e6, 1e6))
-def test_I4_lease_ends_before_the_promise_when_messages_are_late_and_clocks_differ(  # noqa: N802
+def test_I4_lease_ends_before_the_grant_when_messages_are_late_and_clocks_differ(  # noqa: N802
     beats: list[tuple[float, float, float]], fast: float, slow: float, zero: float, other: float
 ) -> None:
     """Beats are (sent, way there, way back) in true time; each side has a clock of its own."""
-    lease, promise = HeldLease(CONFIG, ["a", "b", "c"], "a"), Promise(0, 0)
+    lease, grant = MastershipLease(CONFIG, ["a", "b", "c"], "a"), LeaseGrant(0, 0)
     heard = sorted((sent + there, sent, back) for sent, there, back in beats)
     echoes = []
     free_at = -inf
     for heard_at, sent, back in heard:
         own_ms = other + heard_at * slow
-        promise.give(1, "a", own_ms + CONFIG.lease_ms)
-        left_ms = promise.left_ms(2, "c", own_ms)
+        grant.renew(1, "a", own_ms + CONFIG.lease_ms)
+        left_ms = grant.left_ms(2, "c", own_ms)
         free_at = max(free_at, heard_at + left_ms / slow)
         echoes.append((heard_at + back, sent))
     for _, sent in sorted(echoes):
@@ -36,11 +36,11 @@ def test_I4_lease_ends_before_the_promise_when_messages_are_late_and_clocks_diff
 
 
 @given(st.dictionaries(st.sampled_from("bcde"), st.floats(0, 1e4)), st.sampled_from([1, 2, 3, 5]))
-def test_lease_lasts_as_long_as_a_majority_has_promised(
+def test_lease_lasts_as_long_as_a_majority_has_granted(
     echoes: dict[str, float], count: int
 ) -> None:
     members = "abcde"[:count]
-    lease = HeldLease(CONFIG, members, "a")
+    lease = MastershipLease(CONFIG, members, "a")
     for node, sent_ms in echoes.items():
         lease.on_echo(node, sent_ms)
     until_ms = lease.until_ms()
@@ -51,12 +51,12 @@ def test_lease_lasts_as_long_as_a_majority_has_promised(
         assert sum(node in echoes for node in members) + 1 <= count / 2
         return
     granted_ms = until_ms - CONFIG.lease_ms * (1 - CONFIG.margin_ratio)
-    promised = sum(echoes[node] >= granted_ms - 1e-6 for node in echoes if node in members)
-    assert promised + 1 > count / 2
+    granted = sum(echoes[node] >= granted_ms - 1e-6 for node in echoes if node in members)
+    assert granted + 1 > count / 2
 
 
 def test_lease_is_not_renewed_when_an_old_echo_comes_late() -> None:
-    lease = HeldLease(CONFIG, ["a", "b", "c"], "a")
+    lease = MastershipLease(CONFIG, ["a", "b", "c"], "a")
     lease.on_echo("b", 1_000)
     lease.on_echo("b", 400)
     assert lease.until_ms() == 1_000 + 570
@@ -65,41 +65,41 @@ def test_lease_is_not_renewed_when_an_old_echo_comes_late() -> None:
 
 
 def test_lease_is_not_renewed_when_a_stranger_or_the_master_itself_echoes() -> None:
-    lease = HeldLease(CONFIG, ["a", "b", "c"], "a")
+    lease = MastershipLease(CONFIG, ["a", "b", "c"], "a")
     lease.on_echo("a", 1_000)
     lease.on_echo("z", 1_000)
     assert lease.until_ms() == -inf
 
 
 def test_lease_is_over_for_good_when_it_was_released() -> None:
-    lease = HeldLease(CONFIG, ["a", "b", "c"], "a")
+    lease = MastershipLease(CONFIG, ["a", "b", "c"], "a")
     lease.on_echo("b", 1_000)
     lease.release()
     lease.on_echo("c", 2_000)
     assert not lease.is_valid(0)
 
 
-def test_promise_keeps_from_everybody_when_the_node_has_just_started() -> None:
-    promise = Promise(100, 600)
-    assert promise.left_ms(7, "a", 100) == 600
-    assert promise.left_ms(7, "a", 699) == 1
-    assert promise.left_ms(7, "a", 700) == 0
+def test_grant_keeps_from_everybody_when_the_node_has_just_started() -> None:
+    grant = LeaseGrant(100, 600)
+    assert grant.left_ms(7, "a", 100) == 600
+    assert grant.left_ms(7, "a", 699) == 1
+    assert grant.left_ms(7, "a", 700) == 0
 
 
-def test_promise_keeps_from_others_only() -> None:
-    promise = Promise(0, 0)
-    promise.give(3, "a", 1_000)
-    promise.give(3, "a", 900)  # an earlier beat, heard later
-    assert promise.left_ms(3, "a", 500) == 0
-    assert promise.left_ms(4, "b", 500) == 500
-    assert promise.left_ms(4, "a", 500) == 500
-    assert promise.left_ms(4, "b", 1_000) == 0
+def test_grant_keeps_from_others_only() -> None:
+    grant = LeaseGrant(0, 0)
+    grant.renew(3, "a", 1_000)
+    grant.renew(3, "a", 900)  # an earlier heartbeat, heard later
+    assert grant.left_ms(3, "a", 500) == 0
+    assert grant.left_ms(4, "b", 500) == 500
+    assert grant.left_ms(4, "a", 500) == 500
+    assert grant.left_ms(4, "b", 1_000) == 0
 
 
-def test_promise_is_void_when_its_master_says_so_and_nobody_else() -> None:
-    promise = Promise(0, 0)
-    promise.give(3, "a", 1_000)
-    promise.forget(2)
-    assert promise.left_ms(4, "b", 500) == 500
-    promise.forget(3)
-    assert promise.left_ms(4, "b", 500) == 0
+def test_grant_ends_when_its_master_says_so_and_no_other() -> None:
+    grant = LeaseGrant(0, 0)
+    grant.renew(3, "a", 1_000)
+    grant.release(2)
+    assert grant.left_ms(4, "b", 500) == 500
+    grant.release(3)
+    assert grant.left_ms(4, "b", 500) == 0

@@ -5,12 +5,12 @@ import pytest
 from replication.rules.progress import Phase, Progress
 
 
-def replicating(*, sent: int = 100, acked: int = 100, mono_ms: float = 0.0) -> Progress:
+def replicating(*, sent: int = 100, acked: int = 100, monotonic_ms: float = 0.0) -> Progress:
     progress = Progress("b")
     progress.connect()
     progress.begin(0, "boot")
     progress.sent_end = sent
-    progress.acknowledge(acked, 100, mono_ms)
+    progress.acknowledge(acked, 100, monotonic_ms)
     return progress
 
 
@@ -56,7 +56,7 @@ def test_absence_goes_on_when_a_greeting_comes_to_nothing() -> None:
 
 def test_follower_is_caught_up_when_it_has_what_the_master_had_a_round_trip_ago() -> None:
     """It never has all, while more is appended all the time."""
-    progress = replicating(sent=100, acked=90, mono_ms=10.0)
+    progress = replicating(sent=100, acked=90, monotonic_ms=10.0)
     assert progress.caught_up_ms == 0.0
     progress.sent_end = 200
     progress.acknowledge(100, 200, 20.0)

@@ -24,9 +24,8 @@ from node.broker.status import describe, shard_status
 from node.broker.sync_schedule import SyncSchedule
 from node.broker.wheel_query import WheelQuery
 from node.broker.writer import Writer
-from node.catalog.group_expiry import GroupExpiry
+from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import Configurator, DefaultsConfig
-from node.catalog.topic_expiry import TopicExpiry
 from node.consumers.dead_letters import DeadLetterSearch
 from node.consumers.receive_service import Consuming
 from node.contracts import broker
@@ -149,12 +148,10 @@ class Engine:
             on_filter=self.consuming.on_filter,
         )
         self._dead_letters = DeadLetterSearch(self.shard)
-        self.expiry = GroupExpiry(
-            self.shard, self.configurator, config.defaults, self.stats, self.fail
-        )
         self.intake = Intake(self, config.horizon_ms, guard)
-        self.topic_expiry = TopicExpiry(
+        self.expiry = NameExpiry(
             *(self.shard, self.configurator, config.defaults, self.stats, self.fail),
+            retention_ms=opened.maintenance.retention_ms,
             are_some_waiting=lambda: self.intake.has_merges,
         )
         self._delegate()
@@ -214,7 +211,6 @@ class Engine:
         """
         self.writer.start(self.intake, self.fail)
         self.expiry.begin(self._now_ms())
-        self.topic_expiry.begin(self._now_ms())
         await self._begin_when_there_is_room(node_id, boot_id)
         self._keep_house()
         self._on_timer()
@@ -227,7 +223,6 @@ class Engine:
     def begin_serving(self) -> None:
         """This node is the master now, or is again: who waits may have missed something."""
         self.expiry.begin(self._now_ms())
-        self.topic_expiry.begin(self._now_ms())
         self._turn(self.consuming.waited_queues())
 
     def end_serving(self, error: HourwheelError) -> None:
@@ -300,7 +295,6 @@ class Engine:
         if self._housekeeping is not None:
             self._housekeeping.cancel()
         self.expiry.close()
-        self.topic_expiry.close()
         self.consuming.close()
         await self.damage.close()
         if not self._failure.found.done():
@@ -412,7 +406,6 @@ class Engine:
             self.writer.wake()
         if self._may_act():
             self.expiry.look(now_ms)
-            self.topic_expiry.look(now_ms)
         self.background.start_if_due()
         self._housekeeping = self._loop.call_later(
             _HOUSEKEEPING_MS / 1000, self._or_fail(self._keep_house)

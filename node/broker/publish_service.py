@@ -107,7 +107,7 @@ class Intake:
         now_ms = self._engine.now_ms()
         due_ms = resolve_due(batch, now_ms, self._horizon_ms)
         found = self._engine.configurator.topic_to_publish(topic)
-        with self._engine.topic_expiry.publishing(found, self._engine.now_ms):
+        with self._engine.expiry.publishing(found, self._engine.now_ms):
             verdict = await self._publish_batch(found, batch, due_ms, now_ms)
         result = self._published(verdict)
         if found.gene.number != batch.header.gene_spec and batch.meta_len.any():
@@ -159,7 +159,7 @@ class Intake:
         self._merges.add(incoming, queues, future)
         self._waiting += 1
         self._engine.writer.wake_for_single()
-        with self._engine.topic_expiry.publishing(topic, self._engine.now_ms):
+        with self._engine.expiry.publishing(topic, self._engine.now_ms):
             if self._background.maintenance.is_far_behind:
                 await self._background.wait_until_near()
             verdict = await future

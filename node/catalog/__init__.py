@@ -1,5 +1,5 @@
 """Topics, groups and subscriptions: `service` proposes changes, `listing` tells what there is.
 
-What they are lies in the log as CONFIG records (`storage.views.catalog`); `group_expiry` and
-`topic_expiry` remove what was made automatically and is not used.
+What they are lies in the log as CONFIG records (`storage.views.catalog`); `name_expiry`
+removes what was made automatically and is not used.
 """

@@ -53,9 +53,9 @@ class DefaultsConfig:
     groups_auto_create: bool = True
     groups_max: int = 10_000
     group_idle_ms: int = 7 * 86_400_000
-    """See node/catalog/group_expiry.py. 0: never."""
+    """See node/catalog/unused_groups.py. 0: never."""
     topic_idle_ms: int = 7 * 86_400_000
-    """See node/catalog/topic_expiry.py. 0: never."""
+    """See node/catalog/unused_topics.py. 0: never."""
     subscriptions_max: int = 20_000
     attempts_max: int = 16
     invisible_ms: int = 30_000
@@ -92,7 +92,7 @@ class Configurator:
         self._expiring = 0
         """Number of the group that is being deleted because nobody uses it."""
         self._unsettled: dict[str, int] = {}
-        """Topic that is being deleted for that -> 1, and one for each publish that waits for it."""
+        """Topic that is being deleted for that -> 1, and one for each call that waits for it."""
 
     def retire(self) -> None:
         """This node is not the master any more: what was proposed may never be."""
@@ -228,7 +228,8 @@ class Configurator:
     async def expire_topic(self, topic_id: int, is_unused: Callable[[Topic], bool]) -> bool:
         """Delete a topic if `is_unused` says so when it is this one's turn; whether it was.
 
-        Who publishes to it from now on waits for it (`settle_topic`), and makes it anew.
+        Who publishes to it from now on waits for it (`settle_topic`), and makes it anew; who
+        receives waits as well.
         """
         async with self._lock:
             topic: Topic | None = self._catalog.find_topic_by_id(topic_id)
@@ -336,7 +337,8 @@ class Configurator:
         known: Subscription | None = None
         if found_group is not None and found_topic is not None:
             known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
-        if known is None or known.group_id == self._expiring:
+        is_going = topic in self._unsettled or (known and known.group_id == self._expiring)
+        if known is None or is_going:
             async with self._lock:
                 known, found_group = await self._subscribe(
                     group, topic, stored(kept), self._topic_to_receive, automatic=True
@@ -436,19 +438,24 @@ class Configurator:
                 return False
             self._expiring = group_id
             try:
-                await self._delete_group(group)
+                await self._delete_group(group, with_old_letters=True)
             finally:
                 self._expiring = 0
             return True
 
-    async def _delete_group(self, group: Group) -> None:
+    async def _delete_group(self, group: Group, *, with_old_letters: bool = False) -> None:
+        """Delete a group; and the topic of its dead letters, if it is empty and nobody reads it.
+
+        `with_old_letters`: also if something is, which is not retained any more.
+        """
         await self._delete_many(self._catalog.subscriptions_of(group.group_id))
         await self._change(ConfigChange(delete_group_id=group.group_id))
         self._shard.receiver.leases.drop_group(group.group_id)
         self._shard.receiver.passed_over.drop_group(group.group_id)
         letters = group.dead_letter_topic_id
         start, end = self._shard.views.queues.bounds(topic_queue(letters, 0))
-        if start == end and letters and not self._catalog.subscriptions_to(letters):
+        is_over = with_old_letters or start == end
+        if is_over and letters and not self._catalog.subscriptions_to(letters):
             await self._change(ConfigChange(delete_topic_id=letters))
 
 

@@ -304,16 +304,16 @@ class LimitsSection(Section):
     group_idle_ms: int = _key(
         7 * _DAY_MS,
         "ms",
-        "A group that receiving made, that never resolved a message, and that nobody has used for"
-        " this long is deleted; 0: never.",
+        "A group that receiving made, that nobody has used for this long, and that would get the"
+        " same if it were made again, is deleted; 0: never.",
         ge=0,
         le=365 * _DAY_MS,
     )
     topic_idle_ms: int = _key(
         7 * _DAY_MS,
         "ms",
-        "A topic that publishing made, that holds nothing, pending or retained, that no group"
-        " receives from, and that nobody has published to for this long is deleted; 0: never.",
+        "A topic that publishing made, that nobody has published to for this long, in which nothing"
+        " is pending or retained, and from which only unused groups receive, is deleted; 0: never.",
         ge=0,
         le=365 * _DAY_MS,
     )

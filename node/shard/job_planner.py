@@ -430,6 +430,11 @@ class Maintenance:
         self._clean_up_ms = now_ms + _CLEAN_UP_MS
         return True
 
+    @property
+    def retention_ms(self) -> int:
+        """How long what is released is retained, at least."""
+        return self._retention.retention_ms
+
     def plan_trim_ms(self, now_ms: int) -> int | None:
         """The `retain_from_ms` of a TRIM that would remove something, or None."""
         retain_from_ms = now_ms - self._retention.retention_ms

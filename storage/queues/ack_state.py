@@ -103,6 +103,10 @@ class AckWindow:
         index = bisect_right(self._starts, position) - 1
         return index >= 0 and position < self._ends[index]
 
+    def has_resolved(self, from_: int, to: int) -> bool:
+        """Whether any position of [from_, to) is resolved."""
+        return self.count_unresolved(from_, to) < to - from_
+
     def resolve(self, first: int, count: int) -> list[tuple[int, int]]:
         """Resolve the positions [first, first + count).
 
@@ -295,10 +299,10 @@ class AckStates:
         """((group_id, topic_queue), window) of all in which something is resolved, by key."""
         return _touched(self._windows)
 
-    def has_resolved(self, group_id: int) -> bool:
-        """Whether a group has resolved anything, in any queue that is still there."""
+    def windows_of(self, group_id: int) -> list[tuple[int, AckWindow]]:
+        """(topic_queue, window) of each queue that a group ever asked for, in any order."""
         queues = self._queues_of.get(group_id, ())
-        return any(not self._windows[group_id, queue].is_untouched for queue in queues)
+        return [(queue, self._windows[group_id, queue]) for queue in queues]
 
     def drop_group(self, group_id: int) -> None:
         """Forget a group."""

@@ -1,4 +1,7 @@
-"""Deleting unused topics against a naive model: never one with a message, and none is lost."""
+"""Deleting unused topics against a naive model: never one with a message that somebody is promised.
+
+That is one that is pending, or was released no longer ago than messages are retained.
+"""
 
 import asyncio
 import tempfile
@@ -12,9 +15,13 @@ from hypothesis import strategies as st
 from hourwheel.formats.message_id import ID_DTYPE
 from node.broker.engine import EngineConfig
 from node.catalog.service import DefaultsConfig
+from node.shard.job_planner import RetentionConfig
+from node.shard.recovery import ShardConfig
 from tests.support.engine_world import EngineWorld, let_others_run, within
 
 IDLE_MS: Final = 100_000
+RETENTION_MS: Final = 3 * IDLE_MS
+INVISIBLE_MS: Final = 30_000
 TOPICS: Final = ("orders", "mails", "bills")
 topic = st.sampled_from(TOPICS)
 STEPS = st.lists(
@@ -42,8 +49,8 @@ class Model:
         self.begun_ms = world.now_ms
         self.used_ms: dict[str, int] = {}
         self.asked_for: set[str] = set()
-        self.received: set[str] = set()
-        """Topics that a group receives from."""
+        self.received_ms: dict[str, int] = {}
+        """When the group that receives from a topic did so last."""
         self.messages: dict[str, dict[tuple[int, int, int], int]] = {name: {} for name in TOPICS}
         """Of each topic (shard, epoch, sequence) -> due time, of what is there."""
         self.expired = 0
@@ -52,9 +59,10 @@ class Model:
         return {one.name for one in self.world.topics()}
 
     def may_go(self, name: str) -> bool:
-        idle_ms = self.world.now_ms - max(self.used_ms.get(name, 0), self.begun_ms)
-        is_kept = name in self.asked_for | self.received or self.messages[name]
-        return not is_kept and idle_ms >= IDLE_MS
+        now_ms = self.world.now_ms
+        used_ms = max(self.used_ms.get(name, 0), self.received_ms.get(name, 0), self.begun_ms)
+        is_owed = any(due_ms >= now_ms - RETENTION_MS for due_ms in self.messages[name].values())
+        return name not in self.asked_for and not is_owed and now_ms - used_ms >= IDLE_MS
 
     async def step(self, kind: str, value: Any) -> None:
         world = self.world
@@ -73,11 +81,10 @@ class Model:
             await within(world.engine.create_topic(value, 0))
             self.asked_for.add(value)
         elif kind == "receive" and value in self.names():
-            await world.receive(topic=value, group=value)
-            self.received.add(value)
-        elif kind == "delete group" and value in self.received:
+            await world.receive(topic=value, group=value, invisible_ms=INVISIBLE_MS)
+            self.received_ms[value] = world.now_ms
+        elif kind == "delete group" and value in {one.name for one in world.groups()}:
             await within(world.engine.delete_group(value))
-            self.received.remove(value)
         elif kind == "trim":
             await self.trim()
         elif kind == "advance":
@@ -91,9 +98,7 @@ class Model:
     async def trim(self) -> None:
         """As retention does: what was released may go, as much of it as goes in whole chunks."""
         world = self.world
-        world.engine.shard.trim(world.now_ms, world.now_ms)
-        world.engine.writer.wake()
-        await within(world.engine.writer.drain())
+        await world.trim()
         views = world.engine.shard.views
         for name in self.names():
             number = views.catalog.get_topic(name).topic_id << 8
@@ -106,12 +111,12 @@ class Model:
         """As housekeeping does; who goes must be allowed to go."""
         for _ in range(times):
             before = self.names()
-            self.world.engine.topic_expiry.look(self.world.now_ms)
-            await let_others_run()
-            await within(self.world.engine.writer.drain())
+            await self.world.look_for_unused(1)
             gone = before - self.names()
             assert all(map(self.may_go, gone)), gone
             self.expired += len(gone)
+            for name in gone:
+                self.messages[name].clear()
 
     async def check(self) -> None:
         """All that was published and not taken back is still delivered."""
@@ -127,21 +132,23 @@ class Model:
 
 
 async def play(root: Path, steps: list[tuple[str, Any]]) -> int:
-    defaults = DefaultsConfig(topic_idle_ms=IDLE_MS)
-    async with EngineWorld(root, EngineConfig(defaults=defaults)) as world:
+    defaults = DefaultsConfig(topic_idle_ms=IDLE_MS, group_idle_ms=IDLE_MS, attempts_max=1_000)
+    shard = ShardConfig(retention=RetentionConfig(retention_ms=RETENTION_MS))
+    async with EngineWorld(root, EngineConfig(defaults=defaults), shard) as world:
         model = Model(world)
         for kind, value in steps:
             await model.step(kind, value)
-            await model.look(3)
-        for _ in range(6):  # the longest that something was pending, and a round
+            await model.look(6)
+        expired = model.expired
+        await model.check()
+        for _ in range(16):  # retention of the topic's, and then of its retries; and some rounds
             world.advance(IDLE_MS)
             await let_others_run()
             await within(world.engine.writer.drain())
-            await model.look(8)
+            await model.look(16)
         left = [name for name in model.names() if model.may_go(name)]
         assert left == [], "whoever may go has gone"
-        await model.check()
-        return model.expired
+        return expired
 
 
 @settings(max_examples=40, deadline=None)
@@ -162,5 +169,5 @@ def test_there_are_topics_to_delete(tmp_path: Path) -> None:
     gone: list[tuple[str, Any]] = [("cancel", name) for name in TOPICS]
     waits: list[tuple[str, Any]] = [("advance", IDLE_MS)] * 3
     looks: list[tuple[str, Any]] = [("advance", 1_000)] * 8
-    steps = [*made, *gone, *waits, *looks, *made, *gone]
+    steps = [*made, *gone, *waits, *looks, *made, *gone, *waits, *looks]
     assert asyncio.run(play(tmp_path, steps)) == 2 * len(TOPICS)

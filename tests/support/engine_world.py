@@ -222,6 +222,19 @@ class EngineWorld:
             self.engine.resolve(group, list(selections), retry_delay_ms=delay_ms, is_ack=False)
         )
 
+    async def look_for_unused(self, steps: int = 20) -> None:
+        """As housekeeping does once a second, so often that a round goes to its end."""
+        for _ in range(steps):
+            self.engine.expiry.look(self.now_ms)
+            await let_others_run()
+            await within(self.engine.writer.drain())
+
+    async def trim(self) -> None:
+        """As retention does: of what was released, whole chunks go."""
+        self.engine.shard.trim(self.now_ms, self.now_ms)
+        self.engine.writer.wake()
+        await within(self.engine.writer.drain())
+
     def select(self, delivery: Delivery, first: int = 0, count: int | None = None) -> Selection:
         """Messages [first, first + count) of a delivery, by default all behind `first`."""
         size = len(delivery.units)

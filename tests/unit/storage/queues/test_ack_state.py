@@ -142,15 +142,25 @@ def test_state_when_a_range_has_no_end() -> None:
         AckStates([broken])
 
 
-def test_group_has_resolved_nothing_when_its_windows_were_only_looked_at() -> None:
+def test_windows_of_a_group_are_those_that_it_asked_for_and_still_has() -> None:
     states = AckStates()
-    assert not states.has_resolved(1)
+    assert states.windows_of(1) == []
     states.get(1, 256)
     states.to_change(2, 256).resolve(3, 1)
-    assert not states.has_resolved(1)
-    assert states.has_resolved(2)
+    states.get(2, 512)
+    assert [queue for queue, _ in states.windows_of(1)] == [256]
+    assert dict(states.windows_of(2)) == {queue: states.get(2, queue) for queue in (256, 512)}
     states.drop_topic(1)
-    assert not states.has_resolved(2)
+    assert [queue for queue, _ in states.windows_of(2)] == [512]
+
+
+@pytest.mark.parametrize(
+    ("from_", "to", "expected"),
+    [(0, 9, True), (0, 1, True), (2, 5, False), (2, 6, True), (7, 9, False), (9, 9, False)],
+)
+def test_whether_anything_of_a_range_is_resolved(from_: int, to: int, expected: bool) -> None:
+    window = AckWindow(2, [(5, 7)])
+    assert window.has_resolved(from_, to) is expected
 
 
 def test_drop_when_group_or_topic_is_deleted() -> None:

@@ -12,7 +12,7 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import ID_DTYPE
 from node.broker.engine import EngineConfig
-from node.catalog import topic_expiry
+from node.catalog import name_expiry
 from node.catalog.service import DefaultsConfig
 from node.contracts.broker import PublishedBatchResult
 from tests.support.engine_world import EngineWorld, let_others_run, within
@@ -30,19 +30,11 @@ def names(world: EngineWorld) -> list[str]:
     return [topic.name for topic in world.topics()]
 
 
-async def look(world: EngineWorld, times: int = 20) -> None:
-    """As housekeeping does once a second, so often that a round goes to its end."""
-    for _ in range(times):
-        world.engine.topic_expiry.look(world.now_ms)
-        await let_others_run()
-        await within(world.engine.writer.drain())
-
-
 async def rounds(world: EngineWorld) -> None:
     """One round that is under way or at rest, and a whole one behind it."""
-    await look(world)
+    await world.look_for_unused()
     world.advance(IDLE_MS)
-    await look(world)
+    await world.look_for_unused()
 
 
 async def cancel(world: EngineWorld, published: PublishedBatchResult, due_ms: int) -> None:
@@ -60,10 +52,10 @@ async def test_topic_is_deleted_when_publishing_made_it_and_nobody_used_it(tmp_p
     async with configured(tmp_path) as world:
         await empty_topic(world)
         world.advance(IDLE_MS - 1)
-        await look(world)
+        await world.look_for_unused()
         assert names(world) == ["orders"]
         world.advance(IDLE_MS)  # the round before has to rest
-        await look(world)
+        await world.look_for_unused()
         assert names(world) == []
         assert world.engine.stats.topics_expired == 1
 
@@ -94,14 +86,14 @@ async def test_topic_with_a_message_stays(tmp_path: Path, due_in_ms: int) -> Non
 async def test_topic_with_a_message_on_disk_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_expiry, "UNITS_AT_ONCE", 8)
+    monkeypatch.setattr(name_expiry, "UNITS_AT_ONCE", 8)
     async with configured(tmp_path) as world:
         await world.publish(world.now_ms + 50 * IDLE_MS)
         await empty_topic(world, "empty")
         await world.publish(*[world.now_ms + 60 * IDLE_MS + n for n in range(500)], topic="many")
         await world.restart()
         await rounds(world)
-        await look(world, 100)
+        await world.look_for_unused(100)
         assert names(world) == ["many", "orders"]
 
 
@@ -114,9 +106,9 @@ async def test_topic_with_a_message_that_is_pending_is_looked_for_again_when_tha
         await rounds(world)
         await cancel(world, published, due_ms)
         scans: list[object] = []
-        scan = topic_expiry.RangeScan
+        scan = name_expiry.RangeScan
         monkeypatch.setattr(
-            topic_expiry, "RangeScan", lambda *args: scans.append(args) or scan(*args)
+            name_expiry, "RangeScan", lambda *args: scans.append(args) or scan(*args)
         )
         for _ in range(5):
             await rounds(world)
@@ -167,24 +159,24 @@ async def test_publishing_during_a_round_keeps_the_topic(
         scans.append(RangeScan(*args))
         return scans[-1]
 
-    monkeypatch.setattr(topic_expiry, "UNITS_AT_ONCE", 8)
-    monkeypatch.setattr(topic_expiry, "RangeScan", begin_scan)
+    monkeypatch.setattr(name_expiry, "UNITS_AT_ONCE", 8)
+    monkeypatch.setattr(name_expiry, "RangeScan", begin_scan)
     async with configured(tmp_path) as world:
         far_ms = world.now_ms + 60 * IDLE_MS
         await empty_topic(world)
         await empty_topic(world, "empty")
         await world.publish(*[far_ms + n * 1_000_000 for n in range(500)], topic="many")
-        await look(world)
+        await world.look_for_unused()
         world.advance(IDLE_MS)
         while not scans or scans[0].after.due_ms < far_ms:
-            await look(world, 1)
+            await world.look_for_unused(1)
         assert not scans[0].is_done, "the round is not over"
         assert names(world) == ["empty", "many", "orders"]
         await world.publish(far_ms - IDLE_MS)
         world.advance(2 * IDLE_MS)
         while not scans[0].is_done:
-            await look(world, 1)
-        await look(world)
+            await world.look_for_unused(1)
+        await world.look_for_unused()
         assert names(world) == ["many", "orders"]
 
 
@@ -193,10 +185,10 @@ async def test_publish_that_waits_while_the_topic_is_found_keeps_it(tmp_path: Pa
         await empty_topic(world)
         topic = world.engine.shard.views.catalog.get_topic("orders")
         world.advance(IDLE_MS)
-        with world.engine.topic_expiry.publishing(topic, lambda: world.now_ms):
+        with world.engine.expiry.publishing(topic, lambda: world.now_ms):
             await rounds(world)
             assert names(world) == ["orders"]
-        await look(world)
+        await world.look_for_unused()
         assert names(world) == ["orders"], "it was in use until now"
         await rounds(world)
         assert names(world) == []
@@ -237,7 +229,7 @@ async def test_nothing_is_deleted_when_it_is_off(tmp_path: Path, defaults: Defau
     async with configured(tmp_path, defaults) as world:
         for _ in range(30):
             world.advance(IDLE_MS)
-            world.engine.topic_expiry.look(world.now_ms)
+            world.engine.expiry.look(world.now_ms)
             await let_others_run()
         assert names(world) == ["orders", "other"]
 
@@ -248,7 +240,7 @@ async def test_new_master_counts_from_its_own_beginning(tmp_path: Path) -> None:
         world.advance(IDLE_MS - 1)
         await world.restart()
         world.advance(IDLE_MS - 1)
-        await look(world)
+        await world.look_for_unused()
         assert names(world) == ["orders"]
         await rounds(world)
         assert names(world) == [], "that publishing made it is known after a restart"
@@ -275,7 +267,7 @@ async def test_no_room_is_another_try(tmp_path: Path, monkeypatch: pytest.Monkey
 
         with monkeypatch.context() as patch:
             patch.setattr(world.engine.configurator, "expire_topic", refuse)
-            await look(world)
+            await world.look_for_unused()
         assert names(world) == ["orders"]
         await rounds(world)
         assert names(world) == []
@@ -291,7 +283,7 @@ async def test_bug_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
         monkeypatch.setattr(world.engine.configurator, "expire_topic", fail)
         for _ in range(20):
-            world.engine.topic_expiry.look(world.now_ms)
+            world.engine.expiry.look(world.now_ms)
             await let_others_run()
             world.advance(IDLE_MS)
         assert isinstance(await world.failed(), errors.Internal)

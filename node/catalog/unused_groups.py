@@ -1,0 +1,152 @@
+"""Groups that receiving made and of which nothing would be missed.
+
+A group is abandoned if no command asked for it (`Group.automatic`), no call has named it for
+`group_idle_ms`, and it holds no lease. It is unused if besides
+
+    of what is still in its topics' queues, it has resolved nothing
+    nothing that it gave back waits for it: in the queue of its retries, or in the wheel
+    it has no filter, and no dead letters that are retained
+    nobody else receives what it gave back, or its dead letters
+
+Then a new group of its name would get just what it would get: whoever receives for it again makes
+it again. What was trimmed nobody gets any more, whether it was resolved or not.
+"""
+
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass
+from typing import Final
+
+from hourwheel.types import topic_of, topic_queue
+from node.catalog.name_uses import NameUses, Use
+from node.catalog.quiet_queues import QuietQueues
+from node.catalog.service import Configurator
+from node.shard.shard import Shard
+from storage.views.catalog_items import Group, Subscription
+
+_LOOKED_AT_ONCE: Final = 64
+SUBSCRIPTIONS_MAX: Final = 16
+"""A group with more is left alone, and so is a topic: looking at it would take long."""
+_WINDOWS_MAX: Final = 1_024
+"""Likewise with more queues: a millisecond or two."""
+
+
+@dataclass(frozen=True)
+class Unused:
+    """A group or a topic that may go."""
+
+    kind: str
+    name: str
+    topics: tuple[int, ...]
+    """It goes only if nothing of these is pending."""
+    expire: Callable[[int, Callable[[], int]], Awaitable[bool]]
+    """`expire(since_ms, now_ms)` deletes it if it was not used since, and is unused still; whether
+    it did."""
+
+
+class UnusedGroups:
+    """See the top of this file. `idle_ms` 0: none ever is."""
+
+    def __init__(
+        self, shard: Shard, configurator: Configurator, quiet: QuietQueues, idle_ms: int
+    ) -> None:
+        """Look at the shard's groups; `configurator` deletes them."""
+        self._shard, self._configurator, self._quiet = shard, configurator, quiet
+        self.idle_ms = idle_ms
+        self._uses = NameUses()
+
+    def begin(self, now_ms: int) -> None:
+        """This node is the master from now on: it knows nothing of what was used before."""
+        self._uses.begin(now_ms)
+
+    def using(self, group_id: int, now_ms: Callable[[], int]) -> Use:
+        """A call that names this group."""
+        return self._uses.using(group_id, now_ms)
+
+    def find(self, now_ms: Callable[[], int]) -> Generator[None, None, list[Unused]]:
+        """Groups that are unused if nothing waits for them in the wheel. Each step is one look."""
+        found: list[Unused] = []
+        after = ""
+        while self.idle_ms and (
+            groups := self._shard.views.catalog.groups_after(after, _LOOKED_AT_ONCE)
+        ):
+            for group in groups:
+                after = group.name
+                self._uses.saw(group.group_id)
+                at_ms = now_ms()
+                if self._is_abandoned(group, at_ms - self.idle_ms):
+                    if self._is_unused(group, at_ms - self.idle_ms, at_ms):
+                        found.append(self._candidate(group))
+                    break  # one at a time: it takes a millisecond or two
+            yield
+        self._uses.turn_over()
+        return found
+
+    def _candidate(self, group: Group) -> Unused:
+        def expire(since_ms: int, now_ms: Callable[[], int]) -> Awaitable[bool]:
+            return self._configurator.expire_group(
+                group.group_id, lambda one: self._is_unused(one, since_ms - 1, now_ms())
+            )
+
+        retries = self._shard.views.catalog.subscriptions_of(group.group_id)
+        return Unused("group", group.name, tuple(one.retry_topic_id for one in retries), expire)
+
+    # -- the rule ---------------------------------------------------------------------------------
+
+    def _is_abandoned(self, group: Group, before_ms: int) -> bool:
+        """Whether nobody has used it since `before_ms`, nor asked for it ever."""
+        return (
+            group.automatic
+            and self._uses.is_idle(group.group_id, before_ms)
+            and not self._shard.receiver.leases.has_any(group.group_id)
+        )
+
+    def _is_unused(self, group: Group, before_ms: int, now_ms: int) -> bool:
+        if not self._is_abandoned(group, before_ms):
+            return False
+        catalog, letters = self._shard.views.catalog, group.dead_letter_topic_id
+        subscriptions = catalog.subscriptions_of(group.group_id, count_max=SUBSCRIPTIONS_MAX + 1)
+        if len(subscriptions) > SUBSCRIPTIONS_MAX:
+            return False
+        # All are looked at: for how long a queue is quiet counts from the first look at it.
+        are_over = [self._quiet.is_over(topic_queue(letters, 0), now_ms)]
+        are_over += [self._waits_for_nothing(one, now_ms) for one in subscriptions]
+        return (
+            all(are_over)
+            and not catalog.subscriptions_to(letters)
+            and not self._would_get_again(group, subscriptions)
+        )
+
+    def may_lose(self, subscription: Subscription, before_ms: int, now_ms: int) -> bool:
+        """Whether its group would not miss it, if nothing is left in the topic and in the wheel."""
+        group = self._shard.views.catalog.find_group_by_id(subscription.group_id)
+        return (
+            bool(self.idle_ms)
+            and group is not None
+            and self._is_abandoned(group, before_ms)
+            and self._waits_for_nothing(subscription, now_ms)
+        )
+
+    def _waits_for_nothing(self, one: Subscription, now_ms: int) -> bool:
+        """Whether there is no retry for it, and none that somebody else could get."""
+        views, queue = self._shard.views, topic_queue(one.retry_topic_id, 0)
+        start, end = views.queues.bounds(queue)
+        window = views.acks.find(one.group_id, queue)
+        resolved_end = start if window is None else window.first_unresolved(start)
+        return (
+            one.filter is None
+            and not views.catalog.subscriptions_to(one.retry_topic_id)
+            and (resolved_end >= end or self._quiet.is_over(queue, now_ms))
+        )
+
+    def _would_get_again(self, group: Group, subscriptions: list[Subscription]) -> bool:
+        """Whether a new group of this name would get something that this one has resolved."""
+        views = self._shard.views
+        retries = {one.retry_topic_id for one in subscriptions}
+        windows = views.acks.windows_of(group.group_id)
+        if len(windows) > _WINDOWS_MAX:
+            return True
+        return any(
+            window.has_resolved(*views.queues.bounds(queue))
+            for queue, window in windows
+            if topic_of(queue) not in retries
+        )

@@ -41,6 +41,8 @@ def _contents() -> str:
     chapters = {title: [f"docs/{page}" for page in pages] for title, pages in _CHAPTERS.items()}
     chapters["How it works"] += [f"docs/{page}" for page in others]
     chapters["The project"] = [*top, "helm/spark/README"]
+    chapters["Guides"] = ["docs/guides/*"]
+    chapters["Alerts"] = ["docs/runbooks/*"]
     chapters["Decisions"] = ["docs/decisions/*"]
     return "".join(
         "\n\n```{toctree}\n:hidden:\n:glob:\n:caption: "

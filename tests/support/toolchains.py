@@ -16,6 +16,23 @@ PACKAGING: Final = {"systemd": ("systemd-analyze",), "openssl": ("openssl",)}
 """Parts of packaging/, and the commands that trying each out needs."""
 
 
+MONITORING: Final = {
+    "promtool": ("promtool",),
+    "prometheus": ("prometheus", "prometheus-alertmanager"),
+}
+"""Parts of helm/monitoring and tests/ops, and the commands that trying each out needs."""
+
+
+def monitoring_missing() -> dict[str, str]:
+    """Parts that cannot be tried on this machine, and why."""
+    return _missing(MONITORING)
+
+
+def monitoring_required() -> list[str]:
+    """Parts that must be tried: MONITORING_REQUIRED="promtool prometheus"."""
+    return os.environ.get("MONITORING_REQUIRED", "").split()
+
+
 def packaging_missing() -> dict[str, str]:
     """Parts of packaging/ that cannot be tried on this machine, and why."""
     return _missing(PACKAGING)

@@ -19,6 +19,8 @@ PLACES: Final = (
     *("proto/hourwheel/v1/*.proto", "proto/hourwheel/internal/v1/*.proto"),
     *("proto/api.golden.json", "proto/SOURCES"),
     *("helm/*/Dockerfile", "helm/*/*.md", "helm/*/*.yaml"),
+    *("helm/*/files/*.yaml", "helm/*/files/dashboards/*.json", "helm/monitoring/*.py"),
+    *("docs/runbooks/*.md", "docs/guides/*.md"),
     *("packaging/Containerfile", "packaging/*.toml", "packaging/*.yaml", "packaging/*.py"),
     "packaging/site/conf.py",
     ".github/workflows/*.yml",

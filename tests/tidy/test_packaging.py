@@ -2,6 +2,7 @@
 
 import configparser
 import fnmatch
+import os
 import re
 import tomllib
 from typing import Any, Final
@@ -119,7 +120,7 @@ def test_services_mount_files_of_the_tree_for_reading_and_volumes_that_are_decla
     for mount in SERVICES[name]["volumes"]:
         source, _, *mode = mount.split(":")
         if source.startswith("."):
-            assert f"packaging/{source.removeprefix('./')}" in tree.files()
+            assert os.path.normpath(f"packaging/{source}") in tree.files()
             assert mode == ["ro"]
         else:
             assert source in COMPOSE["volumes"]

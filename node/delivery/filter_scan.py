@@ -185,20 +185,20 @@ class Picker:
         count = reserved = 0
         # What is masked and then not read, as the slice is used up, was masked for nothing.
         while at < end and self.work > reserved:
-            genes = queue.genes(at, min(end - at, self.work - reserved))
-            chosen = np.flatnonzero(wanted.filter.maybe(genes))
-            size = len(genes)
-            del genes  # a view of a mapping, which may be closed by the next one
+            looked_at = queue.look_at(at, min(end - at, self.work - reserved))
+            chosen = np.flatnonzero(wanted.filter.maybe(looked_at["tag_gene"]))
+            size = len(looked_at)
             if count + len(chosen) > count_max:
                 size = int(chosen[count_max - count])
                 chosen = chosen[: count_max - count]
                 end = at + size
             if len(chosen):
                 found.append(chosen + at)
-                units.append(queue.pick(found[-1]))
+                units.append(pick(looked_at, chosen))
                 count += len(chosen)
                 reserved += int(_read_work(wanted, units[-1]).sum())
             self.work -= size + STRETCH_WORK
+            del looked_at  # a view of a mapping, which may be closed by the next one
             self._counts.masked += size - len(chosen)
             at += size
         if not count:

@@ -297,12 +297,11 @@ class ConsumeQueue:
         end = min(at + count, self._entry_count(number))
         return self._chunk(number).copy(at, end)
 
-    def genes(self, first: int, count: int) -> NDArray[np.uint64]:
-        """uint64[n]: as `read`, the entries' tag genes; a view to be let go of at once."""
+    def look_at(self, first: int, count: int) -> Units:
+        """As `read`, but a view of a mapping: to be let go of before anything else is read."""
         number, at = divmod(first, self._chunk_entries)
         end = min(at + count, self._entry_count(number))
-        genes: NDArray[np.uint64] = self._chunk(number).units(at, end)["tag_gene"]
-        return genes
+        return self._chunk(number).units(at, end)
 
     def find_before(self, end: int, sequence: int) -> tuple[Position, Position | None]:
         """Look for a message in the chunk that has the entry before `end`, which is not trimmed.

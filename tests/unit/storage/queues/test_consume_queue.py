@@ -399,8 +399,8 @@ def test_genes_and_single_entries_are_read_across_chunks() -> None:
     queue = filled(SimulatedDisk(), 250)
     units = make_units(250, 3, tag_gene=7)
     queue.append(units)
-    assert queue.genes(199, 9).tolist() == [0], "as far as a chunk reaches"
-    assert queue.genes(249, 99).tolist() == [0, 7, 7, 7]
+    assert queue.look_at(199, 9)["tag_gene"].tolist() == [0], "as far as a chunk reaches"
+    assert queue.look_at(249, 99)["tag_gene"].tolist() == [0, 7, 7, 7]
     chosen = np.array([0, 99, 100, 101, 252], np.int64)
     assert queue.pick(chosen)["sequence"].tolist() == chosen.tolist()
     assert len(queue.pick(chosen[:0])) == 0

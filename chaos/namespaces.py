@@ -37,7 +37,6 @@ class Namespaces:
     """See the top of this file. Is a `Network`."""
 
     is_tls = True
-    can_cut = True
 
     def __init__(self, nodes: Iterable[str], number: int | None = None) -> None:
         """Nothing is made yet. `number`, 0 to 255, tells networks of one machine apart."""

@@ -36,8 +36,6 @@ class Network(Protocol):
 
     is_tls: bool
     """Its addresses are not loopback: nodes need certificates."""
-    can_cut: bool
-    """`cut` and `mend` work."""
 
     def listens(self, node: str) -> Places:
         """Where a node listens."""
@@ -100,7 +98,6 @@ class Loopback:
     """See the top of this file. Is a `Network`."""
 
     is_tls = False
-    can_cut = False
 
     def __init__(self, nodes: Iterable[str]) -> None:
         """Choose ports."""

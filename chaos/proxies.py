@@ -22,7 +22,6 @@ class Proxies:
     """See the top of this file. Is a `Network`."""
 
     is_tls = False
-    can_cut = True
 
     def __init__(self, nodes: Iterable[str]) -> None:
         """Choose ports; nothing listens yet."""

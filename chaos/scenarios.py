@@ -188,12 +188,6 @@ async def freeze_master(stage: Stage) -> None:
     await stage.ends_reign("SIGSTOP, whole", [node], frozen([node]), hold_ms=3_000)
 
 
-async def freeze_master_shortly(stage: Stage) -> None:
-    """As `freeze_master`, and it goes on when another one serves."""
-    node = await stage.master()
-    await stage.ends_reign("SIGSTOP, whole", [node], frozen([node]))
-
-
 async def freeze_broker(stage: Stage) -> None:
     """The master's broker stands still; its control process notices."""
     node = await stage.master()

@@ -155,11 +155,6 @@ class DamagedMessages:
         """When to look for the next, or None."""
         return min((one.again_s for one in self._bytes.values()), default=None)
 
-    def look_again(self) -> None:
-        """Look for all of them at once."""
-        for one in self._bytes.values():
-            one.again_s = 0.0
-
     def take(self, place: Place) -> list[DamagedEntry]:
         """Forget a place; the entries that waited for it."""
         found = self._bytes.pop(place, None)

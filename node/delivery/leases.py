@@ -432,12 +432,6 @@ class Leases:
         floor = self.window_floor(held, window, start_position)
         return sum(end - first for first, end in window.ranges() if first > floor)
 
-    def leased_ranges(self, held: GroupQueue) -> list[tuple[int, int]]:
-        """What is leased of a group's queue, as [first, end); some of it may be resolved."""
-        progress = self._progress.get(held)
-        leases = progress.leases.values() if progress is not None else ()
-        return [(part.first, part.end) for lease in leases for part in lease.parts]
-
     # -- handing over -----------------------------------------------------------------------------
 
     def table(self, epoch: int) -> LeaseTable:

@@ -8,7 +8,7 @@ With other nodes (node/cluster/runtime.py): the control process before the shard
 behind the engine; and at a stop mastership is handed over first.
 
 Who runs it in a process of its own is node/process/lifecycle.py; inside another program,
-node/process/embedded.py.
+tests/support/embedded_node.py.
 """
 
 import asyncio
@@ -458,6 +458,8 @@ def _reason_of(error: BaseException) -> str:
 
 def _log_opened(opened: Opened, seconds: float) -> None:
     report = opened.shard.log.recovery_report
+    if report is not None and report.mark_was_lost:
+        _log.warning("flushed_mark_lost")
     if report is not None and report.cut is not None:
         _log.warning("torn_tail_cut", **report.cut._asdict())
     if opened.rebuilt_because:

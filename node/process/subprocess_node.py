@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 
 from hourwheel import errors
 from node.config.sources import ENVIRONMENT_PREFIX
-from node.process.embedded import config_for
+from node.process.loopback_config import config_for
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _POLL_S: Final = 0.01

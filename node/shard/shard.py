@@ -9,7 +9,7 @@ threads, and delivers `Answer`s. A token is whatever the shell wants to find aga
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,16 +59,6 @@ class Proposal(NamedTuple):
 
 
 @dataclass
-class ShardStats:
-    """Counts since the process began, for metrics."""
-
-    appended_batches: int = 0
-    abandoned_batches: int = 0
-    dispatch_records: int = 0
-    applied_batches: int = 0
-
-
-@dataclass
 class Shard:
     """The core of a node. Used from one thread.
 
@@ -89,7 +79,6 @@ class Shard:
     """Whether the high watermark waits for fdatasync (the asynchronous mode does not)."""
     committed_offset: int | None = None
     """What is below is on the in-sync replicas; None for a shard without any others."""
-    stats: ShardStats = field(default_factory=ShardStats)
 
     def __post_init__(self) -> None:
         """Build the parts around the views."""
@@ -154,7 +143,6 @@ class Shard:
         self._proposals.append(Proposal(stamped, token))
         if self.recent is not None:
             self.recent.append(stamped)
-        self.stats.appended_batches += 1
 
     @property
     def next_sequence(self) -> int:
@@ -213,7 +201,6 @@ class Shard:
         if planned is None:
             return 0
         self._append(RecordBatch(planned), now_ms, None)
-        self.stats.dispatch_records += 1
         self.dispatches_in_flight += 1
         return 1
 
@@ -247,7 +234,6 @@ class Shard:
             answers.append(Answer(token, verdict))
             if batch.header.kind == Kind.DISPATCH:
                 self.dispatches_in_flight -= 1
-            self.stats.applied_batches += 1
         return answers
 
     @property
@@ -296,7 +282,6 @@ class Shard:
             if last.batch.header.offset < self.log.end_offset:
                 break
             self._proposals.pop()
-            self.stats.abandoned_batches += 1
             answers.append(Answer(last.token, None, error))
             if last.batch.header.kind == Kind.PUBLISH:
                 self._next_sequence -= last.batch.header.count
@@ -343,7 +328,6 @@ class Shard:
             self._proposals.append(Proposal(batch, None))
             if self.recent is not None:
                 self.recent.append(batch)
-            self.stats.appended_batches += 1
         return found
 
     def begin_reign(self, epoch: int) -> None:

@@ -68,8 +68,3 @@ class EpochStats:
     def on_stepped_down(self) -> None:
         """Its mastership is over, or will not begin."""
         self._elected_ms = self._behind = None
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether something is left of what was overdue when the epoch started."""
-        return self._behind is not None

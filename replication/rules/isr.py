@@ -47,11 +47,6 @@ class InSyncReplicas:
         """All nodes whose ends count."""
         return self.members if self._asked is None else self.members | self._asked
 
-    @property
-    def is_changing(self) -> bool:
-        """A change is under way, or its outcome is unknown."""
-        return self._asked is not None
-
     def plan(
         self,
         lost: frozenset[str],

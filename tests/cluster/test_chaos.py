@@ -12,7 +12,7 @@ import pytest
 
 from chaos.message_mix import QUICK
 from chaos.runner import Options, Result, find_obstacle, play
-from chaos.scenarios import SCENARIOS, Scenario, freeze_master_shortly, kill_master
+from chaos.scenarios import SCENARIOS, Scenario, frozen, kill_master
 from chaos.stage import Stage
 from tests.support.reaper import say
 
@@ -22,7 +22,8 @@ DEFAULTS: Final = {"rounds": 1, "mix": QUICK, "hang_s": 60.0, "keeps_all": True}
 
 async def kill_and_freeze(stage: Stage) -> None:
     await kill_master(stage)
-    await freeze_master_shortly(stage)
+    node = await stage.master()
+    await stage.ends_reign("SIGSTOP, whole", [node], frozen([node]))
 
 
 async def played(scenario: Scenario, folder: Path, **options: object) -> Result:

@@ -27,9 +27,9 @@ from hourwheel import (
 )
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import Kind, RecordBatch
-from node.process.embedded import EmbeddedNode
 from node.process.lifecycle import EXIT_DATA
 from storage.files.file_header import FILE_HEADER_BYTES, VERSIONS, FileType
+from tests.support.embedded_node import EmbeddedNode
 from tests.support.faulty_node import FaultyNode
 from tests.support.reaper import complaints_of, events_of, small_node
 from tests.support.stored import SHARD, digests_of

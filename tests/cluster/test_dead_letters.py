@@ -14,7 +14,7 @@ from hourwheel import (
     MessageState,
 )
 from hourwheel.client.admin import DeadLetter
-from node.process.embedded import EmbeddedNode
+from tests.support.embedded_node import EmbeddedNode
 
 
 @pytest.mark.parametrize("prefetch_messages", [0, 100])

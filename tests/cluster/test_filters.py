@@ -24,7 +24,7 @@ from hourwheel import (
     errors,
 )
 from hourwheel.cli.app import app
-from node.process.embedded import EmbeddedNode
+from tests.support.embedded_node import EmbeddedNode
 
 COUNT = 600
 IN_TIME_MS = 20_000.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from chaos.history import Stored
 from chaos.stored import read_stored as stored_of_log
 from node.config.model import NodeConfig
-from node.process.embedded import config_for
+from node.process.loopback_config import config_for
 from node.tools.inspect.digest import SHARD, Digests, digests_of, opened_copy
 from tests.support.shard_views import check_views
 

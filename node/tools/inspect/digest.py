@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from hourwheel.types import Offset
 from node.broker.settings import shard_config
-from node.process.embedded import config_for
+from node.process.loopback_config import config_for
 from node.shard.checkpoint import MANIFEST, ShardPlace
 from node.shard.node_meta import CONTROL, NODE_META
 from node.shard.recovery import WATERMARK, Opened, open_shard

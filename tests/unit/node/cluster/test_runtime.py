@@ -14,8 +14,8 @@ from node.cluster import runtime
 from node.cluster.runtime import Clustering
 from node.config.model import NodeConfig
 from node.contracts.broker import Failure
-from node.process.embedded import EmbeddedNode
 from tests.support.addresses import free_address
+from tests.support.embedded_node import EmbeddedNode
 from tests.support.engine_world import let_others_run, within
 from tests.support.eventually import until
 from tests.support.fake_clock import FakeClock

@@ -64,8 +64,6 @@ def test_those_are_due_first_that_waited_longest_and_last_those_nobody_waits_for
     assert found.next_s() == 0.0
     found.take(found.due(9, 9)[-1].place)
     assert found.next_s() == 3.0
-    found.look_again()
-    assert found.next_s() == 0.0
 
 
 def test_more_are_only_counted_by_their_queue(monkeypatch: pytest.MonkeyPatch) -> None:

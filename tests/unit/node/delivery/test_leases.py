@@ -9,6 +9,7 @@ from node.delivery.leases import Leases
 from node.delivery.message_lease import SPARSE_ID, Part
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import WINDOW_POSITIONS, AckWindow
+from tests.support.leased import leased_ranges
 
 HELD = GroupQueue(1, 256)
 OTHER = GroupQueue(2, 256)
@@ -86,7 +87,7 @@ def test_change_splits_parts(first: int, end: int, parts: list[Part]) -> None:
     lease = leases.grant(HELD, 10, 20, 100)
     leases.change(lease, first, end, 500)
     assert lease.parts == parts
-    assert leases.leased_ranges(HELD) == [part[:2] for part in parts]
+    assert leased_ranges(leases, HELD) == [part[:2] for part in parts]
     assert leases.next_end_ms() == min(part.until_ms for part in parts)
 
 
@@ -107,7 +108,7 @@ def test_take_ended_takes_the_first_to_end_first() -> None:
     assert leases.take_ended(99, 10) == []
     assert leases.take_ended(200, 10) == [(OTHER, Part(0, 5, 100)), (HELD, Part(1, 2, 200))]
     assert leases.next_end_ms() == 300
-    assert leases.leased_ranges(HELD) == [(0, 1), (2, 5)]
+    assert leased_ranges(leases, HELD) == [(0, 1), (2, 5)]
     assert leases.take_ended(300, 10) == [(HELD, Part(0, 1, 300)), (HELD, Part(2, 5, 300))]
     assert (leases.count, leases.next_end_ms()) == (0, None)
 
@@ -175,8 +176,8 @@ def test_take_at_removes_the_lease_that_holds_the_position() -> None:
     assert leases.take_at(HELD, 4) == [Part(4, 8, 200)]
     assert leases.take_at(HELD, 4) == []
     assert leases.take_at(HELD, 8) == []
-    assert leases.leased_ranges(HELD) == [(0, 4)]
-    assert leases.leased_ranges(OTHER) == [(0, 9)]
+    assert leased_ranges(leases, HELD) == [(0, 4)]
+    assert leased_ranges(leases, OTHER) == [(0, 9)]
 
 
 def test_drop_group_forgets_leases_and_positions_of_that_group_only() -> None:
@@ -380,7 +381,7 @@ def test_successor_has_the_same_leases_and_goes_on_behind_them() -> None:
     window = AckWindow()
     assert successor.find_range(HELD, window, (0, 20), 100) == (10, 20)
     assert successor.find_range(OTHER, window, (0, 20), 100) == (5, 7)
-    assert successor.leased_ranges(OTHER) == leases.leased_ranges(OTHER)
+    assert leased_ranges(successor, OTHER) == leased_ranges(leases, OTHER)
     successor.end(found.lease_id)
     assert successor.find_former(4, sparse.lease_id) is None
     again = Leases()

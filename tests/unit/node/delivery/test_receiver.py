@@ -18,6 +18,7 @@ from storage.views.unit import Units
 from tests.sim.disk import SimulatedDisk
 from tests.support.engine_world import EngineWorld, let_others_run
 from tests.support.eventually import until
+from tests.support.leased import leased_ranges
 from tests.support.shard_proposals import GROUP, LETTERS, QUEUES, RETRIES, TOPIC, body_of
 from tests.support.shard_world import INVISIBLE_MS, START_MS, ShardWorld
 from tests.support.units import make_units
@@ -138,7 +139,7 @@ def test_what_is_leased_or_resolved_does_not_come_again() -> None:
     assert counter.take() == (QUEUES[0], [0, 1])
     assert counter.take() == (QUEUES[0], [4, 5])
     assert counter.take() == (0, [])
-    assert counter.receiver.leases.leased_ranges(FIRST) == [(0, 2), (4, 6)]
+    assert leased_ranges(counter.receiver.leases, FIRST) == [(0, 2), (4, 6)]
 
 
 def test_is_blocked_names_the_queues_when_their_windows_are_full() -> None:

@@ -26,7 +26,7 @@ from hourwheel.v1.consumer_pb2 import (
 from node.api.server import ApiServer
 from node.broker.disk_guard import RESERVE
 from node.process.app import Node
-from node.process.embedded import config_for
+from node.process.loopback_config import config_for
 from node.shard.node_meta import NODE_META
 from node.shard.recovery import open_shard
 from storage.files.directory_lock import DirectoryLock
@@ -57,6 +57,21 @@ async def test_node_serves_then_leaves_the_directory_to_another(tmp_path: Path) 
         assert status.nodes[0].address == node.address
         assert status.shards[0].epoch == reign
     assert len(cluster_ids) == 1
+
+
+async def test_node_says_so_when_the_flushed_mark_is_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for turn in range(2):
+        node = node_in(tmp_path)
+        await node.start()
+        await node.stop(0)
+        said = [one for one in caplog.records if "flushed_mark_lost" in one.getMessage()]
+        assert len(said) == turn
+        (mark,) = (tmp_path / "data").rglob("flushed.mark")
+        raw = bytearray(mark.read_bytes())
+        raw[64:] = bytes(len(raw) - 64)
+        mark.write_bytes(raw)
 
 
 async def test_node_keeps_what_it_acknowledged_when_it_is_started_again(tmp_path: Path) -> None:

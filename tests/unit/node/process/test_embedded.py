@@ -9,7 +9,8 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.v1 import broker_pb2, broker_pb2_grpc, consumer_pb2, consumer_pb2_grpc
-from node.process.embedded import EmbeddedNode, config_for
+from node.process.loopback_config import config_for
+from tests.support.embedded_node import EmbeddedNode
 
 SMALL = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}}
 

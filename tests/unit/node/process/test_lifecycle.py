@@ -13,7 +13,7 @@ import pytest
 from hourwheel import errors
 from node.contracts.broker import Failure
 from node.process import lifecycle
-from node.process.embedded import config_for
+from node.process.loopback_config import config_for
 from tests.support.engine_world import within
 from tests.support.eventually import until
 

@@ -1,10 +1,10 @@
-"""A real node inside the current process and event loop: for demos, tests and small programs.
+"""A real node inside the test's process and event loop.
 
     async with EmbeddedNode(directory) as node:
         channel = grpc.aio.insecure_channel(node.address)
 
-It listens on a free port of the loopback interface. What is to be killed, or measured without the
-measuring program's own work, belongs into a process of its own: node/process/subprocess_node.py.
+It listens on a free port of the loopback interface. What is to be killed belongs into a process of
+its own: node/process/subprocess_node.py.
 """
 
 from collections.abc import Mapping
@@ -13,25 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from hourwheel.clock import Clock
-from node.config.model import NodeConfig
 from node.process.app import Node
-
-ON_FREE_PORTS = {"listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0"}
-
-
-def config_for(directory: Path, values: Mapping[str, Any] | None = None) -> NodeConfig:
-    """A configuration for `directory` on free ports, where `values` (as in TOML) does not say more.
-
-    Raises:
-        ConfigError: see `NodeConfig.of`.
-    """
-    sections = dict(values or {})
-    sections["node"] = {
-        **ON_FREE_PORTS,
-        "data_directory": directory,
-        **sections.get("node", {}),
-    }
-    return NodeConfig.of(sections)
+from node.process.loopback_config import config_for
 
 
 class EmbeddedNode:

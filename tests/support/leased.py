@@ -1,0 +1,18 @@
+"""What leases hold, as a successor is told."""
+
+from hourwheel.internal.v1.replication_pb2 import HeldRange, SparseLease
+from node.delivery.leases import Leases
+from node.shard.group_queue import GroupQueue
+
+
+def leased_ranges(leases: Leases, held: GroupQueue) -> list[tuple[int, int]]:
+    """[first, end) of each part of a lease of a group's queue; some of it may be resolved."""
+    table = leases.table(1)
+    found = [(one.first, one.end) for one in table.ranges if _is_of(one, held)]
+    for lease in table.sparse:
+        found += [(part.first, part.end) for part in lease.parts if _is_of(lease, held)]
+    return found
+
+
+def _is_of(lease: HeldRange | SparseLease, held: GroupQueue) -> bool:
+    return (lease.group_id, lease.topic_queue) == held

@@ -32,6 +32,7 @@
     +-- PeerRefused                (between nodes) the other side is not who it should be
     +-- Internal
         +-- InvariantViolated      a bug of ours: the process stops
+        |   +-- ReleaseMismatch    a dispatch in the log says that something else was released
         +-- DiskFailed             a read or write failed, not for want of room: the process stops
         +-- FsyncFailed            never retried: the process stops
     StartupError (never on the wire)
@@ -331,6 +332,12 @@ class InvariantViolated(Internal):
     """A bug of ours: going on would be worse than stopping."""
 
     reason = "INVARIANT_VIOLATED"
+
+
+class ReleaseMismatch(InvariantViolated):
+    """A dispatch in the log says that its master had released something else than this node."""
+
+    reason = "RELEASE_MISMATCH"
 
 
 class DiskFailed(Internal):

@@ -100,12 +100,17 @@ class Views:
         return self._checks.get(offset)
 
     def compare_check(self, offset: int, count: int, mix: int) -> None:
-        """Stop where the master that planned a dispatch had released something else than this."""
+        """Stop where the master that planned a dispatch had released something else than this.
+
+        Raises:
+            ReleaseMismatch: it had.
+        """
         mine = self._checks.get(offset)
-        if mine is not None:
-            invariant(
-                mine == (count, mix),
-                "this replica has released something else than the master",
+        if mine is not None and mine != (count, mix):
+            raise errors.ReleaseMismatch(
+                f"by offset {offset} this node has released {mine[0]} messages (sum {mine[1]}), and"
+                f' the dispatch in the log says {count} (sum {mix}): see docs/OPERATING.md, "A node'
+                ' that says RELEASE_MISMATCH"',
                 offset=offset,
                 here=mine,
                 master=(count, mix),

@@ -1,12 +1,16 @@
 """Write what a survey says. Nothing that it changes or leaves out is gone: copies are kept aside.
 
 step                                                       a crash after it leaves
-1  damaged files are copied to repaired-<n>/, durably      what was there
+1  damaged files are copied to repaired-<n>/, durably,     what was there
+with a report of what is given up
 2  what is left of runs is written under new numbers       files that nothing names
 3  the checkpoint names the new runs, and gives up what    files mended in part: run it again
 is lost
 4  mended files take the place of damaged ones, one by     the same
 one, each as a whole
+5  the report gets its last name                           a report called unfinished
+
+What step 3 has given up the next look does not find any more: it is the report that names it.
 """
 
 from typing import Final
@@ -17,7 +21,7 @@ from hourwheel.internal.v1.state_pb2 import DelayLogState
 from node.shard.checkpoint import MANIFEST, ShardPlace, run_state, write_manifest
 from node.tools.repair.log_pieces import LogPieces
 from node.tools.repair.survey import Survey
-from storage.files.disk import parent_of
+from storage.files.disk import Disk, parent_of
 from storage.files.rewrite import REPAIR_SUFFIX
 from storage.views.unit import Units, pick
 from timewheel.bodies import Bodies
@@ -29,11 +33,26 @@ from timewheel.run_format import run_path
 from timewheel.run_writer import RunWriter
 
 ASIDE: Final = "repaired-"
+REPORT: Final = "report.json"
+UNFINISHED: Final = "unfinished.json"
+"""The report's name until all of it is done."""
 _UNITS_AT_ONCE: Final = 4_096
 
 
-def carry_out(place: ShardPlace, survey: Survey) -> str:
+def find_unfinished(disk: Disk) -> list[str]:
+    """Reports of repairs that were interrupted, by their paths: they may name what was given up."""
+    folders = sorted(one for one in disk.list("") if one.startswith(ASIDE))
+    paths = (f"{one}/{UNFINISHED}" for one in folders)
+    return [one for one in paths if disk.exists(one)]
+
+
+def carry_out(place: ShardPlace, survey: Survey, report: bytes) -> str:
     """Make the directory startable, as `survey` says; nobody else has it open.
+
+    Args:
+        place: of the shard.
+        survey: what to do.
+        report: what it says, for people: it is kept, beside the damaged files.
 
     Returns:
         The folder, beside the shard's, that damaged files are kept in.
@@ -42,7 +61,7 @@ def carry_out(place: ShardPlace, survey: Survey) -> str:
         DiskFull: nothing that the node needs has changed.
         FsyncFailed, DiskFailed: look at it again.
     """
-    aside = _set_aside(place, survey)
+    aside = _set_aside(place, survey, report)
     manifest, writer = survey.manifest, _Runs(place, survey)
     for state, units in survey.kept_units:
         writer.write(state.level, units)
@@ -55,10 +74,12 @@ def carry_out(place: ShardPlace, survey: Survey) -> str:
     for image in survey.images:
         if image.path != place.under(MANIFEST) or not survey.is_new_manifest:
             _replace(place, image.path, bytes(image.raw))
+    place.disk.rename(f"{aside}/{UNFINISHED}", f"{aside}/{REPORT}")
+    place.disk.sync_dir(aside)
     return aside
 
 
-def _set_aside(place: ShardPlace, survey: Survey) -> str:
+def _set_aside(place: ShardPlace, survey: Survey, report: bytes) -> str:
     taken = [int(one[len(ASIDE) :]) for one in place.disk.list("") if one.startswith(ASIDE)]
     aside = f"{ASIDE}{max(taken, default=0) + 1}"
     paths = {one.path for one in survey.images}
@@ -72,6 +93,7 @@ def _set_aside(place: ShardPlace, survey: Survey) -> str:
         place.disk.make_dir(folder)
         _copy(place, path, f"{aside}/{path}")
         place.disk.sync_dir(folder)
+    _replace(place, f"{aside}/{UNFINISHED}", report)
     return aside
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from hourwheel import errors
 from node.shard.checkpoint import ShardPlace
 from node.shard.node_meta import CONTROL, NODE_META
-from node.tools.repair.carry_out import carry_out
+from node.tools.repair.carry_out import carry_out, find_unfinished
 from node.tools.repair.log_pieces import LogPieces
 from node.tools.repair.survey import Survey, survey
 from storage.files import atomic_file
@@ -89,12 +89,14 @@ def _answer(directory: Path, *, mend: bool, discard: bool) -> tuple[dict[str, An
     found = survey(place)
     answer: dict[str, Any] = {"is_needed": not found.is_clean, "is_repaired": False}
     answer |= _as_json(found)
+    answer["interrupted"] = [str(directory / one) for one in find_unfinished(place.disk)]
     if found.is_clean:
         return answer, EXIT_OK
     if found.refused or not (discard or (mend and found.is_lossless)):
         return answer, EXIT_DAMAGE
     writable = ShardPlace(RealDisk(directory), _SHARD, identity)
-    answer["kept_aside"] = str(directory / carry_out(writable, found))
+    report = f"{json.dumps(_as_json(found), indent=1)}\n".encode()
+    answer["kept_aside"] = str(directory / carry_out(writable, found, report))
     answer["is_repaired"] = survey(place).is_clean
     return answer, EXIT_OK if answer["is_repaired"] else EXIT_DAMAGE
 
@@ -124,9 +126,13 @@ def _print(answer: dict[str, Any]) -> None:
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:
-    if not answer["is_needed"]:
-        return ["nothing that the node needs to start is damaged"]
     lines = [
+        f"an earlier repair was interrupted: {one} names what it was about to give up"
+        for one in answer["interrupted"]
+    ]
+    if not answer["is_needed"]:
+        return [*lines, "nothing that the node needs to start is damaged"]
+    lines += [
         f"{path}: can be put right: {', '.join(how)}" for path, how in answer["mended"].items()
     ]
     lines += [

@@ -37,10 +37,11 @@ def test_check_passes_when_the_same_was_released() -> None:
 def test_check_stops_when_something_else_was_released(count: int, mixed: int) -> None:
     views = make_world().shard.views
     cursor = views.cursor
-    with pytest.raises(errors.InvariantViolated, match="released something else"):
+    with pytest.raises(errors.ReleaseMismatch, match="RELEASE_MISMATCH") as caught:
         views.compare_check(
             views.applied_offset, cursor.released_count + count, cursor.released_mix + mixed
         )
+    assert caught.value.params["here"] == str((cursor.released_count, cursor.released_mix))
 
 
 def test_check_says_nothing_when_the_offset_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +54,7 @@ def test_check_says_nothing_when_the_offset_is_too_old(monkeypatch: pytest.Monke
         offsets.append(world.shard.views.applied_offset)
     views = world.shard.views
     views.compare_check(offsets[0], 12_345, 0)
-    with pytest.raises(errors.InvariantViolated):
+    with pytest.raises(errors.ReleaseMismatch):
         views.compare_check(offsets[1], 12_345, 0)
 
 

@@ -1,6 +1,8 @@
 """A node alone whose log was trimmed, each file of it damaged in turn, on real files."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -266,6 +268,41 @@ def test_text_says_what_to_do_when_something_is_lost(
     assert "--discard" in told
     assert main([str(world.root), "--discard"]) == EXIT_OK
     assert "repaired; the damaged files are in" in capsys.readouterr().out
+
+
+def test_report_is_written_before_anything_and_an_interrupted_one_is_told(
+    world: LoneWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(world, "wheel/*.run", lambda _: 64, b"\xa5" * 100)
+    code, answer = repair(world, capsys, "--discard")
+    assert (code, answer["interrupted"]) == (EXIT_OK, [])
+    report = Path(answer["kept_aside"]) / "report.json"
+    assert json.loads(report.read_text())["lost"] == answer["lost"] != []
+    unfinished = report.rename(report.with_name("unfinished.json"))
+    code, answer = repair(world, capsys)
+    assert (code, answer["is_needed"]) == (EXIT_OK, False)
+    assert answer["interrupted"] == [str(unfinished)]
+    assert main([str(world.root)]) == EXIT_OK
+    assert f"interrupted: {unfinished}" in capsys.readouterr().out
+
+
+def test_real_process_repairs_a_directory_that_stays_as_others_left_it(world: LoneWorld) -> None:
+    path = change(world, "wheel/*.run", lambda _: 64, b"\xa5" * 100)
+    command = [sys.executable, "-m", "node", "repair", str(world.root), "--json"]
+    looked = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert looked.returncode == EXIT_DAMAGE, looked.stderr
+    named = json.loads(looked.stdout)["lost"]
+    done = subprocess.run([*command, "--discard"], capture_output=True, check=True, text=True)
+    answer = json.loads(done.stdout)
+    assert (answer["lost"], answer["is_repaired"]) == (named, True)
+    assert (Path(answer["kept_aside"]) / path.relative_to(world.root)).exists()
+    again = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert json.loads(again.stdout)["is_needed"] is False
+    world.is_lossy = True
+    world.open()
+    lost = {parse(one["message_id"]).sequence for one in named}
+    everything = set(range(len(EARLY) + len(LATE) + len(RELEASED)))
+    assert sorted(world.consume_all()) == sorted(everything - lost - set(CANCELLED))
 
 
 def test_directory_is_refused_when_it_is_in_use_or_of_a_cluster_or_none(

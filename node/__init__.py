@@ -5,13 +5,13 @@ Packages, from the top; each imports only what stands below it:
     tools      inspect, demo, local_cluster: programs beside the broker
     process    a node as a process: configuration in, servers started and stopped in order
     api        gRPC towards clients: requests checked, answers put into messages
-    cluster    a node as one of several: membership, streams to followers, snapshots on the wire
+    cluster    a node among others, or alone: membership, streams to followers, snapshots
     metrics    what Prometheus is told
     broker     the engine: time, threads, group commit, background jobs of a shard
     repair     what happens when bytes of this node turn out to be damaged
     consumers  receive, acknowledge, long polls: the consumers' side of the engine
     catalog    topics, groups, subscriptions: proposed, listed, expired
-    replica    the rules of a shard's copy: master, follower, who follows whom. Pure but files
+    replica    the rules of a shard's copy: follower, takeover, mastership. Pure but files
     snapshot   a snapshot's files on both sides
     delivery   leases, receipts, what a receive is given, what filters passed over. Pure
     contracts  the ports between these packages, and the values that pass through them
@@ -19,8 +19,9 @@ Packages, from the top; each imports only what stands below it:
     shard      one shard: its log, its views, recovery, checkpoints. No I/O but files
     config     the node's configuration
 
-The way of a publish: api -> broker (publish_service, writer) -> shard (log, apply) -> the answer.
-The way of a message to its consumer: broker.engine -> shard.dispatcher -> shard.apply ->
+The way of a publish: api -> broker (publish_service) -> replica.mastership -> shard (log) -> broker
+(group_commit) -> shard (apply) -> the answer.
+The way of a message to its consumer: broker.engine -> replica.mastership -> shard.apply ->
 consumers.polls -> delivery.receiver -> api.
 """
 

@@ -3,16 +3,15 @@
 from collections.abc import Iterable, Sequence
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - as its module names it
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
 from hourwheel.types import topic_of
 from node.contracts.broker import DamagedInfo, DamagedPage
 from node.delivery.damaged import DamagedBytes, DamagedEntry
-
-if TYPE_CHECKING:
-    from node.broker.engine import Engine
+from node.repair.damage_control import DamageControl
+from node.replica.mastership import Mastership
 
 _TOKEN: Final = Struct("<IQ")
 """Epoch and serial of the last entry: the next mastership knows other entries."""
@@ -21,26 +20,26 @@ _TOKEN: Final = Struct("<IQ")
 class DamageDesk:
     """See EnginePort.list_damaged and discard_damaged."""
 
-    def __init__(self, engine: "Engine") -> None:
-        """Ask an engine."""
-        self._engine, self._shard = engine, engine.shard
+    def __init__(self, mastership: Mastership, damage: DamageControl) -> None:
+        """Of what this mastership cannot read."""
+        self._shard, self._epoch, self._damage = mastership.shard, mastership.epoch, damage
 
     async def list_damaged(
         self, group: str, topic: str, token: bytes, *, count_max: int
     ) -> DamagedPage:
         """See EnginePort."""
-        found = self._engine.damage.listed(*self._ids(group, topic), self._serial_of(token))
+        found = self._damage.listed(*self._ids(group, topic), self._serial_of(token))
         page = found[:count_max]
         next_token = b""
         if len(found) > len(page):
-            next_token = _TOKEN.pack(self._shard.epoch, page[-1][1].serial)
+            next_token = _TOKEN.pack(self._epoch, page[-1][1].serial)
         return DamagedPage(self._infos(page), next_token)
 
     async def discard_damaged(
         self, group: str, topic: str, ids: Sequence[MessageId] | None, *, count_max: int
     ) -> tuple[list[DamagedInfo], int]:
         """See EnginePort."""
-        control = self._engine.damage
+        control = self._damage
         asked = self._ids(group, topic)
         chosen = control.listed(*asked)
         if ids is not None:
@@ -64,7 +63,7 @@ class DamageDesk:
             epoch, serial = _TOKEN.unpack(token)
         except StructError:
             raise errors.InvalidArgument("no page token", field="page_token") from None
-        if epoch != self._shard.epoch:
+        if epoch != self._epoch:
             why = "the master has changed: begin again"
             raise errors.InvalidArgument(why, field="page_token")
         return int(serial)

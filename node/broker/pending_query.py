@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +20,15 @@ from hourwheel import errors, limits
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX
 from hourwheel.v1.broker_pb2 import CancelOutcome
 from node.catalog.filter_cache import make_ready
+from node.catalog.serving import Serving
 from node.consumers.loop_share import LoopShare
 from node.contracts.pending_page import CancelledPage, PendingPage, PendingPart, ids_of
 from node.contracts.pending_token import PendingQuery, Position, Purpose, TokenMaker
+from node.repair.damage_control import DamageControl
 from node.shard.pending_scan import Matches, PendingScan
 from storage.log.commit_log import CommitLog
 from storage.views.catalog_items import Topic
 from storage.views.unit import Units
-
-if TYPE_CHECKING:
-    from node.broker.engine import Engine
 
 Outcomes: TypeAlias = "asyncio.Future[NDArray[np.uint8]]"
 
@@ -50,9 +49,10 @@ _WAITING_MAX: Final = 16
 class Pending:
     """See EnginePort.list_pending and cancel_pending."""
 
-    def __init__(self, engine: "Engine") -> None:
-        """Read the engine's shard, and propose through `engine`."""
-        self._engine, self._shard = engine, engine.shard
+    def __init__(self, serving: Serving, cluster_id: bytes, damage: DamageControl) -> None:
+        """Read the shard of a mastership; `damage` is told what cannot be read."""
+        self._serving, self._mastership = serving, serving.mastership
+        self._shard, self._cluster_id, self._damage = serving.mastership.shard, cluster_id, damage
         self._turn = asyncio.Lock()
         self._waiting = 0
 
@@ -61,7 +61,7 @@ class Pending:
     ) -> PendingPage:
         """See EnginePort."""
         topic = await self._ready_topic(query)
-        maker = TokenMaker(self._engine.cluster_id, Purpose.LIST, topic.topic_id, query)
+        maker = TokenMaker(self._cluster_id, Purpose.LIST, topic.topic_id, query)
         position = maker.unpack(token) if token else Position(KEY_MIN)
         page, size = PendingPage(), 0
         async with self._in_turn():
@@ -89,7 +89,7 @@ class Pending:
     async def cancel_pending(self, query: PendingQuery, token: bytes) -> CancelledPage:
         """See EnginePort."""
         topic = await self._ready_topic(query)
-        maker = TokenMaker(self._engine.cluster_id, Purpose.CANCEL, topic.topic_id, query)
+        maker = TokenMaker(self._cluster_id, Purpose.CANCEL, topic.topic_id, query)
         beginning = Position(KEY_MIN, self._shard.views.next_sequence)
         position = maker.unpack(token) if token else beginning
         page, in_flight = CancelledPage(), deque[Outcomes]()
@@ -103,7 +103,7 @@ class Pending:
             if isinstance(outcome, BaseException):
                 raise outcome
             _count(page, outcome)
-        self._engine.stats.cancelled = self._shard.views.counters.cancelled
+        self._serving.stats.cancelled = self._shard.views.counters.cancelled
         page.scanned_count, page.corrupt_count = scan.scanned_count, scan.corrupt_count
         if not scan.is_done:
             page.next_token = maker.pack(Position(scan.after, position.end_sequence))
@@ -128,7 +128,7 @@ class Pending:
     def _propose(self, units: Units) -> Outcomes:
         """Append a cancel of these messages."""
         ids = ids_of(self._shard.shard_id, self._shard.views, units)
-        return self._engine.propose(lambda now, token: self._shard.cancel(ids, now, token))
+        return self._serving.propose(lambda now, who: self._mastership.cancel(ids, now, who))
 
     # -- what both do -----------------------------------------------------------------------------
 
@@ -177,24 +177,23 @@ class Pending:
             end_sequence=position.end_sequence,
             with_metas=with_metas,
             with_bodies=with_bodies,
-            on_damage=self._engine.damage.take_listed,
+            on_damage=self._damage.take_listed,
         )
 
     def _step(self, scan: PendingScan, topic: Topic, matches_max: int) -> Matches:
         """The next slice.
 
         Raises:
-            ShuttingDown, UnknownTopic: to go on makes no sense any more.
+            ShuttingDown, NotMaster, UnknownTopic: to go on makes no sense any more.
             CorruptFile: a view is damaged: the node ends.
         """
-        if self._engine.is_closing:
-            raise errors.ShuttingDown
+        self._serving.check()
         if self._shard.views.catalog.find_topic_by_id(topic.topic_id) is None:
             raise errors.UnknownTopic("the topic was deleted", topic=topic.name)
         try:
             return scan.step(matches_max)
         except errors.CorruptFile as error:
-            self._engine.fail(error)
+            self._serving.fail(error)
             raise
 
 

@@ -72,12 +72,12 @@ class Merge:
     Joining is on the path of each call, so requests are kept as they are; `build` makes columns.
     """
 
-    __slots__ = ("_count", "_producers", "_queues", "_requests", "_size_bytes", "tokens")
+    __slots__ = ("_count", "_producers", "_queues", "_requests", "_size_bytes", "callers")
 
     def __init__(self) -> None:
         """Empty."""
-        self.tokens: list[tuple[Any, int, int]] = []
-        """(token, ordinal of its first message, how many)."""
+        self.callers: list[tuple[Any, int, int]] = []
+        """(who waits, ordinal of its first message, how many)."""
         self._requests: list[IncomingMessages] = []
         self._queues: list[int] = []
         self._producers: set[int] = set()
@@ -96,11 +96,11 @@ class Merge:
         )
 
     def add(
-        self, incoming: IncomingMessages, queues: list[int], size_bytes: int, token: object
+        self, incoming: IncomingMessages, queues: list[int], size_bytes: int, caller: Any
     ) -> None:
         """Join."""
         count = len(incoming.bodies)
-        self.tokens.append((token, self._count, count))
+        self.callers.append((caller, self._count, count))
         self._requests.append(incoming)
         self._queues += queues
         if incoming.producer_id:
@@ -131,7 +131,7 @@ class Merge:
         """(producer uint64[n], its number uint64[n]) of each message, zeros for none."""
         ids, numbers = np.zeros(self._count, np.uint64), np.zeros(self._count, np.uint64)
         if self._producers:
-            for request, (_, first, count) in zip(self._requests, self.tokens, strict=True):
+            for request, (_, first, count) in zip(self._requests, self.callers, strict=True):
                 if request.producer_id:
                     start = request.producer_sequence
                     ids[first : first + count] = request.producer_id
@@ -150,13 +150,13 @@ class MergeBuffer:
         """Whether anything waits."""
         return bool(self._merges)
 
-    def add(self, incoming: IncomingMessages, queues: list[int], token: object) -> None:
+    def add(self, incoming: IncomingMessages, queues: list[int], caller: Any) -> None:
         """Have these messages in the next group commit."""
         size = sum(map(len, incoming.bodies)) + sum(map(len, incoming.metas))
         merges = self._merges
         if not merges or not merges[-1].takes(incoming, size):
             merges.append(Merge())
-        merges[-1].add(incoming, queues, size, token)
+        merges[-1].add(incoming, queues, size, caller)
 
     def take(self) -> list[Merge]:
         """Remove and return what waits."""

@@ -1,7 +1,7 @@
 """Publishing and cancelling: admit, check, propose, and put the verdict into words."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,88 +10,52 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.formats.record_batch import Kind, RecordBatch
 from node.broker.disk_guard import DiskGuard
-from node.broker.merged_token import MergedToken
-from node.broker.publish_checks import (
-    Merge,
-    MergeBuffer,
-    check_instants,
-    choose_queues,
-    queues_of_few,
-    resolve_due,
-)
+from node.broker.group_commit import GroupCommit
+from node.broker.job_runner import Background
+from node.broker.publish_checks import check_instants, choose_queues, queues_of_few, resolve_due
+from node.catalog.name_expiry import NameExpiry
+from node.catalog.service import Configurator
+from node.catalog.serving import Serving
 from node.contracts.broker import IncomingMessages, PublishedBatchResult
 from node.shard.deduplication import Published
 from storage.views.catalog_items import Topic
 
-if TYPE_CHECKING:
-    from node.broker.engine import Engine
-
-_CALLERS_MIN: Final = 2.5
-_CALLERS_ENOUGH: Final = 64
-_USUAL_WEIGHT: Final = 0.2
-_PEAK_KEPT: Final = 0.95
 _UNCOMMITTED_BYTES_MAX: Final = 128 << 20
 """It is in memory until it is applied."""
 
 
-class Intake:
-    """The producers' side of the engine."""
+class PublishService:
+    """The producers' side of a mastership."""
 
-    def __init__(self, engine: "Engine", horizon_ms: int, guard: DiskGuard) -> None:
-        """Propose through `engine`."""
-        self._engine, self._horizon_ms, self._guard = engine, horizon_ms, guard
-        self._shard, self._stats = engine.shard, engine.stats
-        self._background = engine.background
-        """Answers wait for it while publishing outruns flushing: so producers slow down."""
-        self._merges = MergeBuffer()
-        self._waiting = 0
-        self._usual = 1.0
-        """How many it were lately, each time."""
-        self._taken = 0
-        """How many it were the last time."""
-        self._peak = 0.0
-        """How many it were at most; slow to fall."""
-        self._expected = _CALLERS_ENOUGH
-        """With so many there is nothing more to wait for."""
+    def __init__(
+        self,
+        serving: Serving,
+        group_commit: GroupCommit,
+        background: Background,
+        configurator: Configurator,
+        expiry: NameExpiry,
+        guard: DiskGuard,
+        horizon_ms: int,
+    ) -> None:
+        """Propose what `serving` appends.
+
+        Answers wait for `background` while publishing outruns flushing: so producers slow down.
+        """
+        self._serving, self._mastership = serving, serving.mastership
+        self._shard, self._stats = serving.mastership.shard, serving.stats
+        self._group_commit, self._background = group_commit, background
+        self._configurator, self._expiry = configurator, expiry
+        self._guard, self._horizon_ms = guard, horizon_ms
+        self._singles = group_commit.serve(serving.mastership)
 
     @property
-    def has_merges(self) -> bool:
+    def are_some_waiting(self) -> bool:
         """Whether single publishes wait for the next group commit."""
-        return bool(self._merges)
-
-    def take_merges(self) -> list[Merge]:
-        """Remove and return the single publishes that wait, merged."""
-        if self._waiting:
-            self._usual += _USUAL_WEIGHT * (self._waiting - self._usual)
-            self._taken = self._waiting
-            self._peak = max(self._waiting, self._peak * _PEAK_KEPT)
-        self._waiting = 0
-        return self._merges.take()
-
-    def retire(self, error: HourwheelError) -> None:
-        """This node is not the master any more: what waits to be appended never will be."""
-        for merge in self.take_merges():
-            MergedToken(merge.tokens).answer({}, error)
-
-    @property
-    def waiting_count(self) -> int:
-        """Calls that wait for the next write."""
-        return self._waiting
-
-    def expect_answered(self) -> None:
-        """The last write's callers are answered just now: they may share the next with others."""
-        expected = max(self._waiting + self._taken, int(self._peak))
-        self._expected = min(expected, _CALLERS_ENOUGH)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether waiting for more calls would not gain much: few callers, or all are there."""
-        return self._usual < _CALLERS_MIN or self._waiting >= self._expected
+        return bool(self._singles)
 
     def _admit(self) -> None:
-        """Raises ShuttingDown or DiskFull where nothing is accepted now."""
-        if self._engine.is_closing:
-            raise errors.ShuttingDown
+        """Raises ShuttingDown, NotMaster or DiskFull where nothing is accepted now."""
+        self._serving.check()
         reason = self._guard.refusal
         if reason:
             raise errors.DiskFull(reason)
@@ -102,12 +66,12 @@ class Intake:
         """See EnginePort."""
         if batch.header.kind != Kind.PUBLISH:
             raise errors.InvalidBatch("only PUBLISH batches can be published")
-        await self._engine.configurator.settle_topic(topic)
+        await self._configurator.settle_topic(topic)
         self._admit()
-        now_ms = self._engine.now_ms()
+        now_ms = self._serving.now_ms()
         due_ms = resolve_due(batch, now_ms, self._horizon_ms)
-        found = self._engine.configurator.topic_to_publish(topic)
-        with self._engine.expiry.publishing(found, self._engine.now_ms):
+        found = self._configurator.topic_to_publish(topic)
+        with self._expiry.publishing(found, self._serving.now_ms):
             verdict = await self._publish_batch(found, batch, due_ms, now_ms)
         result = self._published(verdict)
         if found.gene.number != batch.header.gene_spec and batch.meta_len.any():
@@ -118,12 +82,12 @@ class Intake:
         self, found: Topic, batch: RecordBatch, due_ms: NDArray[np.int64], now_ms: int
     ) -> Published:
         queues = choose_queues(
-            found.topic_id, found.queue_count, batch.key_hash, self._shard.next_sequence
+            found.topic_id, found.queue_count, batch.key_hash, self._mastership.next_sequence
         )
         # Stamped with the instant that its delays were counted from, and not with that of a second
         # look at the clock: store_ms + delay is how clients know due times, and so ids.
-        future = self._engine.propose(
-            lambda _, token: self._shard.publish(batch, due_ms, queues, now_ms, token)
+        future = self._serving.propose(
+            lambda _, who: self._mastership.publish(batch, due_ms, queues, now_ms, who)
         )
         if self._background.maintenance.is_far_behind:
             await self._background.wait_until_near()
@@ -148,18 +112,17 @@ class Intake:
 
     async def publish_messages(self, incoming: IncomingMessages) -> list[tuple[str, int]]:
         """See EnginePort."""
-        await self._engine.configurator.settle_topic(incoming.topic)
+        await self._configurator.settle_topic(incoming.topic)
         self._admit()
-        check_instants(incoming.due_ms, self._engine.now_ms(), self._horizon_ms)
-        topic = self._engine.configurator.topic_to_publish(incoming.topic)
+        check_instants(incoming.due_ms, self._serving.now_ms(), self._horizon_ms)
+        topic = self._configurator.topic_to_publish(incoming.topic)
         queues = queues_of_few(
-            topic.topic_id, topic.queue_count, incoming.key_hashes, self._shard.next_sequence
+            topic.topic_id, topic.queue_count, incoming.key_hashes, self._mastership.next_sequence
         )
         future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
-        self._merges.add(incoming, queues, future)
-        self._waiting += 1
-        self._engine.writer.wake_for_single()
-        with self._engine.expiry.publishing(topic, self._engine.now_ms):
+        self._singles.add(incoming, queues, future)
+        self._group_commit.wake_for_single()
+        with self._expiry.publishing(topic, self._serving.now_ms):
             if self._background.maintenance.is_far_behind:
                 await self._background.wait_until_near()
             verdict = await future
@@ -178,8 +141,8 @@ class Intake:
 
     async def cancel(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
         """See EnginePort."""
-        outcomes: NDArray[np.uint8] = await self._engine.propose(
-            lambda now, token: self._shard.cancel(ids, now, token)
+        outcomes: NDArray[np.uint8] = await self._serving.propose(
+            lambda now, who: self._mastership.cancel(ids, now, who)
         )
         self._stats.cancelled = self._shard.views.counters.cancelled
         return outcomes

@@ -1,6 +1,8 @@
 """From the one configuration to the small ones of the rooms below, and to the engine's."""
 
-from node.broker.engine import EngineConfig
+from dataclasses import dataclass, field
+
+from node.broker.group_commit import Durability
 from node.catalog.service import DefaultsConfig
 from node.config.model import NodeConfig
 from node.shard.dispatcher import DispatchConfig
@@ -11,6 +13,18 @@ from timewheel.wheel import WheelConfig
 
 _DAY_MS = 86_400_000
 _HOURS_A_DAY = 24
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """What the engine is told."""
+
+    horizon_ms: int = 1_100 * 86_400_000
+    durability: Durability = field(default_factory=Durability)
+    """Of acknowledgements: after fdatasync, or after the write."""
+    answer_bytes: int = 128 << 20
+    """Of messages that were handed out and not read yet."""
+    defaults: DefaultsConfig = field(default_factory=DefaultsConfig)
 
 
 def shard_config(config: NodeConfig) -> ShardConfig:
@@ -49,8 +63,9 @@ def engine_config(config: NodeConfig) -> EngineConfig:
     topics, groups = config.topics, config.groups
     return EngineConfig(
         horizon_ms=config.wheel.horizon_days * _DAY_MS,
-        is_durable=config.log.durability == "sync",
-        async_flush_ms=config.log.async_flush_ms,
+        durability=Durability(
+            is_durable=config.log.durability == "sync", flush_ms=config.log.async_flush_ms
+        ),
         answer_bytes=config.limits.answer_bytes,
         defaults=DefaultsConfig(
             topics_auto_create=topics.auto_create,

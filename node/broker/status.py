@@ -19,9 +19,9 @@ _COUNT_MAX: Final = 1 << 40
 
 
 def shard_status(
-    shard: Shard, maintenance: Maintenance, guard: DiskGuard, now_ms: int
+    shard: Shard, epoch: int, maintenance: Maintenance, guard: DiskGuard, now_ms: int
 ) -> ShardStatusData:
-    """The state of a shard at this moment."""
+    """The state of a shard at this moment; `epoch`: of this node's mastership, 0 for none."""
     views, log = shard.views, shard.log
     wheel, cursor = views.wheel, views.cursor
     next_due = wheel.next_pending_ms(cursor.key)
@@ -31,7 +31,7 @@ def shard_status(
     behind = overdue and next_due is not None and next_due < now_ms
     return ShardStatusData(
         shard=shard.shard_id,
-        epoch=shard.epoch,
+        epoch=epoch,
         log_start_offset=log.start_offset,
         log_end_offset=log.end_offset,
         high_watermark=shard.high_watermark,

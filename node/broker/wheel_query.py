@@ -6,8 +6,8 @@ as of what it has applied.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -15,21 +15,31 @@ from hourwheel import errors, limits
 from hourwheel.types import DUE_MS_MAX
 from node.consumers.loop_share import LoopShare
 from node.contracts.broker import WheelInfo
+from node.shard.shard import Shard
 from timewheel.due_counts import Counts, DueCounter
-
-if TYPE_CHECKING:
-    from node.broker.engine import Engine
 
 _WAITING_MAX: Final = 32
 """Questions that wait for their turn; each takes some ten milliseconds."""
 
 
+class Host(Protocol):
+    """What is used of node/broker/engine.py."""
+
+    shard: Shard
+    is_closing: bool
+    now_ms: Callable[[], int]
+
+    def fail(self, error: errors.HourwheelError) -> None:
+        """The node cannot go on."""
+        ...
+
+
 class WheelQuery:
     """See EnginePort.describe_wheel."""
 
-    def __init__(self, engine: "Engine") -> None:
-        """Read the engine's shard."""
-        self._engine, self._shard = engine, engine.shard
+    def __init__(self, host: Host) -> None:
+        """Read the host's shard."""
+        self._host, self._shard = host, host.shard
         self._turn = asyncio.Lock()
         self._waiting = 0
 
@@ -49,7 +59,7 @@ class WheelQuery:
         log, views = self._shard.log, self._shard.views
         share = LoopShare(lambda: log.end_offset)
         while True:
-            pending_count, now_ms = views.counters.pending, self._engine.now_ms()
+            pending_count, now_ms = views.counters.pending, self._host.now_ms()
             counter = DueCounter(views.wheel, views.cursor.key, bounds)
             while not (counter.is_done or counter.is_stale):
                 self._step(counter)
@@ -74,12 +84,12 @@ class WheelQuery:
             ShuttingDown: to go on makes no sense any more.
             CorruptFile: a run is damaged: the node ends.
         """
-        if self._engine.is_closing:
+        if self._host.is_closing:
             raise errors.ShuttingDown
         try:
             counter.step()
         except errors.CorruptFile as error:
-            self._engine.fail(error)
+            self._host.fail(error)
             raise
 
 

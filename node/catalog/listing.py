@@ -16,6 +16,7 @@ from node.contracts.broker import (
     SubscriptionInfo,
     TopicInfo,
 )
+from node.delivery.receiver import Receiver
 from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
 from storage.queues.ack_state import AckWindow
@@ -37,9 +38,9 @@ _UNTOUCHED: Final = AckWindow()
 class Listing:
     """Answers questions about what is applied."""
 
-    def __init__(self, shard: Shard) -> None:
-        """Of this shard."""
-        self._shard = shard
+    def __init__(self, shard: Shard, receiver: Receiver) -> None:
+        """Of this shard; `receiver` has the leases."""
+        self._shard, self._receiver = shard, receiver
 
     @property
     def _catalog(self) -> Catalog:
@@ -159,7 +160,7 @@ class Listing:
         return 1 + (0 if topic is None else topic.queue_count)
 
     def _lag(self, subscription: Subscription) -> GroupLagInfo:
-        views, receiver = self._shard.views, self._shard.receiver
+        views, receiver = self._shard.views, self._receiver
         unresolved = leased = damaged = 0
         for number in receiver.queues_of(subscription.group_id, subscription.topic_id):
             bounds = views.queues.bounds(number)

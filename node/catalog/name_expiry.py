@@ -24,9 +24,9 @@ from hourwheel.types import DUE_MS_MAX, QUEUE_BITS, SEQUENCE_MAX, Key
 from node.catalog.name_uses import Use
 from node.catalog.quiet_queues import QuietQueues
 from node.catalog.service import Configurator, DefaultsConfig
+from node.catalog.serving import Serving
 from node.catalog.unused_groups import Unused, UnusedGroups
 from node.catalog.unused_topics import UnusedTopics
-from node.shard.shard import Shard
 from node.telemetry import logs
 from node.telemetry.stats import EngineStats
 from storage.views.catalog_items import Topic
@@ -49,29 +49,29 @@ class NameExpiry:
 
     def __init__(
         self,
-        shard: Shard,
+        serving: Serving,
         configurator: Configurator,
         defaults: DefaultsConfig,
-        stats: EngineStats,
-        fail: Callable[[HourwheelError], None],
         *,
         retention_ms: int,
         are_some_waiting: Callable[[], bool],
     ) -> None:
-        """`fail` is told of what must stop the node.
+        """Nothing is known of what was used before this mastership.
 
         `retention_ms`: how long what is released is retained. `are_some_waiting`: whether messages
         were taken that are not appended yet.
         """
-        self._shard, self._stats, self._fail = shard, stats, fail
+        mastership, now_ms = serving.mastership, serving.now_ms()
+        shard = self._shard = mastership.shard
+        self._stats, self._fail = serving.stats, serving.fail
         self._are_some_waiting = are_some_waiting
         self._quiet = QuietQueues(shard.views.queues, retention_ms)
         # What would not be made again is kept.
         group_idle_ms = defaults.group_idle_ms if defaults.groups_auto_create else 0
         topic_idle_ms = defaults.topic_idle_ms if defaults.topics_auto_create else 0
-        self._groups = UnusedGroups(shard, configurator, self._quiet, group_idle_ms)
+        self._groups = UnusedGroups(mastership, configurator, self._quiet, group_idle_ms, now_ms)
         self._topics = UnusedTopics(
-            *(shard, configurator, self._quiet, self._groups, topic_idle_ms)
+            shard, configurator, self._quiet, self._groups, topic_idle_ms, now_ms
         )
         self._rest_ms = min(group_idle_ms or topic_idle_ms, topic_idle_ms or group_idle_ms)
         self._now_ms = 0
@@ -80,15 +80,7 @@ class NameExpiry:
         """Topic -> latest due time of what a round found pending: not to be looked for before."""
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self, now_ms: int) -> None:
-        """This node is the master from now on: it knows nothing of what was used before."""
-        self._groups.begin(now_ms)
-        self._topics.begin(now_ms)
-        self._quiet.begin()
-        self._keep_until_ms.clear()
-        self._rounds = self._go_round()
-
-    def close(self) -> None:
+    def close(self, _: HourwheelError) -> None:
         """Nothing is deleted any more."""
         if self._task is not None:
             self._task.cancel()

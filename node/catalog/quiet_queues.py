@@ -23,11 +23,6 @@ class QuietQueues:
         self._known_next: dict[int, tuple[int, int]] = {}
         """The same without those that nobody asks for any more."""
 
-    def begin(self) -> None:
-        """This node is the master from now on."""
-        self._known.clear()
-        self._known_next.clear()
-
     def is_over(self, topic_queue: int, now_ms: int) -> bool:
         """Whether nothing in it is retained: it is empty, or all of it is older than that."""
         start, end = self._queues.bounds(topic_queue)

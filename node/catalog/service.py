@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
@@ -13,10 +13,10 @@ from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig
 from hourwheel.types import topic_queue
 from node.catalog.filter_cache import read_filter
 from node.catalog.listing import Listing
+from node.catalog.serving import Serving
 from node.catalog.subscriptions import Subscribed, find_mismatch, stored
 from node.contracts.broker import GroupInfo, GroupSettings, SubscriptionInfo, TopicInfo
 from node.shard.group_queue import GroupQueue
-from node.shard.shard import Shard
 from storage.views.catalog import (
     DEAD_LETTER_PREFIX,
     dead_letter_topic_name,
@@ -28,18 +28,6 @@ from storage.views.catalog_items import Group, Subscription, Topic
 
 _DELETED_AT_ONCE: Final = 32
 """Subscriptions that one record may take with it: a millisecond or two."""
-
-
-class Propose(Protocol):
-    """How a record comes into the log."""
-
-    def __call__(
-        self, append: Callable[[int, Any], None], now_ms: int | None = None
-    ) -> "asyncio.Future[Any]":
-        """Append something: `append(now_ms, token)`. The future gets its verdict.
-
-        `now_ms`: the reading of the turn that this is a part of; None: of a turn of its own.
-        """
 
 
 @dataclass(frozen=True)
@@ -71,21 +59,21 @@ class Configurator:
 
     def __init__(
         self,
-        shard: Shard,
-        now_ms: Callable[[], int],
-        propose: Propose,
+        serving: Serving,
         defaults: DefaultsConfig,
         pass_over: Callable[[int, GroupQueue], object],
         on_filter: Callable[[int, int], object],
     ) -> None:
-        """Propose through `propose`.
+        """Propose what `serving` appends.
 
         `pass_over`: have the log say what a filter passed over; `on_filter` is told of the group
         and topic of a subscription whose filter has changed.
         """
-        self._shard, self._now_ms, self._propose = shard, now_ms, propose
+        self._mastership = serving.mastership
+        self._shard, self._receiver = self._mastership.shard, self._mastership.receiver
+        self._now_ms, self._propose = serving.now_ms, serving.propose
         self._defaults, self._pass_over, self._on_filter = defaults, pass_over, on_filter
-        self.listing = Listing(shard)
+        self.listing = Listing(self._shard, self._receiver)
         self._lock = asyncio.Lock()
         self._proposed: dict[str, Topic] = {}
         self._next_topic_id = self._next_group_id = 0
@@ -93,11 +81,6 @@ class Configurator:
         """Number of the group that is being deleted because nobody uses it."""
         self._unsettled: dict[str, int] = {}
         """Topic that is being deleted for that -> 1, and one for each call that waits for it."""
-
-    def retire(self) -> None:
-        """This node is not the master any more: what was proposed may never be."""
-        self._proposed.clear()
-        self._next_topic_id = self._next_group_id = 0
 
     @property
     def _catalog(self) -> Any:
@@ -197,7 +180,7 @@ class Configurator:
             done.exception()
 
     def _change(self, change: ConfigChange) -> "asyncio.Future[bool]":
-        return self._propose(lambda now, token: self._shard.configure(change, now, token))
+        return self._propose(lambda now, token: self._mastership.configure(change, now, token))
 
     async def create_topic(
         self, name: str, queue_count: int, gene: GeneSpec | None = None
@@ -375,7 +358,7 @@ class Configurator:
                 meant = [self._change(ConfigChange(put_group=asked_for.config()))]
             if known.filter != kept:
                 # What was passed over stays so: it stands in the log before the change.
-                for queue in self._shard.receiver.queues_of(known.group_id, known.topic_id):
+                for queue in self._receiver.queues_of(known.group_id, known.topic_id):
                     self._pass_over(self._now_ms(), GroupQueue(found_group.group_id, queue))
                 changed = replace(known, filter=kept)
                 meant.append(self._change(ConfigChange(put_subscription=changed.config())))
@@ -450,8 +433,8 @@ class Configurator:
         """
         await self._delete_many(self._catalog.subscriptions_of(group.group_id))
         await self._change(ConfigChange(delete_group_id=group.group_id))
-        self._shard.receiver.leases.drop_group(group.group_id)
-        self._shard.receiver.passed_over.drop_group(group.group_id)
+        self._receiver.leases.drop_group(group.group_id)
+        self._receiver.passed_over.drop_group(group.group_id)
         letters = group.dead_letter_topic_id
         start, end = self._shard.views.queues.bounds(topic_queue(letters, 0))
         is_over = with_old_letters or start == end

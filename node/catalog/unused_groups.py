@@ -20,7 +20,7 @@ from hourwheel.types import topic_of, topic_queue
 from node.catalog.name_uses import NameUses, Use
 from node.catalog.quiet_queues import QuietQueues
 from node.catalog.service import Configurator
-from node.shard.shard import Shard
+from node.replica.mastership import Mastership
 from storage.views.catalog_items import Group, Subscription
 
 _LOOKED_AT_ONCE: Final = 64
@@ -47,15 +47,17 @@ class UnusedGroups:
     """See the top of this file. `idle_ms` 0: none ever is."""
 
     def __init__(
-        self, shard: Shard, configurator: Configurator, quiet: QuietQueues, idle_ms: int
+        self,
+        mastership: Mastership,
+        configurator: Configurator,
+        quiet: QuietQueues,
+        idle_ms: int,
+        now_ms: int,
     ) -> None:
-        """Look at the shard's groups; `configurator` deletes them."""
-        self._shard, self._configurator, self._quiet = shard, configurator, quiet
-        self.idle_ms = idle_ms
+        """Look at the shard's groups from now on; `configurator` deletes them."""
+        self._shard, self._leases = mastership.shard, mastership.receiver.leases
+        self._configurator, self._quiet, self.idle_ms = configurator, quiet, idle_ms
         self._uses = NameUses()
-
-    def begin(self, now_ms: int) -> None:
-        """This node is the master from now on: it knows nothing of what was used before."""
         self._uses.begin(now_ms)
 
     def using(self, group_id: int, now_ms: Callable[[], int]) -> Use:
@@ -97,7 +99,7 @@ class UnusedGroups:
         return (
             group.automatic
             and self._uses.is_idle(group.group_id, before_ms)
-            and not self._shard.receiver.leases.has_any(group.group_id)
+            and not self._leases.has_any(group.group_id)
         )
 
     def _is_unused(self, group: Group, before_ms: int, now_ms: int) -> bool:

@@ -32,14 +32,12 @@ class UnusedTopics:
         quiet: QuietQueues,
         groups: UnusedGroups,
         idle_ms: int,
+        now_ms: int,
     ) -> None:
-        """Look at the shard's topics; `configurator` deletes them."""
+        """Look at the shard's topics from now on; `configurator` deletes them."""
         self._shard, self._configurator, self._quiet = shard, configurator, quiet
         self._groups, self.idle_ms = groups, idle_ms
         self._uses = NameUses()
-
-    def begin(self, now_ms: int) -> None:
-        """This node is the master from now on: it knows nothing of what was used before."""
         self._uses.begin(now_ms)
 
     def publishing(self, topic: Topic, now_ms: Callable[[], int]) -> AbstractContextManager[None]:

@@ -28,6 +28,10 @@ class ClusterTime:
         self._moved_ms = mono_ms()
         self._now_ms = own.now_ms()
 
+    def mono_ms(self) -> float:
+        """The monotonic clock, in milliseconds."""
+        return self._mono_ms()
+
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch."""
         self._now_ms = max(self._now_ms, int(self._exact()))
@@ -42,7 +46,7 @@ class ClusterTime:
         return self._own.exact_ms()
 
     def begin(self, offset_ms: float) -> None:
-        """A reign begins, with the cluster clock so far ahead of this node's (or behind)."""
+        """A mastership begins, with the cluster clock so far ahead of this node's (or behind)."""
         self._offset_ms = self._target_ms = offset_ms
         self._now_ms = int(self._exact())
 

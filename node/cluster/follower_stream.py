@@ -1,13 +1,13 @@
-"""A master's stream to one follower: connect, agree where the logs part, send log and beats.
+"""A master's stream to one follower: connect, agree where the logs part, send log and heartbeats.
 
-One task a follower, for as long as the reign lasts; a stream that breaks is opened again.
+One task a follower, for as long as the mastership lasts; a stream that breaks is opened again.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import grpc
 
@@ -19,6 +19,8 @@ from hourwheel.internal.v1.replication_pb2 import (
     ReplicateResponse,
     SyncBeat,
 )
+from node.cluster.cluster_time import ClusterTime
+from node.cluster.peer_links import PeerLinks
 from node.contracts.broker import Failure
 from node.replica.replica import Replica
 from node.telemetry import logs
@@ -33,43 +35,39 @@ _NOBODY_LISTENS: Final = "failed to connect"
 _log = logs.get(__name__)
 
 
+class StreamOwner(Protocol):
+    """The master's member of the cluster: what is used of node/cluster/member.py."""
+
+    replica: Replica
+    time: ClusterTime
+    links: PeerLinks
+    failure: Failure
+
+    def on_response(self, node: str, response: ReplicateResponse) -> None:
+        """A follower says something."""
+        ...
+
+    def perform(self) -> None:
+        """Do what the rules ask for."""
+        ...
+
+    def tell_damage(self, error: errors.DataLoss) -> None:
+        """The log cannot be read for a follower: it is to be repaired."""
+        ...
+
+
 class FollowerStream:
     """See the top of this file."""
 
-    def __init__(
-        self,
-        node: str,
-        replica: Replica,
-        open_call: Callable[[], Any],
-        *,
-        mono_ms: Callable[[], float],
-        clock_ms: Callable[[], int],
-        on_response: Callable[[str, ReplicateResponse], None],
-        perform: Callable[[], None],
-        on_damage: Callable[[errors.CorruptLog], None],
-        failure: Failure,
-    ) -> None:
-        """Begin.
-
-        Args:
-            node: the follower.
-            replica: the master's rules.
-            open_call: begins a Replicate call.
-            mono_ms: the process's clock.
-            clock_ms: the cluster clock.
-            on_response: is told what the follower says.
-            perform: does what the rules ask for.
-            on_damage: is told where the log cannot be read for the follower: it is to be repaired.
-            failure: is told of a bug.
-        """
-        self._on_damage = on_damage
-        self._failure = failure
-        self._node, self._replica, self._open_call = node, replica, open_call
-        self._mono_ms, self._clock_ms = mono_ms, clock_ms
-        self._on_response, self._perform = on_response, perform
+    def __init__(self, node: str, owner: StreamOwner) -> None:
+        """Begin to replicate to `node`, for the owner's mastership."""
+        replica = owner.replica
+        self._owner, self._failure = owner, owner.failure
+        self._node, self._replica = node, replica
+        self._mono_ms, self._clock_ms = owner.time.mono_ms, owner.time.now_ms
         self._epoch = replica.assignment.epoch
         self._has_more = asyncio.Event()
-        self._is_beat_due = True
+        self._is_heartbeat_due = True
         self._is_closing = False
         self._refusal = ""
         """Why it does not follow, as it said last."""
@@ -82,23 +80,23 @@ class FollowerStream:
         """There is more of the log."""
         self._has_more.set()
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """It is time for the sync."""
-        self._is_beat_due = True
+        self._is_heartbeat_due = True
         self._has_more.set()
 
-    def close(self, leases: LeaseTable, last_beat: SyncBeat) -> Coroutine[Any, Any, None]:
-        """The reign is over: what is returned says so, if there is a stream, and ends it."""
+    def close(self, leases: LeaseTable, last_heartbeat: SyncBeat) -> Coroutine[Any, Any, None]:
+        """The mastership is over: what is returned says so, if there is a stream, and ends it."""
         self._is_closing = True
         call, sending = self._call, self._sending
-        return self._say_goodbye(call, sending, leases, last_beat)
+        return self._close(call, sending, leases, last_heartbeat)
 
-    async def _say_goodbye(
+    async def _close(
         self,
         call: Any,
         sending: "asyncio.Future[None] | None",
         leases: LeaseTable,
-        last_beat: SyncBeat,
+        last_heartbeat: SyncBeat,
     ) -> None:
         self._has_more.set()
         if sending is not None:  # not cancelled: gRPC would end the call where a write is under way
@@ -106,13 +104,13 @@ class FollowerStream:
                 async with asyncio.timeout(_LAST_WORD_S):
                     await asyncio.wait([sending])
                     await call.write(ReplicateRequest(leases=leases))
-                    await call.write(ReplicateRequest(beat=last_beat))
+                    await call.write(ReplicateRequest(beat=last_heartbeat))
                     await call.done_writing()
                     await asyncio.wait([self._task])
         self._task.cancel()
 
     @property
-    def _is_of_this_reign(self) -> bool:
+    def _is_of_this_epoch(self) -> bool:
         master = self._replica.master
         return master is not None and master.start.epoch == self._epoch
 
@@ -122,7 +120,7 @@ class FollowerStream:
 
     async def _run(self) -> None:
         failures = 0
-        while self._is_of_this_reign:
+        while self._is_of_this_epoch:
             wait_s = 0.0
             try:
                 wait_s = await self._stream()
@@ -135,12 +133,12 @@ class FollowerStream:
                 _log.debug("replication_stream_ended", follower=self._node, reason=str(error))
             except errors.CorruptLog as error:  # the others have the batches: no reason to end
                 failures += 1
-                self._on_damage(error)
+                self._owner.tell_damage(error)
             master = self._replica.master
-            if master is None or not self._is_of_this_reign:
+            if master is None or not self._is_of_this_epoch:
                 return
             master.on_lost(self._node, self._mono_ms())
-            self._perform()
+            self._owner.perform()
             await asyncio.sleep(max(wait_s, min(_AGAIN_S_MAX, _AGAIN_S * failures)))
 
     def _note_break(self, error: grpc.aio.AioRpcError) -> None:
@@ -155,7 +153,7 @@ class FollowerStream:
 
     async def _stream(self) -> float:
         """One stream from begin to end. Returns how long to wait before the next, in seconds."""
-        call = self._open_call()
+        call = self._owner.links.replicate(self._node)
         try:
             await call.write(ReplicateRequest(hello=self._replica.greet(self._node)))
             async with asyncio.timeout(_ANSWER_S):
@@ -201,15 +199,15 @@ class FollowerStream:
         replica = self._replica
         while not self._is_closing:
             self._has_more.clear()
-            if self._is_beat_due:
-                self._is_beat_due = False
-                beat = replica.make_beat(self._mono_ms(), self._clock_ms())
+            if self._is_heartbeat_due:
+                self._is_heartbeat_due = False
+                heartbeat = replica.make_heartbeat(self._mono_ms(), self._clock_ms())
                 replica.stats.heartbeats_sent += 1
-                await call.write(ReplicateRequest(beat=beat))
+                await call.write(ReplicateRequest(beat=heartbeat))
             part = replica.find_part(self._node)
             if part is not None:
                 await call.write(ReplicateRequest(log=part))
-            elif not self._is_beat_due:
+            elif not self._is_heartbeat_due:
                 await self._has_more.wait()
 
     async def _hear(self, call: Any) -> None:
@@ -224,4 +222,4 @@ class FollowerStream:
             level = logging.ERROR if refused.reason else logging.INFO
             fields = {"follower": self._node, "detail": refused.why, "reason": refused.reason}
             _log.log(level, "follower_refused", **fields)
-        self._on_response(self._node, response)
+        self._owner.on_response(self._node, response)

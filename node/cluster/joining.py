@@ -1,18 +1,16 @@
 """Build a shard's replica from what was opened, and make it a member of the cluster."""
 
 from collections.abc import Callable
-from typing import Any
 
-from hourwheel import errors
 from node.broker.disk_guard import DiskGuard
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.member import ClusterMember
-from node.cluster.snapshot_receiver import Fetch, SnapshotTaking, log_taken
-from node.cluster.snapshot_sender import SnapshotGiver
+from node.cluster.peer_links import PeerLinks
+from node.cluster.snapshot_receiver import SnapshotReceiver, Snapshots, log_received
+from node.cluster.snapshot_sender import SnapshotSender
 from node.config.model import ClusterSection
 from node.contracts.broker import Failure
 from node.contracts.control import ControlPort
-from node.repair.peers import PeerCalls
 from node.replica.effects import Who
 from node.replica.replica import Replica
 from node.shard.checkpoint import ShardPlace
@@ -45,83 +43,50 @@ def open_epoch_seen(place: ShardPlace) -> EpochSeen:
 
 def build_member(
     opened: Opened,
-    place: ShardPlace,
     seen: EpochSeen,
     who: Who,
-    config: ClusterSection,
+    rules: ReplicationConfig,
     *,
-    cluster_time: ClusterTime,
+    time: ClusterTime,
     control: ControlPort,
-    mono_ms: Callable[[], float],
-    dial: Callable[[str], Any],
-    failure: Failure,
+    links: PeerLinks,
     guard: DiskGuard,
-    is_registered: Callable[[], bool] = lambda: True,
-    fetch: Fetch | None = None,
-    calls: PeerCalls | None = None,
-    on_snapshot_taken: Callable[[], None] = log_taken,
+    failure: Failure,
+    on_snapshot_received: Callable[[], None] = log_received,
 ) -> ClusterMember:
-    """A member that takes part when it is started.
+    """A member of the cluster, be it of one node, that takes part when it is started.
 
-    `fetch` begins a FetchSnapshot call to a node (without it no snapshot is taken);
-    `calls` are those by which it asks other nodes for what it has lost;
-    `on_snapshot_taken` is called when one is complete: the next start installs it.
+    `on_snapshot_received` is called when one is complete: the next start installs it.
     """
-    watermark = opened.watermark
-    errors.invariant(watermark is not None, "the shard was opened as a replica")
-    rules = replication_config(config)
-    # No lease was granted before the first epoch.
-    grant = LeaseGrant(mono_ms(), rules.lease.lease_ms if seen.epoch else 0.0)
+    place = opened.maintenance.place
+    # No lease was granted before the first epoch, nor where there is no other node.
+    granted_ms = rules.lease.lease_ms if seen.epoch and not who.is_alone else 0.0
     follower = Follower(
         me=who.me,
         boot_id=who.boot_id,
         cluster_id=who.cluster_id,
         shard=place.identity.shard,
         seen=seen,
-        grant=grant,
+        grant=LeaseGrant(time.mono_ms(), granted_ms),
     )
-    replica = Replica(
-        opened.shard,
-        opened.epochs,
-        watermark,  # type: ignore[arg-type]
-        follower,
-        who,
-        rules,
-        now_ms=cluster_time.now_ms,
-    )
-    giver = SnapshotGiver(
+    replica = Replica(opened, follower, who, rules, now_ms=time.now_ms)
+    sender = SnapshotSender(
         place,
         opened.shard,
         opened.epochs,
         epoch=lambda: replica.assignment.epoch,
         # With or without a lease, serving or not yet: what is committed is the same for ever, and
         # whoever asks may be the one without whom nothing more is committed, nor a lease granted.
-        may_give=lambda: replica.master is not None,
+        may_send=lambda: replica.mastership is not None,
         stats=replica.stats,
     )
-    taking = None
-    if fetch is not None:
-        taking = SnapshotTaking(
-            place,
-            fetch,
-            log_end=lambda: replica.facts.end_offset,
-            is_needed=lambda: replica.master is None and follower.stage is not Stage.FOLLOWING,
-            on_taken=on_snapshot_taken,
-            on_failure=failure.report,
-            stats=replica.stats,
-        )
-    return ClusterMember(
-        replica,
-        cluster_time,
-        control,
-        mono_ms=mono_ms,
-        dial=dial,
-        sync_interval_ms=config.sync_interval_ms,
-        failure=failure,
-        is_sound=opened.is_sound,
-        guard=guard,
-        is_registered=is_registered,
-        giver=giver,
-        taking=taking,
-        calls=calls,
+    receiver = SnapshotReceiver(
+        place,
+        links.fetch_snapshot,
+        log_end=lambda: replica.facts.end_offset,
+        is_needed=lambda: replica.mastership is None and follower.stage is not Stage.FOLLOWING,
+        on_received=on_snapshot_received,
+        on_failure=failure.report,
+        stats=replica.stats,
     )
+    return ClusterMember(replica, time, control, links, Snapshots(sender, receiver), guard, failure)

@@ -3,7 +3,7 @@
     damaged     the batches are fetched from other replicas, and the segment is rewritten: it leads
                 or follows meanwhile as before
     given up    nobody has them, or too much is damaged, or a view that a snapshot was to carry: it
-                is not to be elected, and hands over if it is the master
+                is not to be elected, and transfers mastership if it is the master
     spared      it follows a master, and enough others are in sync: it starts again with an empty
                 shard in the place of this one, and is filled by the master (decision 0013)
 
@@ -113,8 +113,8 @@ class LogRepair:
     async def _start_anew(self, error: errors.DataLoss) -> None:
         self._member.is_damaged = True
         while not self._is_spared():
-            if self._member.replica.master is not None:
-                self._member.hand_over("")
+            if self._member.replica.mastership is not None:
+                self._member.transfer_mastership("")
             await self._sleep(_LOOK_S)
         _log.warning("log_refetch_started", reason=error.message)
         self._renew(error)
@@ -123,8 +123,8 @@ class LogRepair:
         replica = self._member.replica
         others = replica.assignment.isr - {replica.who.me}
         return (
-            replica.master is None
-            and not replica.is_to_reign
+            replica.mastership is None
+            and not replica.is_elected
             and replica.follower.stage is Stage.FOLLOWING
             and len(others) >= self._min_in_sync
         )

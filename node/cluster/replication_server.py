@@ -1,7 +1,7 @@
 """A follower's end of the master's stream, as a gRPC service."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import grpc
@@ -15,12 +15,13 @@ from hourwheel.internal.v1.replication_pb2 import (
     ReplicateRequest,
     ReplicateResponse,
 )
-from node.broker.writer import Writer
+from node.broker.engine import Engine
 from node.cluster.cluster_time import ClusterTime
+from node.cluster.snapshot_receiver import Snapshots
 from node.cluster.snapshot_sender import METHOD as FETCH_SNAPSHOT
-from node.cluster.snapshot_sender import SnapshotGiver
 from node.contracts import grpc_status
 from node.contracts.broker import Failure
+from node.contracts.control import ControlPort
 from node.repair.peer_reads import PeerReads
 from node.replica.replica import Replica
 from node.telemetry import logs
@@ -39,42 +40,29 @@ class ReplicationServer:
     def __init__(
         self,
         replica: Replica,
-        writer: Writer,
+        engine: Engine,
+        control: ControlPort,
         time: ClusterTime,
-        *,
-        mono_ms: Callable[[], float],
         perform: Callable[[], None],
         failure: Failure,
-        is_full: Callable[[], bool],
-        on_snapshot_needed: Callable[[str, int], None],
-        is_registered: Callable[[], bool],
-        wait_for_checkpoint: Callable[[], Awaitable[None]],
-        giver: SnapshotGiver | None = None,
-        reads: PeerReads | None = None,
+        snapshots: Snapshots,
     ) -> None:
         """Follow nobody yet.
 
         Args:
             replica: whose rules these are.
-            writer: holds its turn while nothing may be written.
+            engine: writes and applies; while its group commit's turn is held nothing is written.
+            control: knows whether this life of the node is registered. Before that it follows
+                nobody: what it has must be judged as it was when it started.
             time: for acknowledgements.
-            mono_ms: the monotonic clock.
             perform: does what the replica's effects ask for.
             failure: is told of what must end the process.
-            is_full: whether the disk takes no more: then the master need not wait for this node.
-            on_snapshot_needed: is told which master says so, and in which epoch.
-            is_registered: whether the control plane knows this life of the node. Before that it
-                follows nobody: what it has must be judged as it was when it started.
-            wait_for_checkpoint: returns when the log may be cut.
-            giver: serves FetchSnapshot.
-            reads: serves what other replicas have lost.
+            snapshots: sent, and received where a master says that one is needed.
         """
-        self._is_registered, self._wait_for_checkpoint = is_registered, wait_for_checkpoint
-        self._replica, self._writer, self._time = replica, writer, time
-        self._mono_ms, self._perform = mono_ms, perform
-        self._failure, self._is_full = failure, is_full
-        self._on_snapshot_needed, self._giver = on_snapshot_needed, giver
-        self._reads = reads
+        self._replica, self._engine, self._control, self._time = replica, engine, control, time
+        self._perform, self._failure, self._snapshots = perform, failure, snapshots
+        self._turn, self._mono_ms = engine.group_commit.turn, time.mono_ms
+        self._reads = PeerReads(engine.shard, engine.place.identity)
         self._stream = 0
         self._complained_of: tuple[str, int] | None = None
         self._has_news = asyncio.Event()
@@ -89,14 +77,14 @@ class ReplicationServer:
         try:
             await self._follow(aiter(requests), context)
         except HourwheelError as error:
-            self._judge(error)
+            self._on_error(error)
             refusal = grpc_status.to_status(error)
         # Behind `except`: gRPC's error lies in a circle, and would keep this one's frames, and
         # the batch in them.
         if refusal is not None:
             await context.abort_with_status(refusal)
 
-    def _judge(self, error: HourwheelError) -> None:
+    def _on_error(self, error: HourwheelError) -> None:
         if isinstance(error, NotFollowed):
             _log.debug("master_stream_ended", reason=error.message)
         elif isinstance(error, errors.InvalidBatch):
@@ -110,9 +98,9 @@ class ReplicationServer:
         first = await anext(requests, _NOTHING)
         if not first.HasField("hello"):
             raise NotFollowed("a stream begins with a hello")
-        if not self._is_registered():
+        if not self._control.is_registered:
             raise NotFollowed("this node is not registered yet")
-        async with self._writer.turn:
+        async with self._turn:
             answer = self._replica.on_hello(first.hello, self._mono_ms())
             if isinstance(answer, FollowerHello):  # a stranger's stream ends nobody else's
                 self._stream += 1
@@ -129,10 +117,10 @@ class ReplicationServer:
         if not second.HasField("begin"):
             raise NotFollowed("a begin comes second")
         if second.begin.take_snapshot:
-            self._on_snapshot_needed(first.hello.node_id, first.hello.epoch)
+            self._snapshots.receiver.need(first.hello.node_id, first.hello.epoch)
             return
-        async with self._writer.turn:
-            await self._wait_for_checkpoint()
+        async with self._turn:
+            await self._engine.background.wait_for_checkpoint()
             self._demand_latest(stream)
             self._replica.begin_following(second.begin)
         self._has_news = asyncio.Event()  # of this stream: an older one must not take it
@@ -148,7 +136,7 @@ class ReplicationServer:
                 self._replica.follower.end()
 
     def _complain(self, master: str, epoch: int, refused: Refused) -> None:
-        """Once for each reign: a master tries again and again."""
+        """Once for each epoch: a master tries again and again."""
         if self._complained_of != (master, epoch):
             self._complained_of = (master, epoch)
             kind = errors.BY_REASON.get(refused.reason, errors.HourwheelError)
@@ -172,7 +160,7 @@ class ReplicationServer:
         elif request.HasField("leases"):
             self._replica.on_leases(request.leases)
         else:
-            raise NotFollowed("neither log nor beat nor leases")
+            raise NotFollowed("neither log nor heartbeat nor leases")
         self._perform()
 
     async def _acknowledge(self, has_news: asyncio.Event, context: Any) -> None:
@@ -192,7 +180,7 @@ class ReplicationServer:
         if follower.is_superseded:
             return ReplicateResponse(refused=follower.refuse("a later epoch has begun"))
         ack = self._replica.acknowledge(self._mono_ms(), self._time.own_ms())
-        ack.is_full = self._is_full()
+        ack.is_full = self._engine.guard.is_low
         return ReplicateResponse(ack=ack)
 
     def handlers(self) -> grpc.GenericRpcHandler:
@@ -203,8 +191,6 @@ class ReplicationServer:
             response_serializer=ReplicateResponse.SerializeToString,
         )
         methods = {SERVICE.methods_by_name["Replicate"].name: replicate}
-        if self._giver is not None:
-            methods[FETCH_SNAPSHOT.name] = self._giver.handler()
-        if self._reads is not None:
-            methods |= self._reads.handlers()
+        methods[FETCH_SNAPSHOT.name] = self._snapshots.sender.handler()
+        methods |= self._reads.handlers()
         return grpc.method_handlers_generic_handler(SERVICE.full_name, methods)

@@ -1,16 +1,17 @@
 """What a node of several has beside a node alone: control process, data plane, membership.
 
 start       trust and cluster id -> control process
-make_member the shard is open: its replica, which is the engine's gate
+make_member the shard is open: its replica
 take_part   the engine runs: listen to other brokers, follow and be followed
 join        everything answers: register, and hear who is master
-hand_over   at a stop: somebody else should be master before this node is gone
+transfer_mastership   at a stop: somebody else should be master before this node is gone
 """
 
 import asyncio
 import secrets
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from math import isfinite
 from typing import Final
 
@@ -23,7 +24,7 @@ from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.control import ClusterControl, find_cluster_id
 from node.cluster.data_plane import DataServer, Dialer, read_trust
-from node.cluster.joining import build_member, open_epoch_seen
+from node.cluster.joining import build_member, open_epoch_seen, replication_config
 from node.cluster.log_repair import LogRepair
 from node.cluster.member import ClusterMember
 from node.cluster.readiness import why_not_ready
@@ -36,12 +37,13 @@ from node.metrics.family import ClusterFacts
 from node.repair.file_repair import FileRepair
 from node.replica.effects import Who
 from node.shard.checkpoint import ShardPlace
-from node.shard.recovery import Opened
+from node.shard.recovery import Opened, ShardConfig
+from node.snapshot.reopening import reopen_shard
 from node.telemetry import logs
 from replication.control_state.state import ControlState
 
 _BOOT_ID_BYTES: Final = 16
-_HAND_OVER_S: Final = 2.0
+_TRANSFER_S: Final = 2.0
 _LOOK_S: Final = 0.005
 _log = logs.get(__name__)
 
@@ -56,13 +58,16 @@ class Clustering:
         own_clock: SlewedClock,
         failure: Failure,
         *,
-        on_snapshot_taken: Callable[[], None],
+        on_snapshot_received: Callable[[], None],
+        former_damage: errors.DataLoss | None = None,
     ) -> None:
         """Read what the configuration names. Raises ConfigError.
 
-        `on_snapshot_taken` is called when the next start will install one.
+        `former_damage`: what the node's former life has found where a start would not look.
+
+        `on_snapshot_received` is called when the next start will install one.
         """
-        self._on_snapshot_taken = on_snapshot_taken
+        self._on_snapshot_received, self._former_damage = on_snapshot_received, former_damage
         self._config, self._failure = config, failure
         self._mono_ms = clock.monotonic_ms
         self._trust = read_trust(config.cluster)
@@ -87,36 +92,47 @@ class Clustering:
         """Start the control process. Raises Unavailable where it does not answer."""
         await self._control.start()
 
-    def make_member(self, opened: Opened, place: ShardPlace, guard: DiskGuard) -> ClusterMember:
-        """The shard's replica, as a gate for the engine."""
-        self._seen = open_epoch_seen(place)
-        self._is_sound = opened.is_sound
+    def open_shard(
+        self, place: ShardPlace, config: ShardConfig, make_room: Callable[[], bool]
+    ) -> Opened:
+        """See `reopen_shard`: what others have as well may be replaced by theirs."""
+        config = replace(config, has_peers=True)
+        found = reopen_shard(place, config, self._former_damage, make_room)
+        if found.installed is not None:
+            _log.info("snapshot_installed", **found.installed._asdict())
+        if found.damage is not None:
+            _log.error(
+                "damaged_shard_set_aside",
+                folder=found.set_aside,
+                **logs.fields_of(found.damage),
+            )
+        return found.opened
+
+    def make_member(self, opened: Opened, guard: DiskGuard) -> ClusterMember:
+        """This node's part in its shard."""
+        self._seen = open_epoch_seen(opened.maintenance.place)
         who = Who(
             self._config.node.id, self.boot_id.hex(), self.cluster_id, tuple(sorted(self._nodes))
         )
         self.member = build_member(
             opened,
-            place,
             self._seen,
             who,
-            self._config.cluster,
-            cluster_time=self.time,
+            replication_config(self._config.cluster),
+            time=self.time,
             control=self._control,
-            mono_ms=self._mono_ms,
-            dial=self._dialer.replicate,
-            failure=self._failure,
+            links=self._dialer,
             guard=guard,
-            is_registered=lambda: self._control.is_registered,
-            fetch=self._dialer.fetch_snapshot,
-            calls=self._dialer,
-            on_snapshot_taken=self._on_snapshot_taken,
+            failure=self._failure,
+            on_snapshot_received=self._on_snapshot_received,
         )
         return self.member
 
     async def take_part(self, engine: Engine, undo: AsyncExitStack) -> None:
         """Listen to other brokers."""
         member = self._member
-        member.start(engine)
+        engine.start()
+        member.start(engine, self._config.cluster.sync_interval_ms)
         undo.push_async_callback(member.close)
         errors.invariant(member.server is not None, "a member that takes part has a server")
         listen = self._config.cluster.data_listen or self._nodes[self._config.node.id].data
@@ -186,7 +202,7 @@ class Clustering:
     async def _register(self) -> None:
         seen = SeenEpoch(shard=0, epoch=self._seen.epoch, master_node_id=self._seen.master)
         with self._failure.catching():
-            await self._control.register(is_sound=self._is_sound, seen=seen)
+            await self._control.register(is_sound=self._member.replica.is_sound, seen=seen)
 
     def _on_state(self, state: ControlState) -> None:
         if self.member is not None:
@@ -195,15 +211,15 @@ class Clustering:
     def _on_control_lost(self) -> None:
         self._failure.report(errors.Unavailable("the control process is gone"))
 
-    async def hand_over(self) -> None:
+    async def transfer_mastership(self) -> None:
         """Let somebody else be master, if this node is and anybody can."""
         member = self._member
         if not member.may_act() or len(self._nodes) == 1:
             return
         _log.info("mastership_transfer_started")
-        member.hand_over("")
+        member.transfer_mastership("")
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + _HAND_OVER_S
+        until_s = loop.time() + _TRANSFER_S
         while member.may_act() and loop.time() < until_s:  # noqa: ASYNC110 - it depends on time
             await asyncio.sleep(_LOOK_S)
 

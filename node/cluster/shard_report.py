@@ -8,12 +8,12 @@ from node.replica.replica import Replica
 def report_of(replica: Replica, guard: DiskGuard, *, resigns: bool) -> ShardReport:
     """What is known of log, epoch and disk; whether the node may lead, others know.
 
-    `resigns`: it wants to be master no longer. Once it has retired, that counts only as long as
-    nothing can be written: maybe nobody else can lead.
+    `resigns`: it wants to be master no longer. Once it has stepped down, that counts only as long
+    as nothing can be written: maybe nobody else can lead.
     """
     shard, assignment = replica.shard, replica.assignment
     last = shard.views.epochs[-1].epoch if shard.views.epochs else 0
-    is_master = replica.master is not None or replica.is_to_reign
+    is_master = replica.mastership is not None or replica.is_elected
     return ShardReport(
         shard=shard.shard_id,
         epoch=assignment.epoch,

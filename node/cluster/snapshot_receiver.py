@@ -7,12 +7,13 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import grpc
 
 from hourwheel import errors
 from hourwheel.internal.v1.replication_pb2 import FetchSnapshotRequest, FetchSnapshotResponse
+from node.cluster.snapshot_sender import SnapshotSender
 from node.shard.checkpoint import ShardPlace
 from node.shard.snapshot_files import Marker
 from node.snapshot.sink import Incoming
@@ -106,12 +107,19 @@ async def _next_part(parts: Any, silence_s: float) -> FetchSnapshotResponse:
     return part
 
 
-def log_taken() -> None:
+def log_received() -> None:
     """What is done by default when a snapshot is complete."""
     _log.warning("snapshot_restart_needed")
 
 
-class SnapshotTaking:
+class Snapshots(NamedTuple):
+    """Both ends: which one is used depends on who is master."""
+
+    sender: SnapshotSender
+    receiver: "SnapshotReceiver"
+
+
+class SnapshotReceiver:
     """Takes a snapshot when the master says that it is needed; one at a time.
 
     The master says so again and again, which is what brings the next attempt after a failure.
@@ -124,7 +132,7 @@ class SnapshotTaking:
         *,
         log_end: Callable[[], int],
         is_needed: Callable[[], bool],
-        on_taken: Callable[[], None] = log_taken,
+        on_received: Callable[[], None] = log_received,
         on_failure: Callable[[errors.HourwheelError], None],
         stats: EpochStats | None = None,
     ) -> None:
@@ -135,13 +143,13 @@ class SnapshotTaking:
             fetch: begins a call to a node.
             log_end: end of the log that a snapshot would replace.
             is_needed: whether a snapshot would still be used, now.
-            on_taken: called when one is complete: the next start installs it.
+            on_received: called when one is complete: the next start installs it.
             on_failure: called when the process must stop.
             stats: where what is taken is counted.
         """
         self._place, self._fetch = place, fetch
         self._log_end, self._is_needed = log_end, is_needed
-        self._on_taken, self._on_failure = on_taken, on_failure
+        self._on_received, self._on_failure = on_received, on_failure
         self._stats = EpochStats() if stats is None else stats
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
@@ -183,7 +191,7 @@ class SnapshotTaking:
         )
         self.is_complete = True
         self._stats.snapshots_received += 1
-        self._on_taken()
+        self._on_received()
 
     def _on_task_end(self, task: "asyncio.Task[None]") -> None:
         self._task = None

@@ -38,7 +38,7 @@ _BYTES_PER_S: Final = 128 << 20
 _log = logs.get(__name__)
 
 
-class SnapshotGiver:
+class SnapshotSender:
     """See the top of this file. On the event loop's thread."""
 
     def __init__(
@@ -48,7 +48,7 @@ class SnapshotGiver:
         epochs: EpochFile,
         *,
         epoch: Callable[[], int],
-        may_give: Callable[[], bool],
+        may_send: Callable[[], bool],
         stats: EpochStats | None = None,
         count_max: int = 2,
         bytes_per_s: int = _BYTES_PER_S,
@@ -59,14 +59,14 @@ class SnapshotGiver:
             place: of its files.
             shard: for its log's state.
             epochs: its history.
-            epoch: the reign that this node knows of.
-            may_give: whether this node reigns in it, serving or not.
+            epoch: the one that this node knows of.
+            may_send: whether this node is master in it, serving or not.
             stats: where what is given is counted.
             count_max: so many snapshots at the same time.
             bytes_per_s: pace of each.
         """
         self._place, self._shard, self._epochs = place, shard, epochs
-        self._epoch, self._may_give = epoch, may_give
+        self._epoch, self._may_send = epoch, may_send
         self._stats = EpochStats() if stats is None else stats
         self._count_max, self._bytes_per_s = count_max, bytes_per_s
         self._numbers: set[int] = set()
@@ -147,7 +147,7 @@ class SnapshotGiver:
             raise errors.Overloaded("other snapshots are being given")
 
     def _check_master(self, epoch: int) -> None:
-        if epoch != self._epoch() or not self._may_give():
+        if epoch != self._epoch() or not self._may_send():
             raise errors.NotMaster("this node is not the master in that epoch", epoch=self._epoch())
 
     async def _complete_sound(self, stage: Stage) -> None:

@@ -20,11 +20,11 @@ class Transferring(Acting, Protocol):
         """Raises NotMaster."""
         ...
 
-    def hand_over(self, to: str) -> None:
+    def transfer_mastership(self, to: str) -> None:
         """Ask for another master: `to`, or whoever is best."""
         ...
 
-    def stay(self) -> None:
+    def cancel_transfer(self) -> None:
         """Take that back."""
         ...
 
@@ -52,10 +52,10 @@ class ServedCluster:
             return me, before.epoch
         self._check_successor(to, me)
         _log.info("mastership_transfer_requested", to=to)
-        self._member.hand_over(to)
+        self._member.transfer_mastership(to)
         found = await self._wait_for_another(me, before.epoch)
         if found is None:
-            self._member.stay()
+            self._member.cancel_transfer()
             raise errors.FailedPrecondition(self._why_nobody(to), node=to)
         return found
 

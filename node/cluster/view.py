@@ -174,8 +174,8 @@ class ClusterView:
 
     @staticmethod
     def _append_cursor(replica: Replica) -> tuple[int, int]:
-        if replica.master is not None:
-            due_ms, sequence = replica.shard.dispatcher.append_cursor
+        if replica.mastership is not None:
+            due_ms, sequence = replica.mastership.dispatcher.append_cursor
         elif replica.follower.last_heartbeat is not None:
             beat = replica.follower.last_heartbeat
             due_ms, sequence = beat.append_cursor_ms, beat.append_cursor_sequence

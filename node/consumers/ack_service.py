@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
-from node.catalog.service import Propose
+from node.catalog.serving import Serving
 from node.contracts.broker import Selection
 from node.delivery.receipts import Meant, meant_by
-from node.shard.shard import Shard
-from node.telemetry.stats import EngineStats
 from storage.views.catalog_items import Group
 
 _SELECTIONS_AT_ONCE: Final = 256
@@ -37,16 +35,13 @@ class Resolving:
 
     def __init__(
         self,
-        shard: Shard,
-        now_ms: Callable[[], int],
-        propose: Propose,
-        rearm: Callable[[], None],
-        stats: EngineStats,
+        serving: Serving,
         reads: Callable[[Group, int], bool],
     ) -> None:
-        """`rearm` is called when a lease may end earlier; `reads`: as `meant_by`."""
-        self._shard, self._now_ms, self._propose = shard, now_ms, propose
-        self._rearm, self._stats, self._reads = rearm, stats, reads
+        """`reads`: as `meant_by`."""
+        self._mastership, self._receiver = serving.mastership, serving.mastership.receiver
+        self._now_ms, self._propose = serving.now_ms, serving.propose
+        self._rearm, self._stats, self._reads = serving.rearm, serving.stats, reads
 
     async def resolve(
         self,
@@ -64,7 +59,7 @@ class Resolving:
         for ordinal, one in enumerate(selections):
             if ordinal and not ordinal % _SELECTIONS_AT_ONCE:
                 await asyncio.sleep(0)
-            meant = meant_by(self._shard, group, one, reads=self._reads)
+            meant = self._meant_by(group, one)
             outcomes.append(meant.outcome)
             if meant.outcome == _OK:
                 nack = partial(meant.nack_rows, group, now_ms, retry_delay_ms)
@@ -82,9 +77,13 @@ class Resolving:
                 await asyncio.sleep(0)
         return outcomes
 
+    def _meant_by(self, group: Group, one: Selection) -> Meant:
+        shard = self._mastership.shard
+        return meant_by(shard, self._receiver, group, one, reads=self._reads)
+
     def _note(self, meant: Meant, done: int, *, is_ack: bool) -> bool:
         """Keep account of what was resolved. Returns whether it is all that was meant."""
-        leases = self._shard.receiver.leases
+        leases = self._receiver.leases
         if is_ack:
             self._stats.acknowledged += min(done, meant.message_count)
         if done != meant.position_count:
@@ -97,7 +96,7 @@ class Resolving:
 
     async def _append(self, records: list[NDArray[Any]]) -> list[int]:
         """How many positions each row has resolved; where it raises, some may be resolved."""
-        proposed = [self._propose(partial(self._shard.resolve, rows)) for rows in records]
+        proposed = [self._propose(partial(self._mastership.resolve, rows)) for rows in records]
         return list(chain.from_iterable(await asyncio.gather(*proposed)))
 
     def change_invisible(
@@ -110,10 +109,10 @@ class Resolving:
         return outcomes, until_ms
 
     def _change_one(self, group: Group, one: Selection, until_ms: int) -> int:
-        meant = meant_by(self._shard, group, one, reads=self._reads)
+        meant = self._meant_by(group, one)
         if meant.outcome != _OK:
             return meant.outcome
-        leases = self._shard.receiver.leases
+        leases = self._receiver.leases
         lease = leases.get(meant.lease_id)
         if lease is None:
             return _STALE

@@ -4,7 +4,6 @@ All of it goes through the log. Where there is no room for it, it is tried again
 """
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -13,13 +12,11 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.types import topic_of
-from node.catalog.service import Propose
+from node.catalog.serving import Serving
 from node.delivery.filtered_ranges import Stretch
 from node.delivery.message_lease import Part
 from node.delivery.retries import filtered_rows, give_back_rows, unresolved_of
 from node.shard.group_queue import GroupQueue
-from node.shard.shard import Shard
-from node.telemetry.stats import EngineStats
 from storage.views.catalog_items import Group
 
 _PARTS_AT_ONCE: Final = 64
@@ -35,14 +32,12 @@ class Unasked:
 
     def __init__(
         self,
-        shard: Shard,
-        propose: Propose,
-        rearm: Callable[[], None],
-        stats: EngineStats,
+        serving: Serving,
     ) -> None:
-        """`rearm` is called when something may have to happen earlier than was planned."""
-        self._shard, self._propose = shard, propose
-        self._rearm, self._stats = rearm, stats
+        """Nothing is held yet."""
+        self._mastership, self._receiver = serving.mastership, serving.mastership.receiver
+        self._views, self._propose = self._mastership.shard.views, serving.propose
+        self._rearm, self._stats = serving.rearm, serving.stats
         self._ending: set[asyncio.Future[Any]] = set()
         """Records on their way that end leases."""
         self.is_closing = False
@@ -57,7 +52,7 @@ class Unasked:
         """
         if self.is_closing or len(self._ending) >= _ENDING_MAX:
             return False
-        leases, views = self._shard.receiver.leases, self._shard.views
+        leases, views = self._receiver.leases, self._views
         taken = leases.take_ended(now_ms, _PARTS_AT_ONCE, _MESSAGES_AT_ONCE)
         ended: dict[GroupQueue, list[Part]] = {}
         for held, part in taken:
@@ -75,10 +70,6 @@ class Unasked:
         self._ending.discard(done)
         self._rearm()
 
-    def retire(self) -> None:
-        """This node is not the master any more: nobody may ever hear of what was proposed."""
-        self._ending.clear()
-
     def give_back(self, held: GroupQueue, part: Part, now_ms: int) -> bool:
         """Have what is left of a part of a lease delivered again. Returns whether it was asked."""
         return self._give_back_all({held: [part]}, now_ms) is not None
@@ -87,13 +78,13 @@ class Unasked:
         self, ended: dict[GroupQueue, list[Part]], now_ms: int
     ) -> "asyncio.Future[Any] | None":
         """The same for many parts, in one record; None where there is nothing to be asked."""
-        catalog = self._shard.views.catalog
+        catalog = self._views.catalog
         rows, given = [], []
         for held, parts in ended.items():
             group = catalog.find_group_by_id(held.group_id)
             if group is None or not self.reads(group, held.topic_queue) or self.is_closing:
                 continue
-            found = give_back_rows(self._shard.views, group, held, parts, now_ms)
+            found = give_back_rows(self._views, group, held, parts, now_ms)
             if len(found):
                 rows.append(found)
                 given += [(held, part) for part in parts]
@@ -101,7 +92,7 @@ class Unasked:
 
     def reads(self, group: Group, topic_queue: int) -> bool:
         """Whether a group is given messages of a queue."""
-        catalog, topic_id = self._shard.views.catalog, topic_of(topic_queue)
+        catalog, topic_id = self._views.catalog, topic_of(topic_queue)
         retries = catalog.find_subscription_by_retry(topic_id)
         if retries is not None and retries.group_id == group.group_id:
             return True
@@ -115,7 +106,7 @@ class Unasked:
         What is under way when a reign ends may never be in the log. The next master is told what
         is held; it would take what nobody holds for finished, and never deliver it again.
         """
-        leases = self._shard.receiver.leases
+        leases = self._receiver.leases
         again_ms = now_ms + _TRY_AGAIN_MS
         held_again = [
             leases.hold(held, part.first, part.end, again_ms, part.messages) for held, part in given
@@ -137,7 +128,9 @@ class Unasked:
         A lease of mastership that is over must not end what just looks for messages, or the node.
         """
         try:
-            return self._propose(lambda now, token: self._shard.resolve(rows, now, token), now_ms)
+            return self._propose(
+                lambda now, token: self._mastership.resolve(rows, now, token), now_ms
+            )
         except errors.HourwheelError as refusal:
             refused: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             refused.set_exception(refusal)
@@ -149,7 +142,7 @@ class Unasked:
         """Resolve stretches long or old enough, and all of `held`. Returns whether there were."""
         if self.is_closing:
             return False
-        passed_over = self._shard.receiver.passed_over
+        passed_over = self._receiver.passed_over
         due = passed_over.take_due(now_ms, held)
         if due:
             rows = np.concatenate([filtered_rows(one.held, [(one.first, one.end)]) for one in due])
@@ -163,13 +156,13 @@ class Unasked:
         is_lost = not done.cancelled() and done.exception() is not None
         again_ms = proposed_ms if is_lost else None
         for one in stretches:
-            self._shard.receiver.passed_over.settle(one, again_ms)
+            self._receiver.passed_over.settle(one, again_ms)
         if is_lost:
             self._rearm()
 
     def next_wakeup_ms(self) -> int | None:
         """When a lease ends, or something passed over is old enough; or None."""
-        receiver = self._shard.receiver
+        receiver = self._receiver
         is_full = len(self._ending) >= _ENDING_MAX  # then it goes on when one of them is done
         next_end_ms = None if is_full else receiver.leases.next_end_ms()
         times = (next_end_ms, receiver.passed_over.next_due_ms())

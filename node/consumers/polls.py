@@ -13,6 +13,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.types import topic_of
+from node.catalog.serving import Serving
 from node.catalog.subscriptions import find_mismatch
 from node.consumers.housekeeping import Unasked
 from node.consumers.poll_answers import Answers
@@ -20,8 +21,6 @@ from node.consumers.waiters import Answered, Interest, Waiter, Waiters
 from node.contracts.answer_budget import AnswerBudget
 from node.delivery.filter_scan import SLICE_WORK, Counts
 from node.delivery.receiver import Delivery
-from node.shard.shard import Shard
-from node.telemetry.stats import EngineStats
 from storage.queues.ack_state import WINDOW_POSITIONS
 from storage.views.unit import release_ms
 
@@ -36,20 +35,20 @@ class Polls:
 
     def __init__(
         self,
-        shard: Shard,
+        serving: Serving,
         unasked: Unasked,
-        rearm: Callable[[], None],
-        stats: EngineStats,
         soon: Callable[[Step], object],
         budget: AnswerBudget,
+        on_damage: Step,
     ) -> None:
-        """`rearm` is called when something may have to happen earlier than was planned.
+        """`on_damage` is called when the receiver has found messages that cannot be read.
 
         `soon` calls in the loop's next turn, with that turn's reading of the clock. `budget` says
         whether there is room for another answer.
         """
-        self._shard, self._unasked = shard, unasked
-        self._rearm, self._stats, self._soon = rearm, stats, soon
+        self._receiver, self._views = serving.mastership.receiver, serving.mastership.shard.views
+        self._rearm, self._stats = serving.rearm, serving.stats
+        self._unasked, self._soon, self._on_damage = unasked, soon, on_damage
         self._waiters = Waiters(self._serve, self._postpone, self._find_gate_ms)
         self._unfinished: dict[Interest, None] = {}
         """Whose queues were not looked through to the end: one of them goes on in each turn."""
@@ -62,8 +61,6 @@ class Polls:
         self._fed: Interest | None = None
         """Whose turn it is to get room."""
         self._passed_due_ms: int | None = None
-        self.on_damage: Step = _nobody_sees_to_it
-        """Called when the receiver has found messages that cannot be read."""
         self._answers = Answers()
 
     # -- one of them ------------------------------------------------------------------------------
@@ -98,7 +95,7 @@ class Polls:
         if answered is None:
             return None
         until_ms = now_ms + waiter.invisible_ms
-        delivery = self._shard.receiver.repeat(answered.lease_id, until_ms, now_ms)
+        delivery = self._receiver.repeat(answered.lease_id, until_ms, now_ms)
         if delivery is None:
             return None
         self._stats.delivered += len(delivery.units)
@@ -126,7 +123,7 @@ class Polls:
         return delivery
 
     def _lease(self, interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:
-        receiver = self._shard.receiver
+        receiver = self._receiver
         delivery = receiver.receive(
             *interest,
             count_max=waiter.count_max,
@@ -139,7 +136,7 @@ class Polls:
         if waiter.selecting is not None:
             receiver.work += _ASKING_WORK
         if receiver.corrupt:
-            self.on_damage(now_ms)
+            self._on_damage(now_ms)
         self._note_filtering(now_ms)
         if delivery is None:
             if waiter.is_unfinished and not waiter.future.done():
@@ -147,13 +144,13 @@ class Polls:
             self._unblock(interest, now_ms)
             return None
         self._observe(delivery, now_ms)
-        if self._shard.receiver.leases.next_end_ms() == delivery.lease.until_ms:
+        if self._receiver.leases.next_end_ms() == delivery.lease.until_ms:
             self._rearm()  # no other lease ends before
         return delivery
 
     def wait(self, interest: Interest, waiter: Waiter, now_ms: int) -> None:
         """Wait for what comes, from the turn on in which `ask` had nothing at `now_ms`."""
-        queues = [int(one) for one in self._shard.receiver.queues_of(*interest)]
+        queues = [int(one) for one in self._receiver.queues_of(*interest)]
         planned_ms = self._waiters.next_wakeup_ms()
         self._waiters.add(interest, queues, waiter, now_ms)
         if self._waiters.next_wakeup_ms() != planned_ms:
@@ -180,7 +177,7 @@ class Polls:
     ) -> errors.SubscriptionMismatch | None:
         if waiter.asked is None:
             return None
-        return find_mismatch(self._shard.views.catalog, *interest, waiter.asked)
+        return find_mismatch(self._views.catalog, *interest, waiter.asked)
 
     def _look_on(self, interest: Interest) -> None:
         """Look through more of the queues for those who wait, when others have had their turn."""
@@ -198,7 +195,7 @@ class Polls:
         del self._unfinished[interest]
         if self._unfinished:
             self._soon(self._look_further)
-        self._shard.receiver.work = 0
+        self._receiver.work = 0
         self._waiters.wake_interest(interest, now_ms)
 
     def look_no_further(self) -> None:
@@ -229,7 +226,7 @@ class Polls:
             return
         interest = next(iter(self._starved))
         del self._starved[interest]
-        self._shard.receiver.work = 0
+        self._receiver.work = 0
         self._fed = interest
         try:
             self._waiters.wake_interest(interest, now_ms)
@@ -243,14 +240,14 @@ class Polls:
 
         Of many groups with filters each would take its slice at once.
         """
-        if self._shard.receiver.work < SLICE_WORK:
+        if self._receiver.work < SLICE_WORK:
             return False
         self._look_on(interest)
         return True
 
     def _note_filtering(self, now_ms: int) -> None:
         """Count what the filter did, and put what it passed over into the log in good time."""
-        receiver, stats = self._shard.receiver, self._stats
+        receiver, stats = self._receiver, self._stats
         counts, receiver.counts = receiver.counts, Counts()
         stats.filter_masked += counts.masked
         stats.filter_read += counts.read
@@ -275,11 +272,11 @@ class Polls:
 
     def _unblock(self, interest: Interest, now_ms: int) -> None:
         """A window is full, mostly of resolved positions: end the lease at its floor."""
-        receiver = self._shard.receiver
+        receiver = self._receiver
         for held in receiver.is_blocked(*interest, now_ms):
             self._unasked.pass_over(now_ms, held)
-            window = self._shard.views.acks.get(*held)
-            start = self._shard.views.queues.get(held.topic_queue).start_position
+            window = self._views.acks.get(*held)
+            start = self._views.queues.get(held.topic_queue).start_position
             if receiver.leases.count_resolved(held, window, start) < WINDOW_POSITIONS // 2:
                 continue  # not a hole: that much is being worked on
             floor = receiver.leases.window_floor(held, window, start)
@@ -290,14 +287,14 @@ class Polls:
 
     def turn(self, touched: Iterable[int], now_ms: int) -> None:
         """Serve those who wait for what has become visible up to `now_ms`, and in these queues."""
-        self._shard.receiver.work = 0
+        self._receiver.work = 0
         self._waiters.turn(touched, now_ms)
 
     def _find_gate_ms(self, number: int, now_ms: int) -> int | None:
         """When the first entry opens that is not visible at `now_ms` (see `Gates`)."""
-        if self._shard.views.catalog.find_topic_by_id(topic_of(number)) is None:
+        if self._views.catalog.find_topic_by_id(topic_of(number)) is None:
             return None  # deleted while somebody waited
-        queue = self._shard.views.queues.get(number)
+        queue = self._views.queues.get(number)
         queue.visible_end(now_ms)
         return queue.next_gate_ms()
 
@@ -319,7 +316,3 @@ class Polls:
     def __len__(self) -> int:
         """Long polls that wait."""
         return len(self._waiters)
-
-
-def _nobody_sees_to_it(_: int) -> None:
-    errors.violated("damage was found, and nobody sees to it")

@@ -5,7 +5,7 @@ and hands the reading down (node/consumers/polls.py).
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
 from node.catalog.filter_cache import make_ready
-from node.catalog.service import Propose
+from node.catalog.serving import Serving
 from node.catalog.subscriptions import Subscribed
 from node.consumers.ack_service import Resolving
 from node.consumers.housekeeping import Unasked
@@ -25,8 +25,6 @@ from node.contracts import broker
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.delivery.dead_letter_selection import Selecting
 from node.delivery.receiver import Delivery
-from node.shard.shard import Shard
-from node.telemetry.stats import EngineStats
 from storage.views.catalog_items import Subscription
 
 _COMES_BACK_MS: Final = 5_000
@@ -40,26 +38,18 @@ class Consuming:
 
     def __init__(
         self,
-        shard: Shard,
-        now_ms: Callable[[], int],
-        propose: Propose,
-        rearm: Callable[[], None],
-        stats: EngineStats,
-        or_fail: Callable[[Callable[[], None]], Callable[[], None]],
-        check: Callable[[], None],
+        serving: Serving,
         budget: AnswerBudget,
+        on_damage: Step,
     ) -> None:
-        """`rearm` is called when something may have to happen earlier than was planned.
-
-        `or_fail` makes a callback of the loop whose error stops the node. `check` raises NotMaster
-        where nobody may be served, for now or for good. `budget`: of answers that are not read.
-        """
-        self._shard, self._now_ms, self._rearm = shard, now_ms, rearm
-        self._check, self._or_fail = check, or_fail
-        self.unasked = Unasked(shard, propose, rearm, stats)
-        resolving = Resolving(shard, now_ms, propose, rearm, stats, self.unasked.reads)
-        self.resolve, self.change_invisible = resolving.resolve, resolving.change_invisible
-        self._polls = Polls(shard, self.unasked, rearm, stats, self._take_turn_soon, budget)
+        """`budget`: of answers that are not read. `on_damage`: see `Polls`."""
+        shard = serving.mastership.shard
+        self._shard, self._receiver = shard, serving.mastership.receiver
+        self._now_ms, self._rearm = serving.now_ms, serving.rearm
+        self._check, self._guarded = serving.check, serving.guarded
+        self.unasked = Unasked(serving)
+        self.acks = Resolving(serving, self.unasked.reads)
+        self._polls = Polls(serving, self.unasked, self._take_turn_soon, budget, on_damage)
         self._turn = asyncio.Lock()
         """Held by the call without a wait that looks further in this turn of the loop."""
         self._share = LoopShare(lambda: shard.log.end_offset)
@@ -147,7 +137,7 @@ class Consuming:
             else:
                 self._polls.look_no_further()
 
-        self._share.after_rest(self._or_fail(take))
+        self._share.after_rest(self._guarded(take))
 
     async def _answer_to(self, interest: Interest, waiter: Waiter, wait_ms: int) -> Delivery | None:
         """What a waiter gets in the end."""
@@ -173,7 +163,7 @@ class Consuming:
         lease, until_ms = delivery.lease, self._now_ms()
         if waiter.attempt is not None:
             until_ms = min(lease.until_ms, until_ms + _COMES_BACK_MS)
-        self._shard.receiver.leases.change(lease, lease.first, lease.end, until_ms)
+        self._receiver.leases.change(lease, lease.first, lease.end, until_ms)
         self._rearm()
 
     def _to_port(self, delivery: Delivery) -> broker.Delivery:
@@ -191,7 +181,7 @@ class Consuming:
             epochs = shard.views.epochs_of(sequences)
         return broker.Delivery(
             shard.shard_id,
-            shard.epoch,
+            self._receiver.epoch,
             *lease.held,
             lease.lease_id,
             lease.first,
@@ -204,10 +194,6 @@ class Consuming:
             delivery.topic,
             delivery.to_check,
         )
-
-    def see_damage_by(self, take_found: Callable[[int], None]) -> None:
-        """Call `take_found` in each turn in which messages could not be read."""
-        self._polls.on_damage = take_found
 
     # -- turns ------------------------------------------------------------------------------------
 
@@ -230,15 +216,10 @@ class Consuming:
         times = self._polls.next_wakeup_ms(), self.unasked.next_wakeup_ms()
         return min((at for at in times if at is not None), default=None)
 
-    def retire(self, error: HourwheelError) -> None:
-        """Every long poll fails, for its caller to go elsewhere. Leases are of one reign anyway."""
-        self._polls.close(error)
-        self.unasked.retire()
-
-    def close(self) -> None:
-        """Answer every long poll; nothing is leased any more."""
+    def close(self, error: HourwheelError | None = None) -> None:
+        """Answer every long poll, with nothing or an error; nothing is leased any more."""
         self._is_closing = self.unasked.is_closing = True
-        self._polls.close()
+        self._polls.close(error)
 
     @property
     def waiting_count(self) -> int:

@@ -9,6 +9,9 @@ from hourwheel.internal.v1.control_link_pb2 import ShardReport
 class ControlPort(Protocol):
     """What is needed of the control plane."""
 
+    is_registered: bool
+    """Whether the cluster knows of this life of the node."""
+
     def is_dead(self, node: str) -> bool:
         """Whether a node's control process says that its broker is gone."""
         ...

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.contracts.broker import Selection
 from node.delivery.message_lease import SPARSE_ID
+from node.delivery.receiver import Receiver
 from node.delivery.retries import ack_picked_rows, ack_rows, filtered_rows, retry_rows
 from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
@@ -31,7 +32,7 @@ class Meant:
     """int64[n, 2]: [first, end) of where the messages stand, all in one range; None: everywhere."""
     message_count: int = 0
     lease_id: int = 0
-    """Of this reign, where the lease lasts."""
+    """Of this epoch, where the lease lasts."""
     is_whole: bool = False
     """They are all of the lease's messages."""
 
@@ -60,7 +61,12 @@ class Meant:
 
 
 def meant_by(
-    shard: Shard, group: Group, one: Selection, *, reads: Callable[[Group, int], bool]
+    shard: Shard,
+    receiver: Receiver,
+    group: Group,
+    one: Selection,
+    *,
+    reads: Callable[[Group, int], bool],
 ) -> Meant:
     """What a selection stands for. `reads`: whether a group is given messages of a queue.
 
@@ -72,11 +78,11 @@ def meant_by(
     invalid = Meant(int(ReceiptOutcome.RECEIPT_OUTCOME_INVALID), shard.views, held)
     if receipt.cluster != shard.cluster or receipt.group_id != group.group_id or one.count <= 0:
         return invalid
-    if receipt.epoch > shard.epoch or not reads(group, receipt.topic_queue):
+    if receipt.epoch > receiver.epoch or not reads(group, receipt.topic_queue):
         return invalid
     picked: NDArray[np.int64] | None = None
-    leases, is_of_reign = shard.receiver.leases, receipt.epoch == shard.epoch
-    if is_of_reign:
+    leases, is_of_epoch = receiver.leases, receipt.epoch == receiver.epoch
+    if is_of_epoch:
         lease = leases.get(receipt.lease_id)
     else:
         lease = leases.find_former(receipt.epoch, receipt.lease_id)
@@ -92,7 +98,7 @@ def meant_by(
     else:
         first = receipt.first_position + one.first
         limit: int = shard.views.queues.get(receipt.topic_queue).end_position
-        if is_of_reign:
+        if is_of_epoch:
             limit = leases.delivered_end(held)
         # With the id of another lease it would end one whose messages it does not stand for.
         is_own = lease is None or (lease.held, lease.first) == (held, receipt.first_position)

@@ -65,9 +65,9 @@ class Ask(NamedTuple):
 class Receiver:
     """Hands out messages. Holds the leases, and which queue is next for whom."""
 
-    def __init__(self, views: Views, bodies: Bodies) -> None:
-        """Read from `views` and `bodies`."""
-        self._views, self._bodies = views, bodies
+    def __init__(self, views: Views, bodies: Bodies, epoch: int = 0) -> None:
+        """Read from `views` and `bodies`. `epoch`: in which the leases are given."""
+        self._views, self._bodies, self.epoch = views, bodies, epoch
         self.leases = Leases()
         self.passed_over = PassedOver()
         self._marks = Marks()
@@ -82,9 +82,9 @@ class Receiver:
         self.is_unfinished = False
         """The last `receive` ended with its slice: there may be more, so call again soon."""
 
-    def table(self, epoch: int) -> LeaseTable:
-        """What the successor of a master needs whose reign ends in order."""
-        table = self.leases.table(epoch)
+    def table(self) -> LeaseTable:
+        """What the successor of a master needs that steps down in order."""
+        table = self.leases.table(self.epoch)
         self.passed_over.add_to(table)
         return table
 

@@ -4,8 +4,9 @@
             -> SERVING
     stop    NOT_SERVING -> calls in flight end -> metrics -> engine (checkpoint) -> probes -> unlock
 
-With other nodes (node/cluster/runtime.py): the control process before the shard, the data plane
-behind the engine; and at a stop mastership is handed over first.
+A node alone is a cluster of one (node/cluster/alone.py). With others (node/cluster/runtime.py) the
+control process starts before the shard, and the data plane behind the engine; and at a stop
+mastership is transferred first.
 
 Who runs it in a process of its own is node/process/lifecycle.py; inside another program,
 tests/support/embedded_node.py.
@@ -13,10 +14,8 @@ tests/support/embedded_node.py.
 
 import asyncio
 import uuid
-from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
@@ -28,6 +27,7 @@ from node.broker.due_reading import DueReading
 from node.broker.engine import Engine
 from node.broker.settings import engine_config, shard_config
 from node.broker.slewed_clock import SlewedClock, StepEvent
+from node.cluster.alone import Alone
 from node.cluster.runtime import Clustering
 from node.config.model import NodeConfig
 from node.contracts.broker import Failure
@@ -36,13 +36,10 @@ from node.metrics.family import ProcessFacts
 from node.metrics.http import LIVE, READY, STARTUP, MetricsServer, in_loop, probe_in_loop
 from node.process.last_exit import STOPPED, LastExit
 from node.process.memory import Trimming
-from node.repair.scrubber import FIRST_S, PASS_S_MIN, Scrubber, ScrubSinks, ScrubSource
-from node.repair.view_repair import ViewRepair
-from node.repair.view_scrub import BadMessages
+from node.repair.scrubber import FIRST_S, PASS_S_MIN, Scrubber, ScrubSource
 from node.shard.checkpoint import ShardPlace
 from node.shard.node_meta import NodeMeta, open_node_meta
-from node.shard.recovery import Opened, open_shard
-from node.snapshot.reopening import reopen_shard
+from node.shard.recovery import Opened
 from node.telemetry import logs
 from node.telemetry.process_watch import ProcessStats, ProcessWatch
 from node.telemetry.stats import ApiStats
@@ -57,6 +54,8 @@ _SECONDS: Final = 0.001
 _ROOM_S: Final = 1.0
 """How often a node looks for room that cannot be opened without."""
 _log = logs.get(__name__)
+
+Cluster: TypeAlias = Alone | Clustering
 
 
 class Node:
@@ -95,7 +94,8 @@ class Node:
         self._undo = AsyncExitStack()
         self._api: ApiServer | None = None
         self._last_exit = ""
-        self._clustering: Clustering | None = None
+        self._cluster: Cluster | None = None
+        """From `start` on."""
         self._is_draining = False
 
     @property
@@ -122,18 +122,15 @@ class Node:
             disk = self._lock_directory(undo)
             told = self._start_probes(undo)
             clock = self._slewed_clock()
-            clustering = self._make_clustering(undo, clock)
-            cluster_id = None if clustering is None else clustering.cluster_id
-            meta = open_node_meta(disk, self.config.node.id, cluster_id)
-            if clustering is not None:
-                await clustering.start()
-            engine = await self._open_engine(undo, disk, clock, meta, clustering)
+            cluster = self._make_cluster(undo, clock)
+            meta = open_node_meta(disk, self.config.node.id, cluster.cluster_id)
+            await cluster.start()
+            engine = await self._open_engine(undo, disk, meta, cluster)
             started_ms = clock.now_ms()
-            self._tell_metrics(undo, told, engine, clock, started_ms, clustering)
-            self._clustering = clustering
-            await self._start_api(undo, engine, started_ms, clustering)
-            if clustering is not None:
-                await clustering.join()
+            self._tell_metrics(undo, told, engine, clock, started_ms, cluster)
+            self._cluster = cluster
+            await self._start_api(undo, engine, started_ms, cluster)
+            await cluster.join()
             self._undo = undo.pop_all()
         _log.info(
             "node_started",
@@ -146,8 +143,8 @@ class Node:
     async def stop(self, grace_ms: int | None = None) -> None:
         """Let calls in flight end for `grace_ms` (by default as configured), save, close."""
         self._is_draining = True
-        if self._clustering is not None:
-            await self._clustering.hand_over()
+        if self._cluster is not None:
+            await self._cluster.transfer_mastership()
         if self._api is not None:
             _log.info("node_draining")
             await self._api.drain()
@@ -202,22 +199,24 @@ class Node:
             on_step=_log_step,
         )
 
-    def _make_clustering(self, undo: AsyncExitStack, clock: SlewedClock) -> Clustering | None:
-        if not self.config.cluster.nodes:
-            return None
-        clustering = Clustering(
-            self.config, self._clock, clock, self.failure, on_snapshot_taken=self.renewal.set
-        )
-        undo.push_async_callback(clustering.stop)
-        return clustering
+    def _make_cluster(self, undo: AsyncExitStack, clock: SlewedClock) -> Cluster:
+        cluster: Cluster
+        if self.config.cluster.nodes:
+            cluster = Clustering(
+                self.config,
+                self._clock,
+                clock,
+                self.failure,
+                on_snapshot_received=self.renewal.set,
+                former_damage=self._former_damage,
+            )
+        else:
+            cluster = Alone(self.config.node.id, self._clock, clock, self.failure)
+        undo.push_async_callback(cluster.stop)
+        return cluster
 
     async def _open_engine(
-        self,
-        undo: AsyncExitStack,
-        disk: RealDisk,
-        clock: SlewedClock,
-        meta: NodeMeta,
-        clustering: Clustering | None,
+        self, undo: AsyncExitStack, disk: RealDisk, meta: NodeMeta, cluster: Cluster
     ) -> Engine:
         begun_ms = self._clock.monotonic_ms()
         place = ShardPlace(disk, f"shard-{_SHARD}", Identity(meta.cluster_id, _SHARD))
@@ -227,31 +226,20 @@ class Node:
             reserve_bytes=self.config.disk.reserve_bytes,
             on_change=_log_room,
         )
-        opened = await self._open_with_room(place, guard, is_replica=clustering is not None)
-        time = clock if clustering is None else clustering.time
+        opened = await self._open_with_room(place, guard, cluster)
+        member = cluster.make_member(opened, guard)
         engine = Engine(
-            opened,
-            engine_config(self.config),
-            now_ms=time.now_ms,
-            until_ms=time.until_ms,
-            guard=guard,
-            failure=self.failure,
-            cluster_id=meta.cluster_id,
-            gate=None if clustering is None else clustering.make_member(opened, place, guard),
+            opened, engine_config(self.config), cluster.time, member, guard, self.failure
         )
         undo.push_async_callback(engine.close)
-        if clustering is None:
-            await engine.start(meta.node_id, uuid.uuid4().hex)
-        else:
-            engine.start_replica()
-            await clustering.take_part(engine, undo)
-        self._start_scrub(undo, opened, engine, clustering)
+        await cluster.take_part(engine, undo)
+        self._start_scrub(undo, place, engine, cluster)
         engine.stats.recovery_seconds = (self._clock.monotonic_ms() - begun_ms) * _SECONDS
         _log_opened(opened, engine.stats.recovery_seconds)
         return engine
 
     async def _open_with_room(
-        self, place: ShardPlace, guard: DiskGuard, *, is_replica: bool
+        self, place: ShardPlace, guard: DiskGuard, cluster: Cluster
     ) -> Opened:
         """Open the shard. Where the disk has no room for that, wait for some.
 
@@ -262,8 +250,9 @@ class Node:
         while True:
             try:
                 # In a thread: replaying may take seconds, and signals must be heard meanwhile.
+                config = shard_config(self.config)
                 return await asyncio.to_thread(
-                    self._open_shard, place, guard.give_up_reserve, is_replica=is_replica
+                    cluster.open_shard, place, config, guard.give_up_reserve
                 )
             except errors.DiskFull as error:
                 if guard.give_up_reserve():
@@ -273,71 +262,35 @@ class Node:
                 has_complained = True
             await asyncio.sleep(_ROOM_S)
 
-    def _open_shard(
-        self, place: ShardPlace, make_room: Callable[[], bool], *, is_replica: bool
-    ) -> Opened:
-        config = shard_config(self.config)
-        if not is_replica:
-            return open_shard(place, config, make_room)
-        config = replace(config, is_replica=True)
-        found = reopen_shard(place, config, self._former_damage, make_room)
-        if found.installed is not None:
-            _log.info("snapshot_installed", **found.installed._asdict())
-        if found.damage is not None:
-            _log.error(
-                "damaged_shard_set_aside",
-                folder=found.set_aside,
-                **logs.fields_of(found.damage),
-            )
-        return found.opened
-
     def _start_scrub(
         self,
         undo: AsyncExitStack,
-        opened: Opened,
+        place: ShardPlace,
         engine: Engine,
-        clustering: Clustering | None,
+        cluster: Cluster,
     ) -> None:
         repair = None
-        if clustering is not None:
-            repair = clustering.make_repair(engine.damage.files, self._renew)
+        if isinstance(cluster, Clustering):  # others have what is damaged here
+            repair = cluster.make_repair(engine.damage.files, self._renew)
             undo.push_async_callback(repair.close)
             engine.damage.on_many = repair.give_up
         bytes_per_s = self.config.log.scrub_bytes_per_s
         if not bytes_per_s:
             return
 
-        views = ViewRepair(
-            *(engine.shard, opened.epochs, self.failure),
-            save_soon=engine.background.save_soon,
-            fail=engine.fail,
-            give_up=None if repair is None else repair.give_up,
-        )
-
-        def on_log(error: errors.CorruptLog) -> None:
+        def on_damage(error: errors.CorruptLog) -> None:
             _log.error("scrub_damage_found", **logs.fields_of(error))
             if repair is not None:
                 repair.on_damage(error)
 
-        def on_view(error: errors.CorruptFile) -> None:
-            _log.error("scrub_damage_found", **logs.fields_of(error))
-            views.on_damage(error)
-
-        def on_messages(found: BadMessages) -> None:
-            engine.damage.take_scrubbed(*found, engine.now_ms())
-
-        place, shard = engine.place, engine.shard
-        source = ScrubSource(
-            *(place.disk, place.identity, shard.log, lambda: shard.high_watermark),
-            directory=place.directory,
-            manifest=lambda: opened.maintenance.manifest,
-        )
+        shard = engine.shard
+        source = ScrubSource(place.disk, place.identity, shard.log, lambda: shard.high_watermark)
         scrubber = Scrubber(
             source,
             engine.stats,
             self.failure,
             bytes_per_s=bytes_per_s,
-            sinks=ScrubSinks(on_log, on_view, on_messages),
+            on_damage=on_damage,
             now_ms=engine.now_ms,
             first_s=FIRST_S if self._former_damage is None else PASS_S_MIN,
         )
@@ -374,7 +327,7 @@ class Node:
             return "it stops"
         if self._api is None:
             return self._why_not_started()
-        return "" if self._clustering is None else self._clustering.why_not_ready()
+        return "" if self._cluster is None else self._cluster.why_not_ready()
 
     def _tell_metrics(
         self,
@@ -383,13 +336,11 @@ class Node:
         engine: Engine,
         clock: SlewedClock,
         started_ms: int,
-        clustering: Clustering | None,
+        cluster: Cluster,
     ) -> None:
         if server is None:
             return
-
-        of_cluster = None if clustering is None else clustering.read_facts
-
+        of_cluster = cluster.read_facts if isinstance(cluster, Clustering) else None
         lag = ConsumerLag(engine.lags, self.config.telemetry.lag_series)
         undo.push_async_callback(lag.close)
         due = DueReading(engine.describe_wheel, engine.now_ms)
@@ -416,13 +367,14 @@ class Node:
         undo: AsyncExitStack,
         engine: Engine,
         started_ms: int,
-        clustering: Clustering | None,
+        cluster: Cluster,
     ) -> None:
-        forwarder = None
-        if clustering is not None:
+        forwarder = served = None
+        if isinstance(cluster, Clustering):
+            served = cluster.make_served()
             forwarder = Forwarder(
                 self.config.node.id,
-                clustering.check,
+                cluster.check,
                 self._stats,
                 engine.answers,
                 in_flight_max=self.config.limits.forwarded_calls,
@@ -437,7 +389,7 @@ class Node:
                 self.failure,
                 started_ms,
                 forwarder,
-                None if clustering is None else clustering.make_served(),
+                served,
             )
         )
         undo.push_async_callback(api.stop, 0)

@@ -18,13 +18,14 @@ import numpy as np
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.types import topic_of
-from node.catalog.service import Propose
+from node.catalog.serving import Propose
 from node.contracts.broker import Failure
 from node.delivery.damaged import DamagedBytes, DamagedEntry, DamagedMessages
-from node.delivery.receiver import Corrupt
+from node.delivery.receiver import Corrupt, Receiver
 from node.delivery.retries import ack_rows, dead_rows
 from node.repair.file_repair import FileRepair
 from node.repair.peer_reads import MESSAGES_MAX
+from node.replica.mastership import Mastership
 from node.shard.group_queue import GroupQueue
 from node.shard.message_lookup import MessageLookup, Wanted
 from node.shard.shard import Shard
@@ -32,7 +33,7 @@ from node.telemetry import logs
 from node.telemetry.stats import EngineStats
 from storage.files.rewrite import Patch
 from storage.views.unit import Units, copied
-from timewheel.bodies import BadBlob, Place, place_of
+from timewheel.bodies import BadBlob, Place
 
 MANY: Final = 1_024
 """So many damaged messages of one mastership are no accident any more: somebody else should lead,
@@ -67,28 +68,28 @@ class DamageControl:
         stats: EngineStats,
         failure: Failure,
         *,
-        propose: Propose,
         wake: Callable[[set[int]], None],
         pace: Pace | None = None,
     ) -> None:
-        """Nothing is damaged yet.
+        """Nothing is damaged yet, and nothing is served: `serve` comes with a mastership.
 
         Args:
             shard: whose messages these are.
             files: rewrites damaged files; knows the peers.
             stats: where it is counted.
             failure: is told of a bug, and of what must end the process.
-            propose: appends what an operator has decided.
             wake: serves who waits for messages of these queues.
             pace: how often to try again.
         """
         self._shard, self.files, self._stats, self._failure = shard, files, stats, failure
-        self._propose, self._wake = propose, wake
+        self._wake = wake
+        self._resolve: Callable[[Any], asyncio.Future[Any]] = _refuse
+        self._receiver = Receiver(shard.views, shard.bodies)
         self._pace = pace or Pace()
         self._loop = asyncio.get_running_loop()
         self._lookup = MessageLookup(shard.views, shard.log, shard.bodies)
         self.damaged = DamagedMessages()
-        """Of this mastership; another one begins with none."""
+        """Of one mastership; another one begins with none."""
         self.on_many: Callable[[errors.DataLoss], None] = lambda _: None
         """Told once in a mastership, when `MANY` were found."""
         self._news = asyncio.Event()
@@ -97,49 +98,46 @@ class DamageControl:
         self._said: dict[str, _Said] = {}
         self._is_closing = False
 
+    # -- masterships ------------------------------------------------------------------------------
+
+    def serve(self, mastership: Mastership, propose: Propose) -> None:
+        """See to what this mastership cannot read; `propose`: what an operator has decided."""
+        self._resolve = lambda rows: propose(lambda now, who: mastership.resolve(rows, now, who))
+        self._receiver = mastership.receiver
+        self.damaged = DamagedMessages()
+        mastership.hold(self)
+
+    def close(self, _: HourwheelError) -> None:
+        """The mastership is over. What is kept in memory goes on being mended."""
+        self._resolve = _refuse
+        self.damaged = DamagedMessages()
+        self._news.set()
+        self._count()
+
     # -- finding ----------------------------------------------------------------------------------
 
     def take_found(self, now_ms: int) -> None:
         """See to what the receiver could not read."""
-        receiver = self._shard.receiver
+        receiver = self._receiver
         found, receiver.corrupt = receiver.corrupt, []
         for one in found:
-            if self._note_news(self.damaged.note(one, now_ms)):
-                self._say_withheld(one.error)
+            self._note_news(self.damaged.note(one, now_ms))
         self._begin()
 
     def take_listed(self, units: Units, bad: Iterable[BadBlob]) -> None:
         """See to what a listing of pending messages could not read."""
         for ordinal, error in bad:
             unit = copied(units[ordinal : ordinal + 1])
-            if self._note_news(self.damaged.note_listed(unit, error)):
-                self._say_withheld(error)
+            self._note_news(self.damaged.note_listed(unit, error))
         self._begin()
 
-    def take_scrubbed(self, units: Units, bad: Iterable[BadBlob], now_ms: int) -> None:
-        """See to what the scrubber could not read, on any replica. It may just have been removed.
-
-        It is looked for like what groups wait for, and listed where nobody has it.
-        """
-        for ordinal, error in bad:
-            unit = copied(units[ordinal : ordinal + 1])
-            if self._is_gone(place_of(unit)):
-                continue
-            if self._note_news(self.damaged.note_scrubbed(unit, error, now_ms)):
-                self._log_seldom("error", "scrub_damage_found", **logs.fields_of(error))
-        self._begin()
-
-    def _note_news(self, news: DamagedBytes | None) -> bool:
-        """Count a place, if it is news. Returns whether it is."""
+    def _note_news(self, news: DamagedBytes | None) -> None:
         if news is None:
-            return False
+            return
         self._stats.crc_errors += 1
+        self._log_seldom("error", "damaged_message_withheld", **logs.fields_of(news.error))
         if self.damaged.found_count == MANY:
             self.on_many(news.error)
-        return True
-
-    def _say_withheld(self, error: errors.DataLoss) -> None:
-        self._log_seldom("error", "damaged_message_withheld", **logs.fields_of(error))
 
     def _begin(self) -> None:
         self._count()
@@ -149,7 +147,6 @@ class DamageControl:
 
     def _count(self) -> None:
         self._stats.damaged_messages = self.damaged.count
-        self._stats.scrub_damaged_messages = self.damaged.unasked_count
 
     def _log_seldom(self, level: str, event: str, **fields: Any) -> None:
         """Log one line an event and `_SAY_S`: a damaged disk has many messages."""
@@ -208,14 +205,9 @@ class DamageControl:
 
     def _is_settled(self, one: DamagedBytes) -> bool:
         """Forget those who do not wait any more. Returns whether nobody does."""
-        views, leases = self._shard.views, self._shard.receiver.leases
+        views, leases = self._shard.views, self._receiver.leases
         if not one.entries:
-            is_over = one.unasked is not None and (
-                self._is_gone(one.place) or bool(views.tombstones.contains(one.unit["sequence"])[0])
-            )
-            if is_over:
-                self.damaged.take(one.place)
-            return is_over
+            return False
         for entry in list(one.entries.values()):
             held, position = entry.held, entry.position
             is_there = (
@@ -227,11 +219,7 @@ class DamageControl:
             if not is_there:
                 self.damaged.drop(entry)
                 leases.settle(held, position)
-        return not one.is_kept
-
-    def _is_gone(self, place: Place) -> bool:
-        """Whether its delay log was removed: with all that needed it."""
-        return bool(place.dlog_id) and self.files.delay_log_bytes(place.dlog_id) is None
+        return not one.entries
 
     def _find_here(self, one: DamagedBytes) -> bool:
         """Whether this node has the bytes after all."""
@@ -261,7 +249,7 @@ class DamageControl:
         for one in healed:
             for entry in self.damaged.take(one.place):
                 end = entry.position + 1
-                self._shard.receiver.offer_again(entry.held, entry.position, end)
+                self._receiver.offer_again(entry.held, entry.position, end)
                 queues.add(entry.held.topic_queue)
         if queues:
             self._count()
@@ -272,7 +260,7 @@ class DamageControl:
         pace = self._pace
         wait_s = min(pace.again_s_max, pace.again_s_min * 2.0 ** min(one.tries - 1, 30))
         one.again_s = self._loop.time() + wait_s
-        if not one.is_kept:
+        if not one.entries:
             self.damaged.take(one.place)  # the next listing asks anew
         elif one.tries == 1:
             self._log_seldom("error", "damaged_message_unavailable", error=one.error.message)
@@ -281,7 +269,7 @@ class DamageControl:
         """What is withheld and not known one by one is delivered, or found damaged, again."""
         if not self.damaged.overflowed or self.damaged.is_full:
             return
-        receiver, queues = self._shard.receiver, set[int]()
+        receiver, queues = self._receiver, set[int]()
         for held in self.damaged.overflowed:
             known = set(self.damaged.positions(held))
             for first, end in receiver.leases.withheld_ranges(held):
@@ -375,11 +363,11 @@ class DamageControl:
                 gone.append(entry)
         if not gone:
             return []
-        all_rows, damaged, receiver = np.concatenate(rows), self.damaged, shard.receiver
+        all_rows, damaged, receiver = np.concatenate(rows), self.damaged, self._receiver
         for entry in gone:  # so that nobody delivers them meanwhile; they stay withheld
             damaged.drop(entry)
         try:
-            await self._propose(lambda now, token: shard.resolve(all_rows, now, token))
+            await self._resolve(all_rows)
         except HourwheelError as error:
             for entry in gone if damaged is self.damaged else ():
                 lost = errors.DataLoss(f"not discarded: {error.message}")
@@ -400,13 +388,7 @@ class DamageControl:
 
     # -- the end ----------------------------------------------------------------------------------
 
-    def retire(self) -> None:
-        """This node is not the master any more. What is kept in memory goes on being mended."""
-        self.damaged = DamagedMessages()
-        self._news.set()
-        self._count()
-
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """Look for nothing any more."""
         self._is_closing = True
         tasks = [one for one in (self._fetching, self._mending) if one is not None]
@@ -414,3 +396,7 @@ class DamageControl:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+def _refuse(_: Any) -> "asyncio.Future[Any]":
+    raise errors.NotMaster("no node is the master now; try again")

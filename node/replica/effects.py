@@ -5,7 +5,7 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from hourwheel.internal.v1.replication_pb2 import LeaseTable, SyncBeat
-from node.shard.shard import Answer
+from node.replica.mastership import Mastership
 from replication.rules.isr import IsrChange
 
 
@@ -34,24 +34,26 @@ class OpenStreams:
 
 @dataclass(frozen=True)
 class CloseStreams:
-    """The reign is over: end all streams to followers, with a last word."""
+    """The mastership is over: end all streams to followers, with a last word."""
 
     leases: LeaseTable
     """What consumers hold."""
-    last_beat: SyncBeat
-    """It frees them from what they promised."""
+    last_heartbeat: SyncBeat
+    """It frees them from the lease that they granted."""
 
 
 @dataclass(frozen=True)
 class Serve:
     """Begin to dispatch and to answer."""
 
+    mastership: Mastership
+
 
 @dataclass(frozen=True)
-class Retire:
-    """Serve no more; tell those who wait."""
+class StepDown:
+    """Serve no more: close the mastership, so that everybody who waits is answered."""
 
-    answers: tuple[Answer, ...]
+    mastership: Mastership
     why: str
 
 
@@ -63,7 +65,7 @@ class AskIsr:
 
 
 @dataclass(frozen=True)
-class Resign:
+class AskForSuccessor:
     """Ask the control plane for another master."""
 
     why: str
@@ -74,7 +76,7 @@ class Write:
     """Something was appended, or may be applied: wake the writer."""
 
 
-Effect: TypeAlias = OpenStreams | CloseStreams | Serve | Retire | AskIsr | Resign | Write
+Effect: TypeAlias = OpenStreams | CloseStreams | Serve | StepDown | AskIsr | AskForSuccessor | Write
 
 
 class Who(NamedTuple):
@@ -84,4 +86,9 @@ class Who(NamedTuple):
     boot_id: str
     cluster_id: bytes
     members: tuple[str, ...]
-    """All nodes, this one included."""
+    """All nodes of the replica list, this one included."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody else has a copy: what is durable here is committed."""
+        return len(self.members) == 1

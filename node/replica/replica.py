@@ -1,11 +1,13 @@
 """One node's part in one shard: its log and views, and the rules of whoever it is. Pure but files.
 
-    assignment (control plane) --> follower or taking over
-    taking over   promise over, nothing being written -> EPOCH_START -> followers agree ->
-                  all inherited is committed and applied -> lease and clock -> master
-    master        its lease or its clock gone: it says nothing until they are back
-                  another epoch named, its disk full, its lease gone for long: follower
+    assignment (control plane) --> follower, or elected
+    elected       the former master's lease over, nothing being written --> a `Mastership`
+    taking over   EPOCH_START -> followers agree -> all inherited is committed and applied
+                  -> lease and clock -> it serves
+    serving       its lease or its clock gone: it says nothing until they are back
+                  another epoch begun, its disk full, its lease gone for long: it steps down
 
+A node alone is a replica list of one: its own majority, for each lease and for each commit.
 The shell (node/cluster/member.py) moves the messages, runs the writes and performs the effects.
 Times called `mono_ms` are of the node's monotonic clock.
 """
@@ -14,6 +16,7 @@ from collections.abc import Callable
 
 from hourwheel import errors
 from hourwheel.errors import NotFollowed
+from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.internal.v1.replication_pb2 import (
     BeginFrom,
     FollowerAck,
@@ -24,46 +27,46 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
+from hourwheel.types import Offset
 from node.replica.effects import (
+    AskForSuccessor,
     AskIsr,
     Assignment,
     CloseStreams,
     Effect,
     OpenStreams,
-    Resign,
-    Retire,
     Role,
     Serve,
+    StepDown,
     Who,
     Write,
 )
-from node.shard.shard import Shard
+from node.replica.mastership import Mastership, opening_records
+from node.shard.recovery import Opened
+from node.shard.shard import Applied
 from node.shard.views import FEATURE_LEVEL
 from node.telemetry.epoch_stats import EpochStats
 from replication.rules.follower import Follower, LogFacts
 from replication.rules.isr import InSyncReplicas
 from replication.rules.master import EpochStart, Master, ReplicationConfig
-from storage.log.epoch_file import EpochFile
-from storage.log.flushed_mark import FlushedMark
 from storage.log.recent_batches import read_piece
 
 _PART_BYTES = 1 << 20
 _UNACKED_BYTES_MAX = 16 << 20
 _LEASE_LOST = "no majority has answered: another epoch may have begun"
+_FULL_DISK = "the disk is full"
 
 
 class Replica:
     """See the top of this file.
 
-    Invariants: `master` is set exactly while `role` is not FOLLOWER; `shard.committed_offset` never
-    falls; what is applied is below it.
+    Invariants: there is a `mastership` exactly while the role is not FOLLOWER;
+    `shard.committed_offset` never falls; what is applied is below it.
     """
 
     def __init__(
         self,
-        shard: Shard,
-        epochs: EpochFile,
-        watermark: FlushedMark,
+        opened: Opened,
         follower: Follower,
         who: Who,
         config: ReplicationConfig,
@@ -71,19 +74,34 @@ class Replica:
         now_ms: Callable[[], int],
     ) -> None:
         """Begin as a follower of nobody. `now_ms` is the clock that batches are stamped with."""
-        self.shard, self.follower, self.who, self.config = shard, follower, who, config
-        self.role = Role.FOLLOWER
-        self.master: Master | None = None
+        self.shard, self.follower, self.who, self.config = opened.shard, follower, who, config
+        self.mastership: Mastership | None = None
+        self.is_sound = opened.is_sound
+        """The log had at the start all that it is known to have had: else it must not lead."""
         self.assignment = Assignment(0, "", frozenset(), 0)
-        self._epochs, self._watermark, self._now_ms = epochs, watermark, now_ms
+        self._epochs, self._watermark = opened.epochs, opened.watermark
+        self._dispatch, self._now_ms = opened.config.dispatch, now_ms
         self._predecessor: LeaseTable | None = None
         """What the last master left, if it ended in order."""
-        self._is_to_reign = False
-        self._is_resigned = False
+        self._is_elected = False
+        self._has_asked = False
+        """For a successor, in this epoch."""
         self._effects: list[Effect] = []
         self.stats = EpochStats()
         self.level_max = FEATURE_LEVEL
         """The highest feature level of the log that all nodes know."""
+
+    @property
+    def role(self) -> Role:
+        """What this node is to the shard."""
+        if self.mastership is None:
+            return Role.FOLLOWER
+        return Role.MASTER if self.mastership.is_serving else Role.TAKING_OVER
+
+    @property
+    def master(self) -> Master | None:
+        """The rules of its mastership; None: it has none."""
+        return None if self.mastership is None else self.mastership.rules
 
     def take_effects(self) -> list[Effect]:
         """What is to be done, in this order."""
@@ -97,9 +115,9 @@ class Replica:
         return LogFacts(log.start_offset, log.flushed_end_offset, applied)
 
     @property
-    def is_to_reign(self) -> bool:
-        """Named master, and waiting for a promise to end or a write to be done."""
-        return self._is_to_reign
+    def is_elected(self) -> bool:
+        """Elected, and waiting for a former lease to end or a write to be done."""
+        return self._is_elected
 
     def last_epoch_before(self, epoch: int) -> int:
         """The one that the log had before `epoch`; 0 for none."""
@@ -115,53 +133,69 @@ class Replica:
 
     def on_assignment(self, assignment: Assignment, mono_ms: float) -> None:
         """The control plane's word, maybe an old one."""
-        master = self.master
+        mastership = self.mastership
         is_newer = (assignment.epoch, assignment.version) >= (
             self.assignment.epoch,
             self.assignment.version,
         )
-        if master is not None and assignment.epoch == master.start.epoch:
+        if mastership is not None and assignment.epoch == mastership.epoch:
             if is_newer:
                 self.assignment = assignment
-            if master.on_isr(assignment.isr, assignment.version, mono_ms):
-                self._commit(master.high_watermark)
+            rules = mastership.rules
+            if rules.on_isr(assignment.isr, assignment.version, mono_ms):
+                self._commit(rules.high_watermark)
             return
         is_news = self.follower.on_epoch(assignment.epoch, assignment.master)
         if is_newer:
             self.assignment = assignment
         if is_news:
-            self.retire("another epoch has begun")
-            self._is_to_reign = assignment.master == self.who.me
+            self.step_down("another epoch has begun")
+            self._is_elected = assignment.master == self.who.me
 
-    def retire(self, why: str) -> None:
-        """Not the master any more, nor to become it in this epoch."""
-        self._is_to_reign = False
-        if self.master is None:
+    def _take_over(self, mono_ms: float) -> None:
+        """Become the master, step by step; goes on each time that something has happened.
+
+        Raises DiskFull where the epoch cannot be noted; nothing has changed then.
+        """
+        # 1. The epoch is on disk: `on_assignment` noted it before anything was done in it.
+        if self._is_elected:
+            # 2. The log's tail is whole: a start has cut what was torn, and nothing is being
+            #    written now.
+            if self.shard.has_appended:
+                return
+            # 3. The lease that this node granted to the former master is over.
+            if self.follower.grant_left_ms(self.assignment.epoch, self.who.me, mono_ms) > 0:
+                return
+            # 4. The epoch begins where the log ends, and EPOCH_START is its first record.
+            self._begin_epoch(mono_ms)
+        mastership = self.mastership
+        if mastership is None or mastership.is_serving:
             return
-        epoch, self._predecessor = self.master.start.epoch, None
-        self.master.lease.release()
-        leases = self.shard.receiver.table(epoch)
-        last_beat = SyncBeat(epoch=epoch, releases_lease=True)
-        self.master, self.role = None, Role.FOLLOWER
-        lost = errors.Timeout("the node ceased to be master: the outcome is unknown")
-        answers = tuple(self.shard.end_reign(lost))
-        self._effects += [Retire(answers, why), CloseStreams(leases, last_beat)]
+        # 5. Followers have cut what is not the master's and acknowledged in this epoch: the high
+        #    watermark is behind EPOCH_START.
+        if not mastership.rules.is_begun:
+            return
+        # 6. The views have everything up to it.
+        if self.shard.views.applied_offset < mastership.rules.start.start_end:
+            return
+        # 7. A majority has granted the lease, and a majority's clocks are known.
+        lease, clock = mastership.rules.lease, mastership.rules.clock
+        if not lease.is_valid(mono_ms) or clock.update(mono_ms) is None:
+            return
+        # 8. Only now is anything dispatched, leased or answered.
+        mastership.is_serving = True
+        self._effects.append(Serve(mastership))
 
-    def _begin_reign(self, mono_ms: float) -> None:
-        """Raises DiskFull where the epoch cannot be noted; nothing has changed then."""
+    def _begin_epoch(self, mono_ms: float) -> None:
+        """Raises DiskFull where it cannot be noted; nothing has changed then."""
         epoch, shard, who = self.assignment.epoch, self.shard, self.who
         start = shard.log.end_offset
         self._epochs.truncate(start)  # what was noted as it came, and then was not written
         self._epochs.append(epoch, start, log_start_offset=shard.log.start_offset)
-        self._is_to_reign = self._is_resigned = False
+        self._is_elected = self._has_asked = False
         self.follower.end()
-        former_epoch = self.last_epoch_before(epoch)
-        shard.begin_reign(epoch)
-        if self._predecessor is not None and self._predecessor.epoch == former_epoch:
-            shard.receiver.restore(self._predecessor, self._now_ms())
-        self._predecessor = None
-        shard.begin_epoch(who.me, who.boot_id, self._now_ms(), level_max=self.level_max)
-        reign = EpochStart(
+        records = opening_records(self.shard.views, who.me, who.boot_id, self.level_max)
+        start_of_epoch = EpochStart(
             epoch,
             who.me,
             who.boot_id,
@@ -169,119 +203,130 @@ class Replica:
             shard.shard_id,
             who.members,
             start_offset=start,
-            start_end=shard.log.end_offset,
-            high_watermark=shard.committed_offset or 0,
+            start_end=start + sum(one.header.total_bytes for one in records),
+            high_watermark=shard.committed_offset,
         )
         isr = InSyncReplicas(
             epoch, self.assignment.isr, self.assignment.version, self.config.min_in_sync
         )
-        self.master, self.role = Master(reign, isr, self.config, mono_ms), Role.TAKING_OVER
-        self.master.on_appended(shard.log.end_offset)
-        self._effects += [OpenStreams(), Write()]
+        rules = Master(start_of_epoch, isr, self.config, mono_ms)
+        mastership = self.mastership = Mastership(shard, rules, self._dispatch)
+        if self._predecessor is not None and self._predecessor.epoch == self.last_epoch_before(
+            epoch
+        ):
+            mastership.receiver.restore(self._predecessor, self._now_ms())
+        self._predecessor = None
+        self._effects.append(OpenStreams())
+        self._open_epoch(mastership, records)
+
+    def _open_epoch(self, mastership: Mastership, records: list[RecordBatch]) -> None:
+        mastership.open_epoch(records, self._now_ms())
+        mastership.rules.on_appended(self.shard.log.end_offset)
+        self._effects.append(Write())
+
+    def step_down(self, why: str) -> None:
+        """Not the master any more, nor to become it in this epoch."""
+        self._is_elected = False
+        if self.mastership is None:
+            return
+        mastership, self.mastership = self.mastership, None
+        self._predecessor = None
+        mastership.release()
+        leases = mastership.receiver.table()
+        last_heartbeat = SyncBeat(epoch=mastership.epoch, releases_lease=True)
+        self._effects += [StepDown(mastership, why), CloseStreams(leases, last_heartbeat)]
+
+    def _step_down_for(self, why: str) -> None:
+        """The same where nobody else knows of it yet: somebody should come."""
+        self.step_down(why)
+        self._effects.append(AskForSuccessor(why))
 
     # -- time -------------------------------------------------------------------------------------
 
     def step(self, mono_ms: float) -> None:
         """Do what time and the state ask for. To be called often, at least every 50 ms."""
-        if self._is_to_reign and not self.shard.has_appended:
-            left_ms = self.follower.grant_left_ms(self.assignment.epoch, self.who.me, mono_ms)
-            if left_ms <= 0:
-                self._begin_reign(mono_ms)
-        master = self.master
-        if self.role is Role.MASTER and master is not None and master.is_lease_lost(mono_ms):
-            self.retire(_LEASE_LOST)
-            self._effects.append(Resign(_LEASE_LOST))
-            return
-        if master is None:
-            return
-        change = master.plan_isr(mono_ms)
-        if change is not None:
-            self._effects.append(AskIsr(change))
-        why = master.find_reason_to_step_down(mono_ms)
-        if why is not None and not self._is_resigned:
-            self._is_resigned = True
-            self._effects.append(Resign(why))
-        self._serve_if_ready(mono_ms)
-
-    def _serve_if_ready(self, mono_ms: float) -> None:
-        master = self.master
-        if master is None or self.role is not Role.TAKING_OVER or not master.is_begun:
-            return
-        if self.shard.views.applied_offset < master.start.start_end:
-            return
-        if master.lease.is_valid(mono_ms) and master.clock.update(mono_ms) is not None:
-            self.role = Role.MASTER
-            self._effects.append(Serve())
+        mastership = self.mastership
+        if mastership is not None and not self.who.is_alone:
+            rules = mastership.rules
+            if mastership.is_serving and rules.is_lease_lost(mono_ms):
+                self._step_down_for(_LEASE_LOST)
+                return
+            change = rules.plan_isr(mono_ms)
+            if change is not None:
+                self._effects.append(AskIsr(change))
+            why = rules.find_reason_to_step_down(mono_ms)
+            if why is not None and not self._has_asked:
+                self._has_asked = True
+                self._effects.append(AskForSuccessor(why))
+        self._take_over(mono_ms)
 
     def may_act(self, mono_ms: float) -> bool:
         """Whether to dispatch and to answer as master, at this instant."""
-        master = self.master
-        return (
-            master is not None
-            and self.role is Role.MASTER
-            and master.lease.is_valid(mono_ms)
-            and master.clock.update(mono_ms) is not None
-        )
+        return self.mastership is not None and self.mastership.may_act(mono_ms)
 
     # -- the log ----------------------------------------------------------------------------------
 
     def on_flushed(self, mono_ms: float) -> None:
         """A write has become durable."""
-        if self.master is not None and self.master.on_flushed(
-            self.shard.log.flushed_end_offset, mono_ms
-        ):
-            self._commit(self.master.high_watermark)
+        rules = self.master
+        if rules is not None and rules.on_flushed(self.shard.log.flushed_end_offset, mono_ms):
+            self._commit(rules.high_watermark)
 
-    def on_applied(self, mono_ms: float) -> None:
+    def on_applied(self, applied: list[Applied], mono_ms: float) -> None:
         """Records were applied."""
-        self._serve_if_ready(mono_ms)
+        if self.mastership is not None:
+            self.mastership.on_applied(applied)
+            self._take_over(mono_ms)
 
-    def on_full_disk(self) -> None:
-        """A write found no room, and was dropped.
-
-        Followers may have what was dropped, and its offsets must not be used again in this epoch:
-        the next master's first words to each node settle what counts.
-        """
-        if self.master is not None:
-            self.retire("the disk is full")
-            self._effects.append(Resign("the disk is full"))
-        else:
+    def on_abandoned(self, dropped: list[RecordBatch], error: errors.DiskFull) -> None:
+        """A write found no room, and these were dropped."""
+        mastership = self.mastership
+        if mastership is None:
             self.follower.end()
+        elif self.who.is_alone:
+            mastership.on_abandoned(dropped, error)
+            if self.shard.log.end_offset <= mastership.rules.start.start_offset:
+                self._open_epoch(mastership, dropped)  # until there is room
+        else:
+            # Followers may have what was dropped, and its offsets must not be used again in this
+            # epoch: the next master's first words to each node settle what counts.
+            unknown = errors.Timeout("the disk is full: the outcome is unknown")
+            mastership.on_abandoned(dropped, unknown)
+            self._step_down_for(_FULL_DISK)
 
     def on_stalled(self) -> None:
         """Nothing more can be applied, for want of room: somebody else should be master."""
-        if self.master is not None:
-            self.retire("the disk is full")
-            self._effects.append(Resign("the disk is full"))
+        if self.mastership is not None and not self.who.is_alone:
+            self._step_down_for(_FULL_DISK)
 
     def _commit(self, offset: int) -> None:
         shard = self.shard
-        if offset > (shard.committed_offset or 0):
+        if offset > shard.committed_offset:
             shard.committed_offset = offset
-            self._watermark.store(offset)  # type: ignore[arg-type]
+            self._watermark.store(Offset(offset))
             self._effects.append(Write())
 
     # -- to followers -----------------------------------------------------------------------------
 
     def greet(self, node: str) -> MasterHello:
-        """The first message to a follower. Only while there is a reign."""
-        return self._reigning.on_connected(node)
+        """The first message to a follower. Raises NotFollowed where this node is not the master."""
+        return self._own.rules.on_connected(node)
 
     @property
-    def _reigning(self) -> Master:
-        if self.master is None:
-            raise NotFollowed("the reign is over")
-        return self.master
+    def _own(self) -> Mastership:
+        if self.mastership is None:
+            raise NotFollowed("the mastership is over")
+        return self.mastership
 
     def answer_hello(self, node: str, hello: FollowerHello) -> BeginFrom:
         """The second."""
-        return self._reigning.on_hello(
+        return self._own.rules.on_hello(
             node, hello, self._epochs.entries, self.shard.log.start_offset
         )
 
     def find_part(self, node: str) -> LogPart | None:
         """More of the log for a follower, if it may be sent any; reads files for who is behind."""
-        master = self._reigning
+        master = self._own.rules
         progress = master.followers[node]
         start, log = progress.sent_end, self.shard.log
         is_open = progress.phase.may_send and start - progress.acked_end <= _UNACKED_BYTES_MAX
@@ -289,9 +334,7 @@ class Replica:
             return None
         if start < log.start_offset:
             raise NotFollowed("what is next for a follower is deleted: it needs a snapshot")
-        piece = self.shard.recent.find(start, _PART_BYTES) if self.shard.recent else None
-        if piece is None:
-            piece = read_piece(log, start, _PART_BYTES)
+        piece = self.shard.recent.find(start, _PART_BYTES) or read_piece(log, start, _PART_BYTES)
         if piece is None:
             return None
         master.on_sent(node, piece.end_offset)
@@ -303,10 +346,10 @@ class Replica:
             high_watermark=master.high_watermark,
         )
 
-    def make_beat(self, mono_ms: float, clock_ms: int) -> SyncBeat:
+    def make_heartbeat(self, mono_ms: float, clock_ms: int) -> SyncBeat:
         """The 50 ms sync, as of now."""
-        master, views = self._reigning, self.shard.views
-        cursor = self.shard.dispatcher.append_cursor
+        mastership, views = self._own, self.shard.views
+        master, cursor = mastership.rules, mastership.dispatcher.append_cursor
         return SyncBeat(
             epoch=master.start.epoch,
             tick=views.cursor.tick,
@@ -328,18 +371,19 @@ class Replica:
         self._compare(node, ack)
         if master.on_ack(node, ack, mono_ms, own_ms):
             self._commit(master.high_watermark)
-        self._serve_if_ready(mono_ms)
+        self._take_over(mono_ms)
 
     def _compare(self, node: str, ack: FollowerAck) -> None:
         """Both have applied the log up to there: have both released the same?"""
         mine = self.shard.views.find_check(ack.applied_offset)
         if mine is not None and mine != (ack.released_count, ack.released_mix):
-            self._effects.append(Resign(f"node {node} has released something else"))
+            why = f"node {node} has released something else"
+            self._effects.append(AskForSuccessor(why))
 
     def on_refused(self, refused: Refused) -> None:
-        """A node follows somebody else: if its epoch is higher, this reign is over."""
+        """A node follows somebody else: if its epoch is higher, this one is over."""
         if self.master is not None and refused.epoch > self.master.start.epoch:
-            self.retire(f"epoch {refused.epoch} has begun")
+            self.step_down(f"epoch {refused.epoch} has begun")
 
     # -- from the master --------------------------------------------------------------------------
 
@@ -347,7 +391,7 @@ class Replica:
         """A master introduces itself. Nothing is being written."""
         answer = self.follower.on_hello(hello, self.facts, self._epochs, mono_ms)
         if isinstance(answer, FollowerHello) and hello.node_id != self.who.me:
-            self.retire(f"epoch {hello.epoch} has begun")
+            self.step_down(f"epoch {hello.epoch} has begun")
         if isinstance(answer, FollowerHello):
             # What is appended and not written is not in the answer: it must not be written, and
             # even applied, before the master has said where to cut.
@@ -390,13 +434,13 @@ class Replica:
         self._commit(min(self.follower.high_watermark, shard.log.end_offset))
         self._effects.append(Write())
 
-    def on_heartbeat(self, beat: SyncBeat, mono_ms: float) -> None:
+    def on_heartbeat(self, heartbeat: SyncBeat, mono_ms: float) -> None:
         """The 50 ms sync. Raises NotFollowed."""
-        self.follower.on_heartbeat(beat, mono_ms)
+        self.follower.on_heartbeat(heartbeat, mono_ms)
         self._commit(min(self.follower.high_watermark, self.shard.log.end_offset))
 
     def on_leases(self, table: LeaseTable) -> None:
-        """What a master leaves that ends its reign; also where a later epoch is known already."""
+        """What a master leaves that steps down; also where a later epoch is known already."""
         self._predecessor = table
 
     def acknowledge(self, mono_ms: float, clock_ms: float) -> FollowerAck:

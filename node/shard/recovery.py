@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from hourwheel import errors
+from hourwheel.types import Offset
 from node.shard.checkpoint import MANIFEST, ShardPlace, check_delay_logs, load_views
 from node.shard.dispatcher import DispatchConfig
 from node.shard.job_planner import Maintenance, RetentionConfig
@@ -20,6 +22,7 @@ from timewheel.wheel import WheelConfig
 WATERMARK = "high_watermark"
 _VIEW_DIRECTORIES = ("queues", "sequences", "tombstones", "wheel")
 _RECENT_BYTES = 16 << 20
+_EVERYTHING = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -30,9 +33,18 @@ class ShardConfig:
     wheel: WheelConfig = field(default_factory=WheelConfig)
     dispatch: DispatchConfig = field(default_factory=DispatchConfig)
     retention: RetentionConfig = field(default_factory=RetentionConfig)
-    is_replica: bool = False
-    """One of several nodes' copies: applied only as far as is known to be committed, and no epoch
-    is begun."""
+    has_peers: bool = False
+    """Other nodes have copies: applied only as far as is known to be committed. Without any, what
+    is durable is committed."""
+
+
+class NoWatermark:
+    """In place of the high watermark's file, where there are no peers: the log itself tells it."""
+
+    offset: Final = 0
+
+    def store(self, offset: Offset) -> None:
+        """Nothing: what is committed is durable in the log."""
 
 
 @dataclass
@@ -41,20 +53,21 @@ class Opened:
 
     shard: Shard
     maintenance: Maintenance
+    config: ShardConfig
     replayed_batches: int
     rebuilt_because: str
     """Why the views were rebuilt from the whole log; empty where they were not."""
     epochs: EpochFile
-    watermark: FlushedMark | None = None
-    """Of a replica: the high watermark as it was last told."""
+    watermark: FlushedMark | NoWatermark
+    """The high watermark as it was last told."""
     lost_end: int = 0
-    """Of a replica: up to here it once had a log, of which it has lost some."""
+    """Up to here it once had a log, of which it has lost some."""
 
     @property
     def is_sound(self) -> bool:
         """Whether the log has all that it is known to have had: else it must not lead."""
         end = self.shard.log.end_offset
-        return self.watermark is None or end >= max(self.watermark.offset, self.lost_end)
+        return end >= max(self.watermark.offset, self.lost_end)
 
 
 def open_shard(
@@ -107,29 +120,34 @@ def _open(
         log=log,
         views=views,
         bodies=bodies,
-        epoch=0,
-        dispatch=config.dispatch,
         cluster=int.from_bytes(place.identity.cluster_id[:4], "little"),
         shard_id=place.identity.shard,
+        committed_offset=_EVERYTHING,
     )
     shard.applier.make_room = make_room
-    watermark, lost_end = None, 0
-    if config.is_replica:
+    watermark: FlushedMark | NoWatermark = NoWatermark()
+    if config.has_peers:
         watermark = FlushedMark.open(
             place.disk, place.under(WATERMARK), place.identity, FileType.HIGH_WATERMARK
         )
         shard.committed_offset = max(watermark.offset, views.applied_offset)
         shard.recent = RecentBatches(_RECENT_BYTES)
-    count = _replay(shard, maintenance)
-    if config.is_replica:
+    count, lost_end = _replay(shard, maintenance), 0
+    if config.has_peers:
         lost_end = settle_lost_end(place, log.end_offset)
         epochs.truncate(log.end_offset)  # one that was to begin where the log then was cut off
     else:
-        known = [*(one.epoch for one in views.epochs), *(one.epoch for one in epochs.entries)]
-        shard.epoch = max([0, *known]) + 1
-        epochs.append(shard.epoch, log.end_offset, log_start_offset=log.start_offset)
-    because = rebuilt_because if count else ""
-    return Opened(shard, maintenance, count, because, epochs, watermark, lost_end)
+        shard.committed_offset = log.end_offset
+    return Opened(
+        shard,
+        maintenance,
+        config,
+        count,
+        rebuilt_because if count else "",
+        epochs,
+        watermark,
+        lost_end,
+    )
 
 
 def _remove_views(place: ShardPlace, config: LogConfig, file: str, why: str) -> None:

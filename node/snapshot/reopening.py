@@ -31,7 +31,7 @@ def reopen_shard(
 ) -> Reopened:
     """Install a snapshot that waits; open the shard, or an empty one in place of a damaged one.
 
-    For a node that has peers: `config.is_replica`. Takes as long as `open_shard`.
+    For a node that has peers: `config.has_peers`. Takes as long as `open_shard`.
 
     Args:
         place: of the shard.
@@ -44,7 +44,7 @@ def reopen_shard(
         DiskFull, FsyncFailed, DiskFailed: see storage.files.disk.
         CorruptFile, CorruptLog: also the empty one cannot be opened.
     """
-    errors.invariant(config.is_replica, "only a node with peers can lose what it has")
+    errors.invariant(config.has_peers, "only a node with peers can lose what it has")
     disk, directory, identity = place.disk, place.directory, place.identity
     installed = install_snapshot(disk, directory, identity)
     if damage is None or installed is not None:

@@ -22,7 +22,7 @@ from hourwheel.formats.record_batch import build_publish
 from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, filter_pb2
 from node.broker.consumer_lag import ConsumerLag
 from node.broker.due_reading import DueReading
-from node.broker.engine import EngineConfig
+from node.broker.settings import EngineConfig
 from node.broker.slewed_clock import SlewedClock
 from node.catalog.service import DefaultsConfig
 from node.metrics import collector
@@ -64,7 +64,7 @@ async def opened(root: Path) -> AsyncIterator[World]:
     gc.disable()  # it would look at all leases again and again; a node has frozen it
     try:
         async with EngineWorld(root, EngineConfig(defaults=ROOM), shard) as node:
-            fill(node.engine.shard, node.now_ms, Size())
+            fill(node.mastership, node.now_ms, Size())
             async with ApiWorld(engine=cast("FakeEngine", node.engine)) as api:
                 yield World(node, api)
             # To save all of it takes a disk that is busy a minute, and shows nothing: it ends as a
@@ -311,7 +311,7 @@ async def test_nothing_looks_at_all_topics_groups_or_leases_in_one_turn(tmp_path
 async def test_work_that_grows_with_the_catalog_is_found(tmp_path: Path) -> None:
     """As a list of all subscriptions for each group was: the test above would fail."""
     async with EngineWorld(tmp_path) as world:
-        fill(world.engine.shard, world.now_ms, Size(300, 300, 1, 1))
+        fill(world.mastership, world.now_ms, Size(300, 300, 1, 1))
         catalog = world.engine.shard.views.catalog
         with Turns() as turns:
             await asyncio.sleep(0)

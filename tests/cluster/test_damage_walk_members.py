@@ -220,7 +220,9 @@ async def test_I8_message_comes_again_when_it_is_damaged_during_its_lease(tmp_pa
             Flip(n1.folder, body, DELAY_LOGS)
         assert await received(n1, 6) == BODIES[4:]
         await world.pass_ms(30_000)
-        await until(lambda: not n1.shard.receiver.leases.count)  # they ended: that is in the log
+        await until(
+            lambda: not n1.mastership.receiver.leases.count
+        )  # they ended: that is in the log
         await world.pass_ms(1_000)  # the delay of a second delivery, after whenever that was
         again = []
         async with asyncio.timeout(60):

@@ -136,13 +136,13 @@ class NoRoom(Executor):
 
 def fill(node: MemberNode) -> None:
     """No write finds room from now on."""
-    writer: Any = node.engine.writer
+    writer: Any = node.engine.group_commit
     writer._flusher = NoRoom(writer._flusher)
     node.guard.free_bytes_min = 1 << 60
 
 
 def make_room(node: MemberNode) -> None:
-    writer: Any = node.engine.writer
+    writer: Any = node.engine.group_commit
     writer._flusher = writer._flusher.room
     node.guard.free_bytes_min = 0
     node.guard.check(0)

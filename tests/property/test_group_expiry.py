@@ -77,7 +77,7 @@ class Life:
         elif kind == "advance":
             world.advance(value)
             await let_others_run()
-            await within(world.engine.writer.drain())
+            await within(world.engine.group_commit.drain())
         elif kind == "restart":
             await world.restart()
             self.begun_ms = world.now_ms

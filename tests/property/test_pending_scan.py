@@ -68,7 +68,7 @@ class Life:
         world.commit()
 
     def cancel(self, rng: Random) -> None:
-        end = self.world.shard.next_sequence
+        end = self.world.mastership.next_sequence
         if end:
             self.world.cancel([rng.randrange(end) for _ in range(rng.randint(1, 6))])
             self.world.commit()
@@ -185,7 +185,7 @@ def test_pages_when_the_shard_lives_on(seed: int, is_cancel: bool) -> None:
                 listing.take(found)
                 if is_cancel and len(found.units):
                     ids = ids_of(0, world.shard.views, found.units)
-                    world.shard.cancel(ids, world.now_ms, None)
+                    world.mastership.cancel(ids, world.now_ms, None)
                     world.commit()
                 elif rng.random() < 0.3:
                     life.live(rng, 1)

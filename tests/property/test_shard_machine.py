@@ -140,7 +140,7 @@ class ShardMachine(RuleBasedStateMachine):
 
     @rule(chosen=st.lists(_index, min_size=1, max_size=6), forged=st.sampled_from([0, 0, 0, 1, 2]))
     def cancel(self, chosen: list[int], forged: int) -> None:
-        end = self.world.shard.next_sequence + 1
+        end = self.world.mastership.next_sequence + 1
         sequences = [one % end for one in chosen]
         shifts = {"due_shift_ms": forged == 1, "epoch_shift": forged == 2}
         self.world.cancel(sequences + sequences[:1], **shifts)
@@ -289,9 +289,9 @@ class ShardMachine(RuleBasedStateMachine):
     def clean_up(self, age_ms: int) -> None:
         """What was released, and producers that were heard of, so long ago are forgotten."""
         world = self.world
-        world.shard.trim(world.now_ms - age_ms, world.now_ms)
+        world.mastership.trim(world.now_ms - age_ms, world.now_ms)
         if age_ms % 4 == 0:
-            world.shard.expire_producers(world.now_ms - age_ms, world.now_ms)
+            world.mastership.expire_producers(world.now_ms - age_ms, world.now_ms)
         self.step(world.commit)
 
     @rule()

@@ -90,7 +90,7 @@ class Model:
         elif kind == "advance":
             world.advance(value)
             await let_others_run()
-            await within(world.engine.writer.drain())
+            await within(world.engine.group_commit.drain())
         elif kind == "restart":
             await world.restart()
             self.begun_ms = world.now_ms
@@ -122,7 +122,7 @@ class Model:
         """All that was published and not taken back is still delivered."""
         world = self.world
         world.advance(400_000)
-        await within(world.engine.writer.drain())
+        await within(world.engine.group_commit.drain())
         for name in self.names():
             wanted = {sequence for _, _, sequence in self.messages[name]}
             while wanted:
@@ -144,7 +144,7 @@ async def play(root: Path, steps: list[tuple[str, Any]]) -> int:
         for _ in range(16):  # retention of the topic's, and then of its retries; and some rounds
             world.advance(IDLE_MS)
             await let_others_run()
-            await within(world.engine.writer.drain())
+            await within(world.engine.group_commit.drain())
             await model.look(16)
         left = [name for name in model.names() if model.may_go(name)]
         assert left == [], "whoever may go has gone"

@@ -195,7 +195,7 @@ class WaitingMachine(RuleBasedStateMachine):
     def renew(self) -> None:
         """It is master again, in the same epoch."""
         self.stepped.gate.is_lapsed = False
-        self.stepped.engine.begin_serving()
+        self.stepped.engine.resume()
         self.look()
 
     # -- what must hold ---------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class WaitingMachine(RuleBasedStateMachine):
         assert answers.held_bytes <= answers.bytes_max
         if self.stepped.gate.is_lapsed:
             return
-        end_ms = self.stepped.engine.shard.receiver.leases.next_end_ms()
+        end_ms = self.stepped.mastership.receiver.leases.next_end_ms()
         assert end_ms is None or end_ms > self.stepped.now_ms, "a lease is over, and nobody looked"
         for poll in self.polls if answers.has_room else ():
             found = list(self._visible(poll.group, poll.topic))
@@ -239,8 +239,9 @@ class WaitingMachine(RuleBasedStateMachine):
         if found[0] is None or found[1] is None:
             return
         group_id, topic_id = found[0].group_id, found[1].topic_id
-        leases = shard.receiver.leases
-        for number in shard.receiver.queues_of(group_id, topic_id):
+        receiver = self.stepped.mastership.receiver
+        leases = receiver.leases
+        for number in receiver.queues_of(group_id, topic_id):
             if FILTERS[group] and topic_of(number) == topic_id and self.window < WINDOW:
                 continue  # a filter's window is another
             queue, window = views.queues.get(number), views.acks.get(group_id, number)

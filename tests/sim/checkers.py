@@ -212,7 +212,7 @@ class Checkers:
     def on_dispatched(self, node: "SimNode") -> None:
         """I2: a dispatch reaches no further than its lead."""
         self.check_may_act(node)
-        cursor = node.shard.dispatcher.append_cursor
+        cursor = node.mastership.dispatcher.append_cursor
         lead_ms = self._cluster.config.dispatch.lead_ms_max
         self._check_early(int(cursor.due_ms) - lead_ms, "dispatched")
 
@@ -259,8 +259,8 @@ class Checkers:
     def _check_damage(self) -> None:
         """I8: nothing is withheld any more, and no node's damage became a record."""
         master = self._cluster.master()
-        leases, views = master.shard.receiver.leases, master.shard.views
-        for queue in master.shard.receiver.queues_of(GROUP, TOPIC):
+        leases, views = master.mastership.receiver.leases, master.shard.views
+        for queue in master.mastership.receiver.queues_of(GROUP, TOPIC):
             held = GroupQueue(GROUP, queue)
             bounds = views.queues.get(queue).start_position, views.queues.get(queue).end_position
             count = leases.withheld_count(held, views.acks.get(*held), bounds)

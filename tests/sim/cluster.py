@@ -19,7 +19,6 @@ from node.delivery.retries import unresolved_of
 from node.shard.dispatcher import DispatchConfig
 from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import Opened, ShardConfig
-from node.shard.shard import Answer
 from replication.rules.master import ReplicationConfig
 from storage.log.commit_log import LogConfig
 from tests.sim.checkers import Checkers
@@ -49,7 +48,7 @@ CONFIG = ShardConfig(
     ),
     dispatch=DispatchConfig(units_max=16),
     retention=RetentionConfig(retention_ms=1 << 50),
-    is_replica=True,
+    has_peers=True,
 )
 _RATE_ERROR = 0.025
 """Two clocks differ in speed by 5 % at most: what the lease's margin allows for."""
@@ -229,10 +228,10 @@ class Cluster:
 
     def dispatch(self, node: SimNode) -> None:
         """The master's timer: dispatch what is due, give back what leases held too long."""
-        shard = node.shard
-        while shard.dispatches_in_flight < 4 and shard.dispatch_due(node.cluster_ms()):
+        shard, mastership = node.shard, node.mastership
+        while mastership.dispatches_in_flight < 4 and mastership.dispatch_due(node.cluster_ms()):
             self.checkers.on_dispatched(node)
-        for held, part in shard.receiver.leases.take_ended(node.cluster_ms(), 100):
+        for held, part in mastership.receiver.leases.take_ended(node.cluster_ms(), 100):
             if unresolved_of(shard.views, held, part):
                 Proposer(node).give_back(held, part)
         pass_over(node)
@@ -240,12 +239,9 @@ class Cluster:
     def on_applied(self, node: SimNode) -> None:
         self.checkers.on_applied(node)
 
-    def on_answers(self, node: SimNode, answers: list[Answer]) -> None:
-        """Answers leave a little later, if the node may still act then."""
-        for token, verdict, error in answers:
-            if isinstance(token, Call) and error is None:
-                token.verdict = verdict
-                node.later(self.events.random.random(), partial(self._tell, node, token))
+    def on_answered(self, node: SimNode, call: Call) -> None:
+        """An answer leaves a little later, if the node may still act then."""
+        node.later(self.events.random.random(), partial(self._tell, node, call))
 
     def _tell(self, node: SimNode, call: Call) -> None:
         if node.may_act:

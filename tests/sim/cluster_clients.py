@@ -1,10 +1,12 @@
 """Clients of a simulated cluster: they publish, cancel, consume, through any change of master."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hourwheel.errors import HourwheelError
 from hourwheel.formats.record_batch import Outcome
 from node.delivery.receiver import Delivery
 from node.delivery.retries import filtered_rows
@@ -19,16 +21,25 @@ TIMEOUT_MS = 400.0
 HOUR_MS = 3_600_000
 
 
+@dataclass
 class Call(Token):
-    """A proposal, and whom to tell."""
+    """A proposal to a node, and whom to tell."""
 
+    node: "SimNode | None" = None
     then: Callable[[Any], None] | None = None
+
+    def answer(self, verdict: Any, error: HourwheelError | None) -> None:
+        """What the node says; where it does not know, it says nothing."""
+        super().answer(verdict, error)
+        if error is None and self.node is not None:
+            self.node.cluster.on_answered(self.node, self)
 
 
 class Proposer(ShardProposals):
     """Proposes to one node's shard, now."""
 
     def __init__(self, node: "SimNode", then: Callable[[Any], None] | None = None) -> None:
+        self._node, self.mastership = node, node.mastership
         self.shard, self.model = node.shard, node.cluster.checkers.canon.model
         self.now_ms = node.cluster_ms()
         self.tokens = []
@@ -37,14 +48,12 @@ class Proposer(ShardProposals):
         self._then = then
 
     def _token(self, kind: str) -> Call:
-        call = Call(kind, self.shard.log.end_offset)
-        call.then = self._then
-        return call
+        return Call(kind, self.shard.log.end_offset, node=self._node, then=self._then)
 
 
 def pass_over(node: "SimNode") -> None:
     """The master's timer: what filters passed over goes into the log."""
-    passed_over = node.shard.receiver.passed_over
+    passed_over = node.mastership.receiver.passed_over
     due = passed_over.take_due(node.cluster_ms())
 
     def then(_: Any) -> None:
@@ -207,7 +216,7 @@ class Consumer(Client):
         self.ask(self._receive)
 
     def _receive(self, node: "SimNode") -> None:
-        delivery: Delivery | None = node.shard.receiver.receive(
+        delivery: Delivery | None = node.mastership.receiver.receive(
             GROUP,
             TOPIC,
             count_max=16,

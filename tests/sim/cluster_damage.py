@@ -14,6 +14,7 @@ from node.repair.damage_control import DamageControl, Pace
 from node.repair.file_repair import FileRepair
 from node.repair.peer_reads import PeerReads
 from node.repair.peers import Peers
+from node.replica.mastership import Mastership
 from node.telemetry.stats import EngineStats
 from storage.files.file_header import FILE_HEADER_BYTES
 from tests.sim.event_loop import SimLoop
@@ -69,7 +70,6 @@ class NodeDamage:
             self.files,
             self.stats,
             self.failure,
-            propose=lambda *_: self.loop.create_future(),
             wake=lambda _: None,
             pace=_PACE,
         )
@@ -84,9 +84,14 @@ class NodeDamage:
         others = [one for one in self.node.cluster.names if one != self.node.name]
         return sorted(others, key=lambda one: one not in isr)
 
+    def attend(self, mastership: Mastership) -> None:
+        """The node serves: see to what it cannot read."""
+        self.control.serve(mastership, lambda *_: self.loop.create_future())
+
     def take_found(self) -> None:
         """The receiver came by something that it cannot read."""
-        if self.node.shard.receiver.corrupt:
+        mastership = self.node.replica.mastership
+        if mastership is not None and mastership.receiver.corrupt:
             self.loop.run_here(lambda: self.control.take_found(self.node.cluster_ms()))
 
     def on_log_damage(self, offset: int) -> None:
@@ -115,7 +120,9 @@ class NodeDamage:
     @property
     def is_healed(self) -> bool:
         """Nothing is withheld."""
-        return not len(self.control.damaged) and not self.node.shard.receiver.corrupt
+        mastership = self.node.replica.mastership
+        has_found = mastership is not None and bool(mastership.receiver.corrupt)
+        return not len(self.control.damaged) and not has_found
 
     def check(self) -> None:
         """The tasks did not fail."""

@@ -1,8 +1,8 @@
 """One node of a simulated cluster: a real shard and replica, and the shell around them by hand.
 
-The shell's part is what node/replicating.py and node/broker/writer.py do: streams, writes that take
-their time, effects, the control plane, background jobs. All of it may stop at any instant: `kill`,
-`power_cut`, `freeze`.
+The shell's part is what node/cluster/member.py and node/broker/group_commit.py do: streams, writes
+that take their time, effects, the control plane, background jobs. All of it may stop at any time:
+`kill`, `power_cut`, `freeze`.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from hourwheel import errors
 from node.broker.slewed_clock import SlewedClock
-from node.replica.effects import AskIsr, CloseStreams, OpenStreams, Resign, Serve, Who
+from node.replica.effects import (
+    AskForSuccessor,
+    AskIsr,
+    CloseStreams,
+    OpenStreams,
+    Serve,
+    StepDown,
+    Who,
+)
+from node.replica.mastership import Mastership
 from node.replica.replica import Replica
 from node.shard.checkpoint import ShardPlace
 from node.shard.job_planner import Job, Work
@@ -134,7 +143,6 @@ class SimNode:
         self.boot_id = f"{self.name}/{self.boots}"
         place = self.place = ShardPlace(self.disk, "shard-0", IDENTITY)
         opened = self._open_shard()
-        assert opened.watermark is not None
         cluster.check_opened(self, opened)
         self.shard, self.maintenance = opened.shard, opened.maintenance
         self.shard.applier.make_room = self.make_room
@@ -154,9 +162,7 @@ class SimNode:
         )
         who = Who(self.name, self.boot_id, IDENTITY.cluster_id, cluster.names)
         self.replica = Replica(
-            self.shard,
-            opened.epochs,
-            opened.watermark,
+            opened,
             follower,
             who,
             cluster.rules,
@@ -231,6 +237,12 @@ class SimNode:
         return self.is_up and self.replica.may_act(self.mono_ms())
 
     @property
+    def mastership(self) -> Mastership:
+        """Of the master."""
+        assert self.replica.mastership is not None
+        return self.replica.mastership
+
+    @property
     def is_quiet(self) -> bool:
         """Nothing is being written."""
         return self.write is None and self.job is None
@@ -267,19 +279,21 @@ class SimNode:
                     self.dial(name, master.start.epoch)
         elif isinstance(effect, CloseStreams):
             for side in self.outgoing.values():
-                side.say_last(effect.leases, effect.last_beat)
+                side.say_last(effect.leases, effect.last_heartbeat)
             self.outgoing.clear()
-            self.damage.control.retire()
+        elif isinstance(effect, StepDown):
+            effect.mastership.close(errors.NotMaster("ask another node"))
         elif isinstance(effect, AskIsr):
             self.control_link.ask_isr(effect.change)
-        elif isinstance(effect, Resign):
+        elif isinstance(effect, AskForSuccessor):
             self.note(f"resigns: {effect.why}")
             self.control_link.resigned_epoch = self.replica.assignment.epoch
         elif isinstance(effect, Serve):
+            self.damage.attend(effect.mastership)
             self.note(f"serves epoch {self.replica.assignment.epoch}")
 
     def dial(self, name: str, epoch: int) -> None:
-        """Open a stream, while the reign lasts."""
+        """Open a stream, while the epoch lasts."""
         master = self.replica.master
         if master is not None and master.start.epoch == epoch:
             self.outgoing[name] = MasterSide(self, name, epoch)
@@ -320,11 +334,9 @@ class SimNode:
         assert write is not None
         try:
             self.run_write(write)
-        except errors.DiskFull:
+        except errors.DiskFull as error:
             self.note("has no room")
-            lost = errors.Timeout("the disk is full: the outcome is unknown")
-            self.cluster.on_answers(self, self.shard.abandon_write(write, lost))
-            self.replica.on_full_disk()
+            self.replica.on_abandoned(self.shard.abandon_write(write), error)
             self.write = None
             self.later(50, self.begin_write)
             self._on_quiet()
@@ -352,14 +364,13 @@ class SimNode:
         """Apply what is committed."""
         while self.shard.has_committed:
             try:
-                answers = self.shard.apply_some(8)
+                applied = self.shard.apply_some(8)
             except errors.DiskFull:
                 self.make_room()
                 self.kill()
                 raise ProcessEnded from None
             self.cluster.on_applied(self)
-            self.replica.on_applied(self.mono_ms())
-            self.cluster.on_answers(self, answers)
+            self.replica.on_applied(applied, self.mono_ms())
 
     # -- background jobs --------------------------------------------------------------------------
 

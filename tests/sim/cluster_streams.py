@@ -65,7 +65,7 @@ class MasterSide:
             self.pump()
         elif isinstance(message, Refused):
             replica.on_refused(message)
-            node.act()  # where the reign is over, its last word is said on this very stream
+            node.act()  # where the epoch is over, its last word is said on this very stream
             self._over(max(RETRY_MS, float(message.wait_ms)))
 
     def on_end(self) -> None:
@@ -99,12 +99,12 @@ class MasterSide:
             return
         node.later(BEAT_MS, self._beat)
         if self._is_begun:
-            beat = node.replica.make_beat(node.mono_ms(), node.cluster_ms())
+            beat = node.replica.make_heartbeat(node.mono_ms(), node.cluster_ms())
             self._stream.send_to_server(beat)
             self.pump()
 
     def _over(self, retry_ms: float) -> None:
-        """The stream is over: tell the rules, and try again while the reign lasts."""
+        """The stream is over: tell the rules, and try again while the epoch lasts."""
         if self._is_over:
             return
         is_reigning = self._is_reigning
@@ -116,14 +116,14 @@ class MasterSide:
                 master.on_unreachable(self._follower)
             node.later(retry_ms, lambda: node.dial(self._follower, self._epoch))
 
-    def say_last(self, leases: LeaseTable, last_beat: SyncBeat) -> None:
-        """The reign is over: say so, and end the stream."""
+    def say_last(self, leases: LeaseTable, last_heartbeat: SyncBeat) -> None:
+        """The epoch is over: say so, and end the stream."""
         if self._is_over or not self._is_begun:
             self.close()
             return
         self._is_over = True
         self._stream.send_to_server(leases)
-        self._stream.send_to_server(last_beat)
+        self._stream.send_to_server(last_heartbeat)
         self._stream.finish()
 
     def close(self) -> None:

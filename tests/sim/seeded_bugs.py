@@ -53,7 +53,7 @@ def truncate_at_the_high_watermark() -> Any:
 
     def on_hello(self: Replica, hello: MasterHello, mono_ms: float) -> Any:
         shard = self.shard
-        known = min(shard.committed_offset or 0, shard.log.flushed_end_offset)
+        known = min(shard.committed_offset, shard.log.flushed_end_offset)
         shard.truncate(max(known, shard.views.applied_offset))
         return right(self, hello, mono_ms)
 
@@ -91,7 +91,7 @@ def act_without_a_lease() -> Any:
 
     def may_act(self: Replica, mono_ms: float) -> bool:
         del mono_ms
-        return self.master is not None and self.role is Role.MASTER
+        return self.role is Role.MASTER
 
     return mock.patch.object(Replica, "may_act", may_act)
 
@@ -161,7 +161,8 @@ def give_up_what_the_master_cannot_read() -> Any:
 
     def take_found(self: NodeDamage) -> None:
         node = self.node
-        found, node.shard.receiver.corrupt = node.shard.receiver.corrupt, []
+        receiver = node.mastership.receiver
+        found, receiver.corrupt = receiver.corrupt, []
         for one in found:
             Proposer(node).resolve(dead_rows(one.held, [(one.position, one.position + 1)]))
 

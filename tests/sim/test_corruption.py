@@ -94,7 +94,7 @@ def drain(world: ShardWorld) -> tuple[list[Delivery], list[Corrupt]]:
 
 
 def drain_into(world: ShardWorld, delivered: list[Delivery], corrupt: list[Corrupt]) -> None:
-    receiver = world.shard.receiver
+    receiver = world.mastership.receiver
     while True:
         delivery = receiver.receive(
             GROUP, TOPIC, count_max=8, bytes_max=1 << 20, invisible_ms=1_000, now_ms=world.now_ms
@@ -256,7 +256,7 @@ def test_start_when_a_view_is_missing_and_the_log_was_trimmed_says_so(path: str)
         world.publish([world.now_ms + 9 * DAY_MS] * 30)
         world.commit()
         world.advance(2 * HOUR_MS)
-        world.shard.trim(world.now_ms - HOUR_MS, world.now_ms)
+        world.mastership.trim(world.now_ms - HOUR_MS, world.now_ms)
         world.commit()
         world.save()
         world.remove()
@@ -339,7 +339,7 @@ def test_message_when_it_was_lost_in_a_log_that_is_deleted_is_still_buried() -> 
         world.publish([world.now_ms - 1] * 32)
         world.commit()
         world.advance(2 * HOUR_MS)
-        world.shard.trim(world.now_ms, world.now_ms)
+        world.mastership.trim(world.now_ms, world.now_ms)
         world.commit()
         world.save()
         world.remove()

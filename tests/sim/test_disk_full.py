@@ -120,11 +120,12 @@ def test_dispatch_when_it_found_no_room_is_planned_again() -> None:
     world.now_ms += 10
     world.disk.capacity_bytes = world.disk.used_bytes("")
     assert world.propose_due()
-    assert world.shard.dispatches_in_flight == 1
+    assert world.mastership.dispatches_in_flight == 1
     write = world.shard.take_write()
     assert write is not None
-    world.note(world.shard.abandon_write(write, errors.DiskFull()))
-    assert world.shard.dispatches_in_flight == 0
+    world.replica.on_abandoned(world.shard.abandon_write(write), errors.DiskFull())
+    world.note()
+    assert world.mastership.dispatches_in_flight == 0
     world.disk.capacity_bytes = 1 << 40
     world.tick()
     assert len(world.model.released) == 5
@@ -181,7 +182,7 @@ def test_I5_dispatch_says_what_was_released_when_a_record_is_half_applied() -> N
     assert not world.shard.views.is_whole
     world.shard.try_again()
     world.now_ms += 10
-    assert world.shard.dispatch_due(world.now_ms) == 1
+    assert world.mastership.dispatch_due(world.now_ms) == 1
     world.disk.capacity_bytes = 1 << 40
     world.commit()
     assert len(world.model.released) == 15

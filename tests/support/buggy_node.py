@@ -52,10 +52,9 @@ def truncate_at_the_high_watermark() -> None:
 
     def open_and_cut(*arguments: Any) -> Any:
         opened = real(*arguments)
-        if opened.watermark is not None:
-            if opened.shard.committed_offset < opened.shard.log.end_offset:
-                opened.shard.truncate(opened.shard.committed_offset)
-            opened.watermark = LazyMark(opened.watermark)
+        if opened.shard.committed_offset < opened.shard.log.end_offset:
+            opened.shard.truncate(opened.shard.committed_offset)
+        opened.watermark = LazyMark(opened.watermark)
         return opened
 
     _patch(node.shard.recovery, "_open", open_and_cut)

@@ -89,7 +89,7 @@ def _age(world: ShardWorld, rng: Random) -> None:
             world.ack(delivery)
             world.commit()
         world.advance(2 * HOUR_MS)
-        world.shard.trim(world.now_ms - HOUR_MS, world.now_ms)
+        world.mastership.trim(world.now_ms - HOUR_MS, world.now_ms)
         world.commit()
         world.save()
         world.save()
@@ -179,7 +179,7 @@ class _Life:
         self._world.publish_merged(requests)
 
     def _cancel(self) -> None:
-        end = self._world.shard.next_sequence + 1
+        end = self._world.mastership.next_sequence + 1
         chosen = [self._rng.randrange(end) for _ in range(5)]
         forged = self._rng.choice(({}, {}, {"due_shift_ms": 1}, {"epoch_shift": 1}))
         self._world.cancel([*chosen, chosen[0]], **forged)
@@ -204,7 +204,7 @@ class _Life:
 
     def _trim(self) -> None:
         world = self._world
-        what = self._rng.choice((world.shard.trim, world.shard.expire_producers))
+        what = self._rng.choice((world.mastership.trim, world.mastership.expire_producers))
         what(world.now_ms - self._rng.choice((HOUR_MS, 24 * HOUR_MS)), world.now_ms)
 
     def _again(self) -> None:

@@ -22,8 +22,12 @@ from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.v1 import meta_pb2
 from node.broker.disk_guard import DiskGuard
-from node.broker.engine import Engine, EngineConfig
+from node.broker.engine import Engine
+from node.broker.master_service import MasterService
+from node.broker.settings import EngineConfig
 from node.catalog.service import DefaultsConfig
+from node.cluster.alone import elected
+from node.cluster.member import ClusterMember
 from node.contracts.broker import (
     Delivery,
     Failure,
@@ -34,11 +38,13 @@ from node.contracts.broker import (
     SubscriptionInfo,
     TopicInfo,
 )
+from node.replica.mastership import Mastership
 from node.shard.checkpoint import ShardPlace
 from node.shard.dispatcher import DispatchConfig
 from node.shard.recovery import Opened, ShardConfig, open_shard
 from storage.files.disk import RealDisk
 from storage.files.file_header import Identity
+from tests.support.lone_engine import GivenTime, make_alone
 
 START_MS: Final = 1_800_000_000_000
 LEAD_MS: Final = 20
@@ -58,6 +64,7 @@ class EngineWorld:
 
     opened: Opened
     engine: Engine
+    member: ClusterMember
     failure: Failure
     guard: DiskGuard
 
@@ -81,7 +88,7 @@ class EngineWorld:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await within(self.engine.close())
+        await self.close()
 
     async def open(self) -> None:
         """Start a process, as it were."""
@@ -90,19 +97,41 @@ class EngineWorld:
         self.guard = DiskGuard(self.disk, free_bytes_min=0, reserve_bytes=0)
         place = ShardPlace(self.disk, "shard-0", Identity(_CLUSTER_ID, 0))
         self.opened = open_shard(place, self._shard)
-        self.engine = Engine(
-            self.opened,
-            self._config,
-            now_ms=lambda: self.now_ms,
-            guard=self.guard,
-            failure=self.failure,
-            cluster_id=_CLUSTER_ID,
-        )
-        await within(self.engine.start("node-1", f"boot-{self._boots}"))
+        self.mono_ms = 0.0
+        time = GivenTime(lambda: self.now_ms, mono_ms=lambda: self.mono_ms)
+        lone = make_alone(self.opened, self._config, time, self.guard, self.failure, self._boots)
+        self.engine, self.member = lone.engine, lone.member
+        await within(lone.serve())
+
+    @property
+    def service(self) -> MasterService:
+        """What it does as master."""
+        assert self.engine.service is not None
+        return self.engine.service
+
+    @property
+    def mastership(self) -> Mastership:
+        """Its present one."""
+        return self.service.mastership
+
+    async def close(self) -> None:
+        """Stop cleanly."""
+        await within(self.member.close())
+        await within(self.engine.close())
+
+    def step_down(self) -> None:
+        """End the mastership: somebody else is master from now on."""
+        self.member.replica.step_down("a test says so")
+        self.member.perform()
+
+    def become_master(self) -> None:
+        """Begin to take over again, in the next epoch."""
+        replica = self.member.replica
+        self.member.on_state(elected(self.opened, replica.who, replica.assignment.epoch))
 
     async def restart(self) -> None:
         """Stop cleanly and start again."""
-        await within(self.engine.close())
+        await self.close()
         await self.open()
 
     def advance(self, by_ms: int) -> None:
@@ -225,15 +254,15 @@ class EngineWorld:
     async def look_for_unused(self, steps: int = 20) -> None:
         """As housekeeping does once a second, so often that a round goes to its end."""
         for _ in range(steps):
-            self.engine.expiry.look(self.now_ms)
+            self.service.expiry.look(self.now_ms)
             await let_others_run()
-            await within(self.engine.writer.drain())
+            await within(self.engine.group_commit.drain())
 
     async def trim(self) -> None:
         """As retention does: of what was released, whole chunks go."""
-        self.engine.shard.trim(self.now_ms, self.now_ms)
-        self.engine.writer.wake()
-        await within(self.engine.writer.drain())
+        self.mastership.trim(self.now_ms, self.now_ms)
+        self.engine.group_commit.wake()
+        await within(self.engine.group_commit.drain())
 
     def select(self, delivery: Delivery, first: int = 0, count: int | None = None) -> Selection:
         """Messages [first, first + count) of a delivery, by default all behind `first`."""

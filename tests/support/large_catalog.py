@@ -10,8 +10,8 @@ import numpy as np
 
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
 from hourwheel.types import topic_queue
+from node.replica.mastership import Mastership
 from node.shard.group_queue import GroupQueue
-from node.shard.shard import Shard
 from storage.views.catalog import Catalog, dead_letter_topic_name, retry_topic_name
 from storage.views.unit import UNIT, Units
 
@@ -48,8 +48,9 @@ def group_name(number: int) -> str:
     return f"group-{number:05}"
 
 
-def fill(shard: Shard, now_ms: int, size: Size) -> None:
+def fill(mastership: Mastership, now_ms: int, size: Size) -> None:
     """Make it all, as if by the log. Nothing of it ends or is due before an hour has passed."""
+    shard = mastership.shard
     catalog = shard.views.catalog
     topics = [put_topic(catalog, topic_name(number)) for number in range(size.topics)]
     groups = [put_group(catalog, group_name(number)) for number in range(size.groups)]
@@ -62,23 +63,24 @@ def fill(shard: Shard, now_ms: int, size: Size) -> None:
         subscribe(catalog, broad, topic_id)
     entries = released(now_ms, size.leased_each + 2)
     for group_id, topic_id in zip(groups, topics, strict=False):
-        _lease(shard, GroupQueue(group_id, topic_queue(topic_id, 0)), entries, now_ms)
+        _lease(mastership, GroupQueue(group_id, topic_queue(topic_id, 0)), entries, now_ms)
     old = topic_queue(put_topic(catalog, OLD), 0)
     shard.views.queues.get(old).append(released(1, 16_384))
 
 
-def _lease(shard: Shard, held: GroupQueue, entries: Units, now_ms: int) -> None:
+def _lease(mastership: Mastership, held: GroupQueue, entries: Units, now_ms: int) -> None:
     """The first is resolved, the last passed over by a filter, and the others are leased."""
+    shard, receiver = mastership.shard, mastership.receiver
     units = entries.copy()
     units["topic_queue"] = held.topic_queue
     shard.views.queues.get(held.topic_queue).append(units)
     shard.views.acks.to_change(*held).resolve(0, 1)
-    leases, last = shard.receiver.leases, len(units) - 1
+    leases, last = receiver.leases, len(units) - 1
     leases.skip_to(held, last)
     for first in range(1, last, _LEASE_MESSAGES):
         leases.hold(held, first, min(first + _LEASE_MESSAGES, last), now_ms + _HOUR_MS + first)
     leases.skip_to(held, last + 1)
-    shard.receiver.passed_over.add(held, last, last + 1, now_ms + _HOUR_MS)
+    receiver.passed_over.add(held, last, last + 1, now_ms + _HOUR_MS)
 
 
 def released(release_ms: int, count: int) -> Units:

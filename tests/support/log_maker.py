@@ -205,7 +205,7 @@ class _Life:
         self.made.void += world.engine.status().published_count - before - count
 
     async def _cancel(self, world: EngineWorld) -> None:
-        epoch = world.engine.shard.epoch
+        epoch = world.mastership.epoch
         choice = [
             (sequence, due_ms)
             for sequence, (_, due_ms) in self.made.accepted.items()

@@ -13,13 +13,12 @@ from tests.support.member_world import MemberNode
 
 
 def fetch_snapshots(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Members have small segments and fetch snapshots; in the list is who has one."""
+    """Members have small segments; in the list is who has received a snapshot."""
     found: list[str] = []
 
     def build(*args: Any, **kwargs: Any) -> Any:
-        who, dialer = args[3], kwargs["dial"].__self__
-        fetch, on_taken = dialer.fetch_snapshot, lambda: found.append(who.me)
-        return build_member(*args, **kwargs, fetch=fetch, on_snapshot_taken=on_taken)
+        who = args[2]
+        return build_member(*args, **kwargs, on_snapshot_received=lambda: found.append(who.me))
 
     config = ShardConfig(log=LogConfig(segment_bytes=2_048, index_interval_bytes=512))
     monkeypatch.setattr(member_world, "shard_config", lambda _: config)

@@ -25,14 +25,16 @@ from hourwheel.internal.v1.control_link_pb2 import ShardReport
 from hourwheel.types import Epoch, ShardId
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
+from node.broker.master_service import MasterService
 from node.broker.settings import engine_config, shard_config
 from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.data_plane import DataServer, Dialer, Trust
-from node.cluster.joining import build_member, open_epoch_seen
+from node.cluster.joining import build_member, open_epoch_seen, replication_config
 from node.config.model import NodeConfig
 from node.contracts.broker import Delivery, Failure, PublishedBatchResult
 from node.replica.effects import Role, Who
+from node.replica.mastership import Mastership
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import open_shard
 from replication.control_state.state import ControlState, Member, NodeInfo, ShardInfo
@@ -100,6 +102,8 @@ class FakeControl:
 class ControlPortOf:
     """One node's end; see node.contracts.control."""
 
+    is_registered = True
+
     def __init__(self, control: FakeControl, node: str) -> None:
         self._control, self._node = control, node
 
@@ -142,37 +146,27 @@ class MemberNode:
         world, clock = self.world, self.world.clock
         control = world.control
         place = ShardPlace(self.disk, "shard-0", Identity(self.cluster_id, 0))
-        opened = open_shard(place, replace(shard_config(CONFIG), is_replica=True))
+        opened = open_shard(place, replace(shard_config(CONFIG), has_peers=True))
         self.time = ClusterTime(SlewedClock(clock), clock.monotonic_ms)
         self.failure = Failure()
         self.guard = DiskGuard(self.disk, free_bytes_min=0, reserve_bytes=0)
         self.dialer = Dialer(self.trust, world.addresses)
         self.member = build_member(
             opened,
-            place,
             open_epoch_seen(place),
             Who(self.node, control.boots[self.node].hex(), self.cluster_id, NODES),
-            CONFIG.cluster,
-            cluster_time=self.time,
+            replication_config(CONFIG.cluster),
+            time=self.time,
             control=control.port(self.node),
-            mono_ms=clock.monotonic_ms,
-            dial=self.dialer.replicate,
-            failure=self.failure,
+            links=self.dialer,
             guard=self.guard,
-            calls=self.dialer,
+            failure=self.failure,
         )
         self.engine = Engine(
-            opened,
-            engine_config(CONFIG),
-            now_ms=self.time.now_ms,
-            until_ms=self.time.until_ms,
-            guard=self.guard,
-            failure=self.failure,
-            cluster_id=self.cluster_id,
-            gate=self.member,
+            opened, engine_config(CONFIG), self.time, self.member, self.guard, self.failure
         )
-        self.engine.start_replica()
-        self.member.start(self.engine)
+        self.engine.start()
+        self.member.start(self.engine, CONFIG.cluster.sync_interval_ms)
         self.is_open = True
         await self.listen()
         control.members[self.node] = self.member
@@ -196,6 +190,17 @@ class MemberNode:
         await self.server.stop()
         await self.dialer.close()
         await within(self.engine.close())
+
+    @property
+    def service(self) -> MasterService:
+        """What it does as master."""
+        assert self.engine.service is not None
+        return self.engine.service
+
+    @property
+    def mastership(self) -> Mastership:
+        """Its present one."""
+        return self.service.mastership
 
     @property
     def replica(self) -> Any:

@@ -1,6 +1,7 @@
 """Replicas driven by hand: messages are calls, writes happen when a test says so."""
 
 from node.replica.effects import Assignment, Effect, Who
+from node.replica.mastership import Mastership
 from node.replica.replica import Replica
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import Opened, ShardConfig, open_shard
@@ -41,7 +42,7 @@ class ReplicaWorld:
     def open(self, grant_left_ms: float = 0.0, mono_ms: float = 0.0) -> None:
         """Start the process."""
         place = ShardPlace(self.disk, "shard-0", IDENTITY)
-        self.opened = open_shard(place, ShardConfig(log=self.log, is_replica=True))
+        self.opened = open_shard(place, ShardConfig(log=self.log, has_peers=True))
         self.shard = self.opened.shard
         self.seen = EpochSeen.open(self.disk, place.under("epoch_seen"), IDENTITY)
         follower = Follower(
@@ -52,16 +53,19 @@ class ReplicaWorld:
             seen=self.seen,
             grant=LeaseGrant(mono_ms, grant_left_ms),
         )
-        assert self.opened.watermark is not None
         self.replica = Replica(
-            self.shard,
-            self.opened.epochs,
-            self.opened.watermark,
+            self.opened,
             follower,
             Who(self.name, self.boot_id, IDENTITY.cluster_id, self.members),
             ReplicationConfig(min_in_sync=min(2, len(self.members))),
             now_ms=lambda: START_MS,
         )
+
+    @property
+    def mastership(self) -> Mastership:
+        """Of the master."""
+        assert self.replica.mastership is not None
+        return self.replica.mastership
 
     def effects(self) -> list[Effect]:
         """What is to be done."""
@@ -90,10 +94,10 @@ class ReplicaWorld:
 
     def apply(self, mono_ms: float = 1.0) -> None:
         """Apply what is committed."""
-        while self.shard.apply_some(8):
-            self.replica.on_applied(mono_ms)
+        while applied := self.shard.apply_some(8):
+            self.replica.on_applied(applied, mono_ms)
 
-    def reign(self, epoch: int, *, isr: str = "abc", mono_ms: float = 1.0) -> None:
+    def become_master(self, epoch: int, *, isr: str = "abc", mono_ms: float = 1.0) -> None:
         """Become the master of an epoch; EPOCH_START is written."""
         self.assign(epoch, self.name, isr=isr, mono_ms=mono_ms)
         self.replica.step(mono_ms)
@@ -116,10 +120,10 @@ def send(master: ReplicaWorld, follower: ReplicaWorld) -> None:
 
 
 def sync(master: ReplicaWorld, follower: ReplicaWorld, mono_ms: float = 1.0) -> None:
-    """One round: log, write, beat, acknowledgement."""
+    """One round: log, write, heartbeat, acknowledgement."""
     send(master, follower)
     follower.write(mono_ms)
-    follower.replica.on_heartbeat(master.replica.make_beat(mono_ms, START_MS), mono_ms)
+    follower.replica.on_heartbeat(master.replica.make_heartbeat(mono_ms, START_MS), mono_ms)
     acknowledge(master, follower, mono_ms)
     master.apply(mono_ms)
     follower.apply(mono_ms)

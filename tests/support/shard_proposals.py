@@ -21,6 +21,7 @@ from node.contracts.broker import IncomingMessages
 from node.delivery.message_lease import Part
 from node.delivery.receiver import Delivery
 from node.delivery.retries import ack_rows, dead_rows, filtered_rows, give_back_rows, retry_rows
+from node.replica.mastership import Mastership
 from node.shard.deduplication import Published
 from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
@@ -75,6 +76,11 @@ class Token:
     error: HourwheelError | None = None
     is_answered: bool = False
 
+    def answer(self, verdict: Any, error: HourwheelError | None) -> None:
+        """See `node.replica.mastership.Proposer`."""
+        assert not self.is_answered, "answered twice"
+        self.verdict, self.error, self.is_answered = verdict, error, True
+
 
 def body_of(due_ms: int) -> bytes:
     """The body of every message that is due then: 0 to 96 bytes."""
@@ -87,8 +93,9 @@ def tags_of(due_ms: int) -> tuple[str, ...]:
 
 
 class ShardProposals:
-    """Proposes to `shard` at `now_ms`; `model` tells what ids messages have."""
+    """Proposes to `mastership` at `now_ms`; `model` tells what ids messages have."""
 
+    mastership: Mastership
     shard: Shard
     model: LogModel
     now_ms: int
@@ -131,7 +138,7 @@ class ShardProposals:
         changes = [ConfigChange(put_topic=topic) for topic in topics]
         changes.append(ConfigChange(put_group=group))
         for change in changes:
-            self.shard.configure(change, self.now_ms, self._token("configure"))
+            self.mastership.configure(change, self.now_ms, self._token("configure"))
         self.subscribe(wanted)
 
     def subscribe(self, wanted: FilterExpression | None) -> Token:
@@ -143,7 +150,7 @@ class ShardProposals:
             filter=None if wanted is None else filter_to_wire(wanted.canonical()),
         )
         token = self._token("subscribe")
-        self.shard.configure(ConfigChange(put_subscription=subscription), self.now_ms, token)
+        self.mastership.configure(ConfigChange(put_subscription=subscription), self.now_ms, token)
         return token
 
     def publish(
@@ -170,7 +177,7 @@ class ShardProposals:
         batch.verify()
         chosen = np.resize(np.array(queues or QUEUES, np.uint32), len(due_ms))
         token = self._token("publish")
-        self.shard.publish(batch, batch.due_ms, chosen, self.now_ms, token)
+        self.mastership.publish(batch, batch.due_ms, chosen, self.now_ms, token)
         return token
 
     # -- sides ----------------------------------------------------------------------------------
@@ -199,19 +206,19 @@ class ShardProposals:
             ConfigChange(put_group=group),
             ConfigChange(put_subscription=reading),
         ):
-            self.shard.configure(change, self.now_ms, self._token("configure"))
+            self.mastership.configure(change, self.now_ms, self._token("configure"))
         return side
 
     def delete_topic(self, number: int) -> Token:
         """Append that a topic goes."""
         token = self._token("configure")
-        self.shard.configure(ConfigChange(delete_topic_id=number), self.now_ms, token)
+        self.mastership.configure(ConfigChange(delete_topic_id=number), self.now_ms, token)
         return token
 
     def delete_group(self, number: int) -> Token:
         """Append that a group goes."""
         token = self._token("configure")
-        self.shard.configure(ConfigChange(delete_group_id=number), self.now_ms, token)
+        self.mastership.configure(ConfigChange(delete_group_id=number), self.now_ms, token)
         return token
 
     def resolve_side(self, side: Side, queue: int, first: int, count: int, outcome: int) -> Token:
@@ -241,7 +248,7 @@ class ShardProposals:
             merge.add(incoming, [QUEUES[0]] * count, 0, None)
         batch = merge.build()
         token = self._token("publish")
-        self.shard.publish(batch, batch.due_ms, batch.topic_queue, self.now_ms, token)
+        self.mastership.publish(batch, batch.due_ms, batch.topic_queue, self.now_ms, token)
         return token
 
     def cancel(self, sequences: list[int], *, due_shift_ms: int = 0, epoch_shift: int = 0) -> Token:
@@ -252,7 +259,7 @@ class ShardProposals:
             row["due_ms"] = self.model.messages.get(sequence, UNKNOWN_DUE_MS) + due_shift_ms
             row["epoch"] = self.model.epoch_of(sequence) + epoch_shift
         token = self._token("cancel")
-        self.shard.cancel(ids, self.now_ms, token)
+        self.mastership.cancel(ids, self.now_ms, token)
         return token
 
     def ack(self, delivery: Delivery, low: int = 0, high: int | None = None) -> Token:
@@ -305,7 +312,9 @@ class ShardProposals:
     def is_known(self, delivery: Delivery) -> bool:
         """Whether the node still knows what the delivery's receipts mean."""
         lease = delivery.lease
-        return lease.positions is None or self.shard.receiver.leases.get(lease.lease_id) is lease
+        return (
+            lease.positions is None or self.mastership.receiver.leases.get(lease.lease_id) is lease
+        )
 
     def check_acknowledged(self) -> None:
         """Nothing that the group wants is done with but what somebody acknowledged."""
@@ -316,7 +325,7 @@ class ShardProposals:
 
     def resolve(self, rows: Any) -> Token:
         token = self._token("resolve")
-        self.shard.resolve(rows, self.now_ms, token)
+        self.mastership.resolve(rows, self.now_ms, token)
         return token
 
 

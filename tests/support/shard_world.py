@@ -8,7 +8,6 @@ beside the shard; `check_promises` holds the views against it, and it against wh
 import random
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,8 @@ from hourwheel.filter_language.text import FilterExpression, parse
 from node.delivery.filtered_ranges import Stretch
 from node.delivery.receiver import Delivery
 from node.delivery.retries import filtered_rows, unresolved_of
+from node.replica.mastership import Mastership
+from node.replica.replica import Replica
 from node.shard.checkpoint import ShardPlace
 from node.shard.group_queue import GroupQueue
 from node.shard.job_planner import Job, RetentionConfig, Work
@@ -27,6 +28,7 @@ from node.shard.shard import Shard
 from storage.files.file_header import Identity
 from storage.log.commit_log import LogWrite
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
+from tests.support.lone_replica import lone_replica
 from tests.support.shard_proposals import (
     ATTEMPTS_MAX,
     GROUP,
@@ -85,6 +87,7 @@ class ShardWorld(ShardProposals):
         self.is_tagged = wanted is not None
         self.acked = set()
         self.shard: Shard
+        self.replica: Replica
         self.open()
         self.configure(wanted)
         self.commit()
@@ -108,6 +111,8 @@ class ShardWorld(ShardProposals):
         self.job: Job | None = None
         self.removals: list[Work] = []
         self.tokens: list[Token] = []
+        self._open_tokens: list[Token] = []
+        """Those of them that were not answered when it was looked last."""
         self.held: dict[tuple[int, int], int] = {}
         """(topic_queue, position) -> until when it is leased."""
         self.stretches: list[tuple[Token, list[Stretch]]] = []
@@ -124,11 +129,27 @@ class ShardWorld(ShardProposals):
         self.shard.applier.make_room = self._make_room
         self._check_opened()
         self.boots += 1
-        self.shard.begin_epoch("node-1", f"boot-{self.boots}", self.now_ms)
-        self.commit()
-        if not self.shard.views.epochs or self.shard.views.epochs[-1].epoch != self.shard.epoch:
+        self.replica = lone_replica(self.opened, lambda: self.now_ms, self.boots)
+        for _ in range(2):  # where there is no room at first, the reserve is given up
+            self.take_write()
+            self.run_write()
+            self.finish_write()
+        while self.apply():
+            pass
+        if not self.mastership.is_serving:
             raise errors.DiskFull("no room to begin an epoch")
         return self.opened
+
+    @property
+    def mastership(self) -> Mastership:  # type: ignore[override]
+        """Of this boot."""
+        assert self.replica.mastership is not None
+        return self.replica.mastership
+
+    def _token(self, kind: str) -> Token:
+        token = super()._token(kind)
+        self._open_tokens.append(token)
+        return token
 
     def _check_opened(self) -> None:
         """What was acknowledged is there, and no crash makes a checkpoint look damaged."""
@@ -188,7 +209,8 @@ class ShardWorld(ShardProposals):
         except errors.DiskFull as error:
             write, self.write = self.write, None
             self.refused += 1
-            self.note(self.shard.abandon_write(write, error))
+            self.replica.on_abandoned(self.shard.abandon_write(write), error)
+            self.note()
             self._make_room()
 
     def finish_write(self) -> None:
@@ -196,11 +218,13 @@ class ShardWorld(ShardProposals):
         if self.write is not None and self.write.is_run:
             self.shard.finish_write(self.write)
             self.write = None
+            self.replica.on_flushed(0.0)
 
     def apply(self, batches_max: int = 8) -> bool:
         """Apply some batches. Without room for that it stalls, and every other time is killed."""
-        answers = self.shard.apply_some(batches_max)
-        self.note(answers)
+        applied = self.shard.apply_some(batches_max)
+        self.replica.on_applied(applied, 0.0)
+        self.note()
         if self.shard.is_stalled:
             self.stalls += 1
             assert self.maintenance.plan(self.now_ms, force_checkpoint=True) is None
@@ -212,9 +236,11 @@ class ShardWorld(ShardProposals):
                 self.kill()
                 return False
             self.shard.try_again()
-            self.shard.dispatch_due(self.now_ms)  # as a timer does that comes before the writer
+            self.mastership.dispatch_due(
+                self.now_ms
+            )  # as a timer does that comes before the writer
             return True
-        return bool(answers)
+        return bool(applied)
 
     def commit(self) -> None:
         """Write and apply everything that is appended."""
@@ -227,21 +253,20 @@ class ShardWorld(ShardProposals):
             if self.write is None:
                 return
 
-    def note(self, answers: list[Any]) -> None:
+    def note(self) -> None:
         """The outside learns the answers; they must be what the log says."""
         self.model.follow(self.shard.log, self.shard.views.applied_offset)
-        for token, verdict, error in answers:
-            if token is not None:
-                assert not token.is_answered, "answered twice"
-                token.verdict, token.error, token.is_answered = verdict, error, True
-                if error is None:
-                    assert token.offset < self.model.offset, "answered before it was applied"
-                    assert plain(verdict) == self.model.verdicts[token.offset]
+        answered = [token for token in self._open_tokens if token.is_answered]
+        self._open_tokens = [token for token in self._open_tokens if not token.is_answered]
+        for token in answered:
+            if token.error is None:
+                assert token.offset < self.model.offset, "answered before it was applied"
+                assert plain(token.verdict) == self.model.verdicts[token.offset]
         for token, stretches in [one for one in self.stretches if one[0].is_answered]:
             self.stretches.remove((token, stretches))
             for stretch in stretches:
                 again_ms = None if token.error is None else self.now_ms
-                self.shard.receiver.passed_over.settle(stretch, again_ms)
+                self.mastership.receiver.passed_over.settle(stretch, again_ms)
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -259,8 +284,8 @@ class ShardWorld(ShardProposals):
 
     def propose_due(self) -> bool:
         """Append a dispatch and what leases that ended gave back, if there is any."""
-        proposed = bool(self.shard.dispatch_due(self.now_ms))
-        for held, part in self.shard.receiver.leases.take_ended(self.now_ms, 100):
+        proposed = bool(self.mastership.dispatch_due(self.now_ms))
+        for held, part in self.mastership.receiver.leases.take_ended(self.now_ms, 100):
             if unresolved_of(self.shard.views, held, part):
                 self.give_back(held, part)
                 proposed = True
@@ -268,7 +293,7 @@ class ShardWorld(ShardProposals):
 
     def pass_over(self, held: GroupQueue | None = None) -> bool:
         """Append what the filter has passed over, where it is due."""
-        due = self.shard.receiver.passed_over.take_due(self.now_ms, held)
+        due = self.mastership.receiver.passed_over.take_due(self.now_ms, held)
         if due:
             rows = [filtered_rows(one.held, [(one.first, one.end)]) for one in due]
             self.stretches.append((self.resolve(np.concatenate(rows)), due))
@@ -276,7 +301,7 @@ class ShardWorld(ShardProposals):
 
     def change_filter(self, wanted: FilterExpression) -> None:
         """The group wants something else from now on."""
-        for queue in self.shard.receiver.queues_of(GROUP, TOPIC):
+        for queue in self.mastership.receiver.queues_of(GROUP, TOPIC):
             self.pass_over(GroupQueue(GROUP, queue))
         self.subscribe(wanted)
 
@@ -284,7 +309,7 @@ class ShardWorld(ShardProposals):
 
     def receive(self, count_max: int = 32) -> Delivery | None:
         """Lease messages for the group; they must be due, right and nobody else's."""
-        delivery = self.shard.receiver.receive(
+        delivery = self.mastership.receiver.receive(
             GROUP,
             TOPIC,
             count_max=count_max,
@@ -292,7 +317,7 @@ class ShardWorld(ShardProposals):
             invisible_ms=INVISIBLE_MS,
             now_ms=self.now_ms,
         )
-        assert not self.shard.receiver.corrupt
+        assert not self.mastership.receiver.corrupt
         if delivery is not None:
             self.deliveries.append(delivery)
             self._check_delivery(delivery)
@@ -330,8 +355,8 @@ class ShardWorld(ShardProposals):
             delivery = self.receive()
             if delivery is not None:
                 self.ack(delivery)
-            elif not self.shard.receiver.is_unfinished:
-                if not self.model.pending and not self.shard.receiver.leases.count:
+            elif not self.mastership.receiver.is_unfinished:
+                if not self.model.pending and not self.mastership.receiver.leases.count:
                     break
                 self.advance(DRAIN_STEP_MS)
             self.commit()

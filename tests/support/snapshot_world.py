@@ -61,11 +61,11 @@ def live(world: ShardWorld, rng: Random, steps: int) -> None:
             if delivery is not None:
                 world.ack(delivery, 0, rng.randint(1, delivery.lease.count))
         elif step == "cancel":
-            world.cancel([rng.randint(0, world.shard.next_sequence)])
+            world.cancel([rng.randint(0, world.mastership.next_sequence)])
         elif step == "job":
             world.work()
         else:
-            world.shard.trim(world.now_ms - HOUR_MS, world.now_ms)
+            world.mastership.trim(world.now_ms - HOUR_MS, world.now_ms)
         world.commit()
 
 
@@ -77,7 +77,7 @@ def age(world: ShardWorld, rng: Random) -> None:
             world.ack(delivery)
             world.commit()
         world.advance(2 * HOUR_MS)
-        world.shard.trim(world.now_ms - HOUR_MS, world.now_ms)
+        world.mastership.trim(world.now_ms - HOUR_MS, world.now_ms)
         world.commit()
         world.save()
         world.save()
@@ -120,7 +120,7 @@ def transfer(world: ShardWorld, disk: Disk) -> Marker:
 
 def open_replica(disk: Disk) -> Opened:
     """Start a follower; what it is not told to be committed is not applied."""
-    return open_shard(place_on(disk), replace(CONFIG, is_replica=True))
+    return open_shard(place_on(disk), replace(CONFIG, has_peers=True))
 
 
 def catch_up(follower: Shard, master: Shard) -> None:

@@ -15,21 +15,25 @@ from itertools import cycle
 from typing import Any, Final, Self, TypeVar
 from unittest import mock
 
-from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from node.broker.disk_guard import DiskGuard
-from node.broker.engine import Engine, EngineConfig
+from node.broker.engine import Engine
+from node.broker.master_service import MasterService
+from node.broker.settings import EngineConfig
+from node.cluster.alone import elected
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.broker import Attempt, Delivery, Failure, PublishedBatchResult, Selection
+from node.replica.mastership import Mastership
 from node.shard.checkpoint import ShardPlace
 from node.shard.dispatcher import DispatchConfig
 from node.shard.recovery import ShardConfig, open_shard
 from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedDisk
+from tests.support.lone_engine import GivenTime, make_alone
 
 START_MS: Final = 1_800_000_000_000
 LEAD_MS: Final = 20
@@ -92,20 +96,12 @@ class _Timer:
 
 
 class Lapses:
-    """Mastership that a test takes away and gives back."""
+    """A lease that a test takes away and gives back: no lease lasts beyond the end of time."""
 
     is_lapsed = False
 
-    def may_act(self) -> bool:
-        return not self.is_lapsed
-
-    def check(self) -> None:
-        if self.is_lapsed:
-            raise errors.NotMaster("the lease is over")
-
-    def confirm(self) -> None:
-        if self.is_lapsed:
-            raise errors.Timeout("the lease is over: the outcome is unknown")
+    def mono_ms(self) -> float:
+        return float("inf") if self.is_lapsed else 0.0
 
 
 class SteppedEngine:
@@ -144,6 +140,7 @@ class SteppedEngine:
         disk = SimulatedDisk()
         self.failure = Failure()
         place = ShardPlace(disk, "shard-0", Identity(_CLUSTER_ID, 0))
+        self.opened = open_shard(place, _SHARD)
         with (
             mock.patch("node.broker.engine.make_timer", _Timer),
             mock.patch("node.broker.engine.AnswerBudget", return_value=self._answers),
@@ -151,17 +148,19 @@ class SteppedEngine:
                 "node.consumers.loop_share.REST_S_MAX", 0.0
             ),  # nothing happens only as time passes
         ):
-            engine = Engine(
-                open_shard(place, _SHARD),
+            lone = make_alone(
+                self.opened,
                 EngineConfig(),
-                now_ms=self._read,
-                until_ms=lambda at_ms: float(at_ms - self.now_ms),  # by the timer's own clock
-                guard=DiskGuard(disk, free_bytes_min=0, reserve_bytes=0),
-                failure=self.failure,
-                cluster_id=_CLUSTER_ID,
-                gate=self.gate,
+                GivenTime(
+                    self._read,
+                    lambda at_ms: float(at_ms - self.now_ms),  # by the timer's own clock
+                    self.gate.mono_ms,
+                ),
+                DiskGuard(disk, free_bytes_min=0, reserve_bytes=0),
+                self.failure,
             )
-        await engine.start("node-1", "boot-1")
+            engine, self.member = lone.engine, lone.member
+            await lone.serve()
         for topic in TOPICS:
             await engine.create_topic(topic, 1)
         return engine
@@ -169,9 +168,31 @@ class SteppedEngine:
     def close(self) -> None:
         """End it."""
         self.gate.is_lapsed = False
+        self.loop.run_until_complete(self.member.close())
         self.loop.run_until_complete(self.engine.close())
         self.settle()
         self.loop.close()
+
+    @property
+    def service(self) -> MasterService:
+        """What it does as master."""
+        assert self.engine.service is not None
+        return self.engine.service
+
+    @property
+    def mastership(self) -> Mastership:
+        """Its present one."""
+        return self.service.mastership
+
+    def step_down(self) -> None:
+        """End the mastership: somebody else is master from now on."""
+        self.member.replica.step_down("a test says so")
+        self.member.perform()
+
+    def become_master(self) -> None:
+        """Begin to take over again, in the next epoch."""
+        replica = self.member.replica
+        self.member.on_state(elected(self.opened, replica.who, replica.assignment.epoch))
 
     # -- steps ------------------------------------------------------------------------------------
 

@@ -26,13 +26,13 @@ from hourwheel import errors
 from hourwheel.formats.record_batch import Kind, RecordBatch, build_publish
 from hourwheel.internal.v1.replication_pb2 import FollowerAck, Refused, SyncBeat
 from node.replica.effects import (
+    AskForSuccessor,
     AskIsr,
     CloseStreams,
     Effect,
     OpenStreams,
-    Resign,
-    Retire,
     Serve,
+    StepDown,
 )
 from replication.rules.isr import IsrChange
 from storage.log.tail import LogConfig
@@ -110,6 +110,21 @@ def offset_of(record: int) -> int:
     return LEVEL_BYTES + (record - 1) * RECORD_BYTES if record else 0
 
 
+class _Producer:
+    """Waits for what becomes of one record, and says so."""
+
+    def __init__(self, who: str, say: Callable[[str], None]) -> None:
+        self._who, self._say = who, say
+
+    def answer(self, verdict: Any, error: errors.HourwheelError | None) -> None:
+        """See `node.replica.mastership.Proposer`."""
+        del verdict
+        if error is None:
+            self._say(f"{self._who} is acknowledged")
+        else:
+            self._say(f"{self._who} is answered {type(error).__name__} ({error.message})")
+
+
 @dataclass
 class _Node:
     """What a story knows of one node, beside its replica."""
@@ -159,13 +174,10 @@ class Story:
         world = node.world
         while True:
             self._perform(node, world.effects())
-            answers = world.shard.apply_some(8)
-            if not answers:
+            applied = world.shard.apply_some(8)
+            if not applied:
                 break
-            for answer in answers:
-                if answer.token is not None:
-                    self._say(f"{world.name}: {answer.token} is acknowledged")
-            world.replica.on_applied(self.now_ms)
+            world.replica.on_applied(applied, self.now_ms)
         if world.replica.master is not None:
             world.replica.master.check()
 
@@ -179,18 +191,16 @@ class Story:
                 )
             elif isinstance(effect, Serve):
                 self._say(f"{name}: serves epoch {node.world.replica.assignment.epoch}")
-            elif isinstance(effect, Retire):
+            elif isinstance(effect, StepDown):
                 self._say(f"{name}: steps down ({effect.why})")
-                for answer in effect.answers:
-                    error = type(answer.error).__name__
-                    self._say(f"{name}: {answer.token} is answered {error}: nobody can know")
+                effect.mastership.close(errors.NotMaster("ask another node"))
             elif isinstance(effect, CloseStreams):
                 node.goodbye = effect
             elif isinstance(effect, AskIsr):
                 node.asked = effect.change
                 members, version = "".join(effect.change.members), effect.change.version
                 self._say(f"{name}: asks that {members} be in sync, in place of version {version}")
-            elif isinstance(effect, Resign):
+            elif isinstance(effect, AskForSuccessor):
                 self._say(f"{name}: asks for another master ({effect.why})")
 
     def _start_of(self, node: _Node) -> str:
@@ -270,9 +280,7 @@ class Story:
         """Remove the segments of a log that lie below a record."""
         log = self.nodes[name].world.shard.log
         delete_below(log, offset_of(int(record)))
-        recent = self.nodes[name].world.shard.recent
-        if recent is not None:
-            recent.truncate(0)
+        self.nodes[name].world.shard.recent.truncate(0)
         self._say(f"{name}: its log begins at {at(log.start_offset)}")
 
     # -- the control plane ------------------------------------------------------------------------
@@ -287,7 +295,7 @@ class Story:
             number = int(version or epoch)
             world.assign(int(epoch), master, isr=members, version=number, mono_ms=self.now_ms)
             world.replica.step(self.now_ms)
-            if name == master and world.replica.is_to_reign:
+            if name == master and world.replica.is_elected:
                 self._say(f"{name}: may not take over epoch {epoch} yet")
 
     def do_insync(self, name: str, isr: str, version: str) -> None:
@@ -322,9 +330,11 @@ class Story:
             batch = RecordBatch(build_publish(due_ms, [body]))
             start = world.shard.log.end_offset
             queue = np.full(1, _QUEUE, np.uint32)
-            world.shard.publish(batch, due_ms, queue, START_MS, label)
-            if world.replica.master is not None:
-                world.replica.master.on_appended(world.shard.log.end_offset)
+            mastership = world.replica.mastership
+            assert mastership is not None
+            producer = _Producer(f"{name}: {label}", self._say)
+            mastership.publish(batch, due_ms, queue, START_MS, producer)
+            mastership.rules.on_appended(world.shard.log.end_offset)
             self._say(f"{name}: appends {world.replica.assignment.epoch}:{label} at {at(start)}")
 
     def do_flush(self, *names: str) -> None:
@@ -343,12 +353,9 @@ class Story:
             return
         try:
             write.run(durable=durable)
-        except errors.DiskFull:
+        except errors.DiskFull as error:
             self._say(f"{name}: finds no room from {at(write.start_offset)} on")
-            lost = errors.Timeout("the outcome is unknown")
-            for answer in world.shard.abandon_write(write, lost):
-                self._say(f"{name}: {answer.token} is answered Timeout: followers may have it")
-            world.replica.on_full_disk()
+            world.replica.on_abandoned(world.shard.abandon_write(write), error)
             return
         if durable:
             world.shard.finish_write(write)
@@ -420,7 +427,7 @@ class Story:
 
     def _heartbeat(self, master: str, late_ms: float = 0.0) -> SyncBeat:
         node = self.nodes[master]
-        return node.world.replica.make_beat(self.now_ms - late_ms, self._clock_of(node))
+        return node.world.replica.make_heartbeat(self.now_ms - late_ms, self._clock_of(node))
 
     def do_ack(self, follower: str, master: str) -> None:
         """The follower says how far it is, and the master hears it."""
@@ -462,7 +469,7 @@ class Story:
         for name in followers:
             replica = self.nodes[name].world.replica
             replica.on_leases(goodbye.leases)
-            replica.on_heartbeat(goodbye.last_beat, self.now_ms)
+            replica.on_heartbeat(goodbye.last_heartbeat, self.now_ms)
             self._say(f"{master} -> {name} message leases, and the promise is void")
 
     def do_refuse(self, follower: str, master: str) -> None:
@@ -503,7 +510,7 @@ class Story:
     def _where(self, node: _Node) -> str:
         shard = node.world.shard
         durable, end = at(shard.log.flushed_end_offset), at(shard.log.end_offset)
-        committed, applied = at(shard.committed_offset or 0), at(shard.views.applied_offset)
+        committed, applied = at(shard.committed_offset), at(shard.views.applied_offset)
         return f"end {end}, durable {durable}, committed {committed}, applied {applied}"
 
     def _times(self, node: _Node) -> str:

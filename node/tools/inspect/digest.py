@@ -62,7 +62,7 @@ def opened_copy(
         config = shard_config(config_for(copy))
         if until is not None:
             _set_watermark(place, until)
-            config = replace(config, is_replica=True)
+            config = replace(config, has_peers=True)
         opened = open_shard(place, config)
         yield opened
         opened.shard.log.close()

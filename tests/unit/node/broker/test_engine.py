@@ -47,7 +47,7 @@ async def test_message_waits_over_a_restart(tmp_path: Path) -> None:
         await world.ack(world.select(released))
         await world.restart()
         assert world.opened.replayed_batches == 0, "closing wrote a checkpoint"
-        assert world.opened.shard.epoch == first.epoch + 1
+        assert world.mastership.epoch == first.epoch + 1
         world.advance(5_000)
         delivery = await world.leased()
         assert delivery.units["sequence"].tolist() == [0]
@@ -79,7 +79,7 @@ async def test_nothing_is_accepted_when_the_engine_closes(tmp_path: Path) -> Non
     delivery = await world.leased()
     selection = world.select(delivery)
     waiting = asyncio.ensure_future(world.receive(wait_ms=60_000))
-    await until(lambda: world.engine.consuming.waiting_count)
+    await until(lambda: world.service.consuming.waiting_count)
     under_way = asyncio.ensure_future(world.publish(world.now_ms))
     await asyncio.sleep(0)
     await within(world.engine.close())
@@ -121,7 +121,7 @@ async def test_node_ends_when_its_timer_finds_a_bug(
         def plan(*_: object) -> None:
             raise ZeroDivisionError("a bug")
 
-        monkeypatch.setattr(world.engine.shard.dispatcher, "plan", plan)
+        monkeypatch.setattr(world.mastership.dispatcher, "plan", plan)
         world.advance(5_000)
         error = await world.failed()
         assert type(error) is errors.Internal
@@ -142,7 +142,7 @@ async def test_node_ends_and_distrusts_its_views_when_one_is_damaged(
         def receive(*_: object, **__: object) -> None:
             raise errors.CorruptFile("simulated")
 
-        monkeypatch.setattr(world.engine.shard.receiver, "receive", receive)
+        monkeypatch.setattr(world.mastership.receiver, "receive", receive)
         with pytest.raises(errors.CorruptFile):
             await world.receive()
         assert isinstance(await world.failed(), errors.CorruptFile)
@@ -155,7 +155,7 @@ async def test_node_ends_and_distrusts_its_views_when_one_is_damaged(
 
 async def test_dispatches_go_on_when_more_is_due_than_one_may_release(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        limit = world.engine.shard.dispatch.units_max
+        limit = world.opened.config.dispatch.units_max
         count = limit // 2 + 1
         for _ in range(4):
             await world.publish(*[world.now_ms + 1_000] * count)

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import pytest
 
-from node.broker.linger import Linger
+from node.broker.group_commit import Linger
 from tests.support.eventually import until
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from hourwheel import errors
-from node.broker.merged_token import MergedToken
+from node.broker.group_commit import MergedProposer
 
 
 def futures(count: int) -> list["asyncio.Future[object]"]:
@@ -15,14 +15,14 @@ def futures(count: int) -> list["asyncio.Future[object]"]:
 
 async def test_each_caller_gets_the_verdict_of_its_first_message() -> None:
     first, second = futures(2)
-    MergedToken([(first, 0, 3), (second, 3, 1)]).answer({0: "a", 3: "b"}, None)
+    MergedProposer([(first, 0, 3), (second, 3, 1)]).answer({0: "a", 3: "b"}, None)
     assert (await first, await second) == ("a", "b")
 
 
 async def test_verdict_that_is_an_error_is_raised_for_its_caller_alone() -> None:
     first, second = futures(2)
     refused = errors.OutOfOrderSequence("7 is next")
-    MergedToken([(first, 0, 1), (second, 1, 1)]).answer({0: refused, 1: "b"}, None)
+    MergedProposer([(first, 0, 1), (second, 1, 1)]).answer({0: refused, 1: "b"}, None)
     with pytest.raises(errors.OutOfOrderSequence):
         await first
     assert await second == "b"
@@ -31,7 +31,7 @@ async def test_verdict_that_is_an_error_is_raised_for_its_caller_alone() -> None
 async def test_error_is_told_to_all_but_those_who_left() -> None:
     first, second = futures(2)
     first.cancel()
-    MergedToken([(first, 0, 1), (second, 1, 1)]).answer({}, errors.Timeout("gone"))
+    MergedProposer([(first, 0, 1), (second, 1, 1)]).answer({}, errors.Timeout("gone"))
     with pytest.raises(errors.Timeout):
         await second
     assert first.cancelled()

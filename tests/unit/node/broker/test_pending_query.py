@@ -109,7 +109,7 @@ async def test_list_when_it_is_shown(tmp_path: Path) -> None:
         await publish(world, ["a"])
         page = await page_of(world, with_bodies=True)
         (part,) = page.parts
-        epoch = world.engine.shard.epoch
+        epoch = world.mastership.epoch
         due_ms = world.now_ms + 5_000
         assert part.printable_ids() == [str(MessageId(0, epoch, 0, due_ms))]
         assert part.blobs[0].body == b"a"
@@ -241,7 +241,7 @@ async def test_cancel_when_all_are_wanted_and_one_is_being_released(tmp_path: Pa
     async with EngineWorld(tmp_path) as world:
         await publish(world, ["a"] * 4)
         world.now_ms += 5_000
-        assert world.engine.shard.dispatch_due(world.now_ms), "appended before the cancel"
+        assert world.mastership.dispatch_due(world.now_ms), "appended before the cancel"
         page = await cancelled(world, Tags("*"))
         assert (page.cancelled_count, page.already_released_count) == (3, 1)
         assert page.next_token == b""
@@ -256,7 +256,7 @@ async def test_cancel_when_appending_fails(tmp_path: Path, monkeypatch: pytest.M
             raise errors.NotMaster
 
         with monkeypatch.context() as patch:
-            patch.setattr(world.engine, "propose", propose)
+            patch.setattr(world.service, "propose", propose)
             with pytest.raises(errors.NotMaster):
                 await cancelled(world, Tags("a"))
         assert (await cancelled(world, Tags("a"))).cancelled_count == 4

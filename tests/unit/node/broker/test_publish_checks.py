@@ -39,7 +39,7 @@ def merged(requests: list[IncomingMessages]) -> list[list[object]]:
     buffer = MergeBuffer()
     for ordinal, incoming in enumerate(requests):
         buffer.add(incoming, [256] * len(incoming.bodies), ordinal)
-    return [[token for token, _, _ in merge.tokens] for merge in buffer.take()]
+    return [[token for token, _, _ in merge.callers] for merge in buffer.take()]
 
 
 # -- due times ------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_a_buffer_is_empty_when_it_was_taken() -> None:
     assert not buffer
     assert buffer.take() == []
     buffer.add(messages(1, producer=1), [256], "b")
-    assert [token for token, _, _ in first[0].tokens] == ["a"], "what was taken is left alone"
+    assert [token for token, _, _ in first[0].callers] == ["a"], "what was taken is left alone"
 
 
 def test_a_merged_batch_keeps_each_requests_messages() -> None:
@@ -175,7 +175,7 @@ def test_a_merged_batch_keeps_each_requests_messages() -> None:
     merge.add(messages(1), [258], 1, "two")
     batch = merge.build()
     batch.verify()
-    assert merge.tokens == [("one", 0, 2), ("two", 2, 1)]
+    assert merge.callers == [("one", 0, 2), ("two", 2, 1)]
     assert batch.header.flags & Flag.PER_MESSAGE_PRODUCER
     assert batch.due_ms.tolist() == [5, 6, NOW_MS]
     assert batch.topic_queue.tolist() == [256, 257, 258]

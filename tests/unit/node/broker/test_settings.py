@@ -64,5 +64,5 @@ def test_every_value_differs_when_every_key_differs() -> None:
         ]
         assert same == [], type(made).__name__
     assert engine.horizon_ms == 800 * 86_400_000
-    assert (engine.is_durable, engine.async_flush_ms) == (False, 9)
+    assert (engine.durability.is_durable, engine.durability.flush_ms) == (False, 9)
     assert shard.wheel.hour_level_days == 3

@@ -21,7 +21,7 @@ def world() -> ShardWorld:
 
 def status(world: ShardWorld, *, free_bytes_min: int = 0) -> ShardStatusData:
     guard = DiskGuard(world.disk, free_bytes_min=free_bytes_min, reserve_bytes=0)
-    return shard_status(world.shard, world.maintenance, guard, world.now_ms)
+    return shard_status(world.shard, world.mastership.epoch, world.maintenance, guard, world.now_ms)
 
 
 def test_numbers_are_zero_when_nothing_was_published(world: ShardWorld) -> None:
@@ -29,7 +29,7 @@ def test_numbers_are_zero_when_nothing_was_published(world: ShardWorld) -> None:
     counts = (found.published_count, found.pending_count, found.released_count, found.overdue_count)
     assert counts == (0, 0, 0, 0)
     assert (found.next_due_ms, found.tick, found.run_count, found.cursor_lag_ms) == (0, 0, 0, 0)
-    assert found.epoch == world.shard.epoch
+    assert found.epoch == world.mastership.epoch
     assert found.read_only_reason == ""
 
 
@@ -116,7 +116,7 @@ def test_message_is_unknown_when_its_id_is_forged(
 ) -> None:
     world.publish([world.now_ms])
     world.commit()
-    message = MessageId(0, world.shard.epoch, 0, world.now_ms)
+    message = MessageId(0, world.mastership.epoch, 0, world.now_ms)
     assert describe(world.shard, message).state == MessageState.MESSAGE_STATE_RELEASED
     found = describe(world.shard, message._replace(**forged))
     assert found.state == MessageState.MESSAGE_STATE_UNKNOWN

@@ -47,12 +47,6 @@ def test_time_begins_anew_when_something_is_released(quiet: QuietQueues, queues:
     assert quiet.is_over(2, 3 * RETENTION_MS + 1)
 
 
-def test_time_begins_anew_with_a_master(quiet: QuietQueues) -> None:
-    assert not quiet.is_over(2, 0)
-    quiet.begin()
-    assert not quiet.is_over(2, 2 * RETENTION_MS)
-
-
 def test_queue_is_forgotten_when_nobody_asks_for_it_in_a_whole_walk(quiet: QuietQueues) -> None:
     assert not quiet.is_over(2, 0)
     quiet.turn_over()

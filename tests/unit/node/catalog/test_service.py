@@ -8,7 +8,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GENE_UNKNOWN, GeneKind, GeneSpec, sparse_gene
-from node.broker.engine import EngineConfig
+from node.broker.settings import EngineConfig
 from node.catalog.service import DefaultsConfig
 from node.contracts.broker import (
     GroupInfo,
@@ -221,7 +221,7 @@ async def test_group_has_defaults_where_nothing_is_said(tmp_path: Path) -> None:
 
 async def test_subscription_is_made_once_when_two_receive_at_once(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        subscribe = world.engine.configurator.subscribe
+        subscribe = world.service.configurator.subscribe
         first, second = await within(
             asyncio.gather(subscribe("billing", "orders"), subscribe("billing", "orders"))
         )
@@ -243,7 +243,7 @@ async def test_group_is_gone_when_deleted_and_gets_everything_when_made_again(
         await world.ack(world.select(delivery, 0, 1))
         await within(world.engine.delete_group("billing"))
         assert world.groups() == []
-        assert world.engine.shard.receiver.leases.count == 0
+        assert world.mastership.receiver.leases.count == 0
         with pytest.raises(errors.UnknownGroup):
             await world.ack(world.select(delivery))
         with pytest.raises(errors.UnknownGroup):
@@ -327,7 +327,7 @@ async def test_consumers_agree_about_who_checks(tmp_path: Path) -> None:
         await world.receive(wanted="a")
         wanted = FilterExpression.tags("a", check_at_client=True)
         with pytest.raises(errors.SubscriptionMismatch):
-            await world.engine.configurator.subscribe("billing", "orders", wanted)
+            await world.service.configurator.subscribe("billing", "orders", wanted)
 
 
 async def test_filter_that_is_none_is_refused_before_anything_is_made(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ async def test_group_stays_while_somebody_waits(tmp_path: Path) -> None:
     async with configured(tmp_path) as world:
         await world.publish(world.now_ms + 10 * IDLE_MS)
         waiting = asyncio.ensure_future(world.receive(wait_ms=600_000))
-        await until(lambda: world.engine.consuming.waiting_count == 1)
+        await until(lambda: world.service.consuming.waiting_count == 1)
         world.advance(2 * IDLE_MS)
         await rounds(world)
         assert names(world) == ["billing"]
@@ -145,7 +145,7 @@ async def test_use_between_two_looks_keeps_the_group(tmp_path: Path) -> None:
         assert await world.receive() is None
         await world.look_for_unused()
         world.advance(IDLE_MS)
-        world.engine.expiry.look(world.now_ms)
+        world.service.expiry.look(world.now_ms)
         assert await world.receive() is None
         await world.look_for_unused()
         assert names(world) == ["billing"]
@@ -157,13 +157,13 @@ async def test_receiving_during_the_deletion_makes_the_group_anew(tmp_path: Path
         assert await world.receive() is None
         former = world.engine.shard.views.catalog.get_group("billing").group_id
         expiring = asyncio.ensure_future(
-            world.engine.configurator.expire_group(former, lambda _: True)
+            world.service.configurator.expire_group(former, lambda _: True)
         )
         await asyncio.sleep(0)
         assert world.engine.shard.views.catalog.find_group("billing") is not None, "in flight"
         waiting = asyncio.ensure_future(world.receive(wait_ms=600_000))
         assert await within(expiring)
-        await until(lambda: world.engine.consuming.waiting_count == 1)
+        await until(lambda: world.service.consuming.waiting_count == 1)
         world.advance(2 * IDLE_MS)
         found = await within(waiting)
         assert found is not None
@@ -232,7 +232,7 @@ async def test_no_room_is_another_try(tmp_path: Path, monkeypatch: pytest.Monkey
             raise errors.DiskFull("no room")
 
         with monkeypatch.context() as patch:
-            patch.setattr(world.engine.configurator, "expire_group", refuse)
+            patch.setattr(world.service.configurator, "expire_group", refuse)
             await rounds(world)
         assert names(world) == ["billing"]
         await rounds(world)
@@ -340,7 +340,7 @@ async def test_group_of_many_queues_that_it_resolved_something_in_is_left_alone(
         await within(world.engine.create_topic("orders", 8))
         await world.publish(*[world.now_ms + 10 * IDLE_MS] * 8)
         assert await world.receive() is None
-        for queue in world.engine.shard.receiver.queues_of(1, 1):
+        for queue in world.mastership.receiver.queues_of(1, 1):
             world.engine.shard.views.acks.get(1, int(queue))
         await rounds(world)
         assert names(world) == ["billing"]

@@ -185,7 +185,7 @@ async def test_publish_that_waits_while_the_topic_is_found_keeps_it(tmp_path: Pa
         await empty_topic(world)
         topic = world.engine.shard.views.catalog.get_topic("orders")
         world.advance(IDLE_MS)
-        with world.engine.expiry.publishing(topic, lambda: world.now_ms):
+        with world.service.expiry.publishing(topic, lambda: world.now_ms):
             await rounds(world)
             assert names(world) == ["orders"]
         await world.look_for_unused()
@@ -202,7 +202,7 @@ async def test_publishing_during_the_deletion_makes_the_topic_anew(
         await empty_topic(world)
         former = world.engine.shard.views.catalog.get_topic("orders").topic_id
         expiring = asyncio.ensure_future(
-            world.engine.configurator.expire_topic(former, lambda _: True)
+            world.service.configurator.expire_topic(former, lambda _: True)
         )
         await asyncio.sleep(0)
         assert world.engine.shard.views.catalog.find_topic("orders") is not None, "in flight"
@@ -229,7 +229,7 @@ async def test_nothing_is_deleted_when_it_is_off(tmp_path: Path, defaults: Defau
     async with configured(tmp_path, defaults) as world:
         for _ in range(30):
             world.advance(IDLE_MS)
-            world.engine.expiry.look(world.now_ms)
+            world.service.expiry.look(world.now_ms)
             await let_others_run()
         assert names(world) == ["orders", "other"]
 
@@ -266,7 +266,7 @@ async def test_no_room_is_another_try(tmp_path: Path, monkeypatch: pytest.Monkey
             raise errors.DiskFull("no room")
 
         with monkeypatch.context() as patch:
-            patch.setattr(world.engine.configurator, "expire_topic", refuse)
+            patch.setattr(world.service.configurator, "expire_topic", refuse)
             await world.look_for_unused()
         assert names(world) == ["orders"]
         await rounds(world)
@@ -281,9 +281,9 @@ async def test_bug_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         async def fail(*_: object) -> bool:
             raise ZeroDivisionError
 
-        monkeypatch.setattr(world.engine.configurator, "expire_topic", fail)
+        monkeypatch.setattr(world.service.configurator, "expire_topic", fail)
         for _ in range(20):
-            world.engine.expiry.look(world.now_ms)
+            world.service.expiry.look(world.now_ms)
             await let_others_run()
             world.advance(IDLE_MS)
         assert isinstance(await world.failed(), errors.Internal)

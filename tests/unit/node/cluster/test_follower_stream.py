@@ -55,7 +55,7 @@ async def test_stream_is_opened_again_when_it_breaks(
 ) -> None:
     async with MemberWorld(tmp_path) as world:
         n1 = world["n1"]
-        dial: Callable[[str], Any] = n1.member._dial
+        dial: Callable[[str], Any] = n1.dialer.replicate
         broken: list[str] = []
 
         def dial_badly(node: str) -> Any:
@@ -64,7 +64,7 @@ async def test_stream_is_opened_again_when_it_breaks(
                 return Breaking(error, dial(node) if at_second else None)
             return dial(node)
 
-        n1.member._dial = dial_badly
+        n1.dialer.replicate = dial_badly  # type: ignore[method-assign]
         await world.elect("n1")
         await n1.publish(100_000)
         assert broken

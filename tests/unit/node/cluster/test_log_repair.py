@@ -21,14 +21,14 @@ class World:
         self.asked: list[str] = []
         self.renewed: list[errors.DataLoss] = []
         self.replica: Any = SimpleNamespace(
-            master=None,
-            is_to_reign=False,
+            mastership=None,
+            is_elected=False,
             who=SimpleNamespace(me="n1"),
             assignment=SimpleNamespace(isr=frozenset({"n1", "n2", "n3"})),
             follower=SimpleNamespace(stage=Stage.FOLLOWING),
         )
         self.member: Any = SimpleNamespace(
-            replica=self.replica, is_damaged=False, hand_over=self.asked.append
+            replica=self.replica, is_damaged=False, transfer_mastership=self.asked.append
         )
         self.failure = Failure()
         self.looks = 0
@@ -61,7 +61,7 @@ class World:
 
 async def test_damage_is_mended_and_the_node_may_lead_on() -> None:
     world = World()
-    world.replica.master = object()
+    world.replica.mastership = object()
     world.is_mendable = True
     world.repair.on_damage(DAMAGE)
     other = errors.CorruptLog("another", file="log", offset=9)
@@ -103,11 +103,11 @@ async def test_mending_is_tried_some_times_before_all_is_copied() -> None:
 async def test_nothing_is_mended_piece_by_piece_when_very_much_is_damaged() -> None:
     world = World()
     world.is_mendable = True
-    world.replica.master = object()
+    world.replica.mastership = object()
     world.repair.give_up(DAMAGE)
     await until(lambda: world.asked)
     assert world.member.is_damaged
-    world.replica.master = None
+    world.replica.mastership = None
     await until(lambda: world.renewed)
     assert (world.tried, world.renewed) == ([], [DAMAGE])
     await world.repair.close()
@@ -128,12 +128,12 @@ async def test_follower_is_copied_anew_when_enough_others_are_in_sync() -> None:
 
 async def test_master_hands_over_first() -> None:
     world = World()
-    world.replica.master = object()
+    world.replica.mastership = object()
     world.repair.on_damage(DAMAGE)
     await until(lambda: world.asked)
     assert set(world.asked) == {""}
     assert world.renewed == []
-    world.replica.master = None
+    world.replica.mastership = None
     await until(lambda: world.renewed)
     await world.repair.close()
 
@@ -141,7 +141,7 @@ async def test_master_hands_over_first() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("is_to_reign", True),
+        ("is_elected", True),
         ("follower", SimpleNamespace(stage=Stage.NONE)),
         ("assignment", SimpleNamespace(isr=frozenset({"n1", "n2"}))),
         ("assignment", SimpleNamespace(isr=frozenset({"n2"}))),
@@ -163,7 +163,7 @@ async def test_log_is_kept_while_it_may_be_needed(field: str, value: Any) -> Non
 async def test_nothing_is_repaired_when_closed() -> None:
     world = World()
     await world.repair.close()
-    world.replica.is_to_reign = True
+    world.replica.is_elected = True
     world.repair.on_damage(DAMAGE)
     await world.look()
     await world.repair.close()

@@ -115,7 +115,7 @@ async def test_publish_waits_while_a_member_of_the_in_sync_set_does_not_write(
         n1 = await world.elect("n1")
         await n1.publish(100_000)
         await world.agreed()
-        async with world["n2"].engine.writer.turn:
+        async with world["n2"].engine.group_commit.turn:
             call = asyncio.ensure_future(n1.publish(100_000))
             end = n1.shard.log.end_offset
             await until(lambda: n1.shard.log.end_offset > end)
@@ -130,7 +130,7 @@ async def test_publish_goes_on_with_two_copies_when_the_third_lags(tmp_path: Pat
         n1 = await world.elect("n1")
         await n1.publish(100_000)
         await world.agreed()
-        async with world["n2"].engine.writer.turn:
+        async with world["n2"].engine.group_commit.turn:
             call = asyncio.ensure_future(n1.publish(100_000))
             await until(lambda: len(durable_on(world, n1.shard.log.end_offset)) == 2)
             await world.pass_ms(2_000)
@@ -146,8 +146,8 @@ async def test_nothing_is_acknowledged_with_one_copy(tmp_path: Path) -> None:
         await n1.publish(100_000)
         await world.agreed()
         n2, n3 = world["n2"], world["n3"]
-        async with n2.engine.writer.turn:
-            async with n3.engine.writer.turn:
+        async with n2.engine.group_commit.turn:
+            async with n3.engine.group_commit.turn:
                 call = asyncio.ensure_future(n1.publish(100_000))
                 await until(lambda: durable_on(world, n1.shard.log.end_offset) == ["n1"])
                 await world.pass_ms(2_000)
@@ -165,7 +165,7 @@ async def test_what_waits_is_answered_with_timeout_when_the_master_is_deposed(
         n1 = await world.elect("n1")
         await n1.publish(100_000)
         await world.agreed()
-        async with world["n2"].engine.writer.turn:
+        async with world["n2"].engine.group_commit.turn:
             call = asyncio.ensure_future(n1.publish(100_000))
             await until(lambda: n1.shard.uncommitted_bytes > 0)
             world.control.elect("n3")
@@ -204,7 +204,7 @@ async def test_long_polls_are_told_when_the_master_retires(tmp_path: Path) -> No
         await n1.publish(100_000)
         await n1.receive()
         poll = asyncio.ensure_future(n1.receive(wait_ms=60_000))
-        await until(lambda: n1.engine.consuming.waiting_count)
+        await until(lambda: n1.service.consuming.waiting_count)
         world.control.elect("n2")
         with pytest.raises(errors.NotMaster) as refused:
             await within(poll)
@@ -224,7 +224,7 @@ async def test_successor_waits_for_the_promise_when_the_master_dies(tmp_path: Pa
             stream._task.cancel()
         await until(lambda: world["n2"].replica.follower.stage.value == "none")
         world.control.elect("n2")
-        await until(lambda: world["n2"].replica.is_to_reign)
+        await until(lambda: world["n2"].replica.is_elected)
         await let_others_run()
         assert world.role("n2") is Role.FOLLOWER
         world.jump_ms(LEASE_MS)
@@ -270,7 +270,7 @@ async def test_master_does_nothing_without_its_lease_and_goes_on_when_it_is_back
         for call in (n1.publish(1), n1.receive()):
             with pytest.raises(errors.NotMaster, match="no node is the master"):
                 await call
-        assert n1.shard.dispatches_in_flight == 0
+        assert n1.mastership.dispatches_in_flight == 0
         assert n1.shard.views.cursor.released_count == released == 0
         for silent in ("n2", "n3"):
             await world[silent].listen()
@@ -291,7 +291,7 @@ async def test_callers_are_told_when_the_lease_does_not_come_back(tmp_path: Path
         await until(lambda: not world.connected())
         poll = asyncio.ensure_future(n1.receive(wait_ms=60_000))
         publish = asyncio.ensure_future(n1.publish(100_000))
-        await until(lambda: n1.shard.uncommitted_bytes and n1.engine.consuming.waiting_count)
+        await until(lambda: n1.shard.uncommitted_bytes and n1.service.consuming.waiting_count)
         world.jump_ms(LEASE_MS + 900)
         await let_others_run()
         assert not poll.done()
@@ -313,10 +313,10 @@ async def test_answer_is_not_given_when_the_lease_ran_out_meanwhile(tmp_path: Pa
         n1 = await world.elect("n1")
         await n1.publish(100_000)
         await world.agreed()
-        async with world["n2"].engine.writer.turn:
+        async with world["n2"].engine.group_commit.turn:
             call = asyncio.ensure_future(n1.publish(100_000))
             await until(lambda: n1.shard.uncommitted_bytes > 0)
-            n1.member._act_until_ms = float("-inf")  # until the next acknowledgement but one
+            n1.mastership.act_until_ms = float("-inf")  # until the next acknowledgement but one
             n1.member._refresh = lambda: None  # type: ignore[method-assign]
         with pytest.raises(errors.Timeout, match="unknown"):
             await within(call)
@@ -357,10 +357,10 @@ async def test_report_says_how_the_shard_stands(tmp_path: Path) -> None:
             return report.epoch, report.last_epoch, report.log_end, report.is_ready
 
         await until(lambda: all(said(node) == (1, 1, end, True) for node in world.nodes))
-        n1.member.hand_over("n3")
+        n1.member.transfer_mastership("n3")
         assert world.control.reports["n1"].hand_over_to == "n3"
         assert not world.control.reports["n1"].is_resigning
-        n1.member.hand_over("")
+        n1.member.transfer_mastership("")
         assert world.control.reports["n1"].is_resigning
         await world.elect("n3")
         await until(lambda: not world.control.reports["n1"].is_resigning)
@@ -375,7 +375,7 @@ async def test_epoch_of_a_former_life_is_not_taken_up(tmp_path: Path) -> None:
         await n1.open()
         n1.member.on_state(world.control.state)  # names the incarnation that has ended
         await let_others_run()
-        assert not n1.replica.is_to_reign
+        assert not n1.replica.is_elected
         assert world.role("n1") is Role.FOLLOWER
         world.jump_ms(LEASE_MS)
         await world.elect("n2")

@@ -42,7 +42,7 @@ def test_follower_is_ready_when_it_is_in_sync_and_hears_the_master() -> None:
     assert reason("c", FOLLOWER) == "it is not in sync"
 
 
-@pytest.mark.parametrize("beat_age_ms", [-1.0, SILENT_MS + 1])
+@pytest.mark.parametrize("heartbeat_age_ms", [-1.0, SILENT_MS + 1])
 def test_follower_is_not_ready_when_the_master_is_silent(heartbeat_age_ms: float) -> None:
     assert "master, a" in reason("b", FOLLOWER, heartbeat_age_ms=heartbeat_age_ms)
 

@@ -67,18 +67,18 @@ class World:
             clock,
             SlewedClock(clock),
             self.failure,
-            on_snapshot_taken=lambda: None,
+            on_snapshot_received=lambda: None,
         )
         self.control: Any = self.clustering._control
-        self.is_master, self.handed_over = True, list[str]()
+        self.is_master, self.transferred = True, list[str]()
         self.states: list[Any] = []
         self.clustering.member = SimpleNamespace(  # type: ignore[assignment]
             may_act=lambda: self.is_master,
-            hand_over=self.handed_over.append,
+            transfer_mastership=self.transferred.append,
+            replica=SimpleNamespace(is_sound=True),
             on_state=self.states.append,
         )
         self.clustering._seen = SimpleNamespace(epoch=4, master="n2")  # type: ignore[assignment]
-        self.clustering._is_sound = True
 
 
 async def test_node_joins_with_what_it_has_seen(
@@ -114,34 +114,34 @@ async def test_process_ends_when_its_control_process_is_gone(
     assert isinstance(world.failure.found.result(), errors.Unavailable)
 
 
-async def test_hand_over_waits_until_somebody_else_is_master(
+async def test_transfer_waits_until_somebody_else_is_master(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path, monkeypatch)
-    handing = asyncio.ensure_future(world.clustering.hand_over())
+    handing = asyncio.ensure_future(world.clustering.transfer_mastership())
     await let_others_run()
-    assert world.handed_over == [""]
+    assert world.transferred == [""]
     assert not handing.done()
     world.is_master = False
     await within(handing)
 
 
-async def test_hand_over_ends_when_nobody_takes_over(
+async def test_transfer_ends_when_nobody_takes_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path, monkeypatch)
-    monkeypatch.setattr(runtime, "_HAND_OVER_S", 0.0)
-    await within(world.clustering.hand_over())
-    assert world.handed_over == [""]
+    monkeypatch.setattr(runtime, "_TRANSFER_S", 0.0)
+    await within(world.clustering.transfer_mastership())
+    assert world.transferred == [""]
 
 
-async def test_nothing_is_handed_over_by_a_follower(
+async def test_nothing_is_transferred_by_a_follower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path, monkeypatch)
     world.is_master = False
-    await within(world.clustering.hand_over())
-    assert world.handed_over == []
+    await within(world.clustering.transfer_mastership())
+    assert world.transferred == []
 
 
 async def test_cluster_of_one_serves_and_keeps_what_it_acknowledged(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ async def test_cluster_of_one_serves_and_keeps_what_it_acknowledged(tmp_path: Pa
                 assert [one.body for one in got] == [b"%d" % life]
                 await consumer.ack(got)
                 epochs.append((await admin.status()).shards[0].epoch)
-            facts = node.node._clustering.read_facts()  # type: ignore[union-attr]
+            facts = node.node._cluster.read_facts()  # type: ignore[union-attr]
             assert facts.status.shard.may_act
             assert facts.epoch_stats.takeovers == 1
             assert (facts.is_clock_unsure, facts.heartbeat_age_ms) == (False, 0.0)

@@ -33,14 +33,14 @@ async def test_report_tells_epoch_and_ends_of_the_log(tmp_path: Path) -> None:
             assert report.log_end == report.high_watermark == node.shard.log.end_offset
 
 
-async def test_report_tells_that_a_master_has_retired_and_whether_it_may_lead_again(
+async def test_report_tells_that_a_master_has_stepped_down_and_whether_it_may_lead_again(
     tmp_path: Path,
 ) -> None:
     async with MemberWorld(tmp_path) as world:
         n1, n2 = await world.elect("n1"), world["n2"]
         assert not of(n1).has_retired
         assert of(n1, resigns=True).is_resigning
-        n1.replica.on_full_disk()
+        n1.replica.on_stalled()
         n1.member.perform()
         assert of(n1).has_retired
         assert not of(n2).has_retired

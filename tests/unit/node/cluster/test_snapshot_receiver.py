@@ -14,7 +14,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     FetchSnapshotResponse,
     SnapshotEnd,
 )
-from node.cluster.snapshot_receiver import SnapshotTaking, take_snapshot
+from node.cluster.snapshot_receiver import SnapshotReceiver, take_snapshot
 from node.shard.snapshot_files import Marker, find_marker, incoming
 from node.snapshot.source import Stage
 from tests.sim.disk import SimulatedDisk
@@ -143,12 +143,12 @@ class Taker:
         self.is_needed = True
         self.taken = 0
         self.failures: list[errors.HourwheelError] = []
-        self.taking = SnapshotTaking(
+        self.taking = SnapshotReceiver(
             place_on(self.disk),
             self.fetch,
             log_end=lambda: 17,
             is_needed=lambda: self.is_needed,
-            on_taken=self.on_taken,
+            on_received=self.on_received,
             on_failure=self.failures.append,
         )
 
@@ -156,7 +156,7 @@ class Taker:
         self.requests.append((node, request))
         return self.answers[len(self.requests) - 1]
 
-    def on_taken(self) -> None:
+    def on_received(self) -> None:
         self.taken += 1
 
     def pass_time(self) -> None:

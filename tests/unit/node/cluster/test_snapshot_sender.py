@@ -14,7 +14,7 @@ from hourwheel.internal.v1.replication_pb2 import FetchSnapshotRequest, FetchSna
 from hourwheel.transport.grpc_errors import failure_of
 from node.cluster.data_plane import SERVICE, DataServer, Dialer, Trust
 from node.cluster.snapshot_receiver import take_snapshot
-from node.cluster.snapshot_sender import SnapshotGiver
+from node.cluster.snapshot_sender import SnapshotSender
 from node.snapshot.install import install_snapshot
 from node.snapshot.source import Stage
 from storage.files.disk import RealDisk
@@ -50,12 +50,12 @@ class Master:
 
     def __init__(self, world: ShardWorld, **settings: Any) -> None:
         self.is_master, self.epoch = True, EPOCH
-        self.giver = SnapshotGiver(
+        self.giver = SnapshotSender(
             world.place,
             world.shard,
             world.opened.epochs,
             epoch=lambda: self.epoch,
-            may_give=lambda: self.is_master,
+            may_send=lambda: self.is_master,
             **settings,
         )
         self.world = world
@@ -70,7 +70,7 @@ def master(world: ShardWorld) -> Master:
 
 
 async def take_all(
-    giver: SnapshotGiver, request: FetchSnapshotRequest
+    giver: SnapshotSender, request: FetchSnapshotRequest
 ) -> list[FetchSnapshotResponse]:
     return [part async for part in giver.give(request)]
 

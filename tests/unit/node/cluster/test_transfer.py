@@ -38,11 +38,11 @@ class World:
         if not self._is_master:
             raise errors.NotMaster(master_address="n2:1")
 
-    def hand_over(self, to: str) -> None:
+    def transfer_mastership(self, to: str) -> None:
         self.asked.append(to)
         self.wish.set()
 
-    def stay(self) -> None:
+    def cancel_transfer(self) -> None:
         self.stayed += 1
 
     def elect(self, master: str, epoch: int) -> None:
@@ -67,7 +67,7 @@ async def test_transfer_is_answered_when_another_node_serves_as_the_master(to: s
     world.elect("n2", 6)
     world.serving = ("n2", 5)
     await let_others_run()
-    assert not answer.done(), "that was its last reign"
+    assert not answer.done(), "that was its last epoch"
     world.serving = ("n2", 6)
     assert await answer == ("n2", 6)
     assert (world.asked, world.stayed) == ([to], 0)

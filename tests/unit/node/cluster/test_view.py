@@ -53,8 +53,8 @@ def member(**changes: Any) -> Acting:
         shard=SimpleNamespace(
             shard_id=0,
             log=SimpleNamespace(end_offset=LOG_END, flushed_end_offset=450),
-            dispatcher=SimpleNamespace(append_cursor=Key(77, 5)),
         ),
+        mastership=SimpleNamespace(dispatcher=SimpleNamespace(append_cursor=Key(77, 5))),
     )
     acting = SimpleNamespace(replica=replica, act_until_ms=MONO_MS + 300, is_ready=True)
     for name, value in changes.items():
@@ -144,6 +144,7 @@ def test_follower_tells_what_its_master_told_last() -> None:
     acting = member(
         role=Role.FOLLOWER,
         master=None,
+        mastership=None,
         follower=SimpleNamespace(last_heartbeat=beat),
         act_until_ms=float("-inf"),
     )
@@ -164,6 +165,7 @@ def test_status_is_told_when_there_is_no_control_plane_yet() -> None:
     acting = member(
         role=Role.FOLLOWER,
         master=None,
+        mastership=None,
         assignment=Assignment(0, "", frozenset(), 0),
         act_until_ms=float("-inf"),
     )

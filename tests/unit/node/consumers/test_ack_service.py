@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hourwheel import errors
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from tests.support.engine_world import EngineWorld, within
@@ -23,14 +24,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rows_of(world: EngineWorld, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The outcomes of each record that is appended from now on."""
-    shard, seen = world.engine.shard, list[list[int]]()
-    resolve = shard.resolve
+    mastership, seen = world.mastership, list[list[int]]()
+    resolve = mastership.resolve
 
     def noted(rows: Any, now_ms: int, token: Any) -> None:
         seen.append(rows["outcome"].tolist())
         resolve(rows, now_ms, token)
 
-    monkeypatch.setattr(shard, "resolve", noted)
+    monkeypatch.setattr(mastership, "resolve", noted)
     return seen
 
 
@@ -86,7 +87,7 @@ async def test_many_messages_given_back_come_again_and_what_is_between_does_not(
         assert max(map(len, seen)) <= 4
         again = await world.leased()
         assert again.units["sequence"].tolist() == list(range(0, 20, 2))
-        assert world.engine.shard.receiver.leases.count == 1
+        assert world.mastership.receiver.leases.count == 1
 
 
 @pytest.mark.usefixtures("small")
@@ -96,21 +97,21 @@ async def test_call_fails_as_a_whole_when_a_record_is_refused(
     async with EngineWorld(tmp_path) as world:
         await world.publish_tagged(*["a", "x"] * 10)
         delivery = await world.leased(wanted="a")
-        shard, calls = world.engine.shard, 0
-        resolve = shard.resolve
+        mastership, calls = world.mastership, 0
+        resolve = mastership.resolve
 
         def refusing(rows: Any, now_ms: int, token: Any) -> None:
             nonlocal calls
             calls += 1
             if calls == 2:
-                token.set_exception(RuntimeError("no room"))
+                token.answer(None, errors.DiskFull("no room"))
             else:
                 resolve(rows, now_ms, token)
 
-        monkeypatch.setattr(shard, "resolve", refusing)
+        monkeypatch.setattr(mastership, "resolve", refusing)
         chosen = [world.select(delivery, ordinal, 1) for ordinal in range(10)]
-        with pytest.raises(RuntimeError):
+        with pytest.raises(errors.DiskFull):
             await world.ack(*chosen)
-        monkeypatch.setattr(shard, "resolve", resolve)
+        monkeypatch.setattr(mastership, "resolve", resolve)
         await world.ack(*chosen)
         assert world.group().lags[0].unresolved_count == 0, "asking again is safe"

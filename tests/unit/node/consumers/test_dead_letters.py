@@ -29,7 +29,7 @@ async def kill(world: EngineWorld, group: str, attempts_max: int = 1) -> None:
 async def test_dead_letters_when_groups_gave_up_a_message(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         await world.publish(world.now_ms)
-        message = MessageId(0, world.engine.shard.epoch, 0, world.now_ms)
+        message = MessageId(0, world.mastership.epoch, 0, world.now_ms)
         assert await world.engine.dead_letters(message) == DeadLettersInfo([])
         await kill(world, "billing", 2)
         await kill(world, "audit")

@@ -50,7 +50,7 @@ async def test_short_stretch_is_resolved_when_it_is_old_enough(tmp_path: Path) -
         await until(lambda: window(world).floor == 3)
         assert resolved(world) == [(0, 3, Outcome.FILTERED)]
         assert world.engine.stats.acknowledged == 0
-        assert world.engine.consuming.next_wakeup_ms() is None
+        assert world.service.consuming.next_wakeup_ms() is None
 
 
 async def test_long_stretch_is_resolved_at_once(
@@ -73,39 +73,21 @@ async def test_stretch_is_resolved_with_the_lease_behind_it(tmp_path: Path) -> N
         assert resolved(world) == [(0, 3, Outcome.FILTERED), (3, 1, Outcome.ACK)]
 
 
-class LapsedGate:
-    """Of a master whose lease is over, and who was not told yet that another one reigns."""
-
-    is_lapsed = False
-
-    def may_act(self) -> bool:
-        return not self.is_lapsed
-
-    def check(self) -> None:
-        if self.is_lapsed:
-            raise errors.NotMaster("the lease is over")
-
-    def confirm(self) -> None:
-        self.check()
-
-
 async def test_master_that_may_not_append_just_now_passes_over_later(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         assert await world.receive(wanted="a") is None
-        gate = LapsedGate()
-        world.engine._gate = gate
         poll = asyncio.ensure_future(world.receive(wait_ms=600_000))
-        await until(lambda: world.engine.consuming.waiting_count == 1)
+        await until(lambda: world.service.consuming.waiting_count == 1)
         await world.publish_tagged("x", "x")
         world.advance(AGE_MS_MAX)
-        gate.is_lapsed = True
-        world.engine.consuming.turn({HELD.topic_queue}, world.now_ms)
+        world.mono_ms = float("inf")  # no lease lasts for so long
+        world.service.consuming.turn({HELD.topic_queue}, world.now_ms)
         world.now_ms += AGE_MS_MAX
-        world.engine.consuming.turn({HELD.topic_queue}, world.now_ms)
+        world.service.consuming.turn({HELD.topic_queue}, world.now_ms)
         await let_others_run()
         assert not world.failure.found.done()
         assert window(world).floor == 0
-        gate.is_lapsed = False
+        world.mono_ms = 0.0
         world.advance(AGE_MS_MAX)
         await until(lambda: window(world).floor == 2)
         poll.cancel()
@@ -117,17 +99,17 @@ async def test_stretch_is_tried_again_when_there_was_no_room(
     async with EngineWorld(tmp_path) as world:
         await world.publish_tagged("x", "x")
         assert await world.receive(wanted="a") is None
-        shard, refused = world.engine.shard, []
-        resolve = shard.resolve
+        mastership, refused = world.mastership, []
+        resolve = mastership.resolve
 
         def full(rows: Any, now_ms: int, token: Any) -> None:
             refused.append(rows)
-            token.set_exception(errors.DiskFull("no room"))
+            token.answer(None, errors.DiskFull("no room"))
 
-        monkeypatch.setattr(shard, "resolve", full)
+        monkeypatch.setattr(mastership, "resolve", full)
         world.advance(AGE_MS_MAX)
         await until(lambda: len(refused) == 1)
-        monkeypatch.setattr(shard, "resolve", resolve)
+        monkeypatch.setattr(mastership, "resolve", resolve)
         await let_others_run()
         assert window(world).floor == 0
         world.advance(AGE_MS_MAX)
@@ -157,7 +139,7 @@ async def test_group_that_goes_leaves_nothing_to_resolve(tmp_path: Path) -> None
         await world.publish_tagged("x")
         assert await world.receive(wanted="a") is None
         await world.engine.delete_group("billing")
-        assert world.engine.consuming.next_wakeup_ms() is None
+        assert world.service.consuming.next_wakeup_ms() is None
 
 
 # --- damaged messages
@@ -213,18 +195,18 @@ async def test_lease_is_held_again_when_there_was_no_room_for_its_end(
     async with EngineWorld(tmp_path) as world:
         await world.publish_tagged("a", "x", "a", "x")
         await world.leased(wanted="a")
-        shard, refused = world.engine.shard, []
-        resolve = shard.resolve
+        mastership, refused = world.mastership, []
+        resolve = mastership.resolve
 
         def full(rows: Any, now_ms: int, token: Any) -> None:
             refused.append(rows["outcome"].tolist())
-            token.set_exception(errors.DiskFull("no room"))
+            token.answer(None, errors.DiskFull("no room"))
 
-        monkeypatch.setattr(shard, "resolve", full)
+        monkeypatch.setattr(mastership, "resolve", full)
         world.advance(30_000)
         await until(lambda: len(refused) == 1)
         assert refused == [[Outcome.RETRY, Outcome.RETRY, Outcome.FILTERED]]
-        monkeypatch.setattr(shard, "resolve", resolve)
+        monkeypatch.setattr(mastership, "resolve", resolve)
         await let_others_run()
         world.advance(1_000)
         await until(lambda: window(world).floor == 4)
@@ -243,8 +225,8 @@ async def test_many_leases_end_in_slices_with_few_records_on_their_way(
         await world.leased(wanted="a", count=10)
         for _ in range(20):
             await world.leased(count=1)
-        shard, unasked = world.engine.shard, world.engine.consuming.unasked
-        resolve, rows, most = shard.resolve, [], 0
+        mastership, unasked = world.mastership, world.service.consuming.unasked
+        resolve, rows, most = mastership.resolve, [], 0
 
         def counted(given: Any, now_ms: int, token: Any) -> None:
             nonlocal most
@@ -252,9 +234,9 @@ async def test_many_leases_end_in_slices_with_few_records_on_their_way(
             most = max(most, 1 + len(unasked._ending))
             resolve(given, now_ms, token)
 
-        monkeypatch.setattr(shard, "resolve", counted)
+        monkeypatch.setattr(mastership, "resolve", counted)
         world.advance(30_000)
-        await until(lambda: shard.receiver.leases.count == 0)
+        await until(lambda: mastership.receiver.leases.count == 0)
         assert sum(rows) == 30
         assert world.engine.stats.lease_expirations == 21, "the large one counts once"
         assert max(rows) <= 4
@@ -266,19 +248,20 @@ async def test_many_leases_end_in_slices_with_few_records_on_their_way(
         assert sorted(again.units["sequence"].tolist()) == list(range(0, 60, 2))
 
 
-async def test_leases_end_in_the_next_reign_though_nobody_heard_of_the_last_records(
+async def test_leases_end_in_the_next_epoch_though_nobody_heard_of_the_last_records(
     tmp_path: Path,
 ) -> None:
     async with EngineWorld(tmp_path) as world:
         await world.publish_tagged("a")
         await world.leased(invisible_ms=1_000)
-        unasked = world.engine.consuming.unasked
+        table, unasked = world.mastership.receiver.table(), world.service.consuming.unasked
         unasked._ending = {asyncio.get_running_loop().create_future() for _ in range(9)}
         world.advance(1_000)
         await let_others_run()
         assert world.engine.stats.lease_expirations == 0
-        world.engine.consuming.retire(errors.NotMaster("another one reigns"))
-        world.engine.rearm()
+        world.step_down()
+        world.member.replica.on_leases(table)
+        world.become_master()
         await until(lambda: world.engine.stats.lease_expirations == 1)
 
 
@@ -286,12 +269,12 @@ async def test_nothing_is_given_back_of_what_is_resolved(tmp_path: Path) -> None
     async with EngineWorld(tmp_path) as world:
         await world.publish_tagged("a")
         await world.leased(wanted="a")
-        unasked, shard = world.engine.consuming.unasked, world.engine.shard
+        unasked, mastership = world.service.consuming.unasked, world.mastership
         rows = dead_rows(HELD, [(0, 1)])
-        await world.engine.propose(lambda now, token: shard.resolve(rows, now, token))
+        await world.service.propose(lambda now, who: mastership.resolve(rows, now, who))
         assert not unasked.give_back(HELD, Part(0, 1, 0), world.now_ms)
         assert not unasked.give_back(GroupQueue(9, 1 << 8), Part(0, 1, 0), world.now_ms)
-        world.engine.consuming.close()
+        world.service.consuming.close()
         assert not unasked.end_leases(world.now_ms + 60_000)
         assert not unasked.pass_over(world.now_ms + 60_000)
 

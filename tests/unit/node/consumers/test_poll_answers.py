@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from hourwheel import errors
 from node.consumers.poll_answers import ANSWERS_MAX, KEPT_MS_MAX, Answers
 from node.consumers.waiters import Answered, Interest, Waiter
 from node.contracts.broker import Attempt, Delivery
@@ -45,8 +44,8 @@ def gone_as_its_answer_came(stepped: SteppedEngine) -> None:
     stepped.call(stepped.publish(LEAD_MS - 5))
     stepped.settle()
     stepped.now_ms += LEAD_MS
-    stepped.engine.consuming.turn((), stepped.now_ms)
-    assert stepped.engine.shard.receiver.leases.count == 1
+    stepped.service.consuming.turn((), stepped.now_ms)
+    assert stepped.mastership.receiver.leases.count == 1
     poll.cancel()
     stepped.settle()
     assert poll.cancelled()
@@ -72,7 +71,7 @@ def test_same_attempt_gets_the_same_lease_for_its_whole_time(wanted: str | None)
         assert identity(again) == identity(first)
         assert again.invisible_until_ms == first.invisible_until_ms + 1_000
         assert again.units["attempt"].max() == 1
-        assert stepped.engine.shard.receiver.leases.count == 1
+        assert stepped.mastership.receiver.leases.count == 1
         stepped.advance(INVISIBLE_MS - 500)  # beyond the first answer's time
         assert stepped.call(stepped.resolve(again, "billing", is_ack=True)) == [1]
         assert len(got(stepped, SECOND, wanted=wanted).units) == 1, "the number says it arrived"
@@ -141,7 +140,11 @@ def test_next_master_knows_nothing_of_it() -> None:
     with SteppedEngine() as stepped:
         stepped.call(stepped.publish(0))
         got(stepped)
-        stepped.engine.consuming.retire(errors.NotMaster("another one"))
+        leases = stepped.mastership.receiver.table()
+        stepped.step_down()
+        stepped.member.replica.on_leases(leases)
+        stepped.become_master()
+        stepped.settle()
         assert taken(stepped) is None
 
 

@@ -101,9 +101,9 @@ def test_nobody_is_served_while_the_node_may_not_act_and_nothing_is_missed(
         monkeypatch.undo()
         assert isinstance(publishing.exception(), errors.Timeout)
         assert not poll.done()
-        assert stepped.engine.shard.receiver.leases.count == 0
+        assert stepped.mastership.receiver.leases.count == 0
         stepped.gate.is_lapsed = False
-        stepped.engine.begin_serving()
+        stepped.engine.resume()
         stepped.settle()
         assert came(poll)
 
@@ -112,20 +112,20 @@ def test_nobody_looks_on_while_the_node_may_not_act(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("node.consumers.polls.SLICE_WORK", 0)
     with SteppedEngine() as stepped:
         poll = waiting(stepped)
-        turn = stepped.engine.consuming.turn
+        turn = stepped.service.consuming.turn
 
         def turn_and_lapse(touched: Sequence[int], now_ms: int) -> bool:
             is_appended = turn(touched, now_ms)
             stepped.gate.is_lapsed = bool(touched)
             return is_appended
 
-        monkeypatch.setattr(stepped.engine.consuming, "turn", turn_and_lapse)
+        monkeypatch.setattr(stepped.service.consuming, "turn", turn_and_lapse)
         stepped.begin(stepped.publish(0))
         stepped.settle()
         assert not poll.done()
         monkeypatch.undo()
         stepped.gate.is_lapsed = False
-        stepped.engine.begin_serving()
+        stepped.engine.resume()
         stepped.settle()
         assert came(poll)
 
@@ -135,17 +135,17 @@ def test_call_is_refused_that_comes_to_its_turn_when_the_node_may_not_act_any_mo
 ) -> None:
     with SteppedEngine() as stepped:
         stepped.call(stepped.publish(0))
-        subscribe = stepped.engine.configurator.subscribe
+        subscribe = stepped.service.configurator.subscribe
 
         async def subscribe_and_lapse(*names: Any) -> Any:
             subscribed = await subscribe(*names)
             stepped.gate.is_lapsed = True
             return subscribed
 
-        monkeypatch.setattr(stepped.engine.configurator, "subscribe", subscribe_and_lapse)
+        monkeypatch.setattr(stepped.service.configurator, "subscribe", subscribe_and_lapse)
         with pytest.raises(errors.NotMaster):
             stepped.call(stepped.receive())
-        assert stepped.engine.shard.receiver.leases.count == 0
+        assert stepped.mastership.receiver.leases.count == 0
 
 
 # --- room for answers
@@ -239,6 +239,6 @@ def test_nobody_who_waits_for_room_is_missed_when_mastership_lapses() -> None:
         stepped.settle()
         assert not second.poll.done()
         stepped.gate.is_lapsed = False
-        stepped.engine.begin_serving()
+        stepped.engine.resume()
         stepped.settle()
         assert came(second.poll)

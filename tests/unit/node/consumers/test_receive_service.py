@@ -37,7 +37,7 @@ RETRY_MS = 1_000
 async def waiting(world: EngineWorld, count: int = 1) -> "asyncio.Future[Any]":
     """A long poll that waits."""
     poll = asyncio.ensure_future(world.receive(wait_ms=600_000))
-    await until(lambda: world.engine.consuming.waiting_count == count)
+    await until(lambda: world.service.consuming.waiting_count == count)
     return poll
 
 
@@ -66,12 +66,12 @@ async def test_group_goes_on_that_came_after_the_queue_was_trimmed(
             world.advance(1)
             await released(world, 28)
             shard = world.engine.shard
-            shard.trim(world.now_ms, world.now_ms)
-            world.engine.writer.wake()
+            world.mastership.trim(world.now_ms, world.now_ms)
+            world.engine.group_commit.wake()
             first = await world.leased()
             assert first.first_position == 8
             poll = asyncio.ensure_future(world.leased())
-            await until(lambda: world.engine.consuming.waiting_count == 1)
+            await until(lambda: world.service.consuming.waiting_count == 1)
             assert await world.ack(world.select(first)) == [OK]
             assert (await within(poll)).first_position == 12, "woken by the acknowledgement"
             assert shard.views.acks.get(first.group_id, first.topic_queue).floor == 0
@@ -91,7 +91,7 @@ async def test_long_poll_is_woken_at_the_due_time_although_the_dispatch_was_earl
         world.advance(1)
         delivery = await poll
         assert delivery.receive_ms == delivery.due_ms[0] == world.now_ms
-        assert world.engine.consuming.waiting_count == 0
+        assert world.service.consuming.waiting_count == 0
         assert world.engine.stats.early_deliveries == 0
 
 
@@ -117,7 +117,7 @@ async def test_long_polls_are_served_in_their_order(tmp_path: Path) -> None:
 async def test_long_poll_ends_with_nothing_when_its_time_is_over(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         assert await world.receive(wait_ms=1) is None
-        assert world.engine.consuming.waiting_count == 0
+        assert world.service.consuming.waiting_count == 0
 
 
 async def test_long_poll_is_woken_when_acknowledgements_make_room_in_a_full_window(
@@ -145,8 +145,8 @@ async def test_lease_is_given_back_when_the_caller_goes_as_its_answer_comes(
         world.advance(5_000 - LEAD_MS)
         await released(world, 1)
         world.now_ms += LEAD_MS
-        world.engine.consuming.turn((), world.now_ms)
-        leases = world.engine.shard.receiver.leases
+        world.service.consuming.turn((), world.now_ms)
+        leases = world.mastership.receiver.leases
         assert leases.count == 1
         poll.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -164,9 +164,9 @@ async def test_nothing_is_leased_when_the_caller_went_before(tmp_path: Path) -> 
         poll = await waiting(world)
         poll.cancel()
         await asyncio.wait([poll])
-        assert world.engine.consuming.waiting_count == 0
+        assert world.service.consuming.waiting_count == 0
         await world.publish(world.now_ms)
-        assert world.engine.shard.receiver.leases.count == 0
+        assert world.mastership.receiver.leases.count == 0
         assert (await world.leased()).units["attempt"].tolist() == [1]
 
 
@@ -293,7 +293,7 @@ async def test_selection_is_stale_when_it_was_resolved_before(tmp_path: Path) ->
         assert await world.ack(whole) == [STALE], "not all of it was still to be done"
         assert await world.nack(whole, delay_ms=0) == [STALE]
         assert world.engine.stats.acknowledged == 3
-        assert world.engine.shard.receiver.leases.next_end_ms() is not None
+        assert world.mastership.receiver.leases.next_end_ms() is not None
         assert world.engine.status().pending_count == 0
 
 
@@ -302,7 +302,7 @@ async def test_lease_ends_when_all_of_it_is_acknowledged_at_once(tmp_path: Path)
         await world.publish(*[world.now_ms] * 3)
         delivery = await world.leased()
         assert await world.ack(world.select(delivery)) == [OK]
-        assert world.engine.shard.receiver.leases.count == 0
+        assert world.mastership.receiver.leases.count == 0
 
 
 async def test_receipt_of_the_reign_before_acknowledges_but_changes_no_lease(
@@ -363,7 +363,7 @@ async def test_loop_is_held_up_by_one_slice_a_turn_however_many_look_through_que
         groups = [f"group-{number}" for number in range(5)]
         for group in groups:
             await world.put_subscription("a", group=group)
-        receiver, turn = world.engine.shard.receiver, 0
+        receiver, turn = world.mastership.receiver, 0
         slices: Counter[int] = Counter()
         receive = receiver.receive
 
@@ -395,7 +395,7 @@ async def test_costly_filter_is_checked_in_short_turns(
     most = 0
     async with EngineWorld(tmp_path) as world:
         await world.publish_texts(*[LONG_TEXT] * 4, LONG_TEXT[:-10] + "xyz7", LONG_TEXT)
-        receiver = world.engine.shard.receiver
+        receiver = world.mastership.receiver
         receive = receiver.receive
 
         def counted(*args: Any, **kwargs: Any) -> Any:
@@ -424,7 +424,7 @@ async def test_call_that_does_not_wait_is_answered_in_time_and_the_next_goes_on_
             await world.publish_tagged(*["x"] * 1_000)
         await world.publish_tagged("a")
         await world.put_subscription("a")
-        receiver, slices = world.engine.shard.receiver, 0
+        receiver, slices = world.mastership.receiver, 0
         receive = receiver.receive
 
         def slow(*args: Any, **kwargs: Any) -> Any:

@@ -274,7 +274,7 @@ async def test_groups_with_filters_are_served_in_several_turns(
     """A slice for each of many groups in one turn would hold up the loop."""
     monkeypatch.setattr("node.consumers.polls.SLICE_WORK", 300)
     async with EngineWorld(tmp_path) as world:
-        consuming, count = world.engine.consuming, 9
+        consuming, count = world.service.consuming, 9
         polls = [
             asyncio.ensure_future(world.receive(group=f"g{at}", wait_ms=600_000, wanted="!x"))
             for at in range(count)

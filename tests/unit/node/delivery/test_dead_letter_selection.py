@@ -65,7 +65,7 @@ async def test_letter_that_was_given_back_comes_again_behind_the_mark(tmp_path: 
         assert delivery is not None
         assert await selected(world, "a") == []
         world.advance(30_000)
-        await until(lambda: world.engine.shard.receiver.leases.count == 0)
+        await until(lambda: world.mastership.receiver.leases.count == 0)
         world.advance(1_000)
         await until(lambda: world.engine.status().pending_count == 0)
         assert await selected(world, "a") == [1], "by the group's retries"
@@ -102,7 +102,7 @@ async def test_letters_are_found_slice_by_slice_though_marks_are_forgotten(
     monkeypatch.setattr("node.delivery.filter_scan.SLICE_WORK", 600)
     monkeypatch.setattr("node.delivery.dead_letter_selection._MARKS_BYTES", 0)
     async with EngineWorld(tmp_path) as world:
-        world.engine.shard.receiver._marks = Marks()
+        world.mastership.receiver._marks = Marks()
         await bury(world, *["x"] * 60, "a")
         assert await selected(world, "a") == [60]
 

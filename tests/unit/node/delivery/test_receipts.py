@@ -41,7 +41,7 @@ async def test_acknowledging_all_of_them_is_one_range(tmp_path: Path) -> None:
         assert await world.ack(world.select(delivery)) == [OK]
         assert window(world, delivery).floor == len(TEXTS)
         assert world.engine.stats.acknowledged == 3
-        assert world.engine.shard.receiver.leases.count == 0
+        assert world.mastership.receiver.leases.count == 0
         assert await world.ack(world.select(delivery)) == [STALE]
 
 
@@ -162,10 +162,10 @@ async def test_receipts_hold_when_the_lease_was_handed_over(tmp_path: Path) -> N
         delivery = await picked(world)
         first, rest = world.select(delivery, 0, 1), world.select(delivery, 1, 2)
         for _ in range(2):  # by a master, and by its successor again
-            receiver = world.engine.shard.receiver
-            raw = receiver.table(world.engine.shard.epoch).SerializeToString()
+            receiver = world.mastership.receiver
+            raw = receiver.table().SerializeToString()
             await world.restart()
-            world.engine.shard.receiver.restore(LeaseTable.FromString(raw), world.now_ms)
+            world.mastership.receiver.restore(LeaseTable.FromString(raw), world.now_ms)
             assert await world.receive() is None, "they are held"
         assert world.engine.change_invisible("billing", [rest], 90_000)[0] == [OK]
         assert await world.ack(first) == [OK]
@@ -185,9 +185,9 @@ async def test_what_was_passed_over_is_handed_over_and_resolved_by_the_successor
         held = GroupQueue(1, 1 << 8)
         acks = world.engine.shard.views.acks
         assert acks.get(*held).floor == 0, "that is not in the log yet"
-        table = world.engine.shard.receiver.table(world.engine.shard.epoch)
+        table = world.mastership.receiver.table()
         await world.restart()
-        world.engine.shard.receiver.restore(table, world.now_ms)
+        world.mastership.receiver.restore(table, world.now_ms)
         world.advance(1_000)
         await until(lambda: world.engine.shard.views.acks.get(*held).floor == 9)
 
@@ -199,6 +199,6 @@ async def test_receipt_put_together_does_not_end_another_lease(tmp_path: Path) -
         selection = world.select(second)
         bad = replace(selection, receipt=replace(selection.receipt, lease_id=first.lease_id))
         assert await world.ack(bad) == [INVALID]
-        assert world.engine.shard.receiver.leases.count == 2
+        assert world.mastership.receiver.leases.count == 2
         assert await world.ack(world.select(first), selection) == [OK, OK]
         assert window(world, first).floor == 2

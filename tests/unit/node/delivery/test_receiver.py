@@ -242,7 +242,7 @@ def test_a_flipped_bit_is_found_and_its_place_named() -> None:
     world.commit()
     world.tick()
     shard = world.opened.shard
-    receiver = shard.receiver
+    receiver = world.mastership.receiver
     unit = shard.views.queues.get(QUEUES[0]).read(0, 1)[0]
     path, at = shard.log.locate(int(unit["position"]))
     disk.flip_bit(path, at)
@@ -318,7 +318,7 @@ async def test_queues_take_turns_though_one_is_not_looked_through(
 async def test_long_poll_waits_on_when_nothing_that_comes_is_wanted(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         poll = asyncio.ensure_future(world.leased(wanted="a"))
-        await until(lambda: world.engine.consuming.waiting_count == 1)
+        await until(lambda: world.service.consuming.waiting_count == 1)
         await world.publish_tagged("x", "x")
         await let_others_run()
         assert not poll.done()
@@ -398,7 +398,7 @@ async def test_long_polls_on_dead_letters_wait_for_what_each_selects(tmp_path: P
             )
             for text in ("b", "c")
         ]
-        await until(lambda: world.engine.consuming.waiting_count == 2)
+        await until(lambda: world.service.consuming.waiting_count == 2)
         await buried(world, "c")
         found = await polls[1]
         assert found is not None

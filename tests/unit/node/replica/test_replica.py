@@ -25,7 +25,7 @@ from tests.support.replica_world import (
 def configure(world: ReplicaWorld, number: int, token: object = None) -> None:
     """Append something."""
     topic = TopicConfig(topic_id=number, name=f"topic-{number}", queue_count=1)
-    world.shard.configure(ConfigChange(put_topic=topic), START_MS, token)
+    world.mastership.configure(ConfigChange(put_topic=topic), START_MS, token)
 
 
 def role_of(world: ReplicaWorld) -> Role:
@@ -36,7 +36,7 @@ def role_of(world: ReplicaWorld) -> Role:
 def cluster() -> tuple[ReplicaWorld, ReplicaWorld, ReplicaWorld]:
     """A master 'a' at work in epoch 1, and its followers."""
     a, b, c = (ReplicaWorld(name) for name in "abc")
-    a.reign(1)
+    a.become_master(1)
     for follower in (b, c):
         join(a, follower)
     for _ in range(2):
@@ -93,13 +93,13 @@ def test_I5_nothing_is_written_between_hello_and_begin() -> None:  # noqa: N802
 def test_reign_begins_when_an_epoch_was_noted_whose_batches_never_came() -> None:
     """The epochs' file was ahead of the log: a write found no room, or a stream broke."""
     a, b, c = cluster()
-    b.reign(2, mono_ms=1_000.0)
+    b.become_master(2, mono_ms=1_000.0)
     join(b, c, 1_000.0)
     configure(b, 1)
     send(b, c)
     assert [one.epoch for one in c.opened.epochs.entries] == [1, 2]
-    b.replica.retire("test")
-    a.reign(3, mono_ms=2_000.0)
+    b.replica.step_down("test")
+    a.become_master(3, mono_ms=2_000.0)
     join(a, c, 2_000.0)  # forgets what was not written
     assert [one.epoch for one in c.opened.epochs.entries] == [1]
     c.opened.epochs.append(3, c.shard.log.end_offset + 96)
@@ -115,7 +115,7 @@ def test_I3_master_resigns_when_a_follower_has_released_something_else() -> None
     assert a.kinds() == []
     ack.applied_offset, ack.released_count = a.shard.views.applied_offset, 7
     a.replica.on_ack("b", ack, 1.0, float(START_MS))
-    assert "Resign" in a.kinds()
+    assert "AskForSuccessor" in a.kinds()
 
 
 def test_I3_follower_says_what_it_has_released_when_a_record_is_half_applied() -> None:  # noqa: N802
@@ -126,7 +126,7 @@ def test_I3_follower_says_what_it_has_released_when_a_record_is_half_applied() -
     sync(a, c)
     messages = RecordBatch(build_publish([START_MS] * 3, [b"x"] * 3))
     due_ms, queue = np.full(3, START_MS - 1, np.int64), np.full(3, 1 << 8, np.uint32)
-    a.shard.publish(messages, due_ms, queue, START_MS, None)
+    a.mastership.publish(messages, due_ms, queue, START_MS, None)
     a.write()
     for follower in (b, c):
         send(a, follower)
@@ -134,21 +134,21 @@ def test_I3_follower_says_what_it_has_released_when_a_record_is_half_applied() -
         acknowledge(a, follower)
     a.apply()
     b.disk.capacity_bytes = b.disk.used_bytes("")
-    b.replica.on_heartbeat(a.replica.make_beat(50.0, START_MS), 50.0)
+    b.replica.on_heartbeat(a.replica.make_heartbeat(50.0, START_MS), 50.0)
     b.apply()
     assert (b.shard.is_stalled, b.shard.views.is_whole) == (True, False)
     ack = b.replica.acknowledge(50.0, float(START_MS))
     assert ack.applied_offset < a.shard.views.applied_offset
     a.effects()
     a.replica.on_ack("b", ack, 50.0, float(START_MS))
-    assert "Resign" not in a.kinds()
+    assert "AskForSuccessor" not in a.kinds()
 
 
 def test_acknowledgement_of_another_epoch_is_ignored() -> None:
     a, b, _ = cluster()
     assert a.replica.master is not None
     until_ms = a.replica.master.lease.until_ms()
-    b.replica.on_heartbeat(a.replica.make_beat(50.0, START_MS), 50.0)
+    b.replica.on_heartbeat(a.replica.make_heartbeat(50.0, START_MS), 50.0)
     ack = b.replica.acknowledge(50.0, float(START_MS))
     ack.epoch = 7
     a.replica.on_ack("b", ack, 50.0, float(START_MS))

@@ -63,7 +63,7 @@ def queued(world: ShardWorld, number: int) -> list[tuple[int, int]]:
 def stamped(world: ShardWorld, raw: bytes, **changes: int) -> RecordBatch:
     """A batch as the shard would append it next, but for `changes` of the stamp."""
     views = world.shard.views
-    at = Stamp(views.applied_offset, views.next_sequence, world.now_ms, 0, world.shard.epoch)
+    at = Stamp(views.applied_offset, views.next_sequence, world.now_ms, 0, world.mastership.epoch)
     return RecordBatch.from_pieces(*stamp(RecordBatch(raw), at._replace(**changes)))
 
 
@@ -151,7 +151,7 @@ def test_dispatch_discards_messages_when_their_topic_is_deleted(world: ShardWorl
     blob = change.SerializeToString(deterministic=True)
     apply = world.shard.applier.apply  # of the views alone: the model knows no deletions
     assert apply(stamped(world, build_blob(Kind.CONFIG, blob)))
-    planned = world.shard.dispatcher.plan(world.shard.views, world.now_ms + 200)
+    planned = world.mastership.dispatcher.plan(world.shard.views, world.now_ms + 200)
     assert planned is not None
     assert apply(stamped(world, planned)) == 0
     counters = world.shard.views.counters
@@ -163,7 +163,7 @@ def test_dispatch_discards_messages_when_their_topic_is_deleted(world: ShardWorl
 def test_dispatch_stops_when_it_does_not_follow_the_one_before(world: ShardWorld) -> None:
     world.publish([world.now_ms + 3])
     world.commit()
-    planned = world.shard.dispatcher.plan(world.shard.views, world.now_ms)
+    planned = world.mastership.dispatcher.plan(world.shard.views, world.now_ms)
     assert planned is not None
     world.shard.applier.apply(stamped(world, planned))
     with pytest.raises(errors.InvariantViolated, match="dispatches follow"):
@@ -297,7 +297,7 @@ def finish(
     world.publish([world.now_ms] * 80)
     world.commit()
     if is_trimmed:
-        world.shard.trim(early + 1, world.now_ms)
+        world.mastership.trim(early + 1, world.now_ms)
         world.commit()
     assert world.shard.views.queues.bounds(QUEUES[0]) == (16 if is_trimmed else 0, 60)
     world.model.filters[GROUP, TOPIC] = [FilterExpression.tags("nothing")]
@@ -353,10 +353,10 @@ def test_trim_lets_go_of_full_chunks_when_they_are_old_enough() -> None:
         assert delivery is not None
         queue = world.shard.views.queues.get(delivery.lease.held.topic_queue)
         world.ack(delivery)
-        world.shard.trim(early, world.now_ms)
+        world.mastership.trim(early, world.now_ms)
         world.commit()
         assert queue.start_position == 0
-        world.shard.trim(early + 1, world.now_ms)
+        world.mastership.trim(early + 1, world.now_ms)
         world.commit()
         assert (queue.start_position, queue.end_position) == (32, 40)
         assert world.shard.views.acks.get(*delivery.lease.held).floor == 32
@@ -367,7 +367,7 @@ def test_expire_forgets_producers_when_they_are_idle(world: ShardWorld) -> None:
     world.commit()
     world.now_ms += 1_000
     world.publish([world.now_ms], producer_id=8, producer_sequence=0)
-    world.shard.expire_producers(world.now_ms, world.now_ms)
+    world.mastership.expire_producers(world.now_ms, world.now_ms)
     gone = world.publish([world.now_ms], producer_id=7, producer_sequence=1)
     kept = world.publish([world.now_ms], producer_id=8, producer_sequence=1)
     world.commit()

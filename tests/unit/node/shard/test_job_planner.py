@@ -210,7 +210,7 @@ def test_delay_log_goes_when_nothing_points_into_it(world: ShardWorld) -> None:
     world.restart()
     pass_by(world, 2 * HOUR_MS)
     assert world.shard.views.queues.references()[1] is not None
-    world.shard.trim(world.now_ms - 100, world.now_ms)
+    world.mastership.trim(world.now_ms - 100, world.now_ms)
     world.commit()
     for _ in range(2):  # the first manifest still needs the chunks that were trimmed
         world.save()
@@ -232,7 +232,7 @@ def test_segments_stay_when_a_queue_points_into_them_and_go_when_none_does(
     assert world.shard.log.start_offset == 0, "the queues point into it"
     retain_from_ms = world.maintenance.plan_trim_ms(world.now_ms)
     assert retain_from_ms == world.now_ms - 10 * HOUR_MS
-    world.shard.trim(retain_from_ms, world.now_ms)
+    world.mastership.trim(retain_from_ms, world.now_ms)
     world.commit()
     assert world.maintenance.plan_trim_ms(world.now_ms) is None
     for _ in range(2):

@@ -11,6 +11,7 @@ from storage.files.disk import Disk
 from storage.log.commit_log import LogConfig
 from tests.sim.disk import SimulatedDisk
 from tests.support.log_batches import batches_of
+from tests.support.lone_replica import lone_replica
 from tests.support.shard_world import ShardWorld
 from timewheel.levels import HOUR_MS
 from timewheel.wheel import WheelConfig
@@ -35,6 +36,13 @@ def reopen(world: ShardWorld) -> Opened:
     """As a new process, without the world's own demands."""
     world.disk.kill()
     return open_shard(world.place, CONFIG)
+
+
+def next_epoch(world: ShardWorld) -> int:
+    """That of a new process, which writes nothing of it into the log."""
+    mastership = lone_replica(reopen(world), lambda: world.now_ms).mastership
+    assert mastership is not None
+    return mastership.epoch
 
 
 def views_of(world: ShardWorld) -> list[str]:
@@ -65,7 +73,7 @@ def test_shard_is_empty_when_it_is_new() -> None:
     world = ShardWorld(SimulatedDisk(), CONFIG)
     opened = open_shard(type(world.place)(SimulatedDisk(), "new", world.place.identity), CONFIG)
     assert (opened.replayed_batches, opened.rebuilt_because) == (0, "")
-    assert (opened.shard.epoch, opened.shard.views.applied_offset) == (1, 0)
+    assert (opened.shard.committed_offset, opened.shard.views.applied_offset) == (0, 0)
 
 
 def test_only_what_is_behind_the_checkpoint_is_replayed(world: ShardWorld) -> None:
@@ -134,14 +142,14 @@ def test_shard_opens_from_its_checkpoint_when_the_log_is_cut(world: ShardWorld) 
 
 
 def test_epochs_grow_with_each_open_although_no_record_says_so(world: ShardWorld) -> None:
-    epochs = [reopen(world).shard.epoch for _ in range(3)]
-    assert epochs == [world.opened.shard.epoch + add for add in (1, 2, 3)]
+    first = world.mastership.epoch
+    assert [next_epoch(world) for _ in range(3)] == [first + add for add in (1, 2, 3)]
 
 
 def test_epochs_grow_when_power_fails_in_between(world: ShardWorld) -> None:
-    first = reopen(world).shard.epoch
+    first = next_epoch(world)
     world.disk.crash(random.Random(7))
-    assert reopen(world).shard.epoch == first + 1
+    assert next_epoch(world) == first + 1
 
 
 def test_open_fails_when_the_file_of_the_epochs_is_damaged(world: ShardWorld) -> None:

@@ -38,22 +38,22 @@ def test_answers_come_in_order_and_in_slices_when_there_are_many(world: ShardWor
     world.take_write()
     world.run_write()
     world.finish_write()
-    first, second = world.shard.apply_some(2), world.shard.apply_some(2)
-    assert [answer.token for answer in first] == tokens[:2]
-    assert [answer.token for answer in second] == tokens[2:]
-    assert second[0].verdict[0].base_sequence == 1
-    assert all(answer.error is None for answer in [*first, *second])
+    world.apply(2)
+    assert [token.is_answered for token in tokens] == [True, True, False]
+    world.apply(2)
+    assert tokens[2].verdict[0].base_sequence == 1
+    assert all(token.error is None for token in tokens)
 
 
 def abandon(world: ShardWorld) -> list[Token]:
     """Let the write that was taken find no room; the tokens that were answered, in order."""
     assert world.write is not None
-    error = errors.DiskFull("none")
-    answers = world.shard.abandon_write(world.write, error)
+    error, open_tokens = errors.DiskFull("none"), [one for one in world.tokens if not one.error]
+    world.replica.on_abandoned(world.shard.abandon_write(world.write), error)
     world.write = None
-    assert all(answer.error is error for answer in answers)
-    assert all(answer.verdict is None for answer in answers)
-    return [answer.token for answer in answers]
+    answered = [token for token in open_tokens if token.error is not None]
+    assert all(token.error is error and token.verdict is None for token in answered)
+    return answered
 
 
 def test_abandoned_write_never_happened_and_so_nothing_behind_it(world: ShardWorld) -> None:
@@ -64,10 +64,10 @@ def test_abandoned_write_never_happened_and_so_nothing_behind_it(world: ShardWor
     tokens = [world.publish([START_MS] * 3), world.cancel([0])]
     world.take_write()
     tokens.append(world.publish([START_MS] * 5))
-    assert shard.next_sequence == 10
+    assert world.mastership.next_sequence == 10
     assert abandon(world) == tokens
     assert shard.log.end_offset == end
-    assert shard.next_sequence == 2
+    assert world.mastership.next_sequence == 2
     again = world.publish([START_MS])
     world.commit()
     assert kept.verdict[0].base_sequence == 0
@@ -85,25 +85,26 @@ def test_batches_stay_when_they_were_committed_before_the_abandoned_write(
     second = world.publish([START_MS])
     world.take_write()
     assert abandon(world) == [second]
-    assert [answer.token for answer in world.shard.apply_some(8)] == [first]
-    assert world.shard.next_sequence == 2
+    world.apply()
+    assert (first.error, first.verdict[0].base_sequence) == (None, 0)
+    assert world.mastership.next_sequence == 2
 
 
 def test_dispatch_is_planned_again_when_its_write_was_abandoned(world: ShardWorld) -> None:
     shard = world.shard
     world.publish([START_MS + 2])
     world.commit()
-    before = shard.dispatcher.append_cursor
-    assert shard.dispatch_due(START_MS) == 1
-    assert shard.dispatch_due(START_MS) == 0, "it is under way"
-    assert shard.dispatches_in_flight == 1
+    before = world.mastership.dispatcher.append_cursor
+    assert world.mastership.dispatch_due(START_MS) == 1
+    assert world.mastership.dispatch_due(START_MS) == 0, "it is under way"
+    assert world.mastership.dispatches_in_flight == 1
     world.take_write()
     abandon(world)
-    assert shard.dispatcher.append_cursor == before
-    assert shard.dispatches_in_flight == 0
-    assert shard.dispatch_due(START_MS) == 1
+    assert world.mastership.dispatcher.append_cursor == before
+    assert world.mastership.dispatches_in_flight == 0
+    assert world.mastership.dispatch_due(START_MS) == 1
     world.commit()
-    assert shard.dispatches_in_flight == 0
+    assert world.mastership.dispatches_in_flight == 0
     assert shard.views.cursor.released_count == 1
 
 
@@ -111,12 +112,12 @@ def test_two_dispatches_are_planned_again_when_both_were_abandoned(world: ShardW
     shard = world.shard
     world.publish([START_MS + 2, START_MS + 30])
     world.commit()
-    before = shard.dispatcher.append_cursor
-    assert shard.dispatch_due(START_MS) == 1
+    before = world.mastership.dispatcher.append_cursor
+    assert world.mastership.dispatch_due(START_MS) == 1
     world.take_write()
-    assert shard.dispatch_due(START_MS + 25) == 1
+    assert world.mastership.dispatch_due(START_MS + 25) == 1
     abandon(world)
-    assert shard.dispatcher.append_cursor == before
+    assert world.mastership.dispatcher.append_cursor == before
     world.advance(25)
     assert shard.views.cursor.released_count == 2
 
@@ -125,9 +126,9 @@ def test_cancel_knows_no_message_when_the_id_is_of_another_shard(world: ShardWor
     world.publish([START_MS + 1_000])
     world.commit()
     ids = np.zeros(2, ID_DTYPE)
-    ids["due_ms"], ids["epoch"], ids["shard"] = START_MS + 1_000, world.shard.epoch, [1, 0]
+    ids["due_ms"], ids["epoch"], ids["shard"] = START_MS + 1_000, world.mastership.epoch, [1, 0]
     token = Token("cancel", world.shard.log.end_offset)
-    world.shard.cancel(ids, world.now_ms, token)
+    world.mastership.cancel(ids, world.now_ms, token)
     world.commit()
     assert token.verdict.tolist() == [
         CancelOutcome.CANCEL_OUTCOME_UNKNOWN,
@@ -142,8 +143,8 @@ def test_shard_goes_on_where_its_log_ends_when_replayed(world: ShardWorld) -> No
     cursor = world.shard.views.cursor.key
     world.disk.kill()
     world.open()
-    assert world.shard.dispatcher.append_cursor == cursor
-    assert world.shard.next_sequence == 3
+    assert world.mastership.dispatcher.append_cursor == cursor
+    assert world.mastership.next_sequence == 3
     assert world.shard.applier.touched == set()
     token = world.publish([START_MS])
     world.commit()

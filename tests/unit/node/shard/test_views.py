@@ -115,7 +115,7 @@ def give_back(world: ShardWorld, which: int) -> None:
 
 def make_topic(world: ShardWorld, which: int) -> None:
     topic = TopicConfig(topic_id=9, name="ab"[which], queue_count=1)
-    world.shard.configure(ConfigChange(put_topic=topic), world.now_ms, None)
+    world.mastership.configure(ConfigChange(put_topic=topic), world.now_ms, None)
 
 
 @pytest.mark.parametrize(

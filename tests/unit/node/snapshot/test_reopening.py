@@ -23,7 +23,7 @@ from tests.support.snapshot_world import (
     receive,
 )
 
-REPLICA = replace(CONFIG, is_replica=True)
+REPLICA = replace(CONFIG, has_peers=True)
 
 
 @pytest.fixture

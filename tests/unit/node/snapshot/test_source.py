@@ -155,7 +155,7 @@ def test_snapshot_is_whole_or_refused_when_the_shard_goes_on_meanwhile(how: str)
             live(world, Random(9), 3)
             if how == "age":
                 world.advance(5 * 3_600_000)
-                world.shard.trim(world.now_ms, world.now_ms)
+                world.mastership.trim(world.now_ms, world.now_ms)
                 world.commit()
                 world.save()
                 world.save()

@@ -232,7 +232,7 @@ def test_other_entries_are_delivered_when_some_of_a_queue_are_gone(
     got = world.consume_all()
     assert len(got) == len(set(got))
     assert len(got) == len(EARLY) + len(LATE) + len(RELEASED) - len(CANCELLED) - 10
-    assert not world.shard.receiver.corrupt
+    assert not world.mastership.receiver.corrupt
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from hourwheel import errors
-from node.broker.engine import EngineConfig
+from node.broker.group_commit import Durability
+from node.broker.settings import EngineConfig
 from storage.log.commit_log import LogWrite
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.eventually import until
@@ -44,7 +45,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 async def warm(world: EngineWorld) -> None:
     """The topic exists; nothing is left to be written."""
     await world.publish(world.now_ms)
-    await within(world.engine.writer.drain())
+    await within(world.engine.group_commit.drain())
 
 
 async def test_what_is_proposed_during_a_write_is_written_together(
@@ -86,18 +87,19 @@ async def test_single_publishes_share_a_batch_when_they_come_during_a_write(
 
 def expect_many(world: EngineWorld) -> None:
     """As if many callers had shared each of the last writes."""
-    world.engine.intake._usual, world.engine.intake._peak = 30.0, 64.0
-    world.engine.intake.expect_answered()
+    singles = world.service.publishing._singles
+    singles._usual, singles._peak = 30.0, 64.0
+    singles.on_answered()
 
 
 async def linger(
     world: EngineWorld, monkeypatch: pytest.MonkeyPatch, callers: int
 ) -> list["asyncio.Task[list[tuple[str, int]]]"]:
     """So many of many callers have sent their next message, and the writer waits for more."""
-    monkeypatch.setattr("node.broker.linger._LOOK_S", 3_600.0)
+    monkeypatch.setattr("node.broker.group_commit._LOOK_S", 3_600.0)
     expect_many(world)
     calls = [asyncio.create_task(world.publish_single(world.now_ms)) for _ in range(callers)]
-    await until(lambda: world.engine.writer._linger.is_waiting)
+    await until(lambda: world.engine.group_commit._linger.is_waiting)
     await let_others_run()
     assert not any(call.done() for call in calls)
     return calls
@@ -119,19 +121,19 @@ async def test_waiting_for_more_ends_when_enough_have_come(
 async def test_waiting_for_more_ends_when_the_answered_are_back(
     tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.broker.linger._LOOK_S", 3_600.0)
+    monkeypatch.setattr("node.broker.group_commit._LOOK_S", 3_600.0)
     async with EngineWorld(tmp_path) as world:
         await warm(world)
         gate.batches.clear()
         gate.open.clear()
         first = asyncio.create_task(world.publish_single(world.now_ms))
         await until(lambda: gate.batches)
-        world.engine.intake._usual = 30.0
+        world.service.publishing._singles._usual = 30.0
         others = [asyncio.create_task(world.publish_single(world.now_ms)) for _ in range(3)]
         await let_others_run()
         gate.open.set()
         await within(first)
-        await until(lambda: world.engine.writer._linger.is_waiting)
+        await until(lambda: world.engine.group_commit._linger.is_waiting)
         assert gate.batches == [1]
         await world.publish_single(world.now_ms)
         await within(asyncio.gather(*others))
@@ -155,7 +157,7 @@ async def test_waiting_for_more_ends_by_itself(
 ) -> None:
     async with EngineWorld(tmp_path) as world:
         await warm(world)
-        monkeypatch.setattr("node.broker.linger._LOOK_S", 0.0)
+        monkeypatch.setattr("node.broker.group_commit._LOOK_S", 0.0)
         expect_many(world)
         assert len(await world.publish_single(world.now_ms)) == 1
 
@@ -248,7 +250,7 @@ async def test_node_ends_when_apply_breaks_off_for_someone_who_goes_on(
         call = asyncio.ensure_future(world.publish(world.now_ms))
         await until(lambda: world.engine.shard.log.end_offset > 0 and gate.batches)
         gate.open.set()
-        writer = world.engine.writer
+        writer = world.engine.group_commit
         await until(world.failure.found.done)
         for _ in range(3):
             writer.apply_soon()
@@ -276,7 +278,7 @@ async def test_caller_that_went_away_does_not_stop_the_others(tmp_path: Path, ga
 async def test_each_write_is_synced_when_it_is_to_be_durable(
     tmp_path: Path, gate: Gate, is_durable: bool
 ) -> None:
-    config = EngineConfig(is_durable=is_durable, async_flush_ms=3_600_000)
+    config = EngineConfig(durability=Durability(is_durable=is_durable, flush_ms=3_600_000))
     async with EngineWorld(tmp_path, config) as world:
         await world.publish(world.now_ms)
         assert set(gate.durable) == {is_durable}

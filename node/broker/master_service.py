@@ -1,0 +1,253 @@
+"""What a node does for its callers as master of a shard, in one epoch. Made anew for each.
+
+    calls  --> publish, configurator, consuming, pending, damage desk --> mastership --> log
+    turns  --> long polls, leases that end, dispatches
+    the end of the mastership answers everything that waits here: `Mastership.close`
+
+It may act only while it has the lease: that is looked at when a call comes and again when its
+answer leaves. While it has none, calls are refused, and who waits goes on waiting.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol, TypeVar
+
+from hourwheel import errors
+from hourwheel.errors import HourwheelError
+from hourwheel.filter_language.text import FilterExpression
+from node.broker.damage_desk import DamageDesk
+from node.broker.disk_guard import DiskGuard
+from node.broker.group_commit import GroupCommit
+from node.broker.job_runner import Background
+from node.broker.pending_query import Pending
+from node.broker.publish_service import PublishService
+from node.broker.settings import EngineConfig
+from node.catalog.name_expiry import NameExpiry
+from node.catalog.service import Configurator
+from node.consumers.receive_service import Consuming
+from node.contracts import broker
+from node.contracts.answer_budget import AnswerBudget, HeldAnswer
+from node.repair.damage_control import DamageControl
+from node.replica.mastership import OUTCOME_UNKNOWN, Mastership, Proposer
+from node.telemetry.stats import EngineStats
+
+T = TypeVar("T")
+
+_DISPATCHES_AHEAD: Final = 4
+
+
+class Host(Protocol):
+    """What every node has, master or not: what is used of node/broker/engine.py."""
+
+    stats: EngineStats
+    answers: AnswerBudget
+    config: EngineConfig
+    guard: DiskGuard
+    group_commit: GroupCommit
+    background: Background
+    damage: DamageControl
+    cluster_id: bytes
+    is_closing: bool
+    now_ms: Callable[[], int]
+    mono_ms: Callable[[], float]
+    redirect: Callable[[], errors.NotMaster]
+
+    def rearm(self) -> None:
+        """Set the timer for the next turn."""
+        ...
+
+    def guarded(self, step: Callable[[], None]) -> Callable[[], None]:
+        """See `Serving`."""
+        ...
+
+    def fail(self, error: HourwheelError) -> None:
+        """See `Serving`."""
+        ...
+
+    def failing_with_damage(self) -> AbstractContextManager[None]:
+        """A damaged view that is found inside stops the node."""
+        ...
+
+
+class _Caller:
+    """One call that waits for the verdict of its record."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: "asyncio.Future[Any]") -> None:
+        self._future = future
+
+    def answer(self, verdict: Any, error: HourwheelError | None) -> None:
+        """See `Proposer`; the call may have gone away."""
+        if self._future.done():
+            return
+        if error is not None:
+            self._future.set_exception(error)
+        else:
+            self._future.set_result(verdict)
+
+
+class MasterService:
+    """See the top of this file. Is a `Serving`. All on the event loop's thread."""
+
+    def __init__(self, host: Host, mastership: Mastership) -> None:
+        """Serve from now on, until the mastership is closed."""
+        self._host, self.mastership = host, mastership
+        self.stats, self._shard = host.stats, mastership.shard
+        self.now_ms, self.rearm = host.now_ms, host.rearm
+        self.guarded, self.fail = host.guarded, host.fail
+        self._loop = asyncio.get_running_loop()
+        damage, defaults = host.damage, host.config.defaults
+        damage.serve(mastership, self.propose)
+        self.consuming = Consuming(self, host.answers, damage.take_found)
+        self.configurator = Configurator(
+            self,
+            defaults,
+            pass_over=self.consuming.unasked.pass_over,
+            on_filter=self.consuming.on_filter,
+        )
+        self.expiry = NameExpiry(
+            self,
+            self.configurator,
+            defaults,
+            retention_ms=host.background.maintenance.retention_ms,
+            are_some_waiting=lambda: self.publishing.are_some_waiting,
+        )
+        self.publishing = PublishService(
+            self,
+            host.group_commit,
+            host.background,
+            self.configurator,
+            self.expiry,
+            host.guard,
+            host.config.horizon_ms,
+        )
+        self.pending = Pending(self, host.cluster_id, damage)
+        self.damage_desk = DamageDesk(mastership, damage)
+        for waiting in (self.consuming, self.expiry):
+            mastership.hold(waiting)
+
+    # -- may it act -------------------------------------------------------------------------------
+
+    @property
+    def may_act(self) -> bool:
+        """Whether this node is the master, now."""
+        return self._host.mono_ms() < self.mastership.act_until_ms
+
+    def check(self) -> None:
+        """Raises ShuttingDown or NotMaster: nothing was done."""
+        if self._host.is_closing:
+            raise errors.ShuttingDown
+        if not self.may_act:
+            raise self._host.redirect()
+
+    async def answer(self, call: Awaitable[T]) -> T:
+        """What a call that was begun as master answers. Raises Timeout where it may not stand."""
+        answer = await call
+        if not self.may_act:
+            raise errors.Timeout(OUTCOME_UNKNOWN)
+        return answer
+
+    def propose(
+        self, append: Callable[[int, Proposer], None], now_ms: int | None = None
+    ) -> "asyncio.Future[Any]":
+        """See `Propose`."""
+        self.check()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        append(self.now_ms() if now_ms is None else now_ms, _Caller(future))
+        self._host.group_commit.wake()
+        return future
+
+    # -- turns ------------------------------------------------------------------------------------
+
+    def turn(self, touched: Iterable[int], now_ms: int) -> None:
+        """All that time and new records ask for: see `Engine.turn`."""
+        mastership, shard = self.mastership, self._shard
+        is_appended = self.consuming.turn(touched, now_ms)
+        # What could not be applied need not be dispatched.
+        while not shard.is_stalled and mastership.dispatches_in_flight < _DISPATCHES_AHEAD:
+            if not mastership.dispatch_due(now_ms):
+                break
+            is_appended = True
+        shard.views.wheel.load_ahead(shard.views.cursor.key, now_ms)
+        if is_appended:
+            self._host.group_commit.wake()
+
+    def next_wakeup_ms(self) -> int | None:
+        """When the next turn has to be, or None."""
+        dispatch_ms = None
+        if not self._shard.is_stalled:  # housekeeping looks whether there is room
+            dispatch_ms = self.mastership.dispatcher.next_wakeup_ms(self._shard.views)
+        times = dispatch_ms, self.consuming.next_wakeup_ms()
+        return min((at for at in times if at is not None), default=None)
+
+    def look(self, now_ms: int) -> None:
+        """Once a second: retention, forgotten producers, unused names."""
+        maintenance = self._host.background.maintenance
+        if maintenance.is_clean_up_due(now_ms):
+            trim, expire = maintenance.plan_trim_ms(now_ms), maintenance.plan_expire_ms(now_ms)
+            if trim is not None:
+                self.mastership.trim(trim, now_ms)
+            if expire is not None:
+                self.mastership.expire_producers(expire, now_ms)
+            self._host.group_commit.wake()
+        self.expiry.look(now_ms)
+
+    def close_polls(self) -> None:
+        """The node stops: answer each long poll with nothing. What is proposed is still applied."""
+        self.consuming.close()
+        self.expiry.close(errors.ShuttingDown())
+
+    # -- consumers' calls -------------------------------------------------------------------------
+
+    async def receive(
+        self,
+        group: str,
+        topic: str,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        wait_ms: int,
+        invisible_ms: int,
+        wanted: FilterExpression | None = None,
+        attempt: broker.Attempt | None = None,
+        held: HeldAnswer | None = None,
+    ) -> broker.Delivery | None:
+        """See EnginePort."""
+        subscribed = await self.configurator.subscribe(group, topic, wanted)
+        group_id = subscribed.group.group_id
+        with self._host.failing_with_damage(), self.expiry.using(group_id, self.now_ms):
+            return await self.consuming.receive(
+                subscribed,
+                max_messages=max_messages,
+                max_bytes=max_bytes,
+                wait_ms=wait_ms,
+                invisible_ms=invisible_ms or subscribed.group.invisible_ms,
+                attempt=attempt,
+                held=held,
+            )
+
+    async def resolve(
+        self,
+        group: str,
+        selections: "list[broker.Selection]",
+        *,
+        retry_delay_ms: int | None,
+        is_ack: bool,
+    ) -> list[int]:
+        """See EnginePort."""
+        found = self._shard.views.catalog.get_group(group)
+        using = self.expiry.using(found.group_id, self.now_ms)
+        with self._host.failing_with_damage(), using:
+            return await self.consuming.acks.resolve(
+                found, selections, retry_delay_ms=retry_delay_ms, is_ack=is_ack
+            )
+
+    def change_invisible(
+        self, group: str, selections: "list[broker.Selection]", invisible_ms: int
+    ) -> tuple[list[int], int]:
+        """See EnginePort."""
+        found = self._shard.views.catalog.get_group(group)
+        with self.expiry.using(found.group_id, self.now_ms):
+            return self.consuming.acks.change_invisible(found, selections, invisible_ms)

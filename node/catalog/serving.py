@@ -1,0 +1,57 @@
+"""What the services of a mastership ask of the engine that runs them."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from hourwheel.errors import HourwheelError
+from node.replica.mastership import Mastership, Proposer
+from node.telemetry.stats import EngineStats
+
+
+class Propose(Protocol):
+    """How a record comes into the log."""
+
+    def __call__(
+        self, append: Callable[[int, Proposer], None], now_ms: int | None = None
+    ) -> "asyncio.Future[Any]":
+        """Append something: `append(now_ms, proposer)`. The future gets its verdict.
+
+        `now_ms`: the reading of the turn that this is a part of; None: of a turn of its own.
+
+        Raises:
+            ShuttingDown, NotMaster: nothing was appended.
+        """
+
+
+class Serving(Protocol):
+    """One mastership that serves, and the engine around it. On the event loop's thread."""
+
+    mastership: Mastership
+    stats: EngineStats
+
+    def now_ms(self) -> int:
+        """The cluster clock."""
+        ...
+
+    def check(self) -> None:
+        """Raises ShuttingDown or NotMaster where nobody may be served, for now or for good."""
+        ...
+
+    def propose(
+        self, append: Callable[[int, Proposer], None], now_ms: int | None = None
+    ) -> "asyncio.Future[Any]":
+        """See `Propose`."""
+        ...
+
+    def rearm(self) -> None:
+        """Something may have to happen earlier than was planned."""
+        ...
+
+    def guarded(self, step: Callable[[], None]) -> Callable[[], None]:
+        """`step` as a callback of the loop whose error stops the node."""
+        ...
+
+    def fail(self, error: HourwheelError) -> None:
+        """The node cannot go on."""
+        ...

@@ -1,0 +1,152 @@
+"""A node alone: a cluster of one, without a control process or another node beside it.
+
+Its replica list has one node, which is its own majority for each lease and each commit; so all that
+a master is and does is the same as with others. What is missing is who elects: the node elects
+itself, once at each start, in an epoch above all that it knows of.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+from hourwheel import errors
+from hourwheel.clock import Clock
+from hourwheel.internal.v1 import control_pb2 as wire
+from hourwheel.internal.v1.control_link_pb2 import ShardReport
+from hourwheel.types import Epoch, ShardId
+from node.broker.disk_guard import DiskGuard
+from node.broker.engine import Engine
+from node.broker.slewed_clock import SlewedClock
+from node.cluster.cluster_time import ClusterTime
+from node.cluster.data_plane import Dialer, Trust
+from node.cluster.joining import build_member, open_epoch_seen
+from node.cluster.member import ClusterMember
+from node.contracts.broker import Failure
+from node.replica.effects import Who
+from node.shard.checkpoint import ShardPlace
+from node.shard.recovery import Opened, ShardConfig, open_shard
+from node.shard.views import FEATURE_LEVEL
+from replication.control_state.state import ControlState, Member, NodeInfo, ShardInfo
+from replication.rules.master import ReplicationConfig
+
+_BOOT_ID_BYTES: Final = 16
+_SYNC_INTERVAL_MS: Final = 1_000
+"""Nobody else has to hear of this node in between."""
+
+
+class NoControl:
+    """In place of the control plane. Is a `ControlPort`."""
+
+    is_registered = True
+
+    def is_dead(self, node: str) -> bool:
+        """There are no others."""
+        del node
+        return False
+
+    def report(self, shards: list[ShardReport]) -> None:
+        """Nobody listens."""
+
+    async def propose(self, command: wire.ControlCommand) -> wire.ControlResult:
+        """An in-sync set of one never changes."""
+        errors.violated("a node alone has nothing to propose", command=str(command))
+
+
+def elected(opened: Opened, who: Who, epoch_seen: int) -> ControlState:
+    """The control state by which a node alone is the master, in the next epoch."""
+    known = [one.epoch for one in opened.shard.views.epochs]
+    known += [one.epoch for one in opened.epochs.entries]
+    me = Member(who.me, bytes.fromhex(who.boot_id))
+    epoch = Epoch(max([epoch_seen, *known]) + 1)
+    shard = ShardInfo(ShardId(opened.shard.shard_id), epoch, me, (me,), 1)
+    node = NodeInfo(who.me, "", "", "", me.boot_id, "", {}, 1, FEATURE_LEVEL)
+    return ControlState(
+        cluster_id=who.cluster_id, min_in_sync=1, nodes={who.me: node}, shards={shard.shard: shard}
+    )
+
+
+async def serve(
+    member: ClusterMember, engine: Engine, opened: Opened, epoch_seen: int, failure: Failure
+) -> None:
+    """Take part, and return when this node serves.
+
+    Where there is no room for what opens an epoch, not even the reserve's, it waits for some.
+
+    Raises:
+        HourwheelError: why the node cannot go on.
+    """
+    engine.start()
+    member.start(engine, _SYNC_INTERVAL_MS)
+    member.on_state(elected(opened, member.replica.who, epoch_seen))
+    serving = asyncio.ensure_future(member.has_served.wait())
+    ends: list[asyncio.Future[Any]] = [serving, failure.found]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    if failure.found.done():
+        serving.cancel()
+        raise failure.found.result()
+
+
+class Alone:
+    """See the top of this file. As `Clustering` in node/cluster/runtime.py, for one node."""
+
+    cluster_id: Final = None
+    """Whichever the directory has."""
+
+    def __init__(
+        self, node_id: str, clock: Clock, own_clock: SlewedClock, failure: Failure
+    ) -> None:
+        """Nothing is open yet."""
+        self._node_id, self._failure = node_id, failure
+        self._boot_id = secrets.token_bytes(_BOOT_ID_BYTES)
+        self.time = ClusterTime(own_clock, clock.monotonic_ms)
+        self._links = Dialer(Trust(), {})
+
+    async def start(self) -> None:
+        """Nothing runs beside this process."""
+
+    def open_shard(
+        self, place: ShardPlace, config: ShardConfig, make_room: Callable[[], bool]
+    ) -> Opened:
+        """See `open_shard`."""
+        return open_shard(place, config, make_room)
+
+    def make_member(self, opened: Opened, guard: DiskGuard) -> ClusterMember:
+        """This node's part in its shard."""
+        place = opened.maintenance.place
+        seen = open_epoch_seen(place)
+        self._opened, self._epoch_seen = opened, seen.epoch
+        cluster_id = place.identity.cluster_id
+        who = Who(self._node_id, self._boot_id.hex(), cluster_id, (self._node_id,))
+        self._member = build_member(
+            opened,
+            seen,
+            who,
+            ReplicationConfig(min_in_sync=1),
+            time=self.time,
+            control=NoControl(),
+            links=self._links,
+            guard=guard,
+            failure=self._failure,
+        )
+        return self._member
+
+    async def take_part(self, engine: Engine, undo: AsyncExitStack) -> None:
+        """Serve. Raises HourwheelError: see `serve`."""
+        undo.push_async_callback(self._member.close)
+        await serve(self._member, engine, self._opened, self._epoch_seen, self._failure)
+
+    async def join(self) -> None:
+        """There is nobody to tell."""
+
+    def why_not_ready(self) -> str:
+        """Nothing: there is no other node to send clients to."""
+        return ""
+
+    async def transfer_mastership(self) -> None:
+        """There is nobody to take it."""
+
+    async def stop(self) -> None:
+        """End what was opened."""
+        await self._links.close()

@@ -1,0 +1,285 @@
+"""One epoch of one shard on the node that is its master. Made by a takeover, closed, never reused.
+
+    taking over   EPOCH_START is appended; followers agree where the logs part, and acknowledge it
+    serving       it dispatches, leases and answers, while it has the lease and the cluster clock
+    closed        everything that waited was answered, and nothing is accepted any more
+
+It holds what only a master has: the rules of replication with lease, clock and in-sync set
+(`rules`), the dispatcher, the message leases (`receiver`), who waits for the verdict of a record,
+and what else waits (`hold`). The log and its views are the shard's, whoever is its master.
+"""
+
+from collections import deque
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors
+from hourwheel.errors import HourwheelError, invariant
+from hourwheel.formats.record_batch import (
+    CANCEL_ROW,
+    EXPIRE_ROW,
+    FEATURE_LEVEL_ROW,
+    RESOLVE_ROW,
+    TRIM_ROW,
+    Kind,
+    RecordBatch,
+    Stamp,
+    build_blob,
+    build_rows,
+    stamp,
+)
+from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart
+from hourwheel.types import Key
+from node.delivery.receiver import Receiver
+from node.shard.apply import Verdict
+from node.shard.dispatcher import DispatchConfig, Dispatcher
+from node.shard.shard import Applied, Shard
+from node.shard.views import FEATURE_LEVEL, FEATURE_LEVEL_MIN, Views
+from replication.rules.master import Master
+
+NEVER: Final = float("-inf")
+OUTCOME_UNKNOWN: Final = "the node ceased to be master: the outcome is unknown"
+
+
+class Proposer(Protocol):
+    """Who waits for what becomes of a record."""
+
+    def answer(self, verdict: Verdict, error: HourwheelError | None) -> None:
+        """Tell it: the verdict of the record's own apply, or why there is none. Called once."""
+        ...
+
+
+class Waiting(Protocol):
+    """Callers that wait for something else than a record: long polls, the next group commit."""
+
+    def close(self, error: HourwheelError) -> None:
+        """Answer all of them with an error. Nothing was done for them, and nothing will be."""
+        ...
+
+
+class _Proposal(NamedTuple):
+    offset: int
+    """Of the record."""
+    proposer: Proposer
+
+
+class Mastership:
+    """See the top of this file. Used from one thread.
+
+    Invariants: `_proposals` are in the order of the log, and none is applied; `next_sequence` is
+    the sequence behind the last batch in the log; once closed it is closed for good.
+    """
+
+    def __init__(self, shard: Shard, rules: Master, dispatch: DispatchConfig) -> None:
+        """Go on where the log ends, whoever wrote it. Nothing is being written."""
+        self.shard, self.rules = shard, rules
+        self.epoch = rules.start.epoch
+        self.dispatcher = Dispatcher(dispatch, shard.views.cursor.key)
+        self.receiver = Receiver(shard.views, shard.bodies, self.epoch)
+        self.is_serving = False
+        """It has committed and applied all that it inherited, and had a lease and a clock then."""
+        self.is_closed = False
+        self.act_until_ms = NEVER
+        """Until when it may act if it hears of no follower any more; monotonic. See `renew`."""
+        self.next_sequence = shard.views.next_sequence
+        self.dispatches_in_flight = 0
+        """DISPATCH records appended and not yet applied."""
+        self._proposals: deque[_Proposal] = deque()
+        self._waiting: list[Waiting] = []
+        for batch in shard.unapplied:
+            self._inherit(batch)
+
+    def _inherit(self, batch: RecordBatch) -> None:
+        """A batch of a former master, in the log and not applied."""
+        if batch.header.kind == Kind.PUBLISH:
+            self.next_sequence = batch.header.base_sequence + batch.header.count
+        elif batch.header.kind == Kind.DISPATCH:
+            row = batch.rows[-1]
+            cursor = Key(int(row["to_due_ms"]), int(row["to_sequence"]))
+            self.dispatcher.append_cursor = max(self.dispatcher.append_cursor, cursor)
+            self.dispatches_in_flight += 1
+
+    # -- whether it may act -----------------------------------------------------------------------
+
+    def may_act(self, mono_ms: float) -> bool:
+        """Whether to dispatch and to answer at this instant."""
+        return (
+            self.is_serving
+            and not self.is_closed
+            and self.rules.lease.is_valid(mono_ms)
+            and self.rules.clock.update(mono_ms) is not None
+        )
+
+    def renew(self, mono_ms: float) -> float | None:
+        """Note how long it may act, as of what it has heard by now. Returns the clock's offset.
+
+        None: the cluster clock is not known, or nothing is served.
+        """
+        self.act_until_ms = NEVER
+        if not self.is_serving or self.is_closed:
+            return None
+        offset_ms = self.rules.clock.update(mono_ms)
+        if offset_ms is not None:
+            self.act_until_ms = self.rules.lease.until_ms()
+        return offset_ms
+
+    # -- appending --------------------------------------------------------------------------------
+
+    def open_epoch(self, records: list[RecordBatch], now_ms: int) -> None:
+        """Append what opens the epoch: see `opening_records`."""
+        for one in records:
+            self._append(one, now_ms, None)
+
+    def _append(
+        self,
+        batch: RecordBatch,
+        now_ms: int,
+        proposer: Proposer | None,
+        *,
+        due_ms: NDArray[np.int64] | None = None,
+        topic_queue: NDArray[np.uint32] | None = None,
+    ) -> None:
+        """Stamp and append a batch; `proposer` hears its verdict (None: nobody asks)."""
+        shard = self.shard
+        log = shard.log
+        offset = log.end_offset
+        at = Stamp(
+            offset=offset,
+            base_sequence=self.next_sequence,
+            store_ms=now_ms,
+            flushed_end_offset=min(log.durable_end_offset, shard.high_watermark),
+            epoch=self.epoch,
+        )
+        head, payload = stamp(batch, at, due_ms=due_ms, topic_queue=topic_queue)
+        shard.append(RecordBatch.from_pieces(head, payload))
+        if batch.header.kind == Kind.PUBLISH:
+            self.next_sequence += batch.header.count
+        if proposer is not None:
+            self._proposals.append(_Proposal(offset, proposer))
+
+    def publish(
+        self,
+        batch: RecordBatch,
+        due_ms: NDArray[np.int64],
+        topic_queue: NDArray[np.uint32],
+        now_ms: int,
+        proposer: Proposer | None,
+    ) -> None:
+        """Append a verified PUBLISH batch with its resolved due times and queues."""
+        self._append(batch, now_ms, proposer, due_ms=due_ms, topic_queue=topic_queue)
+
+    def configure(self, change: ConfigChange, now_ms: int, proposer: Proposer | None) -> None:
+        """Append a change of the configuration; its verdict is whether it took effect."""
+        blob = change.SerializeToString(deterministic=True)
+        self._append(RecordBatch(build_blob(Kind.CONFIG, blob)), now_ms, proposer)
+
+    def cancel(self, ids: NDArray[Any], now_ms: int, proposer: Proposer | None) -> None:
+        """Append a cancel by id: array[n] of ID_DTYPE. The verdict: CancelOutcome[n]."""
+        rows = np.zeros(len(ids), CANCEL_ROW)
+        rows["due_ms"] = ids["due_ms"]
+        rows["sequence"] = ids["sequence"]
+        rows["epoch"] = np.where(ids["shard"] == self.shard.shard_id, ids["epoch"], 0)
+        self._append(RecordBatch(build_rows(Kind.CANCEL, rows)), now_ms, proposer)
+
+    def resolve(self, rows: NDArray[Any], now_ms: int, proposer: Proposer | None) -> None:
+        """Append RESOLVE rows; the verdict counts what each newly resolved."""
+        invariant(rows.dtype == RESOLVE_ROW, "rows of RESOLVE")
+        self._append(RecordBatch(build_rows(Kind.RESOLVE, rows)), now_ms, proposer)
+
+    def trim(self, retain_from_ms: int, now_ms: int) -> None:
+        """Append a TRIM: entries released before an instant leave their queues."""
+        rows = np.zeros(1, TRIM_ROW)
+        rows["retain_from_ms"] = retain_from_ms
+        self._append(RecordBatch(build_rows(Kind.TRIM, rows)), now_ms, None)
+
+    def expire_producers(self, idle_before_ms: int, now_ms: int) -> None:
+        """Append an EXPIRE: producers idle since an instant are forgotten."""
+        rows = np.zeros(1, EXPIRE_ROW)
+        rows["producer_idle_before_ms"] = idle_before_ms
+        self._append(RecordBatch(build_rows(Kind.EXPIRE, rows)), now_ms, None)
+
+    def dispatch_due(self, now_ms: int) -> int:
+        """Append a DISPATCH if something is due within the lead. Returns how many were (0 or 1)."""
+        planned = self.dispatcher.plan(self.shard.views, now_ms)
+        if planned is None:
+            return 0
+        self._append(RecordBatch(planned), now_ms, None)
+        self.dispatches_in_flight += 1
+        return 1
+
+    # -- what becomes of it -----------------------------------------------------------------------
+
+    def on_applied(self, applied: list[Applied]) -> None:
+        """Tell who proposed these what their apply has decided."""
+        proposals = self._proposals
+        for batch, verdict in applied:
+            if batch.header.kind == Kind.DISPATCH:
+                self.dispatches_in_flight -= 1
+            if proposals and proposals[0].offset == batch.header.offset:
+                proposals.popleft().proposer.answer(verdict, None)
+
+    def on_abandoned(self, dropped: list[RecordBatch], error: HourwheelError) -> None:
+        """These found no room on the disk, and are not in the log any more: `error` says so."""
+        for batch in reversed(dropped):
+            if batch.header.kind == Kind.PUBLISH:
+                self.next_sequence -= batch.header.count
+            elif batch.header.kind == Kind.DISPATCH:
+                self.dispatches_in_flight -= 1
+                self.dispatcher.take_back(batch.rows[0])
+        end_offset, lost = self.shard.log.end_offset, deque[_Proposal]()
+        while self._proposals and self._proposals[-1].offset >= end_offset:
+            lost.appendleft(self._proposals.pop())
+        for one in lost:
+            one.proposer.answer(None, error)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def hold(self, waiting: Waiting) -> None:
+        """`waiting` is of this epoch: it is answered when that ends."""
+        self._waiting.append(waiting)
+
+    def release(self) -> None:
+        """The epoch is over: never act again. `close` is next, before anything else is waited for.
+
+        (What is said to followers stands between the two: they are free as soon as possible.)
+        """
+        self.is_closed, self.act_until_ms = True, NEVER
+        self.rules.lease.release()
+
+    def close(self, error: HourwheelError) -> None:
+        """Step down: answer everything that waits, once.
+
+        Args:
+            error: where to go instead, for those for whom nothing was done. Whoever proposed a
+                record that is not applied is told that the outcome is unknown.
+        """
+        self.release()
+        proposals, self._proposals = self._proposals, deque()
+        waiting, self._waiting = self._waiting, []
+        unknown = errors.Timeout(OUTCOME_UNKNOWN)
+        for one in proposals:
+            one.proposer.answer(None, unknown)
+        for each in waiting:
+            each.close(error)
+
+
+def opening_records(views: Views, node_id: str, boot_id: str, level_max: int) -> list[RecordBatch]:
+    """What opens an epoch: its EPOCH_START, behind the feature level where that is a new one.
+
+    Args:
+        views: what the log says so far.
+        node_id: the master.
+        boot_id: of its process.
+        level_max: the highest feature level that all nodes know; the log's never falls.
+    """
+    records = []
+    level = max(min(level_max, FEATURE_LEVEL), FEATURE_LEVEL_MIN)
+    if views.feature_level < level:
+        row = np.zeros(1, FEATURE_LEVEL_ROW)
+        row["level"] = level
+        records.append(RecordBatch(build_rows(Kind.FEATURE_LEVEL, row)))
+    start = EpochStart(node_id=node_id, boot_id=boot_id)
+    blob = start.SerializeToString(deterministic=True)
+    return [*records, RecordBatch(build_blob(Kind.EPOCH_START, blob))]

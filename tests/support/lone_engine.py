@@ -1,0 +1,88 @@
+"""An engine of a node alone, with clocks that a test gives; everything else of it is real."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from node.broker.disk_guard import DiskGuard
+from node.broker.engine import Engine
+from node.broker.settings import EngineConfig
+from node.cluster.alone import NoControl, serve
+from node.cluster.data_plane import Dialer, Trust
+from node.cluster.joining import build_member, open_epoch_seen
+from node.cluster.member import ClusterMember
+from node.contracts.broker import Failure
+from node.replica.effects import Who
+from node.shard.recovery import Opened
+from replication.rules.master import ReplicationConfig
+
+NODE: Final = "node-1"
+
+
+class GivenTime:
+    """As node.cluster.cluster_time: the clocks are whatever a test says."""
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        until_ms: Callable[[int], float] | None = None,
+        mono_ms: Callable[[], float] | None = None,
+    ) -> None:
+        """By default timers go by `now_ms`, and the monotonic clock stands still."""
+        self.now_ms = now_ms
+        self.until_ms = until_ms or (lambda at_ms: float(at_ms - now_ms()))
+        self.mono_ms = mono_ms or (lambda: 0.0)
+
+    def own_ms(self) -> float:
+        """This node's clock."""
+        return float(self.now_ms())
+
+    def begin(self, offset_ms: float) -> None:
+        """A node alone is not ahead of itself."""
+
+    def set_offset(self, offset_ms: float) -> None:
+        """Neither later."""
+
+
+class LoneEngine(NamedTuple):
+    """One start of it."""
+
+    engine: Engine
+    member: ClusterMember
+    opened: Opened
+    epoch_seen: int
+    failure: Failure
+
+    async def serve(self) -> None:
+        """Return when it serves. Raises whatever keeps it from that."""
+        await serve(self.member, self.engine, self.opened, self.epoch_seen, self.failure)
+
+    async def close(self) -> None:
+        """Stop cleanly."""
+        await self.member.close()
+        await self.engine.close()
+
+
+def make_alone(
+    opened: Opened,
+    config: EngineConfig,
+    time: GivenTime,
+    guard: DiskGuard,
+    failure: Failure,
+    boot: int = 1,
+) -> LoneEngine:
+    """One that does nothing yet: `serve` is next."""
+    place = opened.maintenance.place
+    seen = open_epoch_seen(place)
+    member = build_member(
+        opened,
+        seen,
+        Who(NODE, f"{boot:032x}", place.identity.cluster_id, (NODE,)),
+        ReplicationConfig(min_in_sync=1),
+        time=time,  # type: ignore[arg-type]
+        control=NoControl(),
+        links=Dialer(Trust(), {}),
+        guard=guard,
+        failure=failure,
+    )
+    engine = Engine(opened, config, time, member, guard, failure)
+    return LoneEngine(engine, member, opened, seen.epoch, failure)

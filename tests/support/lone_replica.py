@@ -1,0 +1,41 @@
+"""The replica of a node alone, without a loop: it elects itself, and a test moves it on."""
+
+from collections.abc import Callable
+from typing import Final
+
+from node.cluster.alone import elected
+from node.cluster.joining import open_epoch_seen
+from node.replica.effects import Assignment, Who
+from node.replica.replica import Replica
+from node.shard.recovery import Opened
+from replication.rules.follower import Follower
+from replication.rules.master import ReplicationConfig
+from replication.rules.master_lease import LeaseGrant
+
+NODE: Final = "node-1"
+
+
+def lone_replica(opened: Opened, now_ms: Callable[[], int], boot: int = 1) -> Replica:
+    """It has begun its epoch: EPOCH_START is appended, and not durable yet.
+
+    Raises:
+        DiskFull: there is no room for noting the epoch.
+    """
+    place = opened.maintenance.place
+    seen, boot_id = open_epoch_seen(place), f"{boot:032x}"
+    who = Who(NODE, boot_id, place.identity.cluster_id, (NODE,))
+    follower = Follower(
+        me=NODE,
+        boot_id=boot_id,
+        cluster_id=who.cluster_id,
+        shard=place.identity.shard,
+        seen=seen,
+        grant=LeaseGrant(0.0, 0.0),
+    )
+    rules = ReplicationConfig(min_in_sync=1)
+    replica = Replica(opened, follower, who, rules, now_ms=now_ms)
+    (shard,) = elected(opened, who, seen.epoch).shards.values()
+    replica.on_assignment(Assignment(shard.epoch, NODE, frozenset({NODE}), 1), 0.0)
+    replica.step(0.0)
+    assert replica.mastership is not None
+    return replica

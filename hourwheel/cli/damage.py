@@ -26,9 +26,10 @@ def list_damaged(
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
-    """List messages that groups should get and that no replica has intact.
+    """List messages that the master cannot read and that no replica has intact.
 
-    Damage is found when it is read: what nobody has received yet is not looked at.
+    Without a group are those that nobody should get yet: the scrubber came by them. It takes a day
+    and more where there is much; what a group should get is found when it is read.
     """
     output = Output(is_json=is_json)
 
@@ -83,7 +84,8 @@ def _show(output: Output, found: list[DamagedMessage]) -> None:
             continue
         parts = (
             *(format_instant(one.due_ms), str(one.message_id), f"{one.body_bytes:,} B"),
-            *(f"group: {one.group}", f"topic: {one.topic}"),
+            f"group: {one.group}" if one.group else "nobody waits for it yet",
+            f"topic: {one.topic}",
             f"in: {one.stands_in}" if one.stands_in != one.topic else "",
             *(f"tries: {one.tries:,}", one.place),
         )

@@ -45,6 +45,8 @@ class Background:
         """The next turn in which a plan is prepared."""
         self._near = asyncio.Event()
         self._not_before_s = 0.0
+        self._is_asked = False
+        """Somebody wants a checkpoint, whether one is due or not."""
         self._has_no_room = False
         """The last job found the disk full, or could not even begin."""
 
@@ -57,11 +59,17 @@ class Background:
         if not self.maintenance.settle():
             self._settling = self._loop.call_soon(self._settle_on)
             return
-        job = self._plan()
+        job = self._plan(save=self._is_asked)
         if job is not None:
+            self._is_asked = False
             self._job_name = job.name
             self._task = self._loop.create_task(self._run(job))
             self._task.add_done_callback(self._on_task_end)
+
+    def save_soon(self) -> None:
+        """Begin a checkpoint when what is under way is done: its files were found damaged."""
+        self._is_asked = True
+        self.start_if_due()
 
     def _settle_on(self) -> None:
         self._settling = None

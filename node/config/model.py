@@ -92,7 +92,7 @@ class LogSection(Section):
     scrub_bytes_per_s: int = _key(
         2 * _MIB,
         "bytes/s",
-        "Old log that nobody reads is read at this pace at most, and verified; 0: never.",
+        "What nobody reads (old log, views, delay logs) is read at this pace at most; 0: never.",
         ge=0,
     )
 

@@ -1,7 +1,8 @@
-"""What the master of an epoch has found damaged: messages, and which groups wait for them. Pure.
+"""What a node has found damaged: messages, and which groups wait for them. Pure.
 
 One entry for each group and queue position at which a message could not be read; one `DamagedBytes`
-for the place in a file that they share. In memory only: a node's damage is its own, and never in
+for the place in a file that they share. What the scrubber has found, before anybody waits for it,
+has an entry of nobody's. In memory only: a node's damage is its own, and never in
 the log. The next master finds out by itself what *it* cannot read.
 """
 
@@ -15,6 +16,8 @@ from node.shard.group_queue import GroupQueue
 from storage.views.unit import Units
 from timewheel.bodies import Place, place_of
 
+NOBODY: Final = 0
+"""The group of an entry that nobody waits for yet: no group has this number."""
 ENTRIES_MAX: Final = 4_096
 """So many are known one by one; more are withheld, and looked at again when there is room."""
 
@@ -25,6 +28,7 @@ class DamagedEntry(NamedTuple):
     serial: int
     """Ascends in the order in which they were found."""
     held: GroupQueue
+    """Of the group `NOBODY` where nobody waits for it yet; its position means nothing then."""
     position: int
     unit: Units
     """Array[1] of UNIT."""
@@ -40,6 +44,8 @@ class DamagedBytes:
     error: errors.DataLoss
     entries: dict[tuple[GroupQueue, int], DamagedEntry] = field(default_factory=dict)
     """By group and queue, and position there; none where nobody but a listing has asked."""
+    unasked: DamagedEntry | None = None
+    """Of a message that the scrubber came by: it is looked for though nobody waits for it."""
     tries: int = 0
     """How often good bytes were looked for in vain."""
     again_s: float = 0.0
@@ -49,6 +55,11 @@ class DamagedBytes:
     def place(self) -> Place:
         """Where it is."""
         return place_of(self.unit)
+
+    @property
+    def is_kept(self) -> bool:
+        """It is looked for until it is found."""
+        return bool(self.entries) or self.unasked is not None
 
     @property
     def position(self) -> int | None:
@@ -103,6 +114,24 @@ class DamagedMessages:
         found, is_news = self._bytes_of(unit, error)
         return found if is_news else None
 
+    def note_scrubbed(
+        self, unit: Units, error: errors.DataLoss, now_ms: int
+    ) -> DamagedBytes | None:
+        """The scrubber came by this message. Returns as `note`."""
+        if len(self._bytes) >= ENTRIES_MAX:
+            return None
+        found, is_news = self._bytes_of(unit, error)
+        if found.unasked is None:
+            self._last_serial += 1
+            held = GroupQueue(NOBODY, int(unit["topic_queue"][0]))
+            found.unasked = DamagedEntry(self._last_serial, held, 0, unit, now_ms)
+        return found if is_news else None
+
+    @property
+    def unasked_count(self) -> int:
+        """Places that the scrubber came by and nobody waits for."""
+        return sum(one.unasked is not None and not one.entries for one in self._bytes.values())
+
     def _bytes_of(self, unit: Units, error: errors.DataLoss) -> tuple[DamagedBytes, bool]:
         place = place_of(unit)
         found = self._bytes.get(place)
@@ -115,10 +144,11 @@ class DamagedMessages:
     def due(self, now_s: float, count_max: int) -> list[DamagedBytes]:
         """Places whose bytes are to be looked for now: so many of them, the longest waiting first.
 
-        Those that nobody waits for come last, and are forgotten when they were looked for in vain.
+        Those that nobody waits for come last; where only a listing came by, they are forgotten when
+        they were looked for in vain.
         """
         due = [one for one in self._bytes.values() if one.again_s <= now_s]
-        due.sort(key=lambda one: (not one.entries, one.again_s))
+        due.sort(key=lambda one: (not one.entries, not one.is_kept, one.again_s))
         return due[:count_max]
 
     def next_s(self) -> float | None:
@@ -138,15 +168,18 @@ class DamagedMessages:
         found = self._bytes.get(place)
         if found is not None and found.entries.pop((entry.held, entry.position), None) is not None:
             self.count -= 1
-            if not found.entries:
+            if not found.is_kept:
                 del self._bytes[place]
 
     def entries(self, after_serial: int = 0) -> Iterator[tuple[DamagedBytes, DamagedEntry]]:
-        """All entries behind one, in the order in which they were found."""
+        """All entries behind one, in the order in which they were found.
+
+        That of nobody's only where nobody waits.
+        """
         found = [
             (one.serial, at, one)
             for at in self._bytes.values()
-            for one in at.entries.values()
+            for one in at.entries.values() or ((at.unasked,) if at.unasked else ())
             if one.serial > after_serial
         ]
         found.sort(key=lambda three: three[0])

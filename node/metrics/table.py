@@ -294,13 +294,30 @@ FAMILIES: Final = (
     ),
     shard_counter(
         "hourwheel_scrub_bytes_total",
-        "Old log that was read only to be verified, and is well.",
+        "Bytes of log, views and delay logs that were read only to be verified, and are well.",
         lambda it: it.stats.scrub_bytes,
     ),
     shard_counter(
         "hourwheel_scrub_passes_total",
-        "How often all of the log was verified.",
+        "How often all of log, views and delay logs was verified.",
         lambda it: it.stats.scrub_passes,
+    ),
+    shard_gauge(
+        "hourwheel_scrub_last_pass_timestamp_seconds",
+        "When the last of these passes ended; 0 before the first.",
+        lambda it: it.stats.scrub_pass_ms * SECONDS,
+    ),
+    shard_gauge(
+        "hourwheel_scrub_damaged_views",
+        "Files of the views (queues, runs, checkpoint and others) that the last look found damaged."
+        " Must be 0.",
+        lambda it: it.stats.scrub_damaged_views,
+    ),
+    shard_gauge(
+        "hourwheel_scrub_damaged_messages",
+        "Messages in delay logs that nobody waits for yet, that are damaged here, and that no other"
+        " replica has sent. Must be 0.",
+        lambda it: it.stats.scrub_damaged_messages,
     ),
     shard_gauge(
         "hourwheel_scrub_damaged_segments",

@@ -36,7 +36,9 @@ from node.metrics.family import ProcessFacts
 from node.metrics.http import LIVE, READY, STARTUP, MetricsServer, in_loop, probe_in_loop
 from node.process.last_exit import STOPPED, LastExit
 from node.process.memory import Trimming
-from node.repair.scrubber import FIRST_S, PASS_S_MIN, Scrubber, ScrubSource
+from node.repair.scrubber import FIRST_S, PASS_S_MIN, Scrubber, ScrubSinks, ScrubSource
+from node.repair.view_repair import ViewRepair
+from node.repair.view_scrub import BadMessages
 from node.shard.checkpoint import ShardPlace
 from node.shard.node_meta import NodeMeta, open_node_meta
 from node.shard.recovery import Opened
@@ -233,7 +235,7 @@ class Node:
         )
         undo.push_async_callback(engine.close)
         await cluster.take_part(engine, undo)
-        self._start_scrub(undo, place, engine, cluster)
+        self._start_scrub(undo, opened, engine, cluster)
         engine.stats.recovery_seconds = (self._clock.monotonic_ms() - begun_ms) * _SECONDS
         _log_opened(opened, engine.stats.recovery_seconds)
         return engine
@@ -265,7 +267,7 @@ class Node:
     def _start_scrub(
         self,
         undo: AsyncExitStack,
-        place: ShardPlace,
+        opened: Opened,
         engine: Engine,
         cluster: Cluster,
     ) -> None:
@@ -278,19 +280,37 @@ class Node:
         if not bytes_per_s:
             return
 
-        def on_damage(error: errors.CorruptLog) -> None:
+        views = ViewRepair(
+            *(engine.shard, opened.epochs, self.failure),
+            save_soon=engine.background.save_soon,
+            fail=engine.fail,
+            give_up=None if repair is None else repair.give_up,
+        )
+
+        def on_log(error: errors.CorruptLog) -> None:
             _log.error("scrub_damage_found", **logs.fields_of(error))
             if repair is not None:
                 repair.on_damage(error)
 
-        shard = engine.shard
-        source = ScrubSource(place.disk, place.identity, shard.log, lambda: shard.high_watermark)
+        def on_view(error: errors.CorruptFile) -> None:
+            _log.error("scrub_damage_found", **logs.fields_of(error))
+            views.on_damage(error)
+
+        def on_messages(found: BadMessages) -> None:
+            engine.damage.take_scrubbed(*found, engine.now_ms())
+
+        place, shard = engine.place, engine.shard
+        source = ScrubSource(
+            *(place.disk, place.identity, shard.log, lambda: shard.high_watermark),
+            directory=place.directory,
+            manifest=lambda: opened.maintenance.manifest,
+        )
         scrubber = Scrubber(
             source,
             engine.stats,
             self.failure,
             bytes_per_s=bytes_per_s,
-            on_damage=on_damage,
+            sinks=ScrubSinks(on_log, on_view, on_messages),
             now_ms=engine.now_ms,
             first_s=FIRST_S if self._former_damage is None else PASS_S_MIN,
         )

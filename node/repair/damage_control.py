@@ -33,7 +33,7 @@ from node.telemetry import logs
 from node.telemetry.stats import EngineStats
 from storage.files.rewrite import Patch
 from storage.views.unit import Units, copied
-from timewheel.bodies import BadBlob, Place
+from timewheel.bodies import BadBlob, Place, place_of
 
 MANY: Final = 1_024
 """So many damaged messages of one mastership are no accident any more: somebody else should lead,
@@ -121,23 +121,42 @@ class DamageControl:
         receiver = self._receiver
         found, receiver.corrupt = receiver.corrupt, []
         for one in found:
-            self._note_news(self.damaged.note(one, now_ms))
+            if self._note_news(self.damaged.note(one, now_ms)):
+                self._say_withheld(one.error)
         self._begin()
 
     def take_listed(self, units: Units, bad: Iterable[BadBlob]) -> None:
         """See to what a listing of pending messages could not read."""
         for ordinal, error in bad:
             unit = copied(units[ordinal : ordinal + 1])
-            self._note_news(self.damaged.note_listed(unit, error))
+            if self._note_news(self.damaged.note_listed(unit, error)):
+                self._say_withheld(error)
         self._begin()
 
-    def _note_news(self, news: DamagedBytes | None) -> None:
+    def take_scrubbed(self, units: Units, bad: Iterable[BadBlob], now_ms: int) -> None:
+        """See to what the scrubber could not read, on any replica. It may just have been removed.
+
+        It is looked for like what groups wait for, and listed where nobody has it.
+        """
+        for ordinal, error in bad:
+            unit = copied(units[ordinal : ordinal + 1])
+            if self._is_gone(place_of(unit)):
+                continue
+            if self._note_news(self.damaged.note_scrubbed(unit, error, now_ms)):
+                self._log_seldom("error", "scrub_damage_found", **logs.fields_of(error))
+        self._begin()
+
+    def _note_news(self, news: DamagedBytes | None) -> bool:
+        """Count a place, if it is news. Returns whether it is."""
         if news is None:
-            return
+            return False
         self._stats.crc_errors += 1
-        self._log_seldom("error", "damaged_message_withheld", **logs.fields_of(news.error))
         if self.damaged.found_count == MANY:
             self.on_many(news.error)
+        return True
+
+    def _say_withheld(self, error: errors.DataLoss) -> None:
+        self._log_seldom("error", "damaged_message_withheld", **logs.fields_of(error))
 
     def _begin(self) -> None:
         self._count()
@@ -147,6 +166,7 @@ class DamageControl:
 
     def _count(self) -> None:
         self._stats.damaged_messages = self.damaged.count
+        self._stats.scrub_damaged_messages = self.damaged.unasked_count
 
     def _log_seldom(self, level: str, event: str, **fields: Any) -> None:
         """Log one line an event and `_SAY_S`: a damaged disk has many messages."""
@@ -207,7 +227,12 @@ class DamageControl:
         """Forget those who do not wait any more. Returns whether nobody does."""
         views, leases = self._shard.views, self._receiver.leases
         if not one.entries:
-            return False
+            is_over = one.unasked is not None and (
+                self._is_gone(one.place) or bool(views.tombstones.contains(one.unit["sequence"])[0])
+            )
+            if is_over:
+                self.damaged.take(one.place)
+            return is_over
         for entry in list(one.entries.values()):
             held, position = entry.held, entry.position
             is_there = (
@@ -219,7 +244,11 @@ class DamageControl:
             if not is_there:
                 self.damaged.drop(entry)
                 leases.settle(held, position)
-        return not one.entries
+        return not one.is_kept
+
+    def _is_gone(self, place: Place) -> bool:
+        """Whether its delay log was removed: with all that needed it."""
+        return bool(place.dlog_id) and self.files.delay_log_bytes(place.dlog_id) is None
 
     def _find_here(self, one: DamagedBytes) -> bool:
         """Whether this node has the bytes after all."""
@@ -260,7 +289,7 @@ class DamageControl:
         pace = self._pace
         wait_s = min(pace.again_s_max, pace.again_s_min * 2.0 ** min(one.tries - 1, 30))
         one.again_s = self._loop.time() + wait_s
-        if not one.entries:
+        if not one.is_kept:
             self.damaged.take(one.place)  # the next listing asks anew
         elif one.tries == 1:
             self._log_seldom("error", "damaged_message_unavailable", error=one.error.message)

@@ -1,8 +1,8 @@
-"""Reads old log, slowly, all of it again and again, and says where it is damaged. A shell.
+"""Reads everything, slowly, again and again, and says what is damaged. A shell.
 
-Each piece is read and verified in a thread of its own, and then it rests: `bytes_per_s` is an upper
-bound, and so is one part in fifty of a core. What is looked at, and how, is in
-storage/log/scrub.py.
+The log, the files of the views, and the messages in delay logs. Each piece is read and verified in
+a thread of its own, and then it rests: `bytes_per_s` is an upper bound, and so is one part in fifty
+of a core. What is looked at, and how, is in storage/log/scrub.py and node/repair/view_scrub.py.
 """
 
 import asyncio
@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from hourwheel import errors
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from node.contracts.broker import Failure
+from node.repair.view_scrub import BadMessages, ViewScrub
 from node.telemetry.stats import EngineStats
 from storage.files.disk import Disk
 from storage.files.file_header import Identity
@@ -26,6 +28,8 @@ _REST_RATIO: Final = 50.0
 """It rests at least so many times as long as it worked: small batches are verified more slowly."""
 FIRST_S: Final = 60.0
 """A node that has just started has other things to do."""
+_LOOK_AGAIN_S: Final = 1.0
+"""Before what seems to be damaged is looked at once more: by then it may be in its new place."""
 PASS_S_MIN: Final = 3_600.0
 """A pass begins so long after the one before it, and after a repair: a small log would be read all
 the time, and one that is damaged everywhere would be copied from here to there all the time."""
@@ -39,6 +43,22 @@ class ScrubSource:
     identity: Identity
     log: CommitLog
     committed_offset: Callable[[], int]
+    directory: str
+    """The shard's folder."""
+    manifest: Callable[[], Checkpoint]
+    """What the last checkpoint says; never changed, but replaced."""
+
+
+@dataclass(frozen=True)
+class ScrubSinks:
+    """Who is told what was found, on the event loop's thread."""
+
+    on_log: Callable[[errors.CorruptLog], None]
+    """Once of each damaged segment, as long as it is there."""
+    on_view: Callable[[errors.CorruptFile], None]
+    """Once of each damaged file of the views, until a pass finds it well."""
+    on_messages: Callable[[BadMessages], None]
+    """Of messages in delay logs, in each pass."""
 
 
 class Scrubber:
@@ -51,7 +71,7 @@ class Scrubber:
         failure: Failure,
         *,
         bytes_per_s: int,
-        on_damage: Callable[[errors.CorruptLog], None],
+        sinks: ScrubSinks,
         now_ms: Callable[[], int],
         first_s: float = FIRST_S,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -63,17 +83,18 @@ class Scrubber:
             stats: where it is counted.
             failure: is told of a bug.
             bytes_per_s: more than 0.
-            on_damage: is told once of each damaged segment, as long as it is there.
-            now_ms: any clock; chooses where the first pass begins.
+            sinks: who is told.
+            now_ms: the clock that passes are told by; also chooses where a pass begins.
             first_s: when the first pass begins.
             sleep: waits for so many seconds; for tests.
         """
         self._source, self._stats, self._failure = source, stats, failure
-        self._bytes_per_s, self._on_damage = bytes_per_s, on_damage
+        self._bytes_per_s, self._sinks = bytes_per_s, sinks
         self._now_ms, self._first_s, self._sleep = now_ms, first_s, sleep
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "hourwheel-scrub")
         self._damaged: set[str] = set()
+        self._damaged_views: set[str] = set()
         self._task = self._loop.create_task(self._run())
 
     async def close(self) -> None:
@@ -91,11 +112,13 @@ class Scrubber:
             await self._sleep(self._first_s)
             while True:
                 begun_s = self._loop.time()
-                await self._pass()
+                await self._pass_log()
+                await self._pass_views()
                 self._stats.scrub_passes += 1
+                self._stats.scrub_pass_ms = self._now_ms()
                 await self._sleep(max(0.0, begun_s + PASS_S_MIN - self._loop.time()))
 
-    async def _pass(self) -> None:
+    async def _pass_log(self) -> None:
         """All segments once: from somewhere on, and then those before it."""
         log = self._source.log
         begin = find_begin(log.segments(), self._now_ms())
@@ -118,9 +141,7 @@ class Scrubber:
                 count = await self._loop.run_in_executor(self._thread, check.run, _STEP_BYTES)
                 if not count:
                     break
-                self._stats.scrub_bytes += count
-                worked_s = self._loop.time() - begun_s
-                await self._sleep(max(count / self._bytes_per_s, _REST_RATIO * worked_s))
+                await self._rest(count, begun_s)
         except FileNotFoundError:
             return  # retention was quicker
         except errors.CorruptLog as error:
@@ -130,12 +151,55 @@ class Scrubber:
         finally:
             self._thread.submit(check.close)  # in the thread that may still be reading
 
+    async def _rest(self, count: int, begun_s: float, least_s: float = 0.0) -> None:
+        """So many bytes were found well since `begun_s`."""
+        self._stats.scrub_bytes += count
+        worked_s = self._loop.time() - begun_s
+        await self._sleep(max(least_s, count / self._bytes_per_s, _REST_RATIO * worked_s))
+
+    async def _pass_views(self) -> None:
+        """All files of the views, and what they point at."""
+        source, seen = self._source, set[str]()
+        scrub = ViewScrub(source.disk, source.directory, source.identity, source.log)
+        try:
+            while True:
+                begun_s = self._loop.time()
+                count = await self._loop.run_in_executor(
+                    self._thread, scrub.run, _STEP_BYTES, source.manifest()
+                )
+                self._take_views(scrub, seen)
+                if count is None:
+                    break
+                await self._rest(count, begun_s, _LOOK_AGAIN_S if scrub.is_doubtful else 0.0)
+        finally:
+            self._thread.submit(scrub.close)  # in the thread that may still be reading
+        self._note_damaged_views(seen)
+
+    def _take_views(self, scrub: ViewScrub, seen: set[str]) -> None:
+        """Tell of what was found; `seen` gets what is damaged in this pass."""
+        damaged, scrub.damaged = scrub.damaged, []
+        for error in damaged:
+            path = str(error.params["file"])
+            is_news = path not in self._damaged_views
+            seen.add(path)
+            self._note_damaged_views(self._damaged_views | seen)
+            if is_news:
+                self._stats.crc_errors += 1
+                self._sinks.on_view(error)
+        messages, scrub.messages = scrub.messages, []
+        for found in messages:
+            self._sinks.on_messages(found)
+
+    def _note_damaged_views(self, paths: set[str]) -> None:
+        self._damaged_views = set(paths)
+        self._stats.scrub_damaged_views = len(paths)
+
     def _take(self, segment: SegmentInfo, error: errors.CorruptLog) -> None:
         is_news = segment.path not in self._damaged
         self._note_damaged(self._damaged | {segment.path})
         if is_news:
             self._stats.crc_errors += 1
-            self._on_damage(error)
+            self._sinks.on_log(error)
 
     def _note_damaged(self, paths: set[str]) -> None:
         self._damaged = paths

@@ -64,9 +64,16 @@ class EngineStats:
     """Damaged files that were rewritten with good bytes."""
 
     scrub_bytes: int = 0
-    """Bytes of old log that were read and found well."""
+    """Bytes that were read only to be verified, and found well."""
     scrub_passes: int = 0
-    """How often all of it was."""
+    """How often all of log, views and delay logs was looked at."""
+    scrub_pass_ms: int = 0
+    """Cluster clock when the last of these passes ended; 0 before the first."""
+    scrub_damaged_views: int = 0
+    """Files of the views in which the last look found damage."""
+    scrub_damaged_messages: int = 0
+    """Messages in delay logs that are damaged, that nobody waits for yet, and whose right bytes
+    were not found so far."""
     scrub_damaged_segments: int = 0
     """Segments in which damage was found, as long as they are there."""
 

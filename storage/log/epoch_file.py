@@ -105,6 +105,10 @@ class EpochFile:
         if len(kept) < len(self._entries):
             self._replace(kept)
 
+    def renew(self) -> None:
+        """Write the file anew, as it should be: it was found damaged."""
+        self._replace(self._entries)
+
     def _replace(self, entries: list[EpochEntry]) -> None:
         payload = b"".join(_ENTRY.pack(*entry) for entry in entries)
         header = pack_file_header(FileType.EPOCHS, self._identity)

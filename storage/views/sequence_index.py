@@ -60,6 +60,7 @@ _NEAR_ENTRIES: Final = 32_768
 _GATHER_BLOCKS: Final = 1_024
 """Blocks that are in memory at once while scattered sequences are read: 1 MiB."""
 _FILES_OPEN_MAX: Final = 32
+_UNKNOWN: Final = -1
 _DIGEST_ENTRIES: Final = 65_536
 _BLOCK_SHIFT: Final = np.uint64(_BLOCK_LOG2)
 
@@ -339,6 +340,13 @@ class SequenceIndex:
             tail = self._buffer[: mark.tail_count].tobytes()
             works.append(partial(self._write_tail, mark.block_count, tail))
         return works
+
+    def renew_tail(self) -> None:
+        """Let the next checkpoint write the entries behind the last whole block, changed or not.
+
+        Their file was found damaged.
+        """
+        self._durable = self._durable._replace(tail_count=_UNKNOWN)
 
     def end_checkpoint(self) -> list[Work]:
         """The manifest that names the captured state is durable: move on. No works are left."""

@@ -1,4 +1,4 @@
-"""Members whose log has rotted where nobody reads: they do not lead, and get a good copy."""
+"""Members whose files have rotted where nobody reads: repaired, or filled anew by others."""
 
 import asyncio
 from dataclasses import replace
@@ -10,13 +10,15 @@ import pytest
 from hourwheel import errors
 from hourwheel.errors import DataLoss
 from node.cluster.log_repair import LogRepair
-from node.repair.scrubber import Scrubber, ScrubSource
+from node.repair.scrubber import Scrubber, ScrubSinks, ScrubSource
 from node.shard.recovery import Opened, ShardConfig
 from node.snapshot.reopening import reopen_shard
 from storage.files.file_header import Identity
 from storage.log.commit_log import LogConfig
 from tests.support import member_world
+from tests.support.damaging import QUICK, Flip
 from tests.support.eventually import until
+from tests.support.member_snapshots import checkpoint
 from tests.support.member_world import MemberNode, MemberWorld
 
 
@@ -48,11 +50,17 @@ class Scrubbed:
                 Identity(node.cluster_id, 0),
                 shard.log,
                 lambda: shard.high_watermark,
+                directory="shard-0",
+                manifest=lambda: node.engine.background.maintenance.manifest,
             ),
             node.engine.stats,
             node.failure,
             bytes_per_s=1 << 30,
-            on_damage=self.repair.on_damage,
+            sinks=ScrubSinks(
+                self.repair.on_damage,
+                self.repair.give_up,
+                lambda found: node.engine.damage.take_scrubbed(*found, node.engine.now_ms()),
+            ),
             now_ms=node.engine.now_ms,
             first_s=0.0,
             sleep=no_sleep,
@@ -190,4 +198,50 @@ async def test_rotten_log_is_kept_when_too_few_others_are_in_sync(
         await n2.listen()
         await until(lambda: scrubbed.renewed)
         assert isinstance(scrubbed.renewed[0], errors.CorruptLog)
+        await scrubbed.close()
+
+
+@pytest.mark.parametrize("who", ["n1", "n3"])
+async def test_I8_delay_log_is_repaired_before_somebody_needs_it(  # noqa: N802
+    tmp_path: Path, who: str
+) -> None:
+    """On whichever replica, and though no log has the messages any more."""
+    async with MemberWorld(tmp_path) as world:
+        n1, node = await world.elect("n1"), world[who]
+        await n1.publish(*range(60_000, 60_100))
+        await world.agreed()
+        for one in world.nodes.values():
+            checkpoint(one)
+        flips = [Flip(node.folder, body, "shard-0/wheel/*.dlog") for body in (b"60003", b"60077")]
+        stats = node.engine.stats
+        node.engine.damage._pace = QUICK
+        scrubbed = Scrubbed(node, is_mended=True)
+        await until(lambda: all(one.is_there(b"600") for one in flips))
+        await until(lambda: stats.scrub_damaged_messages == 0 and not stats.damaged_messages)
+        passes = stats.scrub_passes
+        await until(lambda: stats.scrub_passes > passes + 1)
+        assert (stats.scrub_damaged_views, scrubbed.renewed) == (0, [])
+        assert stats.damaged_fetched == 2
+        assert stats.repaired_files >= 1
+        assert node.member.is_ready
+        await scrubbed.close()
+
+
+async def test_I8_master_with_a_rotten_run_hands_over_and_is_filled_anew(tmp_path: Path) -> None:  # noqa: N802
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(*range(60_000, 60_100))
+        await world.agreed()
+        checkpoint(n1)
+        path = next((n1.folder / "shard-0/wheel").glob("*.run"))
+        raw = bytearray(path.read_bytes())
+        raw[200] ^= 1
+        path.write_bytes(raw)
+        scrubbed = Scrubbed(n1)
+        await until(lambda: world.control.reports["n1"].is_resigning)
+        assert n1.engine.stats.scrub_damaged_views == 1
+        assert n1.serves
+        await world.elect("n2")
+        await until(lambda: scrubbed.renewed)
+        assert str(path.name) in scrubbed.renewed[0].message
         await scrubbed.close()

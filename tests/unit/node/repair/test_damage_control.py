@@ -8,19 +8,23 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hourwheel import errors
-from hourwheel.formats.message_id import MessageId
+from hourwheel.formats import message_id
+from hourwheel.formats.message_id import ID_DTYPE, MessageId
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.types import topic_queue
 from node.contracts.broker import GroupSettings
 from node.repair.damage_control import MANY
+from node.repair.view_scrub import ViewScrub
 from node.shard.group_queue import GroupQueue
+from node.shard.message_lookup import MessageLookup
 from node.shard.recovery import ShardConfig
 from storage.queues.ack_state import AckWindow
 from tests.support.damaging import QUICK, FakePeers, Flip, join_peers
-from tests.support.engine_world import EngineWorld, let_others_run
+from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.eventually import until
 from timewheel.wheel import WheelConfig
 
@@ -386,3 +390,110 @@ async def test_entries_of_a_group_that_is_gone_are_forgotten(tmp_path: Path) -> 
         assert world.engine.stats.damaged_messages == 1
         await world.engine.delete_group("billing")
         await until(lambda: world.engine.stats.damaged_messages == 0)
+
+
+# --- what the scrubber finds
+
+
+def scrub(world: EngineWorld) -> None:
+    """Look at everything once."""
+    place, shard = world.engine.place, world.engine.shard
+    found = ViewScrub(place.disk, place.directory, place.identity, shard.log)
+    while found.run(1 << 20, world.engine.background.maintenance.manifest) is not None:
+        messages, found.messages = found.messages, []
+        for one in messages:
+            world.engine.damage.take_scrubbed(*one, world.now_ms)
+    found.close()
+    assert found.damaged == []
+
+
+async def publish_for_later(world: EngineWorld) -> list[str]:
+    """Ten messages that are due in an hour, in a delay log; their ids."""
+    due_ms = [world.now_ms + 3_600_000 + number for number in range(10)]
+    await world.publish(*due_ms)
+    world.engine.background.save_soon()
+    await until(lambda: world.engine.stats.checkpoints == 1)
+    return [str(MessageId(0, 1, number, due)) for number, due in enumerate(due_ms)]
+
+
+def without_log(world: EngineWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is trimmed, as it were: nothing is found there."""
+    monkeypatch.setattr(MessageLookup, "find_in_log", lambda *_: None)
+
+
+async def test_what_is_scheduled_is_listed_as_damaged_before_it_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        world.engine.damage._pace = QUICK
+        without_log(world, monkeypatch)
+        ids, stats = await publish_for_later(world), world.engine.stats
+        flip = Flip(tmp_path, ids_body(ids, 4), "shard-0/wheel/*.dlog")
+        scrub(world)
+        scrub(world)
+        await until(lambda: stats.scrub_damaged_messages == 1)
+        (one,) = await listed(world)
+        assert (str(one.message_id), one.group, one.topic) == (ids[4], "", "orders")
+        assert world.engine.describe(one.message_id).is_damaged
+        assert await listed(world, topic="orders") == [one]
+        await world.put_subscription("*")
+        assert await listed(world, group="billing") == []
+        assert stats.damaged_messages == 0, "nobody waits for it"
+        assert stats.crc_errors == 1
+        flip.flip()  # an operator has restored the file
+        await until(lambda: stats.scrub_damaged_messages == 0)
+        assert await listed(world) == []
+
+
+async def test_damaged_message_that_is_cancelled_is_listed_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        world.engine.damage._pace = QUICK
+        without_log(world, monkeypatch)
+        ids, stats = await publish_for_later(world), world.engine.stats
+        Flip(tmp_path, ids_body(ids, 4), "shard-0/wheel/*.dlog")
+        scrub(world)
+        await until(lambda: stats.scrub_damaged_messages == 1)
+        (one,) = await listed(world)
+        await within(world.engine.cancel(np.array([tuple(one.message_id)], ID_DTYPE)))
+        await until(lambda: stats.scrub_damaged_messages == 0)
+
+
+async def test_who_comes_to_wait_for_a_message_known_as_damaged_is_listed_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        world.engine.damage._pace = QUICK
+        without_log(world, monkeypatch)
+        ids, stats = await publish_for_later(world), world.engine.stats
+        flip = Flip(tmp_path, ids_body(ids, 4), "shard-0/wheel/*.dlog")
+        scrub(world)
+        await until(lambda: stats.scrub_damaged_messages == 1)
+        world.advance(3_700_000)
+        assert sorted(await all_of(world, 9)) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+        await until(lambda: stats.damaged_messages == 1)
+        assert stats.scrub_damaged_messages == 0
+        (one,) = await listed(world)
+        assert one.group == "billing"
+        scrub(world)
+        assert len(await listed(world)) == 1
+        flip.flip()
+        assert await all_of(world, 1) == [4]
+        assert await listed(world) == []
+
+
+async def test_delay_log_is_repaired_from_the_own_log(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        world.engine.damage._pace = QUICK
+        ids, stats = await publish_for_later(world), world.engine.stats
+        flip = Flip(tmp_path, ids_body(ids, 4), "shard-0/wheel/*.dlog")
+        scrub(world)
+        await until(lambda: stats.repaired_files == 1)
+        assert flip.is_there(ids_body(ids, 4))
+        assert await listed(world) == []
+
+
+def ids_body(ids: list[str], number: int) -> bytes:
+    """The body of a message: its due time."""
+    return b"%d" % message_id.parse(ids[number]).due_ms

@@ -22,7 +22,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-static test-most test-spark coverage check lint types contracts \
+.PHONY: help venv demo test test-static test-most test-spark test-ops \
+	coverage check lint types contracts \
 	format bench soak chaos chaos-long dist release site packaging-lint pages lock proto \
 	proto-accept proto-lint spark-zip clean
 
@@ -78,11 +79,15 @@ test-static: $(VENV)/dev.stamp
 
 test-most: WORKERS = 3
 test-most: $(VENV)/dev.stamp
-	@$(PYTEST) $(SPREAD) --durations 25 --durations-min 1 --ignore tests/spark
+	@$(PYTEST) $(SPREAD) --durations 25 --durations-min 1 --ignore tests/spark \
+		--ignore tests/ops
 
 # One session of Spark for all, not one a worker. It mostly waits, so it runs beside the others.
 test-spark: $(VENV)/dev.stamp
 	@$(PYTEST) -p no:cacheprovider tests/spark
+
+test-ops: $(VENV)/dev.stamp  ## dashboards and alerts beside a real Prometheus (a few minutes)
+	@$(PYTEST) -p no:cacheprovider tests/ops
 
 coverage: $(VENV)/dev.stamp  ## how much of each package the quick tests run, against its floor
 	@mkdir -p build

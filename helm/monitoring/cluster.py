@@ -142,6 +142,10 @@ LOG: Final = Dashboard(
                         ask("sum(hourwheel_crc_errors_total{%s})", "checksums that failed"),
                         ask("sum(hourwheel_repaired_files_total{%s})", "files repaired"),
                         ask("sum(hourwheel_scrub_damaged_segments{%s})", "damaged segments now"),
+                        ask("sum(hourwheel_scrub_damaged_views{%s})", "damaged views now"),
+                        ask(
+                            "sum(hourwheel_scrub_damaged_messages{%s})", "found before they are due"
+                        ),
                         ask("max(hourwheel_damaged_messages{%s})", "messages that wait"),
                     ],
                     "0 on sound machines.",
@@ -159,6 +163,19 @@ LOG: Final = Dashboard(
                     "Bps",
                     [by_instance("hourwheel_scrub_bytes_total", "rate")],
                     "Old log that is read only to be verified.",
+                ),
+                Panel(
+                    "Last whole scrub",
+                    "s",
+                    [
+                        ask(
+                            "max by (instance) (time()"
+                            " - (hourwheel_scrub_last_pass_timestamp_seconds{%s} > 0))"
+                            " or vector(0)",
+                            "{{instance}}",
+                        )
+                    ],
+                    "How long ago all that is stored was verified; 0 before the first time.",
                 ),
                 Panel(
                     "Checkpoints",

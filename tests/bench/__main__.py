@@ -37,6 +37,7 @@ from tests.bench import (
     pending,
     publish,
     scale,
+    scraping,
     short_delays,
     unary,
 )
@@ -57,6 +58,7 @@ BENCHMARKS: Final[dict[str, ModuleType]] = {
     "failover": failover,
     "filters": filters,
     "pending": pending,
+    "scraping": scraping,
     "log_source": log_source,
     "audit": audit,
 }

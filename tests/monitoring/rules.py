@@ -1,11 +1,13 @@
 """The rule file, read; and what an expression of PromQL asks for."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from helm.monitoring.panels import Dashboard, render
 from tests.tidy.tree import ROOT
 
 ALERTS_FILE: Final[Path] = ROOT / "helm/hourwheel/files/alerts.yaml"
@@ -30,3 +32,9 @@ def recorded() -> set[str]:
     """Names that recording rules make."""
     groups = yaml.safe_load(ALERTS_FILE.read_text())["groups"]
     return {rule["record"] for group in groups for rule in group["rules"] if "record" in rule}
+
+
+def queries_of(dashboard: Dashboard) -> list[str]:
+    """What the panels of a dashboard ask."""
+    panels = json.loads(render(dashboard))["panels"]
+    return [target["expr"] for panel in panels for target in panel.get("targets", ())]

@@ -9,6 +9,9 @@ reflection. A call that was passed on and got lost on the way ends as `Timeout`,
 unknown, unless it certainly never left; then as `Unavailable`. Streams are passed on as they are
 opened: one that finds the master retired is told so batch by batch, and should be opened again.
 
+The answer to a poll is read from the master when there is room for it (`AnswerRoom`); to gRPC the
+call is one whose answers are a stream, which is the same on the wire.
+
 A poll whose master retires, or dies, goes on at the next one, as long as its caller waits: what was
 leased by an answer that got lost comes again by itself. For that an election gets `_FOLLOW_S`.
 """
@@ -19,14 +22,17 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from hourwheel import errors, limits
 from hourwheel.transport.connection import PINGS, REDIRECT
 from hourwheel.transport.grpc_errors import failure_of
+from hourwheel.v1.consumer_pb2 import ReceiveRequest
+from node.api.answer_room import AnswerRoom
 from node.api.calls import Calls, Context, UnaryHandler
 from node.api.publish_stream import METHOD
 from node.contracts import grpc_status
-from node.contracts.answer_budget import AnswerBudget, HeldAnswer
+from node.contracts.answer_budget import ANSWER_BYTES_MIN, AnswerBudget, HeldAnswer
 from node.telemetry.stats import ApiStats
 
 FORWARDED: Final = "hourwheel-forwarded"
@@ -45,6 +51,8 @@ _WAIT_S_MAX: Final = limits.RECEIVE_WAIT_MS_MAX / 1_000 + 10.0
 _FOLLOW_S: Final = 5.0
 """How long a poll waits for the next master: takeovers take about one second."""
 _AGAIN_S: Final = 0.05
+_LOOKAHEAD_BYTES: Final = 64 * 1024
+"""Of an answer that is not read yet."""
 _DETAILS_KEY: Final = "grpc-status-details-bin"
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
@@ -52,12 +60,15 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.http2.bdp_probe", 0),  # else the window of each call grows, whoever reads
+    ("grpc.http2.lookahead_bytes", _LOOKAHEAD_BYTES),
     *PINGS,  # a master that is stopped says nothing, and a poll would wait in vain
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
 
 StreamHandler: TypeAlias = Callable[[Any, Context], Awaitable[None]]
+Read: TypeAlias = Callable[[Any], Awaitable[bytes]]
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
 
@@ -95,7 +106,8 @@ class Forwarder:
             answers: room for messages that are passed on to clients and not read yet.
             in_flight_max: more calls than that at one time are Overloaded.
         """
-        self._me, self._check, self._stats, self._answers = me, check, stats, answers
+        self._me, self._check, self._stats = me, check, stats
+        self._answers, self._room = answers, AnswerRoom(answers)
         self._in_flight_max = in_flight_max
         self._channels: dict[str, grpc.aio.Channel] = {}
 
@@ -179,14 +191,15 @@ class Forwarder:
 
     async def _pass_on(self, path: str, calls: Calls, raw: bytes, context: Context) -> bytes:
         if not path.endswith(_WAITING):
-            return await self._try(path, calls, raw, context)
+            return await self._try(path, raw, context, _answer)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _timeout_of(context)
         failing_since_s: float | None = None
+        poll = _Poll(calls, self._room, self._held(context), _answer_bytes(raw), until_s)
         while True:
             begun_s = loop.time()
             try:
-                return await self._try(path, calls, raw, context)
+                return await self._try(path, raw, context, poll.answer)
             except (grpc_status.PassedOn, errors.Unavailable, errors.Timeout) as error:
                 now_s = loop.time()
                 if failing_since_s is None or now_s - begun_s > _FOLLOW_S / 2:
@@ -198,32 +211,27 @@ class Forwarder:
             if calls.admission.is_draining:
                 raise errors.ShuttingDown
 
-    async def _try(self, path: str, calls: Calls, raw: bytes, context: Context) -> bytes:
+    async def _try(self, path: str, raw: bytes, context: Context, read: Read) -> bytes:
         channel = self._find(context)
         if channel is None:
             raise errors.NotMaster("this node has just become the master; try again")
-        if path.endswith(_WAITING) and not self._answers.has_room:
-            raise errors.Overloaded(
-                "too many bytes of answers are not read", limit="limits.answer_bytes"
-            )
         self._enter()
         try:
-            begin: Any = channel.unary_unary(path)
+            begin: Any = channel.unary_stream(path)
             call = begin(raw, timeout=_timeout_s(context), metadata=self._onward(context))
-            if not path.endswith(_WAITING):
-                return await _answer(call)
-            answer = await _poll(call, calls)
-            self._hold(len(answer), context)
-            return answer
+            try:
+                return await read(call)
+            finally:
+                call.cancel()
         finally:
             self._stats.forwarded_in_flight -= 1
 
-    def _hold(self, size_bytes: int, context: Context) -> None:
-        """Count an answer until the client has read it, or is gone."""
+    def _held(self, context: Context) -> HeldAnswer:
+        """Counts an answer until the client has read it, or is gone."""
         held = HeldAnswer(self._answers)
-        held.take(size_bytes)
         # The stub has a class where a Protocol is meant.
         context.add_done_callback(lambda _: held.end())  # type: ignore[arg-type]
+        return held
 
     def _onward(self, context: Context) -> Metadata:
         kept = [
@@ -270,27 +278,74 @@ class Forwarder:
 
 
 async def _answer(call: Any) -> bytes:
-    """Raises PassedOn, Timeout, Unavailable."""
+    """The one answer of a call.
+
+    Raises:
+        PassedOn, Timeout, Unavailable: see `_judge`.
+    """
     try:
-        answer: bytes = await call
+        answer: object = await call.read()
+        if isinstance(answer, bytes):
+            await call.read()  # how it ended
+            return answer
     except grpc.aio.AioRpcError as error:
         raise _judge(error) from None
-    return answer
+    raise errors.Unavailable("the master answered nothing")
 
 
-async def _poll(call: Any, calls: Calls) -> bytes:
-    """As `_answer`, counted as a poll; raises ShuttingDown when the node begins to stop."""
-    admission, answers = calls.admission, list[bytes]()
-    admission.begin_poll()
+class _Poll(NamedTuple):
+    """A poll that is passed on."""
+
+    calls: Calls
+    room: AnswerRoom
+    held: HeldAnswer
+    size_bytes: int
+    """Its answer at most, as far as can be told."""
+    until_s: float
+    """By the loop's clock."""
+
+    async def answer(self, call: Any) -> bytes:
+        """The answer, when there is room for it.
+
+        Raises:
+            PassedOn, Timeout, Unavailable: see `_judge`.
+            Overloaded: the caller's time is over before there is room.
+            ShuttingDown: the node begins to stop.
+        """
+        admission, answers = self.calls.admission, list[bytes]()
+        admission.begin_poll()
+        try:
+            with admission.until_drain():
+                await call.initial_metadata()
+                if not call.done():
+                    await self._wait_for_room()
+                answers.append(await _answer(call))
+                self.held.hold(len(answers[0]))
+        finally:
+            admission.end_poll()
+            if not answers:
+                self.held.hold(0)
+        if not answers:
+            raise errors.ShuttingDown
+        return answers[0]
+
+    async def _wait_for_room(self) -> None:
+        try:
+            async with asyncio.timeout_at(self.until_s):
+                await self.room.take(self.held, self.size_bytes)
+        except TimeoutError:
+            raise errors.Overloaded(
+                "too many bytes of answers are not read", limit="limits.answer_bytes"
+            ) from None
+
+
+def _answer_bytes(raw: bytes) -> int:
+    """What the answer to a poll has at most: so much as it asks for, or one message."""
     try:
-        with admission.until_drain():
-            answers.append(await _answer(call))
-    finally:
-        call.cancel()
-        admission.end_poll()
-    if not answers:
-        raise errors.ShuttingDown
-    return answers[0]
+        wanted_bytes = ReceiveRequest.FromString(raw).max_bytes
+    except DecodeError:  # the master will say so
+        return ANSWER_BYTES_MIN
+    return max(wanted_bytes, ANSWER_BYTES_MIN)
 
 
 async def _copy(calls: Calls, call: Any, context: Context) -> None:

@@ -321,7 +321,7 @@ class Configurator:
         if found_group is not None and found_topic is not None:
             known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
         is_going = topic in self._unsettled or (known and known.group_id == self._expiring)
-        if known is None or is_going:
+        if known is None or is_going or not found_group.dead_letter_topic_id:
             async with self._lock:
                 known, found_group = await self._subscribe(
                     group, topic, stored(kept), self._topic_to_receive, automatic=True
@@ -386,8 +386,11 @@ class Configurator:
             validate_group_name(group)
             if not defaults.groups_auto_create:
                 raise errors.UnknownGroup(f"there is no group {group!r}", group=group)
-        elif known := catalog.find_subscription(found_group.group_id, found_topic.topic_id):
-            return known, found_group
+        else:
+            found_group = await self._with_letters(found_group)
+            known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
+            if known is not None:
+                return known, found_group
         check_room("subscriptions", catalog.subscription_count, defaults.subscriptions_max)
         if found_group is None:
             found_group, made = self._make_group(group, GroupSettings(), automatic=automatic)
@@ -404,6 +407,21 @@ class Configurator:
             if known is not None:
                 return known, applied
         raise _gone()
+
+    async def _with_letters(self, group: Group) -> Group:
+        """The group with a topic for its dead letters, which is made where it was deleted.
+
+        Else they would go where nobody can read them. Earlier versions let it be deleted.
+        """
+        if group.dead_letter_topic_id:
+            return group
+        letters, made = self._internal_topic(dead_letter_topic_name(group.name))
+        mended = replace(group, dead_letter_topic_id=letters.topic_id)
+        await asyncio.gather(*made, self._change(ConfigChange(put_group=mended.config())))
+        found: Group | None = self._catalog.find_group_by_id(group.group_id)
+        if found is None:
+            raise _gone()
+        return found
 
     async def delete_group(self, name: str) -> None:
         """See EnginePort."""

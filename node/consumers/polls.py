@@ -53,7 +53,7 @@ class Polls:
         self._unfinished: dict[Interest, None] = {}
         """Whose queues were not looked through to the end: one of them goes on in each turn."""
         self._budget = budget
-        budget.on_room = self._on_room
+        budget.watch(self._on_room)
         self._starved: dict[Interest, None] = {}
         """Who waits for room for an answer, in the order in which it is given to them.
 
@@ -308,6 +308,7 @@ class Polls:
 
     def close(self, error: HourwheelError | None = None) -> None:
         """Answer everyone who waits with nothing, or with an error."""
+        self._budget.unwatch(self._on_room)
         self._waiters.close(error)
         self._answers.clear()
         self._starved.clear()

@@ -30,8 +30,7 @@ class AnswerBudget:
             answer_bytes_min: how much room there must be for another answer.
         """
         self.bytes_max = bytes_max
-        self.on_room: Callable[[], None] = _nobody_waits
-        """Called when there is room again."""
+        self._watchers: list[Callable[[], None]] = []
         self.held_bytes = 0
         self._answer_bytes_min = answer_bytes_min
 
@@ -45,16 +44,27 @@ class AnswerBudget:
         """Whether another answer may be given, of `room_bytes` at most or of one message."""
         return not self.held_bytes or self.room_bytes >= self._answer_bytes_min
 
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether an answer of that size may be given: if it is larger than all room, alone."""
+        return not self.held_bytes or self.room_bytes >= size_bytes
+
+    def watch(self, on_room: Callable[[], None]) -> None:
+        """Have `on_room` called whenever something was let go and there is room."""
+        self._watchers.append(on_room)
+
+    def unwatch(self, on_room: Callable[[], None]) -> None:
+        """Call it no more. Whoever is called no more already may say so again."""
+        self._watchers = [one for one in self._watchers if one != on_room]
+
     def take(self, size_bytes: int) -> None:
         """Hold so much more; `let_go` must follow."""
         self.held_bytes += size_bytes
 
     def let_go(self, size_bytes: int) -> None:
         """Hold so much less."""
-        had_room = self.has_room
         self.held_bytes -= size_bytes
-        if self.has_room and not had_room:
-            self.on_room()
+        for on_room in self._watchers if self.has_room else ():
+            on_room()
 
 
 class HeldAnswer:
@@ -70,13 +80,20 @@ class HeldAnswer:
             self._bytes += size_bytes
             self._budget.take(size_bytes)
 
+    def hold(self, size_bytes: int) -> None:
+        """The call holds so much from now on, and no more what it held before."""
+        before_bytes = self._bytes
+        if self._is_over or size_bytes == before_bytes:
+            return
+        self._bytes = size_bytes
+        if size_bytes > before_bytes:
+            self._budget.take(size_bytes - before_bytes)
+        else:
+            self._budget.let_go(before_bytes - size_bytes)
+
     def end(self) -> None:
         """The call is over."""
         self._is_over = True
         size_bytes, self._bytes = self._bytes, 0
         if size_bytes:
             self._budget.let_go(size_bytes)
-
-
-def _nobody_waits() -> None:
-    """Before anybody has said who does."""

@@ -15,6 +15,7 @@ from hourwheel.formats.record_batch import build_publish
 from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
 from node.api.forwarder import FORWARDED, Forwarder
 from node.api.server import ApiServer
+from node.contracts.answer_budget import ANSWER_BYTES_MIN, AnswerBudget
 from tests.support.api_world import ApiWorld, refusal_of, refused
 from tests.support.engine_world import let_others_run, within
 from tests.support.eventually import until
@@ -30,8 +31,11 @@ POLL: Final = consumer_pb2.ReceiveRequest(group="billing", topic="orders", wait_
 class Elsewhere(ApiWorld):
     """A node that is not the master. `master` is where it says that the master is."""
 
-    def __init__(self, master: str, *, in_flight_max: int = 8) -> None:
+    def __init__(
+        self, master: str, *, in_flight_max: int = 8, answers: AnswerBudget | None = None
+    ) -> None:
         super().__init__()
+        self.engine.answers = answers or self.engine.answers
         self.master, self.is_master = master, False
         self.forwarder = Forwarder(
             "n8", self.check, self.stats, self.engine.answers, in_flight_max=in_flight_max
@@ -375,18 +379,78 @@ async def test_stream_is_ended_at_the_master_when_its_client_leaves() -> None:
         await until(lambda: master.stats.streams == 0 and node.stats.streams == 0)
 
 
-async def test_poll_is_not_passed_on_when_there_is_no_room_for_its_answer() -> None:
+class PeakBudget(AnswerBudget):
+    """Remembers the most that was held."""
+
+    peak_bytes = 0
+
+    def take(self, size_bytes: int) -> None:
+        super().take(size_bytes)
+        self.peak_bytes = max(self.peak_bytes, self.held_bytes)
+
+
+async def test_poll_that_is_passed_on_waits_for_room_for_its_answer() -> None:
     async with ApiWorld() as master, Elsewhere(master.address) as node:
         await master.publish(b"x")
-        held, answers = [0], node.engine.answers
+        answers = node.engine.answers
         answers.take(answers.bytes_max)
-        refusal = await refused(node.consumer.Receive(POLL))
-        assert (refusal.reason, refusal.params["limit"]) == ("OVERLOADED", "limits.answer_bytes")
-        assert master.engine.asked("receive") == []
+        polling = asyncio.ensure_future(node.consumer.Receive(POLL))
+        await until(lambda: master.engine.asked("receive"))
+        await let_others_run()
+        assert not polling.done()
+        assert node.stats.long_polls == 1
         answers.let_go(answers.bytes_max)
-        answers.take = held.append  # type: ignore[method-assign]
-        answers.let_go = lambda size: held.append(-size)  # type: ignore[method-assign]
-        answer = await node.consumer.Receive(POLL)
+        answer = await within(polling)
         assert [one.body for one in answer.messages] == [b"x"]
-        await until(lambda: len(held) == 3)
-        assert held[1] == -held[2] == answer.ByteSize()
+
+
+async def test_poll_is_overloaded_when_there_is_no_room_in_all_its_time() -> None:
+    async with ApiWorld() as master, Elsewhere(master.address) as node:
+        await master.publish(b"x")
+        answers = node.engine.answers
+        answers.take(answers.bytes_max)
+        refusal = await refused(node.consumer.Receive(POLL, timeout=1.0))
+        assert (refusal.reason, refusal.params["limit"]) == ("OVERLOADED", "limits.answer_bytes")
+        answers.let_go(answers.bytes_max)
+
+
+async def test_poll_that_the_master_refuses_is_told_so_when_there_is_no_room() -> None:
+    async with ApiWorld() as master, Elsewhere(master.address) as node:
+        answers = node.engine.answers
+        answers.take(answers.bytes_max)
+        wrong = consumer_pb2.ReceiveRequest(group="%", topic="orders")
+        refusal = await refused(node.consumer.Receive(wrong))
+        assert refusal.reason == "INVALID_GROUP"
+        answers.let_go(answers.bytes_max)
+
+
+async def test_answers_that_are_passed_on_are_bounded_when_all_come_at_once() -> None:
+    size_bytes, room_bytes = 3_000_000, 3 * ANSWER_BYTES_MIN
+    async with spying() as (spy, _):
+        budget = PeakBudget(room_bytes)
+        async with Elsewhere(spy.address, in_flight_max=64, answers=budget) as node:
+            spy.gate.clear()
+            message = consumer_pb2.ReceivedMessage(body=bytes(size_bytes))
+            spy.answer = consumer_pb2.ReceiveResponse(messages=[message]).SerializeToString()
+            polls = [asyncio.ensure_future(node.consumer.Receive(POLL)) for _ in range(24)]
+            await until(lambda: len(spy.requests) == len(polls))
+            assert budget.held_bytes == 0, "nothing is kept for those who wait for messages"
+            spy.gate.set()
+            answers = await within(asyncio.gather(*polls))
+            assert {len(one.messages[0].body) for one in answers} == {size_bytes}
+            assert size_bytes < budget.peak_bytes <= room_bytes
+            await until(lambda: budget.held_bytes == 0)
+
+
+async def test_room_is_given_back_when_a_poll_is_given_up() -> None:
+    async with spying() as (spy, _):
+        budget = PeakBudget(ANSWER_BYTES_MIN)
+        async with Elsewhere(spy.address, answers=budget) as node:
+            spy.answer = consumer_pb2.ReceiveResponse(receive_ms=1).SerializeToString()
+            budget.take(1)
+            given_up, waiting = (asyncio.ensure_future(node.consumer.Receive(POLL)) for _ in "ab")
+            await until(lambda: len(spy.requests) == 2)
+            given_up.cancel()
+            budget.let_go(1)
+            assert (await within(waiting)).receive_ms == 1
+            await until(lambda: budget.held_bytes == 0)

@@ -8,6 +8,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GENE_UNKNOWN, GeneKind, GeneSpec, sparse_gene
+from hourwheel.internal.v1.state_pb2 import ConfigChange
 from node.broker.settings import EngineConfig
 from node.catalog.service import DefaultsConfig
 from node.contracts.broker import (
@@ -397,3 +398,25 @@ async def test_producer_is_told_which_genes_a_topic_wants(tmp_path: Path) -> Non
         assert (await world.publish(world.now_ms)).expected_gene is None, "there is nothing to say"
         genes = world.engine.shard.views.queues.get(1 << 8).read(0, 3)["tag_gene"].tolist()
         assert genes == [GENE_UNKNOWN, sparse_gene(("a",)), 0]
+
+
+@pytest.mark.parametrize("is_subscribed", [False, True])
+async def test_topic_for_dead_letters_is_made_again_when_somebody_receives(
+    tmp_path: Path, is_subscribed: bool
+) -> None:
+    """Earlier versions let it be deleted while its group was there."""
+    async with EngineWorld(tmp_path) as world:
+        await within(world.engine.put_group("billing", GroupSettings(attempts_max=1)))
+        if is_subscribed:
+            assert await world.receive() is None
+        await world.publish(world.now_ms)
+        catalog = world.engine.shard.views.catalog
+        change = ConfigChange(delete_topic_id=catalog.get_topic("%DLQ%billing").topic_id)
+        await within(
+            world.service.propose(lambda now, who: world.mastership.configure(change, now, who))
+        )
+        assert catalog.get_group("billing").dead_letter_topic_id == 0
+        assert await world.nack(world.select(await world.leased())) == [1]
+        dead = await world.receive(topic="%DLQ%billing", group="undertaker", wait_ms=600_000)
+        assert dead is not None
+        assert world.group().attempts_max == 1

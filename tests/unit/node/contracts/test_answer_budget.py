@@ -18,16 +18,50 @@ def test_has_room_for_one_answer_when_it_is_larger_than_all_room() -> None:
     assert (budget.has_room, budget.room_bytes) == (False, 0)
 
 
-def test_on_room_is_called_once_when_there_is_room_again() -> None:
-    budget, calls = AnswerBudget(100, answer_bytes_min=40), list[int]()
-    budget.on_room = lambda: calls.append(budget.held_bytes)
-    for size_bytes in (60, 10, 10):
-        budget.take(size_bytes)
+def test_has_room_for_a_size_or_for_one_answer_of_any() -> None:
+    budget = AnswerBudget(100, answer_bytes_min=40)
+    assert budget.has_room_for(1_000)
+    budget.take(30)
+    assert (budget.has_room_for(70), budget.has_room_for(71)) == (True, False)
+
+
+def test_watchers_are_called_when_something_is_let_go_and_there_is_room() -> None:
+    budget, calls = AnswerBudget(100, answer_bytes_min=40), list[tuple[str, int]]()
+    for name in "ab":
+        budget.watch(lambda name=name: calls.append((name, budget.held_bytes)))
+    budget.take(80)
     budget.let_go(10)
     assert calls == []
     budget.let_go(10)
     budget.let_go(60)
-    assert calls == [60]
+    assert calls == [("a", 60), ("b", 60), ("a", 0), ("b", 0)]
+
+
+def test_watcher_is_not_called_any_more_when_it_says_so() -> None:
+    budget, calls = AnswerBudget(100, answer_bytes_min=40), list[int]()
+
+    def note() -> None:
+        calls.append(budget.held_bytes)
+
+    budget.watch(note)
+    budget.unwatch(note)
+    budget.unwatch(note)
+    budget.take(80)
+    budget.let_go(80)
+    assert calls == []
+
+
+def test_call_holds_more_or_less_than_before() -> None:
+    budget = AnswerBudget(100)
+    held = HeldAnswer(budget)
+    sizes_bytes = []
+    for size_bytes in (30, 50, 50, 10):
+        held.hold(size_bytes)
+        sizes_bytes.append(budget.held_bytes)
+    assert sizes_bytes == [30, 50, 50, 10]
+    held.end()
+    held.hold(20)
+    assert budget.held_bytes == 0
 
 
 def test_call_holds_until_its_end_and_nothing_behind_it() -> None:

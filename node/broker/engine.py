@@ -122,6 +122,7 @@ class Engine:
             self.stats,
             failure,
             wake=self.turn,
+            pace=config.damage_pace,
         )
         self.damage.files.delay_log_bytes = opened.maintenance.delay_log_bytes
         self._follower_listing = Listing(self.shard, Receiver(self.shard.views, self.shard.bodies))

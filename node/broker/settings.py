@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from node.broker.group_commit import Durability
 from node.catalog.service import DefaultsConfig
 from node.config.model import NodeConfig
+from node.repair.damage_control import Pace
 from node.shard.dispatcher import DispatchConfig
 from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import ShardConfig
@@ -25,6 +26,8 @@ class EngineConfig:
     answer_bytes: int = 128 << 20
     """Of messages that were handed out and not read yet."""
     defaults: DefaultsConfig = field(default_factory=DefaultsConfig)
+    damage_pace: Pace = field(default_factory=Pace)
+    """How often damaged bytes are looked for again."""
 
 
 def shard_config(config: NodeConfig) -> ShardConfig:

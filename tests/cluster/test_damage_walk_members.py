@@ -19,7 +19,7 @@ from node.contracts.pending_token import PendingQuery
 from node.snapshot.install import install_snapshot, set_aside_damaged
 from storage.files.file_header import FILE_HEADER_BYTES, Identity
 from storage.queues.queue_chunk import ENTRIES_AT
-from tests.support.damaging import QUICK, Flip
+from tests.support.damaging import Flip
 from tests.support.engine_world import within
 from tests.support.eventually import until
 from tests.support.member_snapshots import checkpoint, fetch_snapshots, forget_the_beginning
@@ -66,8 +66,6 @@ def flip_at(node: MemberNode, pattern: str, at: int) -> Path:
 
 async def begin(world: MemberWorld) -> MemberNode:
     """n1 serves; what it has released lies in its delay logs, and there is more for later."""
-    for node in world.nodes.values():
-        node.engine.damage._pace = QUICK
     n1 = await world.elect("n1")
     await n1.publish(*SOON_MS)
     for low in range(0, len(FAR_MS), 10):
@@ -147,7 +145,6 @@ async def test_I8_snapshot_has_no_damage_when_a_bit_has_flipped_under_the_master
         await n3.close()
         assert install_snapshot(n3.disk, SHARD, Identity(world.cluster_id, 0)) is not None
         await n3.open()
-        n3.engine.damage._pace = QUICK
         await world.pass_ms(1_000)
         await until(lambda: "n3" in world.control.in_sync)
         if place not in REPAIRED:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hourwheel import errors
-from tests.support.damaging import QUICK, Flip
+from tests.support.damaging import Flip
 from tests.support.eventually import until
 from tests.support.member_world import MemberNode, MemberWorld
 
@@ -15,8 +15,6 @@ LOG = "shard-0/log/*.log"
 
 async def begin(world: MemberWorld) -> MemberNode:
     """n1 serves; messages with bodies 1001 to 1005 are due in their milliseconds."""
-    for node in world.nodes.values():
-        node.engine.damage._pace = QUICK
     n1 = await world.elect("n1")
     await n1.publish(*range(1_001, 1_006))
     await world.agreed()

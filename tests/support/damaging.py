@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from node.repair.damage_control import Pace
 from node.shard.message_lookup import Wanted
 from tests.support.engine_world import EngineWorld
-
-QUICK = Pace(again_s_min=0.001, again_s_max=0.01, files_s=0.001)
 
 
 class Flip:
@@ -69,8 +66,7 @@ class FakePeers:
 
 
 def join_peers(world: EngineWorld) -> FakePeers:
-    """Give an engine peers, and let it look often."""
+    """Give an engine peers."""
     peers = FakePeers()
     world.engine.damage.files.peers = peers  # type: ignore[assignment]
-    world.engine.damage._pace = QUICK
     return peers

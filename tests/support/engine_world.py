@@ -8,6 +8,7 @@ async with EngineWorld(tmp_path) as world:
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -38,6 +39,7 @@ from node.contracts.broker import (
     SubscriptionInfo,
     TopicInfo,
 )
+from node.repair.damage_control import Pace
 from node.replica.mastership import Mastership
 from node.shard.checkpoint import ShardPlace
 from node.shard.dispatcher import DispatchConfig
@@ -52,6 +54,8 @@ LEAD_MS: Final = 20
 LONG_TEXT: Final = "lorem ipsum " * 2_600
 """31 KB, and none of the following searches finds anything in it."""
 SEARCHES: Final = Sql(" OR ".join(f"p CONTAINS 'xyz{number}'" for number in range(110)))
+OFTEN: Final = Pace(again_s_min=0.001, again_s_max=0.01, files_s=0.001)
+"""How worlds of tests look for damaged bytes again."""
 _CLUSTER_ID: Final = bytes(range(16))
 _HANG_S: Final = 60.0
 _SHARD: Final = ShardConfig(dispatch=DispatchConfig(lead_ms_min=LEAD_MS, lead_ms_max=LEAD_MS))
@@ -75,7 +79,8 @@ class EngineWorld:
         self.now_ms = START_MS
         self.disk = RealDisk(root)
         makes_topics = DefaultsConfig(topics_auto_create_by_receiving=True)
-        self._config, self._shard = config or EngineConfig(defaults=makes_topics), shard
+        config = config or EngineConfig(defaults=makes_topics)
+        self._config, self._shard = replace(config, damage_pace=OFTEN), shard
         self._boots = 0
 
     async def __aenter__(self) -> Self:

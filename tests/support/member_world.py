@@ -40,7 +40,7 @@ from node.shard.recovery import open_shard
 from replication.control_state.state import ControlState, Member, NodeInfo, ShardInfo
 from storage.files.disk import Disk, RealDisk
 from storage.files.file_header import Identity
-from tests.support.engine_world import within
+from tests.support.engine_world import OFTEN, within
 from tests.support.eventually import until
 from tests.support.fake_clock import FakeClock
 
@@ -163,7 +163,12 @@ class MemberNode:
             failure=self.failure,
         )
         self.engine = Engine(
-            opened, engine_config(CONFIG), self.time, self.member, self.guard, self.failure
+            opened,
+            replace(engine_config(CONFIG), damage_pace=OFTEN),
+            self.time,
+            self.member,
+            self.guard,
+            self.failure,
         )
         self.engine.start()
         self.member.start(self.engine, CONFIG.cluster.sync_interval_ms)

@@ -23,7 +23,7 @@ from node.shard.group_queue import GroupQueue
 from node.shard.message_lookup import MessageLookup
 from node.shard.recovery import ShardConfig
 from storage.queues.ack_state import AckWindow
-from tests.support.damaging import QUICK, FakePeers, Flip, join_peers
+from tests.support.damaging import FakePeers, Flip, join_peers
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.eventually import until
 from timewheel.wheel import WheelConfig
@@ -91,7 +91,6 @@ async def test_damaged_message_waits_and_the_queue_goes_on_when_the_node_is_alon
     tmp_path: Path,
 ) -> None:
     async with EngineWorld(tmp_path) as world:
-        world.engine.damage._pace = QUICK
         await publish_named(world, "one", "two", "three", "four")
         flip, outcomes = Flip(tmp_path, b"\x05threethree"), resolves(world)
         assert await all_of(world, 3) == [0, 1, 3]
@@ -182,7 +181,6 @@ async def test_discard_that_is_not_appended_changes_nothing(
 async def test_message_is_read_from_the_log_when_its_delay_log_is_damaged(tmp_path: Path) -> None:
     config = ShardConfig(wheel=WheelConfig(memtable_units_max=4, near_bytes_max=64 * 4))
     async with EngineWorld(tmp_path, shard=config) as world:
-        world.engine.damage._pace = QUICK
         due = [world.now_ms + 3_600_000 + n for n in range(8)]
         await world.publish(*due)
         await until(lambda: world.engine.stats.checkpoints)
@@ -200,7 +198,6 @@ async def test_message_is_read_from_the_log_when_its_delay_log_is_damaged(tmp_pa
 async def test_delay_log_is_made_again_when_it_is_lost(tmp_path: Path, fault: str) -> None:
     config = ShardConfig(wheel=WheelConfig(memtable_units_max=4, near_bytes_max=64 * 4))
     async with EngineWorld(tmp_path, shard=config) as world:
-        world.engine.damage._pace = QUICK
         due = [world.now_ms + 3_600_000 + n for n in range(8)]
         await world.publish(*due)
         await until(lambda: world.engine.stats.checkpoints)
@@ -383,7 +380,6 @@ async def test_log_is_not_flooded_with_lines(
 
 async def test_entries_of_a_group_that_is_gone_are_forgotten(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        world.engine.damage._pace = QUICK
         await publish_named(world, "one")
         Flip(tmp_path, b"\x03oneone")
         assert await world.receive() is None
@@ -425,7 +421,6 @@ async def test_what_is_scheduled_is_listed_as_damaged_before_it_is_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with EngineWorld(tmp_path) as world:
-        world.engine.damage._pace = QUICK
         without_log(world, monkeypatch)
         ids, stats = await publish_for_later(world), world.engine.stats
         flip = Flip(tmp_path, ids_body(ids, 4), "shard-0/wheel/*.dlog")
@@ -449,7 +444,6 @@ async def test_damaged_message_that_is_cancelled_is_listed_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with EngineWorld(tmp_path) as world:
-        world.engine.damage._pace = QUICK
         without_log(world, monkeypatch)
         ids, stats = await publish_for_later(world), world.engine.stats
         Flip(tmp_path, ids_body(ids, 4), "shard-0/wheel/*.dlog")
@@ -464,7 +458,6 @@ async def test_who_comes_to_wait_for_a_message_known_as_damaged_is_listed_in_its
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with EngineWorld(tmp_path) as world:
-        world.engine.damage._pace = QUICK
         without_log(world, monkeypatch)
         ids, stats = await publish_for_later(world), world.engine.stats
         flip = Flip(tmp_path, ids_body(ids, 4), "shard-0/wheel/*.dlog")
@@ -485,7 +478,6 @@ async def test_who_comes_to_wait_for_a_message_known_as_damaged_is_listed_in_its
 
 async def test_delay_log_is_repaired_from_the_own_log(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        world.engine.damage._pace = QUICK
         ids, stats = await publish_for_later(world), world.engine.stats
         flip = Flip(tmp_path, ids_body(ids, 4), "shard-0/wheel/*.dlog")
         scrub(world)

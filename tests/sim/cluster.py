@@ -191,7 +191,13 @@ class Cluster:
         done = self.events.run_until(self.is_at_rest, self.times.settle_ms)
         assert done, f"the cluster does not come together: {self.describe()}"
         for node in self.nodes.values():
+            node.guarded(node.damage.scrub_views)
+        self.run(100)
+        done = self.events.run_until(self.is_at_rest, self.times.settle_ms)
+        assert done, f"the cluster does not come together: {self.describe()}"
+        for node in self.nodes.values():
             node.flips.undo()  # what nobody has come by
+            node.flips.undo_views()
         self.checkers.check_at_rest()
 
     def is_at_rest(self) -> bool:
@@ -200,7 +206,8 @@ class Cluster:
             return False
         nodes = self.nodes.values()
         ends = {one.shard.log.end_offset for one in nodes} | {one.applied_offset for one in nodes}
-        is_healed = self.master().damage.is_healed and all(one.is_quiet for one in nodes)
+        is_healed = self.master().damage.is_healed
+        is_healed &= all(one.is_up and one.is_quiet for one in nodes)
         return len(ends) == 1 and is_healed
 
     def describe(self) -> str:

@@ -6,6 +6,7 @@ files change.
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hourwheel.internal.v1.replication_pb2 import FetchLogRequest, FetchMessagesRequest
@@ -14,9 +15,13 @@ from node.repair.damage_control import DamageControl, Pace
 from node.repair.file_repair import FileRepair
 from node.repair.peer_reads import PeerReads
 from node.repair.peers import Peers
+from node.repair.view_repair import ViewRepair
+from node.repair.view_scrub import BadMessages, ViewScrub
 from node.replica.mastership import Mastership
+from node.shard.view_check import find_names
 from node.telemetry.stats import EngineStats
 from storage.files.file_header import FILE_HEADER_BYTES
+from storage.queues.queue_chunk import ENTRIES_AT
 from tests.sim.event_loop import SimLoop
 from tests.support.shard_world import IDENTITY
 
@@ -46,7 +51,11 @@ class _Refusal:
     """What a handler of gRPC needs to refuse."""
 
     async def abort_with_status(self, status: Any) -> None:
-        del status
+        raise _Refused(status)
+
+
+class _Refused(Exception):
+    """A call is answered with an error."""
 
 
 class NodeDamage:
@@ -73,11 +82,20 @@ class NodeDamage:
             wake=lambda _: None,
             pace=_PACE,
         )
+        self.view_repair = ViewRepair(
+            *(node.shard, node.epochs, self.failure),
+            save_soon=self._save_soon,
+            fail=node.on_view_damage,
+            give_up=None,
+        )
         self.files.peers = Peers(self, IDENTITY, self._others)
         self.reads = PeerReads(node.shard, IDENTITY).handlers()
 
     def _wake_writer(self) -> None:
         self.node.later(0, self.node.begin_write)
+
+    def _save_soon(self) -> None:
+        self.node.is_save_asked = True
 
     def _others(self) -> list[str]:
         isr = self.node.replica.assignment.isr
@@ -93,6 +111,22 @@ class NodeDamage:
         mastership = self.node.replica.mastership
         if mastership is not None and mastership.receiver.corrupt:
             self.loop.run_here(lambda: self.control.take_found(self.node.cluster_ms()))
+
+    def scrub_views(self) -> None:
+        """Look through all views and delay logs at once, as node/repair/scrubber.py does slowly."""
+        node = self.node
+        scrub = ViewScrub(node.disk, node.place.directory, IDENTITY, node.shard.log)
+        manifest = node.maintenance.manifest
+        messages: list[BadMessages] = []
+        while scrub.run(1 << 20, manifest) is not None:
+            messages += scrub.messages
+            scrub.messages.clear()
+        scrub.close()
+        for error in scrub.damaged:
+            if node.is_up:
+                self.view_repair.on_damage(error)
+        for found in messages if node.is_up else ():
+            self.loop.run_here(partial(self.control.take_scrubbed, *found, node.cluster_ms()))
 
     def on_log_damage(self, offset: int) -> None:
         """The log is damaged where the scrubber, or who sends it to a follower, has come by."""
@@ -178,7 +212,10 @@ class NodeDamage:
 
         async def run() -> None:
             handle: Any = self.reads[method].unary_unary
-            answer(await handle(request, _Refusal()))
+            try:
+                answer(await handle(request, _Refusal()))
+            except _Refused:
+                return  # who asks waits in vain, which comes to the same
 
         self.loop.begin(run())
 
@@ -189,12 +226,19 @@ class Flips:
     def __init__(self, node: "SimNode") -> None:
         self._node = node
         self._found: list[Flip] = []
+        self._views: dict[Flip, object] = {}
+        """Those in views, and the file that each is in: another may get its name."""
         self.count = 0
 
     @property
     def offsets(self) -> list[int]:
         """Of the log, where bits were flipped."""
         return [one.offset for one in self._found if one.offset is not None]
+
+    @property
+    def are_in_views(self) -> bool:
+        """Views were damaged, and nobody has put them right since."""
+        return bool(self._views)
 
     def flip_log(self, offset: int, bit: int) -> None:
         """In a byte of the log, below what is applied."""
@@ -225,6 +269,40 @@ class Flips:
         self.count += 1
         self._node.note(f"a bit flips in {path} at {position}, offset {offset}")
 
+    def flip_view(self, kind: str, number: int, bit: int) -> bool:
+        """In one of the files of the views that end so, if there is any."""
+        node = self._node
+        directory, manifest = node.place.directory, node.maintenance.manifest
+        found = find_names(node.disk, directory, manifest)
+        names = [
+            one for one in found if one.endswith(kind) and node.disk.exists(f"{directory}/{one}")
+        ]
+        if not names:
+            return False
+        path = f"{directory}/{names[number % len(names)]}"
+        size = node.disk.open(path).size()
+        position = number // 7 % size
+        if kind == ".cq" and FILE_HEADER_BYTES <= position < ENTRIES_AT:
+            position += ENTRIES_AT - FILE_HEADER_BYTES  # seals take turns
+        before = len(self._found)
+        self._flip(path, position, bit, None)
+        for one in self._found[before:]:
+            self._views[one] = node.disk.inode_of(path)
+        return True
+
+    def undo_views(self, end: str = "") -> None:
+        """Put views right again whose path ends so: in the file that was damaged, and no other."""
+        disk, kept = self._node.disk, list[Flip]()
+        for one in self._found:
+            inode = self._views.get(one) if one.path.endswith(end) else None
+            if inode is None:
+                kept.append(one)
+            else:
+                del self._views[one]
+                if disk.exists(one.path) and disk.inode_of(one.path) is inode:
+                    self._put_right(one)
+        self._found = kept
+
     def is_free(self, offset: int) -> bool:
         """Whether no other replica is damaged near there."""
         return all(abs(one - offset) > _APART_BYTES for one in self.offsets)
@@ -245,6 +323,7 @@ class Flips:
         kept = []
         for one in self._found:
             stays = not with_delay_logs if one.offset is None else one.offset < from_
+            stays |= one in self._views
             if stays:
                 kept.append(one)
             elif self._node.disk.exists(one.path):
@@ -267,3 +346,4 @@ class Flips:
     def forget(self) -> None:
         """The disk is another one."""
         self._found.clear()
+        self._views.clear()

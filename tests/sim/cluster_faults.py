@@ -8,6 +8,8 @@ from tests.sim.cluster import Cluster
 from tests.sim.cluster_node import SimNode
 
 HOUR_MS = 3_600_000.0
+VIEW_KINDS = (".run", ".cq", ".seq", "sequences/tail", ".tomb", "checkpoint", "epochs")
+"""Files of the views, by the end of their names."""
 
 
 class Faults:
@@ -27,7 +29,7 @@ class Faults:
             *(self._freeze, self._isolate, self._one_way, self._lone_link, self._break_streams),
             *(self._leave_control, self._full_disk, self._slow_disk, self._slow_network),
             *(self._lossy_control, self._set_clock, self._resign, self._kill_all, self._wipe),
-            *(self._flip_log, self._flip_log, self._flip_delay_log),
+            *(self._flip_log, self._flip_log, self._flip_delay_log, self._flip_views),
         ]
         # Each life has its own few kinds of trouble: else all lives are alike.
         self._kinds = self._random.sample(kinds, self._random.randint(2, 8))
@@ -128,6 +130,22 @@ class Faults:
         if node.is_up:
             for _ in range(self._random.choice((1, 5, 50))):
                 node.flips.flip_delay_log(self._random.getrandbits(32), self._random.randrange(8))
+
+    def _flip_views(self, node: SimNode) -> None:
+        """A bit in a file of the views or some; the scrubber may come by, or whoever reads there.
+
+        Of one node at a time: while it builds its views anew, no other should.
+        """
+        random = self._random
+        others = [one for one in self._cluster.nodes.values() if one is not node]
+        if not node.is_up or not all(one.is_up for one in others):
+            return
+        for _ in range(random.choice((1, 1, 4))):
+            node.flips.flip_view(
+                random.choice(VIEW_KINDS), random.getrandbits(32), random.randrange(8)
+            )
+        if random.random() < 0.5:
+            node.later(random.uniform(1, 2_000), node.damage.scrub_views)
 
     # -- the network
 

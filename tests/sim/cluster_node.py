@@ -33,6 +33,7 @@ from tests.sim.cluster_damage import Flips, NodeDamage
 from tests.sim.cluster_streams import FollowerSide, MasterSide
 from tests.sim.control_link import ControlLink
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
+from tests.sim.event_loop import SimLoop
 from tests.sim.events import MachineClock
 from tests.sim.network import Stream
 from tests.support.shard_world import IDENTITY
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 STEP_MS = 10.0
 ROOM_BYTES = 512 * 1024
+_RESTART_MS = 100.0
 
 
 class ProcessEnded(BaseException):
@@ -57,6 +59,9 @@ class SimNode:
         self.flips = Flips(self)
         self.life = 0
         self.boots = 0
+        self._loop: SimLoop | None = None
+        self.damaged_view_count = 0
+        """How often it has ended because of a damaged view."""
         self.is_up = False
         self.is_frozen = False
         self.write_ms = (0.1, 1.0)
@@ -98,8 +103,19 @@ class SimNode:
             self.power_cut()
         except errors.FsyncFailed:
             self.kill()
+        except errors.CorruptFile as error:
+            self.on_view_damage(error)
         except ProcessEnded:
             pass
+
+    def on_view_damage(self, error: errors.CorruptFile) -> None:
+        """Somebody read a damaged view: the process ends, and the next one builds them anew."""
+        if self.is_up:
+            self.note(f"ends: {error.message}")
+            self.damaged_view_count += 1
+            assert self.maintenance.distrust(), "its log is whole"
+            self.kill()
+            self.cluster.events.later(_RESTART_MS, self.start)
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -126,6 +142,9 @@ class SimNode:
             self.make_room()
             self.kill()
             return
+        except errors.CorruptFile as error:  # by who compares what was opened
+            self.on_view_damage(error)
+            return
         self.note(f"starts, log {self.shard.log.end_offset} applied {self.applied_offset}")
         self.control_link.start()
         self.later(0, self._tick)
@@ -139,16 +158,19 @@ class SimNode:
         self.outgoing: dict[str, MasterSide] = {}
         self._sides: list[FollowerSide] = []
         self._removals: list[Work] = []
+        self.is_save_asked = False
         self.clock = SlewedClock(self.machine)
         self.boot_id = f"{self.name}/{self.boots}"
         place = self.place = ShardPlace(self.disk, "shard-0", IDENTITY)
         opened = self._open_shard()
-        cluster.check_opened(self, opened)
         self.shard, self.maintenance = opened.shard, opened.maintenance
+        self.epochs = opened.epochs
+        cluster.check_opened(self, opened)
         self.shard.applier.make_room = self.make_room
         is_blank = self.shard.log.end_offset == 0
         self.control_link = ControlLink(self, is_sound=opened.is_sound and not is_blank)
         self.damage = NodeDamage(self)
+        self._loop = self.damage.loop
         self.seen = EpochSeen.open(self.disk, place.under("epoch_seen"), IDENTITY)
         is_new = is_blank and self.boots == 1
         lease_ms = 0.0 if is_new else cluster.rules.lease.lease_ms
@@ -172,6 +194,7 @@ class SimNode:
     def _open_shard(self) -> Opened:
         """Damage that a start reads is another subject (test_corruption.py): it is put right."""
         self.flips.undo_at_start()
+        self.flips.undo_views("/epochs")
         try:
             opened = open_shard(self.place, self.cluster.config)
         except errors.CorruptLog:
@@ -199,6 +222,8 @@ class SimNode:
         self.life += 1
         self.is_up = self.is_frozen = False
         self._backlog.clear()
+        if self._loop is not None:
+            self._loop.end()
         self.cluster.on_death(self)
 
     def wipe(self) -> None:
@@ -383,7 +408,8 @@ class SimNode:
             remove()
         self._removals = []
         try:
-            force = random.random() < 0.2
+            force = self.is_save_asked or random.random() < 0.2
+            self.is_save_asked = False
             self.job = self.maintenance.plan(self.cluster_ms(), force_checkpoint=force)
         except errors.DiskFull:
             self.make_room()

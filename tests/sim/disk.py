@@ -177,6 +177,10 @@ class SimulatedDisk:
         inode.write(raw, position)
         inode.datasync()
 
+    def inode_of(self, path: str) -> object:
+        """The file itself, whatever it is called: to tell it from another of its name."""
+        return self._inode(path)
+
     def durable(self, directory: str) -> dict[str, bytes]:
         """File name -> bytes that survive any power cut, of a folder's files whose names do."""
         folder = self._folders.get(directory)

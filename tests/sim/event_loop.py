@@ -6,6 +6,8 @@ never comes when the process has ended. What would run on a thread runs a little
 """
 
 import asyncio
+import inspect
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +17,16 @@ if TYPE_CHECKING:
     from tests.sim.cluster_node import SimNode
 
 T = TypeVar("T")
+_CREATED = inspect.CORO_CREATED
+
+
+_loops: "weakref.WeakSet[SimLoop]" = weakref.WeakSet()
+
+
+def end_abandoned() -> None:
+    """A simulation is left off midway: what has not had its first turn never will."""
+    for loop in list(_loops):
+        loop.end()
 
 
 class SimLoop(asyncio.AbstractEventLoop):
@@ -23,6 +35,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self, node: "SimNode") -> None:
         self._node, self._life = node, node.life
         self._tasks: set[asyncio.Task[None]] = set()
+        _loops.add(self)
+        self._begun: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.failures: list[str] = []
         """What was raised where nobody catches it."""
 
@@ -113,7 +127,17 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> "asyncio.Task[T]":
         task = asyncio.Task(coro, loop=self, **options)
         task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self._begun.add(task)
+        if self._node.life != self._life:
+            self.end()
         return task
+
+    def end(self) -> None:
+        """The process has ended: what has not had its first turn never will."""
+        for task in list(self._begun):
+            work = task.get_coro()
+            if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == _CREATED:
+                work.close()
 
     def run_in_executor(  # type: ignore[override]
         self, executor: None, func: Callable[..., T], *args: Any

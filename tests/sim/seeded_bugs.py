@@ -23,6 +23,7 @@ from replication.rules.master import Master, ReplicationConfig
 from replication.rules.master_lease import LeaseConfig, LeaseGrant
 from replication.rules.progress import Phase, Progress
 from storage.log.commit_log import LogWrite
+from storage.queues.page_sums import PageSums
 from storage.views.unit import Units
 from tests.sim.cluster import Cluster
 from tests.sim.cluster_clients import Proposer
@@ -196,6 +197,35 @@ def serve_what_a_peer_says() -> Any:
     return bug()
 
 
+def trust_what_lies_in_a_view() -> Any:
+    """Entries of queues and units of runs are taken as they are read."""
+
+    @contextmanager
+    def bug() -> Iterator[None]:
+        with (
+            mock.patch.object(PageSums, "find_damage", return_value=None),
+            mock.patch("timewheel.run.crc32c", _AnySum),
+        ):
+            yield
+
+    return bug()
+
+
+class _AnySum:
+    """A checksum that equals every other."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, *_: object) -> None:
+        """Of anything."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+
 # -- lives ----------------------------------------------------------------------------------------
 
 
@@ -339,6 +369,19 @@ def bits_flip_under_the_master(seed: int) -> None:
     cluster.settle()
 
 
+def bits_flip_in_views(seed: int) -> None:
+    """Whatever the master reads next of its runs and queues may be damaged, and nobody scrubs."""
+    cluster = _start(seed)
+    for number in range(400):
+        master = cluster.find_master()
+        if master is not None and all(one.is_up for one in cluster.nodes.values()):
+            kind = (".run", ".cq")[number % 2]
+            master.flips.flip_view(kind, number * 7_919 * 7, number % 8)
+        if number % 8 == 0:
+            cluster.run(60)
+    cluster.settle()
+
+
 BUGS: dict[Bug, Life] = {
     acknowledge_before_fsync: any_life,
     truncate_at_the_high_watermark: two_masters_die_in_turn,
@@ -355,6 +398,7 @@ BUGS: dict[Bug, Life] = {
     give_up_what_the_master_cannot_read: bits_flip_under_the_master,
     forget_what_is_withheld: bits_flip_under_the_master,
     serve_what_a_peer_says: bits_flip_under_the_master,
+    trust_what_lies_in_a_view: bits_flip_in_views,
 }
 """Each bug, and the life that shows it."""
 

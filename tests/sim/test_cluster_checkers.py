@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from hourwheel import errors
+from tests.sim.event_loop import end_abandoned
 from tests.sim.seeded_bugs import BUGS, Bug, Life, planted
 from tests.support.small_sizes import small_sizes
 
@@ -24,6 +25,7 @@ def find(bug: Bug, life: Life) -> str:
             try:
                 life(seed)
             except (AssertionError, errors.InvariantViolated) as error:
+                end_abandoned()
                 return f"seed {seed}: {error}"
     return ""
 

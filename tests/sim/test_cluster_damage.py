@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.sim.cluster import Cluster
+from tests.sim.cluster_faults import VIEW_KINDS
 from tests.sim.cluster_node import SimNode
 from tests.support.small_sizes import small_sizes
 
@@ -133,3 +134,38 @@ def test_life_with_damage_is_the_same_each_time(seed: int) -> None:
         return [*cluster.events.trace, str(cluster.events.now_ms)]
 
     assert live() == live()
+
+
+# --- views
+
+
+@pytest.mark.parametrize("kind", VIEW_KINDS)
+@pytest.mark.parametrize("is_master", [True, False], ids=["master", "follower"])
+def test_damaged_view_is_repaired_or_built_anew_where_the_scrubber_comes_by(
+    kind: str, is_master: bool
+) -> None:
+    cluster = begin(9, commits=40)
+    node = cluster.master() if is_master else cluster.others()[0]
+    assert cluster.events.run_until(lambda: node.flips.flip_view(kind, 64 * 7, 0), 20_000)
+    boots = node.boots
+    node.guarded(node.damage.scrub_views)
+    cluster.run(1_000)
+    is_renewed = kind in {"checkpoint", "epochs", "sequences/tail"}
+    assert node.boots == boots + (not is_renewed)
+    assert is_renewed or cluster.await_master()
+    cluster.settle()
+    assert node.damaged_view_count == (not is_renewed)
+
+
+@pytest.mark.parametrize("kind", [".run", ".cq"])
+def test_group_gets_all_when_bits_flip_in_what_the_master_is_about_to_read(kind: str) -> None:
+    """Nobody scrubs: it is found when it is read, or never needed any more."""
+    cluster = begin(10, commits=40)
+    for number in range(400):
+        master = cluster.find_master()
+        if master is not None and all(one.is_up for one in cluster.nodes.values()):
+            master.flips.flip_view(kind, number * 7_919 * 7, number % 8)
+        if number % 8 == 0:
+            cluster.run(100)
+    cluster.settle()
+    assert sum(one.damaged_view_count for one in cluster.nodes.values()) > 0

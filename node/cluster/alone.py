@@ -21,7 +21,7 @@ from node.broker.engine import Engine
 from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.data_plane import Dialer, Trust
-from node.cluster.joining import build_member, open_epoch_seen
+from node.cluster.joining import EPOCH_SEEN, build_member
 from node.cluster.member import ClusterMember
 from node.contracts.broker import Failure
 from node.replica.effects import Who
@@ -29,11 +29,25 @@ from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import Opened, ShardConfig, open_shard
 from node.shard.views import FEATURE_LEVEL
 from replication.control_state.state import ControlState, Member, NodeInfo, ShardInfo
+from replication.rules.epoch_store import EpochSeen
 from replication.rules.master import ReplicationConfig
 
 _BOOT_ID_BYTES: Final = 16
 _SYNC_INTERVAL_MS: Final = 1_000
 """Nobody else has to hear of this node in between."""
+
+
+class EpochOfOne(EpochSeen):
+    """In memory: a node alone is told no epoch but its own, and those are in the log's history."""
+
+    @classmethod
+    def begin(cls, place: ShardPlace) -> "EpochOfOne":
+        """None was seen in this life of the node."""
+        return cls(place.disk, place.under(EPOCH_SEEN), place.identity, 0, "")
+
+    def note(self, epoch: int, master: str) -> None:
+        """Remember an epoch; the takeover writes it into the history before anything is done."""
+        self.epoch, self.master = epoch, master
 
 
 class NoControl:
@@ -54,8 +68,11 @@ class NoControl:
         errors.violated("a node alone has nothing to propose", command=str(command))
 
 
-def elected(opened: Opened, who: Who, epoch_seen: int) -> ControlState:
-    """The control state by which a node alone is the master, in the next epoch."""
+def elected(opened: Opened, who: Who, epoch_seen: int = 0) -> ControlState:
+    """The control state by which a node alone is the master, in the next epoch.
+
+    `epoch_seen`: of this life of the node; 0 for none.
+    """
     known = [one.epoch for one in opened.shard.views.epochs]
     known += [one.epoch for one in opened.epochs.entries]
     me = Member(who.me, bytes.fromhex(who.boot_id))
@@ -67,9 +84,7 @@ def elected(opened: Opened, who: Who, epoch_seen: int) -> ControlState:
     )
 
 
-async def serve(
-    member: ClusterMember, engine: Engine, opened: Opened, epoch_seen: int, failure: Failure
-) -> None:
+async def serve(member: ClusterMember, engine: Engine, opened: Opened, failure: Failure) -> None:
     """Take part, and return when this node serves.
 
     Where there is no room for what opens an epoch, not even the reserve's, it waits for some.
@@ -79,7 +94,7 @@ async def serve(
     """
     engine.start()
     member.start(engine, _SYNC_INTERVAL_MS)
-    member.on_state(elected(opened, member.replica.who, epoch_seen))
+    member.on_state(elected(opened, member.replica.who))
     serving = asyncio.ensure_future(member.has_served.wait())
     ends: list[asyncio.Future[Any]] = [serving, failure.found]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -115,13 +130,12 @@ class Alone:
     def make_member(self, opened: Opened, guard: DiskGuard) -> ClusterMember:
         """This node's part in its shard."""
         place = opened.maintenance.place
-        seen = open_epoch_seen(place)
-        self._opened, self._epoch_seen = opened, seen.epoch
+        self._opened = opened
         cluster_id = place.identity.cluster_id
         who = Who(self._node_id, self._boot_id.hex(), cluster_id, (self._node_id,))
         self._member = build_member(
             opened,
-            seen,
+            EpochOfOne.begin(place),
             who,
             ReplicationConfig(min_in_sync=1),
             time=self.time,
@@ -135,7 +149,7 @@ class Alone:
     async def take_part(self, engine: Engine, undo: AsyncExitStack) -> None:
         """Serve. Raises HourwheelError: see `serve`."""
         undo.push_async_callback(self._member.close)
-        await serve(self._member, engine, self._opened, self._epoch_seen, self._failure)
+        await serve(self._member, engine, self._opened, self._failure)
 
     async def join(self) -> None:
         """There is nobody to tell."""

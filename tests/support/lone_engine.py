@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.settings import EngineConfig
-from node.cluster.alone import NoControl, serve
+from node.cluster.alone import EpochOfOne, NoControl, serve
 from node.cluster.data_plane import Dialer, Trust
-from node.cluster.joining import build_member, open_epoch_seen
+from node.cluster.joining import build_member
 from node.cluster.member import ClusterMember
 from node.contracts.broker import Failure
 from node.replica.effects import Who
@@ -49,12 +49,11 @@ class LoneEngine(NamedTuple):
     engine: Engine
     member: ClusterMember
     opened: Opened
-    epoch_seen: int
     failure: Failure
 
     async def serve(self) -> None:
         """Return when it serves. Raises whatever keeps it from that."""
-        await serve(self.member, self.engine, self.opened, self.epoch_seen, self.failure)
+        await serve(self.member, self.engine, self.opened, self.failure)
 
     async def close(self) -> None:
         """Stop cleanly."""
@@ -72,10 +71,9 @@ def make_alone(
 ) -> LoneEngine:
     """One that does nothing yet: `serve` is next."""
     place = opened.maintenance.place
-    seen = open_epoch_seen(place)
     member = build_member(
         opened,
-        seen,
+        EpochOfOne.begin(place),
         Who(NODE, f"{boot:032x}", place.identity.cluster_id, (NODE,)),
         ReplicationConfig(min_in_sync=1),
         time=time,  # type: ignore[arg-type]
@@ -85,4 +83,4 @@ def make_alone(
         failure=failure,
     )
     engine = Engine(opened, config, time, member, guard, failure)
-    return LoneEngine(engine, member, opened, seen.epoch, failure)
+    return LoneEngine(engine, member, opened, failure)

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from node.cluster.alone import elected
-from node.cluster.joining import open_epoch_seen
+from node.cluster.alone import EpochOfOne, elected
 from node.replica.effects import Assignment, Who
 from node.replica.replica import Replica
 from node.shard.recovery import Opened
@@ -22,7 +21,7 @@ def lone_replica(opened: Opened, now_ms: Callable[[], int], boot: int = 1) -> Re
         DiskFull: there is no room for noting the epoch.
     """
     place = opened.maintenance.place
-    seen, boot_id = open_epoch_seen(place), f"{boot:032x}"
+    seen, boot_id = EpochOfOne.begin(place), f"{boot:032x}"
     who = Who(NODE, boot_id, place.identity.cluster_id, (NODE,))
     follower = Follower(
         me=NODE,
@@ -34,7 +33,7 @@ def lone_replica(opened: Opened, now_ms: Callable[[], int], boot: int = 1) -> Re
     )
     rules = ReplicationConfig(min_in_sync=1)
     replica = Replica(opened, follower, who, rules, now_ms=now_ms)
-    (shard,) = elected(opened, who, seen.epoch).shards.values()
+    (shard,) = elected(opened, who).shards.values()
     replica.on_assignment(Assignment(shard.epoch, NODE, frozenset({NODE}), 1), 0.0)
     replica.step(0.0)
     assert replica.mastership is not None

@@ -16,7 +16,7 @@ from node.snapshot.reopening import reopen_shard
 from storage.files.file_header import Identity
 from storage.log.commit_log import LogConfig
 from tests.support import member_world
-from tests.support.damaging import QUICK, Flip
+from tests.support.damaging import Flip
 from tests.support.eventually import until
 from tests.support.member_snapshots import checkpoint
 from tests.support.member_world import MemberNode, MemberWorld
@@ -214,7 +214,6 @@ async def test_I8_delay_log_is_repaired_before_somebody_needs_it(  # noqa: N802
             checkpoint(one)
         flips = [Flip(node.folder, body, "shard-0/wheel/*.dlog") for body in (b"60003", b"60077")]
         stats = node.engine.stats
-        node.engine.damage._pace = QUICK
         scrubbed = Scrubbed(node, is_mended=True)
         await until(lambda: all(one.is_there(b"600") for one in flips))
         await until(lambda: stats.scrub_damaged_messages == 0 and not stats.damaged_messages)

@@ -155,7 +155,7 @@ $(PACKAGING_BIN)/.stamp: requirements/packaging.txt
 
 packaging-lint: $(PACKAGING_BIN)/.stamp  ## lint images and workflows, with hadolint and actionlint
 	@$(PACKAGING_BIN)/hadolint packaging/Containerfile
-	@$(PACKAGING_BIN)/hadolint --ignore DL3008 helm/spark/Dockerfile
+	@$(PACKAGING_BIN)/hadolint --ignore DL3008 packaging/spark.Containerfile
 	@command -v go >/dev/null || { echo "go is not installed: actionlint is not run"; exit 1; }
 	@GOBIN=$(CURDIR)/$(PACKAGING_BIN) \
 		go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION)
@@ -189,6 +189,8 @@ lock: $(LOCK_BIN)/uv  ## lock the dependencies again (UPGRADE=--upgrade for newe
 	@$(LOCK) pyproject.toml --extra cli --extra node -o requirements/node.txt
 	@$(LOCK) pyproject.toml --extra cli --extra node --extra spark --extra dev \
 		-c requirements/node.txt -o requirements/dev.txt
+	@$(LOCK) pyproject.toml --extra cli --extra node --extra spark -c requirements/dev.txt \
+		-o requirements/spark.txt
 	@$(LOCK) requirements/proto.in -o requirements/proto.txt
 	@for one in build packaging release site; do \
 		$(LOCK) requirements/$$one.in -c requirements/dev.txt -o requirements/$$one.txt; done

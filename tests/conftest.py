@@ -72,7 +72,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
     for part, why in toolchains.packaging_missing().items():
         terminalreporter.write_line(
-            f"NOT TESTED: {part} in packaging/, because of {why}"
+            f"NOT TESTED: {part}, because of {why}"
             f" (PACKAGING_REQUIRED={part} makes that a failure)",
             yellow=True,
             bold=True,

@@ -40,7 +40,7 @@ def _contents() -> str:
     top = sorted(path.stem for path in ROOT.glob("*.md") if path.stem != root_doc)
     chapters = {title: [f"docs/{page}" for page in pages] for title, pages in _CHAPTERS.items()}
     chapters["How it works"] += [f"docs/{page}" for page in others]
-    chapters["The project"] = [*top, "helm/spark/README"]
+    chapters["The project"] = [*top, "helm/hourwheel/README", "helm/hourwheel/UPGRADING"]
     chapters["Guides"] = ["docs/guides/*"]
     chapters["Alerts"] = ["docs/runbooks/*"]
     chapters["Decisions"] = ["docs/decisions/*"]

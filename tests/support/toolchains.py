@@ -1,12 +1,14 @@
 """Programs that tests need and that requirements/ does not lock: a machine has them, or has not.
 
 Compilers and runtimes of other languages, with which a client is made as docs/CLIENT.md says; and
-what reads or makes the files that packaging/ is about.
+what reads or makes the files that packaging/ is about. Helm is locked, but for one platform only.
 """
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 TOOLS: Final = {"go": ("go",), "node": ("node", "npm")}
@@ -14,6 +16,9 @@ TOOLS: Final = {"go": ("go",), "node": ("node", "npm")}
 
 PACKAGING: Final = {"systemd": ("systemd-analyze",), "openssl": ("openssl",)}
 """Parts of packaging/, and the commands that trying each out needs."""
+
+HELM: Final = Path(sys.executable).parent / "helm"
+"""Of the package helm-binary."""
 
 
 MONITORING: Final = {
@@ -34,12 +39,13 @@ def monitoring_required() -> list[str]:
 
 
 def packaging_missing() -> dict[str, str]:
-    """Parts of packaging/ that cannot be tried on this machine, and why."""
-    return _missing(PACKAGING)
+    """What is shipped and cannot be tried on this machine, and why."""
+    helm = {} if HELM.exists() else {"helm": "helm-binary, which this platform has not"}
+    return {**_missing(PACKAGING), **helm}
 
 
 def packaging_required() -> list[str]:
-    """Parts that must be tried: PACKAGING_REQUIRED="systemd openssl"."""
+    """What must be tried: PACKAGING_REQUIRED="systemd openssl helm"."""
     return os.environ.get("PACKAGING_REQUIRED", "").split()
 
 

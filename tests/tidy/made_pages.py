@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Final
 
 from hourwheel import errors
-from tests.tidy import tree
+from tests.tidy import chart_pages, tree
 
 
 def folder_of(path: str) -> str:
@@ -60,15 +60,21 @@ def table_of_errors() -> str:
 PARTS: Final[dict[str, Callable[[], str]]] = {
     "docs/FILES.md": map_of_files,
     "docs/ERRORS.md": table_of_errors,
+    "helm/hourwheel/README.md": chart_pages.table_of_values,
 }
 """Page -> what makes the part between its marks."""
+
+FILES: Final[dict[str, Callable[[], str]]] = {chart_pages.SCHEMA: chart_pages.schema}
+"""File -> what makes all of it."""
 
 BEGIN: Final = "<!-- begin: made by `make pages` -->"
 END: Final = "<!-- end: made by `make pages` -->"
 
 
 def made(path: str) -> str:
-    """The page at `path` with its made part as the code has it now."""
+    """The file at `path`, or a page with its made part, as the code has it now."""
+    if path in FILES:
+        return FILES[path]()
     head, rest = tree.text(path).split(BEGIN)
     tail = rest.split(END)[1]
     return f"{head}{BEGIN}\n\n{PARTS[path]()}\n\n{END}{tail}"
@@ -76,7 +82,7 @@ def made(path: str) -> str:
 
 def main() -> None:
     """Write all made parts into their pages."""
-    for path in PARTS:
+    for path in (*PARTS, *FILES):
         (tree.ROOT / path).write_text(made(path))
         sys.stdout.write(f"{path}\n")
 

@@ -79,7 +79,7 @@ def test_files_named_on_pages_exist() -> None:
     assert sorted(missing) == []
 
 
-@pytest.mark.parametrize("path", made_pages.PARTS)
+@pytest.mark.parametrize("path", [*made_pages.PARTS, *made_pages.FILES])
 def test_made_parts_of_pages_are_up_to_date(path: str) -> None:
     assert tree.text(path) == made_pages.made(path), "run `make pages`"
 

@@ -18,10 +18,13 @@ PLACES: Final = (
     *("docs/*.md", "docs/*.toml", "docs/decisions/[0-9][0-9][0-9][0-9]-*.md"),
     *("proto/hourwheel/v1/*.proto", "proto/hourwheel/internal/v1/*.proto"),
     *("proto/api.golden.json", "proto/SOURCES"),
-    *("helm/*/Dockerfile", "helm/*/*.md", "helm/*/*.yaml"),
+    *("helm/*/*.md", "helm/*/*.yaml", "helm/*/values.schema.json", "helm/*/.helmignore"),
+    *("helm/*/templates/*.yaml", "helm/*/templates/*.tpl", "helm/*/templates/NOTES.txt"),
+    *("helm/*/templates/tests/*.yaml", "helm/*/ci/*-values.yaml", "helm/*/files/*.sh"),
     *("helm/*/files/*.yaml", "helm/*/files/dashboards/*.json", "helm/monitoring/*.py"),
     *("docs/runbooks/*.md", "docs/guides/*.md"),
-    *("packaging/Containerfile", "packaging/*.toml", "packaging/*.yaml", "packaging/*.py"),
+    *("packaging/Containerfile", "packaging/spark.Containerfile"),
+    *("packaging/*.toml", "packaging/*.yaml", "packaging/*.py"),
     "packaging/site/conf.py",
     ".github/workflows/*.yml",
     "tests/tidy/*.toml",
@@ -34,7 +37,7 @@ PLACES: Final = (
     *("hourwheel/v1/__init__.py", "hourwheel/v1/*_pb2*.py", "hourwheel/v1/*_pb2.pyi"),
     *("hourwheel/internal/v1/__init__.py", "hourwheel/internal/v1/*_pb2*.py"),
     "hourwheel/internal/v1/*_pb2.pyi",
-    *("tests/*.py", "tests/golden/*", "tests/stories/*.txt"),
+    *("tests/*.py", "tests/golden/*", "tests/stories/*.txt", "tests/helm/golden/*.txt"),
 )
 """Where a file that is not a module of a room may lie: `*` stands for one path component or a part
 of it, except below tests/, which has folders in folders."""

@@ -37,6 +37,7 @@ from tests.tidy import tree
 
 GOLDEN: Final = Path(__file__).parent / "golden"
 KUBERNETES: Final = ("1.28", "1.31", "1.34", "1.37")
+CONFIG_MAP_BYTES_MAX: Final = 1 << 20
 OTHERS: Final = {"Certificate", "Issuer", "ServiceMonitor", "PrometheusRule"}
 """Kinds that Kubernetes has no schema of."""
 IMAGE: Final = Containerfile.read(tree.ROOT / "packaging" / "Containerfile").last_stage()
@@ -74,9 +75,16 @@ def test_helm_finds_nothing_when_it_is_strict(case: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def _own(rendered: str) -> str:
+    """Without what the chart takes as it is: alerts and dashboards."""
+    parts = re.split(r"^---\n", rendered, flags=re.MULTILINE)
+    taken = re.compile(r"^kind: PrometheusRule$|^    grafana_dashboard:", re.MULTILINE)
+    return "---\n".join(part for part in parts if not taken.search(part))
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_rendering_is_the_golden_one(case: str) -> None:
-    made = "\n".join(line.rstrip() for line in render_case(case).splitlines()) + "\n"
+    made = "\n".join(line.rstrip() for line in _own(render_case(case)).splitlines()) + "\n"
     path = GOLDEN / case.replace("-values.yaml", ".txt")
     if os.environ.get("HELM_WRITE"):
         path.write_text(made)
@@ -384,6 +392,23 @@ def test_alerts_and_dashboards_are_taken_as_they_are(tmp_path: Path) -> None:
     found = only(rendered, "ConfigMap", "delay-wheel")
     assert json.loads(found["data"]["delay_wheel.json"]) == board
     assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_alerts_and_dashboards_of_the_chart_are_those_of_its_files() -> None:
+    rendered = render_case("monitoring-values.yaml")
+    files = CHART / "files"
+    alerts = yaml.safe_load((files / "alerts.yaml").read_text())
+    assert only(rendered, "PrometheusRule")["spec"] == alerts
+    boards = [
+        one
+        for one in objects(rendered)
+        if one["kind"] == "ConfigMap" and "grafana_dashboard" in one["metadata"]["labels"]
+    ]
+    told = {name: json.loads(text) for one in boards for name, text in one["data"].items()}
+    paths = sorted((files / "dashboards").iterdir())
+    assert told == {path.name: json.loads(path.read_text()) for path in paths}
+    assert {one["metadata"]["annotations"]["grafana_folder"] for one in boards} == {"Hourwheel"}
+    assert max(len(json.dumps(one)) for one in boards) < CONFIG_MAP_BYTES_MAX
 
 
 # --- jobs -----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import configparser
 import fnmatch
+import json
 import os
 import re
 import tomllib
@@ -17,6 +18,7 @@ from tests.support.containerfile import Containerfile
 from tests.tidy import tree
 
 CONTAINERFILE: Final = Containerfile.read(tree.ROOT / "packaging" / "Containerfile")
+SPARK: Final = Containerfile.read(tree.ROOT / "packaging" / "spark.Containerfile")
 COMPOSE: Final[dict[str, Any]] = yaml.safe_load(tree.text("packaging/compose.yaml"))
 SERVICES: Final[dict[str, dict[str, Any]]] = COMPOSE["services"]
 NODES: Final = sorted(name for name in SERVICES if name.startswith("node-"))
@@ -36,6 +38,7 @@ def test_images_are_pinned_by_tag_and_digest() -> None:
     images = CONTAINERFILE.images()
     assert len(images) == 2
     assert all(PINNED.fullmatch(image) for image in images), images
+    assert SPARK.images() == images[:1]
     foreign = {one["image"] for one in SERVICES.values()} - {OURS}
     assert foreign
     assert all(PINNED.fullmatch(image) for image in foreign), foreign
@@ -43,7 +46,7 @@ def test_images_are_pinned_by_tag_and_digest() -> None:
 
 def test_what_is_copied_into_the_image_is_in_the_tree_and_not_ignored() -> None:
     ignored = tree.text(".dockerignore").split()
-    for path in CONTAINERFILE.copied():
+    for path in {*CONTAINERFILE.copied(), *SPARK.copied()}:
         there = [one for one in tree.files() if one == path or one.startswith(f"{path}/")]
         assert there, path
         parts = {part for one in there for part in one.split("/")}
@@ -58,25 +61,25 @@ def test_what_is_copied_into_the_image_is_in_the_tree_and_not_ignored() -> None:
 
 def test_all_that_the_wheel_is_built_of_is_copied_into_the_image() -> None:
     (rooms,) = re.findall(r"^ROOMS = \(([^)]*)\)", tree.text("setup.py"), re.MULTILINE)
-    copied = set(CONTAINERFILE.copied())
-    assert set(re.findall(r"\w+", rooms)) <= copied
     grafted = re.findall(r"^graft (\w+)", tree.text("MANIFEST.in"), re.MULTILINE)
-    assert set(grafted) <= copied
     licences = tree.pyproject()["project"]["license-files"]
-    assert {"hourwheel", "pyproject.toml", "setup.py", "README.md", *licences} <= copied
+    for copied in (set(CONTAINERFILE.copied()), set(SPARK.copied())):
+        assert set(re.findall(r"\w+", rooms)) <= copied
+        assert set(grafted) <= copied
+        assert {"hourwheel", "pyproject.toml", "setup.py", "README.md", *licences} <= copied
 
 
 def test_packages_are_installed_by_hash_or_from_what_was() -> None:
     installs = [
         command
-        for one in CONTAINERFILE.all("RUN")
+        for one in (*CONTAINERFILE.all("RUN"), *SPARK.all("RUN"))
         for command in one.text.split("&&")
         if re.search(r"\bpip\b.* (install|wheel)\b", command)
     ]
-    assert len(installs) == 4
+    assert len(installs) == 7
     for command in installs:
         assert "--require-hashes" in command or "--no-index" in command, command
-        if " wheel " in command:  # else it would fetch what builds them
+        if " wheel " in command or " -e " in command:  # else it would fetch what builds them
             assert "--no-build-isolation" in command, command
 
 
@@ -89,6 +92,11 @@ def test_image_runs_without_root_and_writes_to_one_volume_only() -> None:
     assert settings["node"]["data_directory"] == volume
     assert f"-o {user} -g {group} -m 0700 {volume} " in image.the("RUN").text
     assert image.the("STOPSIGNAL").text == "SIGTERM"
+
+
+def test_jobs_run_as_the_user_whose_files_they_read() -> None:
+    assert SPARK.the("USER").text == CONTAINERFILE.last_stage().the("USER").text
+    assert json.loads(SPARK.the("ENTRYPOINT").text)[-1] == "hourwheel"
 
 
 def test_image_publishes_the_ports_of_its_configuration() -> None:

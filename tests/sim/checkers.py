@@ -17,6 +17,7 @@ from node.shard.deduplication import Published
 from node.shard.group_queue import GroupQueue
 from node.shard.recovery import Opened
 from storage.files.file_header import FILE_HEADER_BYTES
+from tests.sim.cluster_names import check_nothing_is_lost
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_proposals import (
     ATTEMPTS_MAX,
@@ -55,6 +56,8 @@ class Canon:
         self.data = bytearray()
         self.model = LogModel(chunk_entries())
         self.digests: dict[int, str] = {}
+        self.names_expired = 0
+        """Topics and groups that the master deleted by itself."""
         self._checked: dict[str, tuple[int, int]] = {}
 
     def follow(self, node: "SimNode") -> int:
@@ -75,6 +78,8 @@ class Canon:
             batch = RecordBatch(view[at : at + size])
             if batch.header.kind == Kind.RESOLVE:
                 self._check_outcomes(batch)
+            if node.cluster.visitors:
+                self.names_expired += check_nothing_is_lost(self.model, batch)
             self.model.read(batch)
             at += size
         return len(fresh)
@@ -269,6 +274,8 @@ class Checkers:
             assert not count, f"I8: {count} messages of queue {queue} are withheld for good"
         for node in self._cluster.nodes.values():
             node.damage.check()
+            if node.names is not None:
+                node.names.check_tasks()
 
     def _check_cancel(self, sequence: int, outcome: int) -> None:
         model = self.canon.model

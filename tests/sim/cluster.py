@@ -31,6 +31,7 @@ from tests.sim.cluster_clients import (
     Proposer,
     pass_over,
 )
+from tests.sim.cluster_names import Visitor
 from tests.sim.cluster_node import SimNode
 from tests.sim.control import ControlPlane
 from tests.sim.events import Events, MachineClock
@@ -78,12 +79,15 @@ class Cluster:
         rules: ReplicationConfig | None = None,
         wanted: FilterExpression | None = None,
         is_changing: bool = False,
+        visitors: int = 0,
     ) -> None:
         self.seed = seed
         self.wanted = wanted
         """What the consumers want; messages have tags then."""
         self.is_changing = is_changing
-        """Other topics and groups come and go."""
+        """Other topics and groups come and go, by command."""
+        self.visitors = visitors
+        """Who uses other topics and groups, which go by themselves; then nobody deletes any."""
         self.events = Events(seed)
         self.network = Network(self.events)
         self.control = ControlPlane(self.events, self.names)
@@ -120,6 +124,8 @@ class Cluster:
         Consumer(self)
         if self.is_changing:
             Administrator(self)
+        for number in range(self.visitors):
+            Visitor(self, number + 1)
         self.run(50)
 
     def run(self, duration_ms: float) -> None:
@@ -238,6 +244,10 @@ class Cluster:
         shard, mastership = node.shard, node.mastership
         while mastership.dispatches_in_flight < 4 and mastership.dispatch_due(node.cluster_ms()):
             self.checkers.on_dispatched(node)
+        if self.visitors and node.names is not None:
+            node.names.look()
+            pass_over(node)
+            return
         for held, part in mastership.receiver.leases.take_ended(node.cluster_ms(), 100):
             if unresolved_of(shard.views, held, part):
                 Proposer(node).give_back(held, part)

@@ -30,6 +30,7 @@ from replication.rules.follower import Follower
 from replication.rules.master_lease import LeaseGrant
 from storage.log.commit_log import LogWrite
 from tests.sim.cluster_damage import Flips, NodeDamage
+from tests.sim.cluster_names import NodeNames
 from tests.sim.cluster_streams import FollowerSide, MasterSide
 from tests.sim.control_link import ControlLink
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
@@ -171,6 +172,7 @@ class SimNode:
         self.control_link = ControlLink(self, is_sound=opened.is_sound and not is_blank)
         self.damage = NodeDamage(self)
         self._loop = self.damage.loop
+        self.names: NodeNames | None = None
         self.seen = EpochSeen.open(self.disk, place.under("epoch_seen"), IDENTITY)
         is_new = is_blank and self.boots == 1
         lease_ms = 0.0 if is_new else cluster.rules.lease.lease_ms
@@ -308,6 +310,7 @@ class SimNode:
             self.outgoing.clear()
         elif isinstance(effect, StepDown):
             effect.mastership.close(errors.NotMaster("ask another node"))
+            self.names = None
         elif isinstance(effect, AskIsr):
             self.control_link.ask_isr(effect.change)
         elif isinstance(effect, AskForSuccessor):
@@ -315,6 +318,7 @@ class SimNode:
             self.control_link.resigned_epoch = self.replica.assignment.epoch
         elif isinstance(effect, Serve):
             self.damage.attend(effect.mastership)
+            self.names = NodeNames(self, effect.mastership)
             self.note(f"serves epoch {self.replica.assignment.epoch}")
 
     def dial(self, name: str, epoch: int) -> None:

@@ -4,12 +4,14 @@ A checker that catches nothing is worth nothing. Each bug here is one that repli
 really had, or one step away from our own rules.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 from hourwheel.internal.v1.replication_pb2 import BeginFrom, FollowerHello, MasterHello
+from node.catalog.name_expiry import NameExpiry
+from node.catalog.unused_groups import UnusedGroups
 from node.delivery.receiver import Receiver
 from node.delivery.retries import dead_rows
 from node.replica.effects import Role
@@ -226,6 +228,21 @@ class _AnySum:
         return False
 
 
+def forget_what_is_pending_of_a_name() -> Any:
+    """Names are deleted whether anything of them is in the wheel or not."""
+
+    def find_pending(_: NameExpiry, __: set[int]) -> Generator[None, None, dict[int, int]]:
+        yield
+        return {}
+
+    return mock.patch.object(NameExpiry, "_find_pending", find_pending)
+
+
+def forget_what_a_group_has_finished() -> Any:
+    """A group goes although a new one of its name would get again what it has finished."""
+    return mock.patch.object(UnusedGroups, "_would_get_again", return_value=False)
+
+
 # -- lives ----------------------------------------------------------------------------------------
 
 
@@ -379,6 +396,13 @@ def bits_flip_in_views(seed: int) -> None:
             master.flips.flip_view(kind, number * 7_919 * 7, number % 8)
         if number % 8 == 0:
             cluster.run(60)
+
+
+def names_left_alone(seed: int) -> None:
+    """Topics and groups are used for a while, and go by themselves."""
+    cluster = Cluster(seed, producers=1, visitors=2)
+    cluster.start()
+    cluster.run(4_000)
     cluster.settle()
 
 
@@ -399,6 +423,8 @@ BUGS: dict[Bug, Life] = {
     forget_what_is_withheld: bits_flip_under_the_master,
     serve_what_a_peer_says: bits_flip_under_the_master,
     trust_what_lies_in_a_view: bits_flip_in_views,
+    forget_what_is_pending_of_a_name: names_left_alone,
+    forget_what_a_group_has_finished: names_left_alone,
 }
 """Each bug, and the life that shows it."""
 

@@ -4,6 +4,7 @@ What is checked all the while, and at the end, is in tests/sim/checkers.py: I1 t
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -363,3 +364,20 @@ def test_I3_filtered_consumers_get_all_they_want_and_nothing_else_when_masters_c
             if model.is_wanted(GROUP, TOPIC, entry.sequence)
         }
         assert wanted.isdisjoint(model.passed[GROUP])
+
+
+def _has_expired(cluster: Cluster, count: int) -> bool:
+    return cluster.checkers.canon.names_expired >= count
+
+
+def test_names_that_nobody_uses_go_and_come_again_at_each_master() -> None:
+    cluster = Cluster(21, producers=1, visitors=2)
+    cluster.start()
+    for _ in range(3):
+        aim = cluster.checkers.canon.names_expired + 4
+        assert cluster.events.run_until(partial(_has_expired, cluster, aim), 15_000)
+        former = cluster.master()
+        former.kill()
+        assert cluster.await_master(not_=former.name)
+        former.start()
+    cluster.settle()

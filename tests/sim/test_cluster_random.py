@@ -29,7 +29,11 @@ def chosen_seeds() -> range:
 @pytest.mark.parametrize("seed", chosen_seeds())
 def test_I1_to_I8_hold_when_anything_goes_wrong_at_any_time(seed: int) -> None:  # noqa: N802
     with small_sizes(16):
-        cluster = Cluster(seed, producers=1 + seed % 4, is_changing=seed % 2 == 1)
+        # Topics and groups come and go by command, or by themselves, or neither.
+        by_command, by_themselves = seed % 4 == 1, seed % 4 == 3
+        cluster = Cluster(
+            seed, producers=1 + seed // 4 % 4, is_changing=by_command, visitors=2 * by_themselves
+        )
         cluster.events.is_tracing = True
         try:
             live(cluster, LIFE_MS)

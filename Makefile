@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-static test-most test-spark test-ops \
+.PHONY: help venv demo test test-static test-most test-spark test-ops test-console \
 	coverage check lint types contracts \
 	format bench soak chaos chaos-long dist release site packaging-lint pages lock proto \
 	proto-accept proto-lint spark-zip clean
@@ -80,7 +80,7 @@ test-static: $(VENV)/dev.stamp
 test-most: WORKERS = 3
 test-most: $(VENV)/dev.stamp
 	@$(PYTEST) $(SPREAD) --durations 25 --durations-min 1 --ignore tests/spark \
-		--ignore tests/ops
+		--ignore tests/ops --ignore tests/console
 
 # One session of Spark for all, not one a worker. It mostly waits, so it runs beside the others.
 test-spark: $(VENV)/dev.stamp
@@ -88,6 +88,22 @@ test-spark: $(VENV)/dev.stamp
 
 test-ops: $(VENV)/dev.stamp  ## dashboards and alerts beside a real Prometheus (a few minutes)
 	@$(PYTEST) -p no:cacheprovider tests/ops
+	@$(MAKE) --no-print-directory test-console
+
+$(VENV)/browser.stamp: requirements/browser.txt $(VENV)/dev.stamp
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+		-r requirements/browser.txt
+	@touch $@
+
+# The browser is the machine's: chromium, as Debian has it, or what CHROMIUM names.
+test-console: $(VENV)/dev.stamp  ## the console in a real browser; pictures in build/screenshots
+	@if [ -n "$(CHROMIUM)" ] || command -v chromium >/dev/null; then \
+		$(MAKE) --no-print-directory $(VENV)/browser.stamp && $(PYTEST) tests/console; \
+	else \
+		echo "NOT TESTED: the console in a browser, because of missing chromium" \
+			"(CONSOLE_REQUIRED=1 makes that a failure)"; \
+		[ -z "$(CONSOLE_REQUIRED)" ]; \
+	fi
 
 coverage: $(VENV)/dev.stamp  ## how much of each package the quick tests run, against its floor
 	@mkdir -p build
@@ -192,7 +208,7 @@ lock: $(LOCK_BIN)/uv  ## lock the dependencies again (UPGRADE=--upgrade for newe
 	@$(LOCK) pyproject.toml --extra cli --extra node --extra spark -c requirements/dev.txt \
 		-o requirements/spark.txt
 	@$(LOCK) requirements/proto.in -o requirements/proto.txt
-	@for one in build packaging release site; do \
+	@for one in build packaging release site browser; do \
 		$(LOCK) requirements/$$one.in -c requirements/dev.txt -o requirements/$$one.txt; done
 
 $(PROTO_BIN)/.stamp: requirements/proto.txt

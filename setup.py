@@ -13,7 +13,7 @@ from setuptools.command.build_py import build_py
 
 ROOMS = ("filters", "node", "replication", "spark_jobs", "storage", "timewheel")
 FOLDER = "hourwheel/_rooms"
-_SUFFIXES = {".py", ".properties"}
+_SUFFIXES = {".py", ".properties", ".html", ".css", ".js", ".svg"}
 
 
 class BuildWithRooms(build_py):

@@ -127,6 +127,7 @@ class Cluster:
                     **self._values.get("node", {}),
                 },
             }
+            sections["console"] = {"listen": "", **self._values.get("console", {})}
             if not self.is_alone:
                 sections["cluster"] = {
                     "nodes": " ".join(f"{peer}={at.text}" for peer, at in seen.items()),

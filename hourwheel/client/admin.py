@@ -203,15 +203,29 @@ class AsyncAdmin:
         answer = await self._channel.call(GET_TOPIC, admin_pb2.GetTopicRequest(name=name))
         return _topic(answer.topic)
 
-    async def topics(self, *, include_internal: bool = False) -> list[TopicInfo]:
-        """All topics, by name; with `include_internal` those for retries and dead letters, too."""
+    async def topics(
+        self, *, include_internal: bool = False, page_size: int = LIST_PAGE_SIZE_MAX
+    ) -> list[TopicInfo]:
+        """All topics, by name.
+
+        Args:
+            include_internal: those for retries and dead letters, too.
+            page_size: how many are fetched at once, 1 to 1,000: a thousand take the caller's event
+                loop some milliseconds.
+
+        Raises:
+            InvalidArgument: `page_size` is less than 1, or no whole number.
+        """
+        check_count(page_size, "page_size", at_least=1)
         request = admin_pb2.ListTopicsRequest(include_internal=include_internal)
-        pages = self._pages(LIST_TOPICS, request)
+        pages = self._pages(LIST_TOPICS, request, page_size)
         return [_topic(topic) async for page in pages for topic in page.topics]
 
-    async def _pages(self, method: Method[Any, Any], request: Any) -> AsyncIterator[Any]:
+    async def _pages(
+        self, method: Method[Any, Any], request: Any, page_size: int = LIST_PAGE_SIZE_MAX
+    ) -> AsyncIterator[Any]:
         """The answers to a request for a list, page by page."""
-        request.page_size = LIST_PAGE_SIZE_MAX
+        request.page_size = page_size
         while True:
             answer = await self._channel.call(method, request)
             yield answer
@@ -289,9 +303,14 @@ class AsyncAdmin:
             group.MergeFrom(page.group)
         return _group(group)
 
-    async def groups(self) -> list[GroupInfo]:
-        """All groups, by name, without lags, and with at most 100 subscriptions each."""
-        pages = self._pages(LIST_GROUPS, admin_pb2.ListGroupsRequest())
+    async def groups(self, *, page_size: int = LIST_PAGE_SIZE_MAX) -> list[GroupInfo]:
+        """All groups, by name, without lags, and with at most 100 subscriptions each.
+
+        Args:
+            page_size: see `topics`.
+        """
+        check_count(page_size, "page_size", at_least=1)
+        pages = self._pages(LIST_GROUPS, admin_pb2.ListGroupsRequest(), page_size)
         return [_group(group) async for page in pages for group in page.groups]
 
     # --- cluster and messages -------------------------------------------------------------------

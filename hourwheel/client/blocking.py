@@ -36,6 +36,7 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.tag_gene import GeneSpec
 from hourwheel.instants import check_count
+from hourwheel.limits import LIST_PAGE_SIZE_MAX
 from hourwheel.transport.channel import SERVER_DEFAULT
 from hourwheel.transport.endpoints import Servers
 from hourwheel.transport.fork_guard import Home
@@ -296,9 +297,13 @@ class Admin:
         """See `AsyncAdmin.get_topic`."""
         return self._thread.run(self._twin.get_topic(name))
 
-    def topics(self, *, include_internal: bool = False) -> list[admin.TopicInfo]:
+    def topics(
+        self, *, include_internal: bool = False, page_size: int = LIST_PAGE_SIZE_MAX
+    ) -> list[admin.TopicInfo]:
         """See `AsyncAdmin.topics`."""
-        return self._thread.run(self._twin.topics(include_internal=include_internal))
+        return self._thread.run(
+            self._twin.topics(include_internal=include_internal, page_size=page_size)
+        )
 
     def put_group(self, name: str, **settings: int) -> admin.GroupInfo:
         """See `AsyncAdmin.put_group`."""
@@ -321,9 +326,9 @@ class Admin:
         """See `AsyncAdmin.get_group`."""
         return self._thread.run(self._twin.get_group(name))
 
-    def groups(self) -> list[admin.GroupInfo]:
+    def groups(self, *, page_size: int = LIST_PAGE_SIZE_MAX) -> list[admin.GroupInfo]:
         """See `AsyncAdmin.groups`."""
-        return self._thread.run(self._twin.groups())
+        return self._thread.run(self._twin.groups(page_size=page_size))
 
     def status(self) -> ClusterStatus:
         """See `AsyncAdmin.status`."""

@@ -10,10 +10,11 @@ from hourwheel import errors
 from storage.views.unit import UNIT_BYTES
 
 if TYPE_CHECKING:
-    from node.config.model import NodeConfig, NodeSection
+    from node.config.model import ConsoleSection, NodeConfig, NodeSection
 
 _NODE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
 _PORT_MAX: Final = 65_535
 _HOURS_A_DAY: Final = 24
 
@@ -67,6 +68,7 @@ def fits_together(config: "NodeConfig") -> None:
         ConfigError: naming a key, its value and what it does not fit to.
     """
     _validate_node(config.node)
+    _validate_console(config.console, config.node)
     for key, other in (
         ("dispatch.lead_ms_min", "dispatch.lead_ms_max"),
         ("groups.retry_delay_ms", "groups.retry_delay_ms_max"),
@@ -98,6 +100,17 @@ def _validate_node(node: "NodeSection") -> None:
             _refuse("node.metrics_listen", node.metrics_listen, "the same as node.listen")
     if node.advertised and split_address("node.advertised", node.advertised)[1] == 0:
         _refuse("node.advertised", node.advertised, "a client cannot connect to port 0")
+
+
+def _validate_console(console: "ConsoleSection", node: "NodeSection") -> None:
+    if console.listen:
+        _, port = split_address("console.listen", console.listen)
+        for key in ("listen", "metrics_listen"):
+            if port and console.listen == getattr(node, key):
+                _refuse("console.listen", console.listen, f"the same as node.{key}")
+    for name in console.hosts.split():
+        if not _HOST_NAME.fullmatch(name):
+            _refuse("console.hosts", console.hosts, f"{name} is no name of a host")
 
 
 class NodeAddresses(NamedTuple):

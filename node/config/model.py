@@ -58,6 +58,33 @@ class NodeSection(Section):
     )
 
 
+class ConsoleSection(Section):
+    """The console: the node's own web pages."""
+
+    listen: str = _key(
+        "127.0.0.1:7404", "", "host:port of the console; empty: none; port 0 for any free."
+    )
+    hosts: str = _key(
+        "",
+        "",
+        "Names under which browsers may reach it, with spaces between them; localhost and numbers "
+        "always may. Another Host is refused: it may be a foreign page's.",
+    )
+    changes: Literal["auto", "always", "never"] = _key(
+        "auto",
+        "",
+        "Whether it may publish, cancel and hand over. auto: where it listens on loopback. Nobody "
+        "proves who he is.",
+    )
+    connections: int = _key(
+        128,
+        "connections",
+        "Open at one time; above that the one that has waited longest is closed.",
+        ge=8,
+        le=4_096,
+    )
+
+
 class LogSection(Section):
     """The commit log: what is durable when, and how long it is kept."""
 
@@ -423,6 +450,7 @@ class NodeConfig(Section):
     """The whole configuration."""
 
     node: NodeSection = NodeSection()
+    console: ConsoleSection = ConsoleSection()
     log: LogSection = LogSection()
     wheel: WheelSection = WheelSection()
     dispatch: DispatchSection = DispatchSection()

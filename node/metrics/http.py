@@ -28,9 +28,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
-from hourwheel import errors
-from node.config.checks import split_address
 from node.telemetry import logs
+from node.telemetry.port_thread import PortThread
 from replication.strangers import Listener, Places, open_streams
 
 PATH: Final = "/metrics"
@@ -110,11 +109,9 @@ class MetricsServer:
             probes: what is asked at other paths.
             deadline_s: what one connection gets.
         """
-        self._listen = listen
+        self._thread = PortThread(_KEY, listen, "hourwheel-metrics")
         self._scrapes = _Scrapes(registry)
         self._port = _Port(self._scrapes, probes or {}, deadline_s)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
 
     def tell(self, registry: CollectorRegistry | None) -> None:
         """From now on scrapes are told of `registry`; None: that there is nothing."""
@@ -126,36 +123,11 @@ class MetricsServer:
         Raises:
             ConfigError: the address cannot be listened on.
         """
-        host, port = split_address(_KEY, self._listen)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            listening = socket.create_server((host, port), family=family, backlog=ASKING_COUNT_MAX)
-        except OSError as error:
-            raise errors.ConfigError(
-                f"{_KEY} = {self._listen!r}: cannot listen there: {error.strerror}",
-                key=_KEY,
-                value=self._listen,
-            ) from error
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._run, args=(self._loop, listening), name="hourwheel-metrics", daemon=True
-        )
-        self._thread.start()
-        shown = f"[{host}]" if ":" in host else host
-        return f"{shown}:{listening.getsockname()[1]}"
-
-    def _run(self, loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
-        try:
-            loop.run_until_complete(self._port.serve(listening))
-        finally:
-            loop.close()
+        return self._thread.start(self._port.serve)
 
     def stop(self) -> None:
         """Stop listening and cut everybody off; a scrape under way is left to end."""
-        if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._port.is_over.set)
-            self._thread.join()
-            self._loop = self._thread = None
+        self._thread.stop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,15 +206,14 @@ class _Port:
     """All connections, on one event loop."""
 
     def __init__(self, scrapes: _Scrapes, probes: Mapping[str, Probe], deadline_s: float) -> None:
-        self.is_over = asyncio.Event()
         self._scrapes, self._probes, self._deadline_s = scrapes, probes, deadline_s
         self._asking, self._answered = Places(ASKING_COUNT_MAX), Places(ANSWERED_COUNT_MAX)
 
-    async def serve(self, listening: socket.socket) -> None:
+    async def serve(self, listening: socket.socket, is_over: asyncio.Event) -> None:
         """Until `is_over`."""
         listener = Listener(self._serve_for_a_time, _on_bug)
         accepting = asyncio.ensure_future(listener.accept(listening))
-        await self.is_over.wait()
+        await is_over.wait()
         accepting.cancel()
         await asyncio.gather(accepting, return_exceptions=True)
         listening.close()

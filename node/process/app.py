@@ -30,6 +30,7 @@ from node.broker.slewed_clock import SlewedClock, StepEvent
 from node.cluster.alone import Alone
 from node.cluster.runtime import Clustering
 from node.config.model import NodeConfig
+from node.console.server import Console, reached_at
 from node.contracts.broker import Failure
 from node.metrics import collector
 from node.metrics.family import ProcessFacts
@@ -91,6 +92,8 @@ class Node:
         """Where clients reach it, host:port, from `start` on."""
         self.metrics_address = ""
         """host:port of /metrics; empty for none."""
+        self.console_address = ""
+        """host:port of the console; empty for none."""
         self._clock = SystemClock() if clock is None else clock
         self._stats = ApiStats()
         self._undo = AsyncExitStack()
@@ -132,12 +135,14 @@ class Node:
             self._tell_metrics(undo, told, engine, clock, started_ms, cluster)
             self._cluster = cluster
             await self._start_api(undo, engine, started_ms, cluster)
+            self._start_console(undo)
             await cluster.join()
             self._undo = undo.pop_all()
         _log.info(
             "node_started",
             address=self.address,
             metrics_address=self.metrics_address,
+            console_address=self.console_address,
             node_id=meta.node_id,
             cluster_id=str(uuid.UUID(bytes=meta.cluster_id)),
         )
@@ -421,6 +426,15 @@ class Node:
         undo.callback(asyncio.create_task(trimming.run()).cancel)
         self.address = await api.start()
         self._api = api
+
+    def _start_console(self, undo: AsyncExitStack) -> None:
+        config = self.config
+        if not config.console.listen:
+            return
+        address = reached_at(config.node.listen, self.address)
+        console = Console(config.console, config.node.id, address, self._clock)
+        undo.push_async_callback(console.stop)
+        self.console_address = console.start()
 
 
 def _reason_of(error: BaseException) -> str:

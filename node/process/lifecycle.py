@@ -191,6 +191,7 @@ def _write_ready(path: Path, node: Node) -> None:
     content = {
         "address": node.address,
         "metrics_address": node.metrics_address,
+        "console_address": node.console_address,
         "pid": os.getpid(),
     }
     beside = path.with_name(path.name + ".tmp")

@@ -52,6 +52,7 @@ class ChildNode:
         self.address = ""
         """Where clients reach it, host:port; another one after each start."""
         self.metrics_address = ""
+        self.console_address = ""
 
     @property
     def pid(self) -> int:
@@ -87,6 +88,7 @@ class ChildNode:
                 raise
             told = json.loads(ready.read_text())
         self.address, self.metrics_address = told["address"], told["metrics_address"]
+        self.console_address = told["console_address"]
 
     async def _spawn(self, ready: Path) -> asyncio.subprocess.Process:
         environ = {

@@ -28,7 +28,7 @@ html_show_sphinx = False
 
 _CHAPTERS: Final = {
     "Using it": ("INSTALL", "CLIENT", "FILTERS", "ERRORS", "LIMITS"),
-    "Running it": ("OPERATING", "CONFIGURATION", "METRICS", "AUDIT"),
+    "Running it": ("OPERATING", "CONSOLE", "CONFIGURATION", "METRICS", "AUDIT"),
     "How it works": ("ARCHITECTURE", "FORMATS", "GLOSSARY", "TESTING", "CHAOS"),
 }
 

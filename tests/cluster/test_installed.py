@@ -57,6 +57,10 @@ def test_wheel_is_one_package_whose_demo_runs_in_an_empty_folder(tmp_path: Path)
     commands = install(env)
     files = files_of(commands)
     assert "hourwheel/_rooms/node/process/app.py" in files
+    console = f"{tree.ROOT}/node/console/static"
+    pages = {str(one.relative_to(tree.ROOT)) for one in Path(console).rglob("*") if one.is_file()}
+    assert pages
+    assert {f"hourwheel/_rooms/{page}" for page in pages} <= set(files)
     packages = {file.split("/")[0] for file in files}
     assert {one for one in packages if not one.endswith(".dist-info")} == {"hourwheel"}
 

@@ -93,7 +93,8 @@ class Pod:
         for volume in volumes:
             if volume not in self.files:
                 self.here(volume).mkdir(parents=True, exist_ok=True)
-        environ = {"POD_NAME": self.name}
+        # A pod has a loopback of its own, and here all share one: each console any free port of it.
+        environ = {"POD_NAME": self.name, "HOURWHEEL_CONSOLE__LISTEN": "127.0.0.1:0"}
         for one in self.container["env"]:
             environ[one["name"]] = one.get("value", self.name).replace("$(POD_NAME)", self.name)
         words = [

@@ -40,6 +40,11 @@ class EmbeddedNode:
         """host:port of /metrics."""
         return self.node.metrics_address
 
+    @property
+    def console_address(self) -> str:
+        """host:port of the console; empty for none."""
+        return self.node.console_address
+
     async def __aenter__(self) -> Self:
         """Start. Raises as `Node.start`."""
         await self.node.start()

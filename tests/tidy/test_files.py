@@ -31,6 +31,8 @@ PLACES: Final = (
     *("packaging/compose/*.toml", "packaging/compose/*.yml", "packaging/compose/*.sh"),
     *("packaging/systemd/*.service", "packaging/systemd/*.sysusers"),
     *("spark_jobs/log4j2.properties",),
+    *("node/console/static/*.html", "node/console/static/*.css", "node/console/static/*.svg"),
+    *("node/console/static/js/*.js", "node/console/static/js/pages/*.js"),
     *("clients/go/*.go", "clients/go/go.mod", "clients/go/go.sum"),
     *("clients/node/*.js", "clients/node/package.json", "clients/node/package-lock.json"),
     *("hourwheel/py.typed", "hourwheel/internal/__init__.py"),
@@ -42,7 +44,9 @@ PLACES: Final = (
 """Where a file that is not a module of a room may lie: `*` stands for one path component or a part
 of it, except below tests/, which has folders in folders."""
 
-_PLAIN: Final = (".proto", ".md", ".in", ".yaml", ".yml", ".sh", ".go", ".js", ".service")
+_PLAIN: Final = (
+    *(".proto", ".md", ".in", ".yaml", ".yml", ".sh", ".go", ".js", ".service", ".css", ".html"),
+)
 
 _NO_BREAK: Final = re.compile(r"://|@sha256:")
 """In a line that cannot be broken: an address, or an image with its digest."""

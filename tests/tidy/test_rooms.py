@@ -19,6 +19,7 @@ DISTRIBUTIONS: Final[dict[str, str]] = {
     "grpc_health": "grpcio-health-checking",
     "grpc_reflection": "grpcio-reflection",
     "grpc_status": "grpcio-status",
+    "h11": "h11",
     "lark": "lark",
     "numpy": "numpy",
     "pandas": "pandas",
@@ -48,11 +49,15 @@ _JOBS: Final = {"spark_jobs", "spark_jobs.commands", "spark_jobs.runtime", "spar
 _CONTROL: Final = {"replication", "replication.control", "replication.raft"}
 SHELLS: Final = {
     *(*_PROCESSES, *_JOBS, *_CONTROL),
-    *("node.api", "node.broker", "node.catalog", "node.consumers", "node.metrics", "node.repair"),
+    *("node.api", "node.broker", "node.catalog", "node.consumers", "node.console", "node.metrics"),
+    "node.repair",
 }
 """Packages that have sockets, threads, clocks or an event loop; all others are core."""
 
-DISK_SHELLS: Final = {*_PROCESSES, *_JOBS, *_CONTROL, "node.config", "storage", "storage.files"}
+DISK_SHELLS: Final = {
+    *(*_PROCESSES, *_JOBS, *_CONTROL),
+    *("node.config", "node.console", "storage", "storage.files"),
+}
 """Packages that know the file system; all others are handed a `Disk`."""
 
 

@@ -184,6 +184,7 @@ def facts_of(cluster: LocalCluster, master: int) -> dict[str, Any]:
                 "node_id": node.node_id,
                 "address": node.address,
                 "metrics_address": node.metrics_address,
+                "console_address": node.console_address,
                 "pid": node.pid,
                 "config_file": str(node.config_file),
                 "log_file": str(node.log_file),

@@ -36,7 +36,8 @@ from node.config.sources import load
 from node.process.subprocess_node import ChildNode
 
 PORTS_A_NODE: Final = 10
-"""Node i has the ports from base + 10 * i on: clients, metrics, brokers, control processes."""
+"""Node i has the ports from base + 10 * i on: clients, metrics, brokers, control processes,
+the console."""
 NODES_MAX: Final = 9
 _HOST: Final = "127.0.0.1"
 _SECRET_BYTES: Final = 24
@@ -64,6 +65,7 @@ class LocalNode(ChildNode):
         self.config_file = config_file
         self.log_file = config_file.with_suffix(".log")
         self.address, self.metrics_address = config.node.listen, config.node.metrics_listen
+        self.console_address = config.console.listen
 
     @property
     def config(self) -> NodeConfig:
@@ -127,7 +129,7 @@ class LocalCluster:
             for node in self.nodes
             for address in (
                 *cluster_nodes(node.config.cluster.nodes)[node.node_id],
-                *filter(None, [node.config.node.metrics_listen]),
+                *filter(None, [node.config.node.metrics_listen, node.config.console.listen]),
             )
         ]
         return [one for one in needed if not _is_free(split_address("listen", one)[1])]
@@ -325,6 +327,7 @@ def write_cluster(
             "metrics_listen": f"{_HOST}:{port + 1}",
             **sections.get("node", {}),
         }
+        sections["console"] = {"listen": f"{_HOST}:{port + 4}", **sections.get("console", {})}
         sections["cluster"] = {
             "nodes": " ".join(named),
             "secret_file": str(secret),

@@ -23,6 +23,7 @@ class FakeNode:
 
     address = "127.0.0.1:1"
     metrics_address = "127.0.0.1:2"
+    console_address = "127.0.0.1:3"
 
     def __init__(self, config: object = None, *, damage: errors.DataLoss | None = None) -> None:
         self.damage, self.former_damage = None, damage
@@ -76,6 +77,7 @@ async def test_process_ends_well_when_it_is_told_to_stop(tmp_path: Path) -> None
     assert told == {
         "address": "127.0.0.1:1",
         "metrics_address": "127.0.0.1:2",
+        "console_address": "127.0.0.1:3",
         "pid": os.getpid(),
     }
 

@@ -98,6 +98,7 @@ def test_script_is_told_servers_processes_and_files(tmp_path: Path) -> None:
                 node_id=f"node-{number}",
                 address=f"h:{number}",
                 metrics_address="",
+                console_address="",
                 pid=number,
                 config_file=Path("c"),
                 log_file=Path("l"),

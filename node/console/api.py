@@ -1,0 +1,194 @@
+"""What the pages ask for, and what they may do: a function for each path. On the node's loop.
+
+Reading is GET, with the question in the address. Changing is POST, with JSON; each change is looked
+at twice: whether anything can be changed now (else it says why not), and by the cluster itself.
+Each is logged.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from hourwheel import errors
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.message import Message
+from hourwheel.client.producer import AsyncProducer
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.transport.channel import Channel
+from node.console import fields
+from node.console.operations import Operations, Query
+from node.console.views import Views
+from node.telemetry import logs
+
+PREFIX: Final = "/api/"
+_CALL_MS: Final = 8_000.0
+"""A call to the cluster is tried for so long: a person waits."""
+_HARMLESS: Final = {"count", "stop"}
+"""Work for the node, but no change."""
+_log = logs.get(__name__)
+
+Given: TypeAlias = Mapping[str, Any]
+"""Fields of a request."""
+Handler: TypeAlias = Callable[[Given], Awaitable[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The node behind the console."""
+
+    node_id: str
+    address: str
+    """Where its API is reached from here, host:port."""
+    changes_allowed: bool
+    """Whether the configuration lets the console change anything."""
+
+
+class Api:
+    """See the top of this file. `close` it on the loop that has used it."""
+
+    def __init__(
+        self, home: Home, *, now_ms: Callable[[], int], monotonic_ms: Callable[[], float]
+    ) -> None:
+        """Nothing is asked yet. Clocks: see `Views`."""
+        self._channel = Channel(home.address, call_timeout_ms=_CALL_MS)
+        self._admin = AsyncAdmin(self._channel)
+        self._views = Views(
+            home.node_id,
+            home.address,
+            self._admin,
+            changes_allowed=home.changes_allowed,
+            now_ms=now_ms,
+            monotonic_ms=monotonic_ms,
+        )
+        self._operations = Operations(self._admin)
+        self._reads: dict[str, Handler] = {
+            "cluster": self._cluster,
+            "wheel": self._wheel,
+            "topics": self._topics,
+            "groups": self._groups,
+            "message": self._message,
+            "pending": self._pending,
+            "operation": self._operation,
+        }
+        self._changes: dict[str, Handler] = {
+            "publish": self._publish,
+            "cancel": self._cancel,
+            "count": self._count,
+            "cancel-counted": self._cancel_counted,
+            "stop": self._stop,
+            "transfer": self._transfer,
+        }
+
+    async def close(self) -> None:
+        """Stop what runs, and close the connections."""
+        await self._operations.close()
+        await self._views.close()
+        await self._channel.close()
+
+    def has(self, name: str, *, is_change: bool) -> bool:
+        """Whether there is such a question, or change."""
+        return name in (self._changes if is_change else self._reads)
+
+    async def read(self, name: str, given: Given) -> dict[str, Any]:
+        """What a page asks. Raises HourwheelErrors."""
+        return await self._reads[name](given)
+
+    async def change(self, name: str, given: Given) -> dict[str, Any]:
+        """Do what a page asks. Raises HourwheelErrors.
+
+        Raises:
+            Unavailable: nothing can be changed now; its message says why.
+        """
+        why = await self._views.read_only_because()
+        if why and name not in _HARMLESS:
+            raise errors.Unavailable(why)
+        done = await self._changes[name](given)
+        self._views.forget()
+        return done
+
+    # --- reading --------------------------------------------------------------------------------
+
+    async def _cluster(self, given: Given) -> dict[str, Any]:
+        return await self._views.cluster(fields.number(given, "since_ms", 0))
+
+    async def _wheel(self, given: Given) -> dict[str, Any]:
+        return await self._views.wheel(
+            fields.number(given, "from_ms"),
+            fields.number(given, "step_ms"),
+            fields.number(given, "count"),
+        )
+
+    async def _topics(self, given: Given) -> dict[str, Any]:
+        return await self._views.topics(
+            fields.text(given, "search", ""), fields.text(given, "after", "")
+        )
+
+    async def _groups(self, given: Given) -> dict[str, Any]:
+        return await self._views.groups(
+            fields.text(given, "search", ""), fields.text(given, "after", "")
+        )
+
+    async def _message(self, given: Given) -> dict[str, Any]:
+        return await self._views.message(fields.text(given, "id").strip().lower())
+
+    async def _pending(self, given: Given) -> dict[str, Any]:
+        query = _query(given)
+        wanted = None if query.filter == FilterExpression.everything() else query.filter
+        return await self._views.pending(query.topic, wanted, query.from_ms, query.to_ms)
+
+    async def _operation(self, given: Given) -> dict[str, Any]:
+        return self._operations.read(fields.number(given, "number"))
+
+    # --- changing -------------------------------------------------------------------------------
+
+    async def _publish(self, given: Given) -> dict[str, Any]:
+        topic = fields.text(given, "topic")
+        due_ms = fields.number(given, "due_ms", 0)
+        message = Message(
+            fields.text(given, "body", "").encode(),
+            delay_ms=None if due_ms else fields.number(given, "delay_ms", 0),
+            due_ms=due_ms or None,
+            tags=fields.texts(given, "tags"),
+            keys=fields.texts(given, "keys"),
+            properties=fields.pairs(given, "properties"),
+            content_type=fields.text(given, "content_type", ""),
+        )
+        async with AsyncProducer(self._channel, delivery_timeout_ms=_CALL_MS) as producer:
+            message_id = str(await producer.publish(topic, message))
+        _log.info("console_published", topic=topic, message_id=message_id)
+        return {"message_id": message_id}
+
+    async def _cancel(self, given: Given) -> dict[str, Any]:
+        message_id = fields.text(given, "message_id")
+        outcome = await self._admin.cancel(message_id)
+        _log.info("console_cancelled", message_id=message_id, outcome=outcome.name)
+        return {"outcome": outcome.name}
+
+    async def _count(self, given: Given) -> dict[str, Any]:
+        return self._operations.start_count(_query(given))
+
+    async def _cancel_counted(self, given: Given) -> dict[str, Any]:
+        return self._operations.start_cancel(fields.number(given, "number"))
+
+    async def _stop(self, given: Given) -> dict[str, Any]:
+        return self._operations.stop(fields.number(given, "number"))
+
+    async def _transfer(self, given: Given) -> dict[str, Any]:
+        to = fields.text(given, "to")
+        # Whoever confirmed it saw this epoch: of a later one he knows nothing.
+        seen = fields.number(given, "epoch")
+        shard = (await self._views.cluster(0))["shard"]
+        if shard is None or shard["epoch"] != seen:
+            raise errors.FailedPrecondition("the master has changed meanwhile: look again")
+        found = await self._admin.transfer_master(to)
+        _log.warning("console_transferred", to=found.master, epoch=found.epoch)
+        return {"master": found.master, "epoch": found.epoch}
+
+
+def _query(given: Given) -> Query:
+    return Query(
+        fields.text(given, "topic"),
+        fields.wanted(given),
+        fields.number(given, "from_ms", 0),
+        fields.number(given, "to_ms", 0),
+    )

@@ -90,6 +90,7 @@ def test_command_and_health_check_of_the_image_exist(tmp_path: Path) -> None:
         "HOURWHEEL_NODE__DATA_DIRECTORY": str(tmp_path / "volume"),
         "HOURWHEEL_NODE__LISTEN": server,
         "HOURWHEEL_NODE__METRICS_LISTEN": free_address(),
+        "HOURWHEEL_CONSOLE__LISTEN": "127.0.0.1:0",  # containers have a loopback each
     }
     with started([*entry, option, given], tmp_path / "node", **values):
         await_health(server)
@@ -124,6 +125,7 @@ def test_nodes_of_the_compose_file_become_a_cluster(tmp_path: Path) -> None:
                 "HOURWHEEL_NODE__DATA_DIRECTORY": str(tmp_path / f"volume-{node}"),
                 "HOURWHEEL_NODE__LISTEN": api,
                 "HOURWHEEL_NODE__METRICS_LISTEN": free_address(),
+                "HOURWHEEL_CONSOLE__LISTEN": "127.0.0.1:0",  # containers have a loopback each
                 "HOURWHEEL_CLUSTER__NODES": listed,
                 "HOURWHEEL_CLUSTER__DATA_LISTEN": data,
                 "HOURWHEEL_CLUSTER__CONTROL_LISTEN": control,

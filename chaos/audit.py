@@ -63,14 +63,14 @@ async def audit(
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return judge(process.returncode or 0, output, said)
+    return find_violations(process.returncode or 0, output, said)
 
 
-def judge(code: int, output: bytes, said: bytes) -> list[Violation]:
+def find_violations(code: int, output: bytes, said: bytes) -> list[Violation]:
     """What an audit's exit code, its JSON and its words come to."""
     try:
         summary = json.loads(output)
-        errors = [_told(one) for one in summary["errors"]]
+        errors = [_reported(one) for one in summary["errors"]]
         count = int(summary["findings"]["error"])
         partly = summary["left_out"]
     except (ValueError, KeyError, TypeError):
@@ -85,7 +85,7 @@ def judge(code: int, output: bytes, said: bytes) -> list[Violation]:
     return found
 
 
-def _told(one: dict[str, Any]) -> Violation:
+def _reported(one: dict[str, Any]) -> Violation:
     places = ("node", "file", "offset", "sequence", "position")
     where = [f"{name} {one[name]}" for name in places if one[name] not in {"", -1}]
     return Violation(f"audit: {one['check']}", f"{', '.join(where)}: {one['detail']}")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from chaos.checker import Bounds, Violation, check
 from chaos.cluster import Cluster, NotWell
-from chaos.copies import Copy, check_copies, check_counts, check_reigns
+from chaos.copies import Copy, check_copies, check_counts, check_masterships
 from chaos.history import History
 from chaos.node_process import NodeProcess
 from chaos.stored import LogFiles, read_stored
@@ -41,17 +41,17 @@ async def examine(cluster: Cluster, history: History, bounds: Bounds) -> Finding
         violations.append(Violation("not quiet", str(error)))
     newest = (await cluster.master()).node_id
     statuses = await cluster.statuses()
-    reigns = cluster.reigns()
+    masterships = cluster.masterships()
     await cluster.kill_all()
     until = statuses[newest].applied_offset
     logs = {name: LogFiles(node.data) for name, node in cluster.nodes.items()}
     copies = []
     for name, digest in (await _digests(list(cluster.nodes.values()), until)).items():
         counts = {one: int(getattr(statuses[name], one)) for one in _COUNTS if name in statuses}
-        own = tuple(reign.epoch for reign in reigns if reign.node == name)
+        own = tuple(mastership.epoch for mastership in masterships if mastership.node == name)
         log, start = logs[name].raw(0, until), logs[name].start_offset
-        copies.append(Copy(name, log, start, **digest, counts=counts, reigns=own))
-    violations += [*_broken(cluster), *check_reigns(copies, history, bounds)]
+        copies.append(Copy(name, log, start, **digest, counts=counts, epochs=own))
+    violations += [*_broken(cluster), *check_masterships(copies, history, bounds)]
     is_quiet = not any(one.name == "not quiet" for one in violations)
     if is_quiet:
         violations += check_copies(copies, until)
@@ -76,7 +76,7 @@ async def _digests(nodes: list[NodeProcess], until: int) -> dict[str, dict[str, 
             return await _digest(node.tree, node.data, until)
 
     found = await asyncio.gather(*(one(node) for node in nodes))
-    return {node.node_id: told for node, told in zip(nodes, found, strict=True)}
+    return {node.node_id: status for node, status in zip(nodes, found, strict=True)}
 
 
 async def _digest(tree: Path, data: Path, until: int) -> dict[str, Any]:
@@ -89,14 +89,14 @@ async def _digest(tree: Path, data: Path, until: int) -> dict[str, Any]:
     )
     output, said = await process.communicate()
     try:
-        (told,) = json.loads(output)
+        (status,) = json.loads(output)
     except ValueError:
         return {"fault": f"inspect failed: {said.decode(errors='replace')[-500:]}"}
-    if "error" in told:
-        return {"fault": told["error"]}
-    if told["applied_offset"] != until:
-        return {"fault": f"its views end at {told['applied_offset']}, not at {until}"}
-    return {"restored": told["restored"], "rebuilt": told["rebuilt"]}
+    if "error" in status:
+        return {"fault": status["error"]}
+    if status["applied_offset"] != until:
+        return {"fault": f"its views end at {status['applied_offset']}, not at {until}"}
+    return {"restored": status["restored"], "rebuilt": status["rebuilt"]}
 
 
 def _broken(cluster: Cluster) -> list[Violation]:

@@ -59,7 +59,7 @@ def check(history: History, stored: Stored, bounds: Bounds | None = None) -> lis
     ]
 
 
-def told(violations: Iterable[Violation]) -> str:
+def describe(violations: Iterable[Violation]) -> str:
     """For people: how many of each name, and the first few."""
     by_name: dict[str, list[str]] = defaultdict(list)
     for name, text in violations:
@@ -147,10 +147,10 @@ def _due_times(history: History, stored: Stored, bounds: Bounds) -> Iterator[Vio
 def _cancels(history: History, stored: Stored, bounds: Bounds) -> Iterator[Violation]:
     """I6: each answer is true, and nothing is cancelled that nobody took back."""
     released = {one.sequence for one in stored.queued if not one.topic.startswith((_RETRY, _DEAD))}
-    asked: set[int] = set()
+    requested: set[int] = set()
     for cancel in history.cancels:
         message_id = history.accepted[cancel.serial].message_id
-        asked.add(message_id.sequence)
+        requested.add(message_id.sequence)
         fault = _find_untruth(cancel, message_id.sequence, stored, released)
         if fault is None and cancel.outcome is CancelOutcome.ALREADY_RELEASED:
             ahead = message_id.due_ms - cancel.answered_ms - bounds.clock_ms
@@ -158,7 +158,7 @@ def _cancels(history: History, stored: Stored, bounds: Bounds) -> Iterator[Viola
                 fault = f"was said to be released {ahead:.0f} ms before its due time"
         if fault is not None:
             yield Violation("cancel", f"{cancel.serial} ({message_id}) {fault}")
-    for sequence in stored.cancelled - asked:
+    for sequence in stored.cancelled - requested:
         yield Violation("cancel", f"sequence {sequence} is cancelled, and nobody asked for it")
     taken_back = {one.serial for one in history.cancels if one.outcome is CancelOutcome.CANCELLED}
     for delivery in history.deliveries:
@@ -252,8 +252,8 @@ def _each_message(history: History, stored: Stored, bounds: Bounds) -> Iterator[
 def _attempts(lives: list[Delivery], attempts_max: int) -> Iterator[Violation]:
     """Attempts grow; only another reign, which forgets leases, may say the same number again."""
     for before, after in pairwise(lives):
-        least = before.attempt + (after.reign == before.reign)
-        if after.attempt < least or after.reign < before.reign:
+        least = before.attempt + (after.epoch == before.epoch)
+        if after.attempt < least or after.epoch < before.epoch:
             yield Violation("attempt", f"{before} and then {after}")
     if not 1 <= lives[-1].attempt <= attempts_max:
         yield Violation("attempt", f"of {attempts_max} at most: {lives[-1]}")
@@ -262,13 +262,13 @@ def _attempts(lives: list[Delivery], attempts_max: int) -> Iterator[Violation]:
 def _causes(lives: list[Delivery], done: list[Finish], bounds: Bounds) -> Iterator[Violation]:
     """A message comes again after a lease has ended, was given back, or with another reign."""
     for before, after in pairwise(lives):
-        if after.reign != before.reign:
+        if after.epoch != before.epoch:
             continue
         is_over = after.receive_ms >= before.receive_ms + before.invisible_ms - 1
         is_given_back = any(
             one.verb == "nack"
             and one.attempt == before.attempt
-            and after.seen_ms >= one.asked_ms + one.delay_ms - bounds.clock_ms
+            and after.seen_ms >= one.requested_ms + one.delay_ms - bounds.clock_ms
             for one in done
         )
         if not (is_over or is_given_back):
@@ -295,5 +295,7 @@ def _ends(
         again = [one for one in lives if one.attempt > nack.attempt]
         if not again:
             yield Violation("not given back", f"nothing came after {nack}")
-        elif min(one.seen_ms for one in again) < nack.asked_ms + nack.delay_ms - bounds.clock_ms:
+        elif (
+            min(one.seen_ms for one in again) < nack.requested_ms + nack.delay_ms - bounds.clock_ms
+        ):
             yield Violation("early", f"{nack} and then {again[0]}")

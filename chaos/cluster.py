@@ -36,7 +36,7 @@ SMALL: Final[dict[str, dict[str, Any]]] = {
 """Sizes with which a node often does what it else does now and then."""
 
 
-class Reign(NamedTuple):
+class Mastership(NamedTuple):
     """Who says in its log that it is the master, and since when."""
 
     epoch: int
@@ -184,10 +184,10 @@ class Cluster:
 
     # -- who is master ----------------------------------------------------------------------------
 
-    def reigns(self) -> list[Reign]:
+    def masterships(self) -> list[Mastership]:
         """All that the nodes' logs tell of, in the order of epochs; of a node alone, nothing."""
         found = [
-            Reign(int(event["epoch"]), name)
+            Mastership(int(event["epoch"]), name)
             for name, node in self.nodes.items()
             for event in node.read_log()
             if event.get("event") == "mastership_started"
@@ -196,7 +196,7 @@ class Cluster:
 
     def epoch(self) -> int:
         """The highest one that had a master; 0: none."""
-        return max((reign.epoch for reign in self.reigns()), default=0)
+        return max((mastership.epoch for mastership in self.masterships()), default=0)
 
     async def master(self, *, after_epoch: int = 0) -> NodeProcess:
         """The newest master, that runs, of an epoch above `after_epoch`.
@@ -209,14 +209,14 @@ class Cluster:
         try:
             async with asyncio.timeout(self.hang_s):
                 while True:
-                    reigns = self.reigns()
-                    if reigns and reigns[-1].epoch > after_epoch:
-                        node = self.nodes[reigns[-1].node]
+                    masterships = self.masterships()
+                    if masterships and masterships[-1].epoch > after_epoch:
+                        node = self.nodes[masterships[-1].node]
                         if node.is_running and not self._has_retired(node):
                             return node
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
-            raise NotWell(f"no master above epoch {after_epoch}; {self.reigns()}") from None
+            raise NotWell(f"no master above epoch {after_epoch}; {self.masterships()}") from None
 
     @staticmethod
     def _has_retired(node: NodeProcess) -> bool:
@@ -260,8 +260,10 @@ class Cluster:
         try:
             async with asyncio.timeout(self.hang_s):
                 while True:
-                    for told in await asyncio.gather(*map(self._told, self.nodes.values())):
-                        control = None if told is None else told.control
+                    for status in await asyncio.gather(
+                        *map(self._find_status, self.nodes.values())
+                    ):
+                        control = None if status is None else status.control
                         if control is not None and control.has_majority:
                             return control.leader_node_id
                     await asyncio.sleep(_LOOK_S)
@@ -269,11 +271,11 @@ class Cluster:
             raise NotWell("nobody leads the control plane") from None
 
     async def _status(self, node: NodeProcess) -> ShardStatus | None:
-        told = await self._told(node)
-        return None if told is None else told.shards[0]
+        status = await self._find_status(node)
+        return None if status is None else status.shards[0]
 
     @staticmethod
-    async def _told(node: NodeProcess) -> ClusterStatus | None:
+    async def _find_status(node: NodeProcess) -> ClusterStatus | None:
         try:
             async with asyncio.timeout(_ANSWER_S), AsyncAdmin(node.api) as admin:
                 return await admin.status()
@@ -291,17 +293,19 @@ class Cluster:
         master = await self.master()
         goal = (await self.statuses()).get(master.node_id)
         end = 0 if goal is None else goal.log_end_offset
-        await self._until(lambda told: all(one.applied_offset >= end for one in told.values()))
+        await self._until(
+            lambda statuses: all(one.applied_offset >= end for one in statuses.values())
+        )
 
     async def in_sync_without(self, node_id: str) -> None:
         """Wait until a master serves without waiting for a node. Raises NotWell."""
-        await self._until_master(lambda told: node_id not in told.shards[0].in_sync)
+        await self._until_master(lambda status: node_id not in status.shards[0].in_sync)
 
     async def refusing(self) -> None:
         """Wait until there is a master whose disk is full, as it says. Raises NotWell."""
         await self._until_master(
-            lambda told: any(
-                one.read_only_reason for one in told.nodes if one.node_id == told.answered_by
+            lambda status: any(
+                one.read_only_reason for one in status.nodes if one.node_id == status.answered_by
             )
         )
 
@@ -310,7 +314,7 @@ class Cluster:
         try:
             async with asyncio.timeout(self.hang_s):
                 while True:
-                    found = await asyncio.gather(*map(self._told, self.nodes.values()))
+                    found = await asyncio.gather(*map(self._find_status, self.nodes.values()))
                     if any(one and one.shards[0].may_act and is_so(one) for one in found):
                         return
                     await asyncio.sleep(_LOOK_S)
@@ -322,7 +326,7 @@ class Cluster:
         try:
             async with asyncio.timeout(self.hang_s):
                 while True:
-                    found = await asyncio.gather(*map(self._told, self.nodes.values()))
+                    found = await asyncio.gather(*map(self._find_status, self.nodes.values()))
                     if all(
                         one and min(each.feature_level for each in one.nodes) >= level
                         for one in found
@@ -338,30 +342,30 @@ class Cluster:
         Raises:
             NotWell: that takes too long.
         """
-        told = await self._until(
-            lambda told: (
-                len({(one.log_end_offset, one.applied_offset) for one in told.values()}) == 1
-                and all(one.log_end_offset == one.applied_offset for one in told.values())
+        statuses = await self._until(
+            lambda statuses: (
+                len({(one.log_end_offset, one.applied_offset) for one in statuses.values()}) == 1
+                and all(one.log_end_offset == one.applied_offset for one in statuses.values())
             )
         )
-        return next(iter(told.values())).applied_offset
+        return next(iter(statuses.values())).applied_offset
 
     async def _until(
         self, is_so: Callable[[dict[str, ShardStatus]], bool]
     ) -> dict[str, ShardStatus]:
-        told: dict[str, ShardStatus] = {}
+        statuses: dict[str, ShardStatus] = {}
         try:
             async with asyncio.timeout(self.hang_s):
                 while True:
                     await self.revive()
-                    told = await self.statuses()
-                    if len(told) == len(self.nodes) and is_so(told):
-                        return told
+                    statuses = await self.statuses()
+                    if len(statuses) == len(self.nodes) and is_so(statuses):
+                        return statuses
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
             ends = {
                 name: (one.epoch, one.log_end_offset, one.high_watermark, one.applied_offset)
-                for name, one in told.items()
+                for name, one in statuses.items()
             }
             raise NotWell(f"the nodes do not come together: {ends}") from None
 

@@ -32,7 +32,7 @@ class Copy:
     """Why there are no digests."""
     counts: dict[str, int] = field(default_factory=dict)
     """Of its status, while it ran: what is pending, cancelled."""
-    reigns: tuple[int, ...] = ()
+    epochs: tuple[int, ...] = ()
     """Epochs in which it said to be the master."""
 
 
@@ -78,26 +78,28 @@ def check_counts(copies: Iterable[Copy], expected: dict[str, int]) -> Iterator[V
                 yield Violation("views and log differ", text)
 
 
-def check_reigns(copies: Iterable[Copy], history: History, bounds: Bounds) -> Iterator[Violation]:
+def check_masterships(
+    copies: Iterable[Copy], history: History, bounds: Bounds
+) -> Iterator[Violation]:
     """I4: one master an epoch, and an old one hands out nothing once a new one does."""
     masters: dict[int, set[str]] = defaultdict(set)
     for one in copies:
-        for epoch in one.reigns:
+        for epoch in one.epochs:
             masters[epoch].add(one.node)
     for epoch, nodes in masters.items():
         if len(nodes) > 1:
             yield Violation("two masters", f"in epoch {epoch}: {sorted(nodes)}")
     begun: dict[int, int] = {}
     for delivery in history.deliveries:
-        reign, at_ms = delivery.reign, delivery.receive_ms
-        begun[reign] = min(begun.get(reign, at_ms), at_ms)
+        epoch, at_ms = delivery.epoch, delivery.receive_ms
+        begun[epoch] = min(begun.get(epoch, at_ms), at_ms)
     next_begun: dict[int, int] = {}
     earliest = None
-    for reign in sorted(begun, reverse=True):
+    for epoch in sorted(begun, reverse=True):
         if earliest is not None:
-            next_begun[reign] = earliest
-        earliest = begun[reign] if earliest is None else min(earliest, begun[reign])
+            next_begun[epoch] = earliest
+        earliest = begun[epoch] if earliest is None else min(earliest, begun[epoch])
     for delivery in history.deliveries:
-        later = next_begun.get(delivery.reign)
+        later = next_begun.get(delivery.epoch)
         if later is not None and delivery.receive_ms > later + bounds.clock_ms:
             yield Violation("two masters", f"another reign served from {later} on: {delivery}")

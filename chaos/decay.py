@@ -78,11 +78,11 @@ class Decay:
         except FileNotFoundError:
             return
         try:
-            told = os.fstat(handle)
-            low = max(_HEADER_BYTES, told.st_size - _RECENT_BYTES if is_recent else 0)
-            if low >= told.st_size:
+            stat = os.fstat(handle)
+            low = max(_HEADER_BYTES, stat.st_size - _RECENT_BYTES if is_recent else 0)
+            if low >= stat.st_size:
                 return
-            position = self._chooser.randrange(low, told.st_size)
+            position = self._chooser.randrange(low, stat.st_size)
             (byte,) = os.pread(handle, 1, position) or b"\0"
             if not byte:
                 return
@@ -90,7 +90,7 @@ class Decay:
             os.pwrite(handle, bytes((byte ^ mask,)), position)
         finally:
             os.close(handle)
-        yield Flip(path, told.st_ino, position, mask, byte ^ mask)
+        yield Flip(path, stat.st_ino, position, mask, byte ^ mask)
 
     def undo(self) -> int:
         """Flip back what is still as it was left; how many bits that were."""

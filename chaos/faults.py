@@ -231,7 +231,7 @@ async def power_failure(nodes: Nodes, disk: PowerDisk) -> AsyncIterator[None]:
     """All nodes' disk forgets what was not durable, in one moment, and all processes end."""
     disk.cut_power(pid for node in nodes for pid in members_of(node.mark))
     await asyncio.gather(*(node.kill() for node in nodes if node.is_running))
-    await asyncio.gather(*(node.buried() for node in nodes))
+    await asyncio.gather(*(node.reaped() for node in nodes))
     disk.take_out()
     disk.power_on()
     try:

@@ -40,7 +40,7 @@ class Sent(NamedTuple):
     topic: str
     due_ms: int
     """The instant that was asked for; for a delay, the earliest instant that it can mean."""
-    asked_ms: float = 0.0
+    requested_ms: float = 0.0
 
 
 class Accepted(NamedTuple):
@@ -57,7 +57,7 @@ class Cancel(NamedTuple):
     outcome: CancelOutcome | None
     """None: nobody knows, the call failed."""
     answered_ms: float
-    asked_ms: float = 0.0
+    requested_ms: float = 0.0
 
 
 class Delivery(NamedTuple):
@@ -69,7 +69,7 @@ class Delivery(NamedTuple):
     """None: its body is none of ours."""
     message_id: MessageId
     attempt: int
-    reign: int
+    epoch: int
     """Epoch of the lease: each start of the node begins another."""
     receive_ms: int
     """The node's clock when it handed the message out."""
@@ -86,7 +86,7 @@ class Finish(NamedTuple):
     verb: Verb
     is_ok: bool
     """The node confirmed it; else it may have happened or not."""
-    asked_ms: float
+    requested_ms: float
     answered_ms: float
     delay_ms: int = 0
     """Of a nack."""
@@ -130,9 +130,9 @@ class History:
                 file.write(f"{json.dumps(line, separators=(',', ':'))}\n")
 
     def _lines(self) -> Iterator[list[Any]]:
-        yield from (["group", name, *told] for name, told in self.groups.items())
+        yield from (["group", name, *entry] for name, entry in self.groups.items())
         yield from (["sent", serial, *sent] for serial, sent in self.sent.items())
-        yield from (["accepted", serial, *told] for serial, told in self.accepted.items())
+        yield from (["accepted", serial, *entry] for serial, entry in self.accepted.items())
         yield from (["refused", serial] for serial in sorted(self.refused))
         for cancel in self.cancels:
             outcome = None if cancel.outcome is None else cancel.outcome.name

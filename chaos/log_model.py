@@ -94,7 +94,7 @@ class LogModel:
     """Id -> name, of those that are there."""
     deleted: dict[int, str] = field(default_factory=dict)
     """Id -> name of topics that are there no longer."""
-    buried: dict[int, list[int]] = field(default_factory=dict)
+    dead_lettered: dict[int, list[int]] = field(default_factory=dict)
     """Group -> sequences of dead letters that went with their topic."""
     groups: dict[int, GroupConfig] = field(default_factory=dict)
     gone_groups: set[int] = field(default_factory=set)
@@ -148,7 +148,7 @@ class LogModel:
             own = header.base_sequence + at
             verdict: tuple[str, int, int] = ("unknown topic", 0, 0)
             if int(batch.topic_queue[at]) >> 8 in self.topics:
-                verdict = self._judge(producer, first, end - at, own, header.store_ms)
+                verdict = self._deduplicate(producer, first, end - at, own, header.store_ms)
             verdicts.append(verdict)
             if verdict[0] == "new":
                 for ordinal in range(at, end):
@@ -156,7 +156,7 @@ class LogModel:
         self.next_sequence += header.count
         return verdicts
 
-    def _judge(
+    def _deduplicate(
         self, producer: int, first: int, count: int, own: int, store_ms: int
     ) -> tuple[str, int, int]:
         sent = self.producers.get(producer)
@@ -254,7 +254,7 @@ class LogModel:
                 self.done.setdefault(group, set()).update((queue, at) for at in fresh)
                 continue
             if outcome == Outcome.FILTERED:
-                self._pass_over(subscription, queue, fresh)
+                self._resolve_filtered(subscription, queue, fresh)
                 continue
             for at in fresh:
                 dead = outcome == Outcome.DEAD
@@ -263,7 +263,7 @@ class LogModel:
                 )
         return counts
 
-    def _pass_over(self, subscription: Subscription, queue: int, fresh: list[int]) -> None:
+    def _resolve_filtered(self, subscription: Subscription, queue: int, fresh: list[int]) -> None:
         group, topic = subscription.group_id, subscription.topic_id
         self.passed.setdefault(group, set()).update((queue, at) for at in fresh)
         assert queue >> 8 == topic or not fresh, "a retry is passed over"
@@ -293,7 +293,7 @@ class LogModel:
             letters = group.dead_letter_topic_id << 8
             self.queues.setdefault(letters, []).append(entry._replace(topic_queue=letters))
             if not letters:  # nobody can read them
-                self.buried.setdefault(group.group_id, []).append(entry.sequence)
+                self.dead_lettered.setdefault(group.group_id, []).append(entry.sequence)
             return
         retries = subscription.retry_topic_id << 8
         again = Entry(due_ms, entry.sequence, entry.attempt + 1, retries, entry.store_ms)
@@ -371,7 +371,7 @@ class LogModel:
         for group in self.groups.values():
             if group.dead_letter_topic_id == number:
                 lost = [one.sequence for one in self.queues.get(number << 8, ())]
-                self.buried.setdefault(group.group_id, []).extend(lost)
+                self.dead_lettered.setdefault(group.group_id, []).extend(lost)
                 group.dead_letter_topic_id = 0
         self.queues = {key: one for key, one in self.queues.items() if key >> 8 != number}
         self.starts = {key: one for key, one in self.starts.items() if key >> 8 != number}
@@ -444,7 +444,7 @@ class LogModel:
     def _letters_of(self, group: GroupConfig) -> list[int]:
         number = group.dead_letter_topic_id << 8
         letters = self.queues.get(number, []) if number else []
-        return [one.sequence for one in letters] + self.buried.get(group.group_id, [])
+        return [one.sequence for one in letters] + self.dead_lettered.get(group.group_id, [])
 
 
 def _place_of(entry: Entry) -> tuple[int, int]:

@@ -128,9 +128,9 @@ class NodeProcess:
 
     async def _no_remains(self) -> None:
         self._ready_file.unlink(missing_ok=True)
-        await self.buried()
+        await self.reaped()
 
-    async def buried(self) -> None:
+    async def reaped(self) -> None:
         """Wait until none of the last life's processes is left: they have its ports and locks."""
         if self._process is None:
             return
@@ -203,7 +203,7 @@ class NodeProcess:
         """End everything at once, stopped processes, too."""
         if self._process is not None:
             self.send_all(signal.SIGKILL)
-            await self.buried()
+            await self.reaped()
 
     # -- what it says -----------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from chaos.audit import audit
 from chaos.autopsy import examine
 from chaos.certificates import can_certify
-from chaos.checker import Bounds, Violation, told
+from chaos.checker import Bounds, Violation, describe
 from chaos.cluster import HANG_S, Cluster, NotWell
 from chaos.faults import clock_plan
 from chaos.history import History
@@ -87,7 +87,7 @@ class Result:
         """For people, when something is wrong."""
         lines = [f"{self.scenario}, seed {self.seed}: round {self.rounds}"]
         lines += self.failure.splitlines()[-_FAILURE_LINES:]
-        lines += [told(self.violations)] * bool(self.violations)
+        lines += [describe(self.violations)] * bool(self.violations)
         return "\n".join(lines)
 
 

@@ -63,14 +63,14 @@ async def kill_master(stage: Stage) -> None:
     """Broker and control process of the master die."""
     node = await stage.master()
     await stage.a_moment()
-    await stage.ends_reign("kill -9, whole", [node], killed([node]))
+    await stage.ends_mastership("kill -9, whole", [node], killed([node]))
 
 
 async def kill_broker(stage: Stage) -> None:
     """The master's broker dies; its control process tells the others."""
     node = await stage.master()
     await stage.a_moment()
-    await stage.ends_reign("kill -9, broker", [node], killed([node], whole=False))
+    await stage.ends_mastership("kill -9, broker", [node], killed([node], whole=False))
 
 
 async def kill_follower(stage: Stage) -> None:
@@ -84,14 +84,14 @@ async def kill_two(stage: Stage) -> None:
     """The master and a follower die: nobody can serve until one is back."""
     nodes = [await stage.master(), await stage.a_follower()]
     await stage.a_moment()
-    await stage.ends_reign("kill -9, two", nodes, killed(nodes), hold_ms=500, heals_first=True)
+    await stage.ends_mastership("kill -9, two", nodes, killed(nodes), hold_ms=500, heals_first=True)
 
 
 async def kill_all(stage: Stage) -> None:
     """All die in one moment."""
     nodes = list(stage.cluster.nodes.values())
     await stage.a_moment()
-    await stage.ends_reign("kill -9, all", nodes, killed(nodes), heals_first=True)
+    await stage.ends_mastership("kill -9, all", nodes, killed(nodes), heals_first=True)
 
 
 async def master_last(stage: Stage) -> None:
@@ -100,7 +100,7 @@ async def master_last(stage: Stage) -> None:
     others = stage.cluster.followers(master)
     await stage.a_moment()
     async with killed([master]):
-        await stage.ends_reign(
+        await stage.ends_mastership(
             "kill -9, all", others, killed(others), heals_first=True, whole=False
         )
     await stage.cluster.whole()
@@ -113,7 +113,7 @@ async def power(stage: Stage) -> None:
     if stage.disk is None:
         raise TypeError
     fault = power_failure(nodes, stage.disk)
-    await stage.ends_reign("power failure, all", nodes, fault, heals_first=True)
+    await stage.ends_mastership("power failure, all", nodes, fault, heals_first=True)
 
 
 async def no_room(stage: Stage) -> None:
@@ -122,7 +122,7 @@ async def no_room(stage: Stage) -> None:
     room.resize(ROOM_MIB)
     fault = full_disk(node, room, 2 * ROOM_MIB)
     if node is await stage.master():
-        await stage.ends_reign("full disk, master", [node], fault, hold_ms=1_000)
+        await stage.ends_mastership("full disk, master", [node], fault, hold_ms=1_000)
         return
     begun_ms = stage.clock.wall_ms()
     async with fault:
@@ -149,7 +149,7 @@ async def low_disk(stage: Stage) -> None:
         await stage.cluster.refusing()
         master = await stage.master()
         # The publishers wait, so nobody hears of the nodes but those who wait for these messages.
-        await stage.ends_reign("kill -9, whole", [master], killed([master]), whole=False)
+        await stage.ends_mastership("kill -9, whole", [master], killed([master]), whole=False)
         await stage.cluster.refusing()
     stage.note("low disks, all", nodes, begun_ms)
     await stage.some_load()
@@ -175,7 +175,7 @@ async def full(stage: Stage) -> None:
             )
         )
         # The publishers wait, so nobody hears of the nodes but those who wait for these messages.
-        await stage.ends_reign(name, [master], fault, whole=False)
+        await stage.ends_mastership(name, [master], fault, whole=False)
     stage.note(_FULL, filled, begun_ms)
     await stage.some_load()
     await stage.cluster.whole()
@@ -185,7 +185,7 @@ async def freeze_master(stage: Stage) -> None:
     """Broker and control process of the master stand still for 5 s, and go on."""
     node = await stage.master()
     await stage.a_moment()
-    await stage.ends_reign("SIGSTOP, whole", [node], frozen([node]), hold_ms=3_000)
+    await stage.ends_mastership("SIGSTOP, whole", [node], frozen([node]), hold_ms=3_000)
 
 
 async def freeze_broker(stage: Stage) -> None:
@@ -193,7 +193,7 @@ async def freeze_broker(stage: Stage) -> None:
     node = await stage.master()
     await stage.a_moment()
     fault = frozen([node], whole=False)
-    await stage.ends_reign("SIGSTOP, broker", [node], fault, hold_ms=3_000)
+    await stage.ends_mastership("SIGSTOP, broker", [node], fault, hold_ms=3_000)
 
 
 async def freeze_follower(stage: Stage) -> None:
@@ -216,7 +216,7 @@ async def freeze_two(stage: Stage) -> None:
 async def hand_over(stage: Stage) -> None:
     """The master is told to stop, as for an upgrade."""
     node = await stage.master()
-    await stage.ends_reign("SIGTERM", [node], stopped([node]))
+    await stage.ends_mastership("SIGTERM", [node], stopped([node]))
 
 
 async def master_alone(stage: Stage) -> None:
@@ -225,7 +225,7 @@ async def master_alone(stage: Stage) -> None:
     others = stage.cluster.followers(node)
     await stage.a_moment()
     fault = cut(stage.cluster.network, alone(node, others))
-    await stage.ends_reign("partition, master alone", [node], fault, hold_ms=2_000)
+    await stage.ends_mastership("partition, master alone", [node], fault, hold_ms=2_000)
 
 
 async def master_unheard(stage: Stage) -> None:
@@ -233,7 +233,7 @@ async def master_unheard(stage: Stage) -> None:
     node = await stage.master()
     fault = cut(stage.cluster.network, outwards(node, stage.cluster.followers(node)))
     await stage.a_moment()
-    await stage.ends_reign("partition, from the master", [node], fault, hold_ms=2_000)
+    await stage.ends_mastership("partition, from the master", [node], fault, hold_ms=2_000)
 
 
 async def master_deaf(stage: Stage) -> None:
@@ -241,7 +241,7 @@ async def master_deaf(stage: Stage) -> None:
     node = await stage.master()
     fault = cut(stage.cluster.network, inwards(node, stage.cluster.followers(node)))
     await stage.a_moment()
-    await stage.ends_reign("partition, to the master", [node], fault, hold_ms=2_000)
+    await stage.ends_mastership("partition, to the master", [node], fault, hold_ms=2_000)
 
 
 async def halves(stage: Stage) -> None:
@@ -261,7 +261,7 @@ async def step_clocks(stage: Stage) -> None:
     # Right after a step, another one leads.
     async with stepped_clock([node], step_ms):
         master = await stage.master()
-        await stage.ends_reign("kill -9, whole", [master], killed([master]))
+        await stage.ends_mastership("kill -9, whole", [master], killed([master]))
 
 
 async def crash_at_fsync(stage: Stage) -> None:

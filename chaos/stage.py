@@ -104,7 +104,7 @@ class Stage:
         """Let the seed choose when a fault comes."""
         await self.pass_ms(self.chooser.random() * 300)
 
-    async def ends_reign(
+    async def ends_mastership(
         self,
         name: str,
         nodes: Nodes,
@@ -125,33 +125,33 @@ class Stage:
             whole: all nodes are well after it, and are waited for.
         """
         epoch = self.cluster.epoch()
-        begun_ms = asked_ms = self.clock.wall_ms()
+        begun_ms = requested_ms = self.clock.wall_ms()
         seen = len(self.load.history.deliveries)
         async with fault:
             if not heals_first:
-                await self._served_after(epoch, seen, asked_ms)
+                await self._served_after(epoch, seen, requested_ms)
             await self.pass_ms(hold_ms)
             if heals_first:
-                asked_ms = self.clock.wall_ms()
+                requested_ms = self.clock.wall_ms()
         self.note(name, nodes, begun_ms)
         if heals_first:
-            await self._served_after(epoch, seen, asked_ms)
+            await self._served_after(epoch, seen, requested_ms)
         if whole:
             await self.cluster.whole()
 
-    async def _served_after(self, epoch: int, seen: int, asked_ms: float) -> None:
+    async def _served_after(self, epoch: int, seen: int, requested_ms: float) -> None:
         deliveries = self.load.history.deliveries
         at = seen
 
         def is_served() -> bool:
             nonlocal at
-            while at < len(deliveries) and deliveries[at].reign <= epoch:
+            while at < len(deliveries) and deliveries[at].epoch <= epoch:
                 at += 1
             return at < len(deliveries)
 
         await self.load.wait_for(is_served)
-        self.failovers_ms.append(deliveries[at].seen_ms - asked_ms)
-        self.handed_out_ms.append(deliveries[at].receive_ms - asked_ms)
+        self.failovers_ms.append(deliveries[at].seen_ms - requested_ms)
+        self.handed_out_ms.append(deliveries[at].receive_ms - requested_ms)
 
     async def bothers(
         self,

@@ -301,19 +301,19 @@ class Workload:
                 serials.append(self._to_cancel.get_nowait())
             serials += chooser.choices(serials, k=1)
             ids = [self.history.accepted[serial].message_id for serial in serials]
-            asked_ms = self._clock.wall_ms()
+            requested_ms = self._clock.wall_ms()
             try:
                 with self._asking():
                     outcomes = await self.admin.cancel_many(ids)
             except errors.HourwheelError:
-                told = (None, self._clock.wall_ms(), asked_ms)
-                self.history.cancels += [Cancel(serial, *told) for serial in serials]
+                unanswered = (None, self._clock.wall_ms(), requested_ms)
+                self.history.cancels += [Cancel(serial, *unanswered) for serial in serials]
                 for serial in set(serials):
                     self._to_cancel.put_nowait(serial)
             else:
                 now_ms = self._clock.wall_ms()
                 for serial, outcome in zip(serials, outcomes, strict=True):
-                    self.history.cancels.append(Cancel(serial, outcome, now_ms, asked_ms))
+                    self.history.cancels.append(Cancel(serial, outcome, now_ms, requested_ms))
                     if outcome.name == "CANCELLED":
                         self._open.discard(serial)
             self._note()
@@ -351,7 +351,7 @@ class Workload:
             except errors.InvalidBatch:
                 serial = None
             self._open.discard(serial or 0)
-            reign = receipt.parse(one.batch.receipt).epoch
+            epoch = receipt.parse(one.batch.receipt).epoch
             self.history.deliveries.append(
                 Delivery(
                     group,
@@ -359,7 +359,7 @@ class Workload:
                     serial,
                     one.message_id,
                     one.attempt,
-                    reign,
+                    epoch,
                     one.receive_ms,
                     seen_ms,
                     INVISIBLE_MS,
@@ -397,7 +397,7 @@ class Workload:
         messages: list[ReceivedMessage],
         delay_ms: int,
     ) -> None:
-        asked_ms, is_ok = self._clock.wall_ms(), True
+        requested_ms, is_ok = self._clock.wall_ms(), True
         try:
             with self._asking():
                 if verb == "ack":
@@ -410,6 +410,6 @@ class Workload:
         for one in messages:
             serial = serial_of(one.body) or 0
             self.history.finishes.append(
-                Finish(group, serial, one.attempt, verb, is_ok, asked_ms, answered_ms, delay_ms)
+                Finish(group, serial, one.attempt, verb, is_ok, requested_ms, answered_ms, delay_ms)
             )
         self._note()

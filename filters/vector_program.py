@@ -1,7 +1,7 @@
 """The exact check: a filter's tree as operations on columns of many messages, in three values.
 
 The same meaning as `hourwheel.filter_language.evaluate`, which does it for one message. Each node
-becomes a function from columns to a `Verdict`: who is certainly in, who is certainly out; who is
+becomes a function from columns to a `TruthMasks`: who is certainly in, who is certainly out; who is
 neither is unknown. So NOT exchanges the two, AND is (and of ins, or of outs), OR the reverse.
 """
 
@@ -54,7 +54,7 @@ _COMPARE: Final[dict[Order, Callable[[Any, Any], Any]]] = {
 }
 
 
-class Verdict(NamedTuple):
+class TruthMasks(NamedTuple):
     """Of n messages."""
 
     is_in: Mask
@@ -79,7 +79,7 @@ class _Columns:
         return self._numbers[name]
 
 
-_Step: TypeAlias = Callable[[_Columns], Verdict]
+_Step: TypeAlias = Callable[[_Columns], TruthMasks]
 
 
 class VectorProgram:
@@ -159,7 +159,7 @@ def _compile(node: Node) -> _Step:  # noqa: PLR0911 - one for each kind
 
 
 def _joined(steps: Sequence[_Step], *, is_and: bool) -> _Step:
-    def run(columns: _Columns) -> Verdict:
+    def run(columns: _Columns) -> TruthMasks:
         is_in, is_out = steps[0](columns)
         for step in steps[1:]:
             more = step(columns)
@@ -167,25 +167,25 @@ def _joined(steps: Sequence[_Step], *, is_and: bool) -> _Step:
                 is_in, is_out = is_in & more.is_in, is_out | more.is_out
             else:
                 is_in, is_out = is_in | more.is_in, is_out & more.is_out
-        return Verdict(is_in, is_out)
+        return TruthMasks(is_in, is_out)
 
     return run
 
 
 def _negated(step: _Step) -> _Step:
-    def run(columns: _Columns) -> Verdict:
+    def run(columns: _Columns) -> TruthMasks:
         is_in, is_out = step(columns)
-        return Verdict(is_out, is_in)
+        return TruthMasks(is_out, is_in)
 
     return run
 
 
-def _two_valued(is_in: Mask) -> Verdict:
-    return Verdict(is_in, ~is_in)
+def _two_valued(is_in: Mask) -> TruthMasks:
+    return TruthMasks(is_in, ~is_in)
 
 
-def _where_known(is_in: Mask, is_known: Mask) -> Verdict:
-    return Verdict(is_in & is_known, is_known & ~is_in)
+def _where_known(is_in: Mask, is_known: Mask) -> TruthMasks:
+    return TruthMasks(is_in & is_known, is_known & ~is_in)
 
 
 def _compile_tags(node: HasTag | TagIn | NoTags) -> _Step:
@@ -206,7 +206,7 @@ def _compile_text(node: TextIn | TextMatch | BooleanIs) -> _Step:
         case TextIn(_, texts):
             wanted = TextIndex([text.encode() for text in texts])
 
-            def run(columns: _Columns) -> Verdict:
+            def run(columns: _Columns) -> TruthMasks:
                 values = columns.values[name]
                 is_in = wanted.contains(columns.packed, values.starts, values.lengths)
                 return _where_known(is_in, values.is_there)
@@ -214,7 +214,7 @@ def _compile_text(node: TextIn | TextMatch | BooleanIs) -> _Step:
         case TextMatch(_, place, text):
             find, part = _FIND[place], text.encode()
 
-            def run(columns: _Columns) -> Verdict:
+            def run(columns: _Columns) -> TruthMasks:
                 values = columns.values[name]
                 is_in = np.zeros(len(values.lengths), np.bool_)
                 rows = np.flatnonzero(values.lengths >= len(part))
@@ -224,9 +224,9 @@ def _compile_text(node: TextIn | TextMatch | BooleanIs) -> _Step:
 
         case BooleanIs(_, value):
 
-            def run(columns: _Columns) -> Verdict:
+            def run(columns: _Columns) -> TruthMasks:
                 is_true, is_false = _booleans(columns.packed, columns.values[name])
-                return Verdict(is_true, is_false) if value else Verdict(is_false, is_true)
+                return TruthMasks(is_true, is_false) if value else TruthMasks(is_false, is_true)
 
     return run
 
@@ -254,9 +254,9 @@ _FIND: Final[dict[TextPlace, Callable[[PackedBytes, bytes, I64, I64], Mask]]] = 
 }
 
 
-def _booleans(packed: PackedBytes, values: Values) -> Verdict:
+def _booleans(packed: PackedBytes, values: Values) -> TruthMasks:
     """Who is true, who is false."""
-    verdict = Verdict(*(np.zeros(len(values.lengths), np.bool_) for _ in range(2)))
+    verdict = TruthMasks(*(np.zeros(len(values.lengths), np.bool_) for _ in range(2)))
     for text, target in ((b"true", verdict.is_in), (b"false", verdict.is_out)):
         rows = np.flatnonzero(values.lengths == len(text))
         # Only the two cases of a letter have that letter's bits when 0x20 is set.
@@ -266,7 +266,7 @@ def _booleans(packed: PackedBytes, values: Values) -> Verdict:
     return verdict
 
 
-def _same_text(columns: _Columns, left: str, right: str) -> Verdict:
+def _same_text(columns: _Columns, left: str, right: str) -> TruthMasks:
     first, second = columns.values[left], columns.values[right]
     is_known = first.is_there & second.is_there
     is_in = is_known & (first.lengths == second.lengths)
@@ -275,7 +275,7 @@ def _same_text(columns: _Columns, left: str, right: str) -> Verdict:
     return _where_known(is_in, is_known)
 
 
-def _number_in(numbers: Numbers, wanted: tuple[Number, ...]) -> Verdict:
+def _number_in(numbers: Numbers, wanted: tuple[Number, ...]) -> TruthMasks:
     whole = np.array([each for each in wanted if isinstance(each, int)], np.int64)
     real = np.array([each for each in wanted if isinstance(each, float)], np.float64)
     # A float that is a whole number of 64 bits may be equal to one of `whole`.
@@ -300,7 +300,7 @@ def _is_one_of(column: I64 | F64, wanted: I64 | F64) -> Mask:
     return is_in
 
 
-def _number_order(numbers: Numbers, order: Order, wanted: Number) -> Verdict:
+def _number_order(numbers: Numbers, order: Order, wanted: Number) -> TruthMasks:
     """Rounding to a float keeps the order, or makes two numbers equal: then it is settled."""
     compare = _COMPARE[order]
     rounded = float(wanted)
@@ -322,7 +322,7 @@ def _number_order(numbers: Numbers, order: Order, wanted: Number) -> Verdict:
     return _where_known(is_in, numbers.is_known)
 
 
-def _numbers_order(left: Numbers, compare: Callable[[Any, Any], Any], right: Numbers) -> Verdict:
+def _numbers_order(left: Numbers, compare: Callable[[Any, Any], Any], right: Numbers) -> TruthMasks:
     """As `_number_order`, with another number in each message."""
     is_in = compare(left.real, right.real)
     rows = np.flatnonzero((left.real == right.real) & (left.is_whole | right.is_whole))

@@ -50,10 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("interrupted\n")
         return EXIT_INTERRUPTED
     except Exception as error:
-        told = _told(error)
-        if told is None:
+        described = _describe_error(error)
+        if described is None:
             raise
-        reason, message = told
+        reason, message = described
         text = json.dumps({"error": reason, "message": message}) if "--json" in given else message
         sys.stderr.write(f"{text}\n")
         return EXIT_FAILED
@@ -69,7 +69,7 @@ def _parser(name: str, command: ModuleType) -> argparse.ArgumentParser:
     return parser
 
 
-def _told(error: Exception) -> tuple[str, str] | None:
+def _describe_error(error: Exception) -> tuple[str, str] | None:
     """(reason, message) of what a user can do something about; None: a fault of ours."""
     if isinstance(error, errors.HourwheelError):
         return error.reason, error.message

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.crc32c import crc32c, crc32c_each, split
 from storage.files.disk import Disk, File
-from storage.views.unit import Units, stretches
+from storage.views.unit import Units, equal_spans
 from timewheel.run_format import delay_log_path
 
 _OPEN_FILES_MAX: Final = 128
@@ -153,7 +153,7 @@ class Bodies:
         at, sizes = starts.tolist(), lengths.tolist()
         blobs: list[bytes | memoryview] = []
         if len(units) < _SCATTERED_MESSAGES_PER_PIECE * len(pieces):
-            for low, high in stretches(files):
+            for low, high in equal_spans(files):
                 blobs += self._read_many(int(files[low]), at[low:high], sizes[low:high])
             return blobs
         for low, high in pieces:

@@ -133,8 +133,8 @@ class DueCounter:
         inside &= self._bounds % bucket_ms > 0
         passed = self._count_passed(run, starts)
         inside &= self._bounds > self._cursor.due_ms  # what is up to there lies below `passed`
-        asked = np.flatnonzero(inside)
-        groups = np.split(asked, np.flatnonzero(np.diff(of_bound[asked])) + 1)
+        requested = np.flatnonzero(inside)
+        groups = np.split(requested, np.flatnonzero(np.diff(of_bound[requested])) + 1)
         for read, group in enumerate(groups, 1):
             if len(group):
                 self._look_into(run, int(of_bound[group[0]]), group, before)

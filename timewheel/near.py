@@ -16,7 +16,7 @@ import numpy as np
 
 from hourwheel.errors import invariant
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
-from storage.views.unit import UNIT_BYTES, Units, count_to, join, pick, sort_by_key, stretches
+from storage.views.unit import UNIT_BYTES, Units, count_to, equal_spans, join, pick, sort_by_key
 from timewheel.memtable import within
 
 _BUCKET_BITS: Final = 5
@@ -63,7 +63,7 @@ class Near:
     def _add(self, units: Units, buckets: np.ndarray) -> None:
         """Put units into buckets: `buckets` is the ascending bucket of each."""
         self.count += len(units)
-        for low, high in stretches(buckets):
+        for low, high in equal_spans(buckets):
             bucket = int(buckets[low])
             arrays = self._buckets.get(bucket)
             if arrays is None:

@@ -11,7 +11,7 @@ from hourwheel.errors import invariant
 from hourwheel.types import Key
 from storage.files.disk import Disk
 from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity, check_file_header
-from storage.views.unit import UNIT, UNIT_BYTES, Units, count_to, stretches
+from storage.views.unit import UNIT, UNIT_BYTES, Units, count_to, equal_spans
 from timewheel.levels import BUCKET_MS, SLOT_MS, SLOTS
 from timewheel.run_format import (
     BLOCK_UNITS,
@@ -143,7 +143,7 @@ class Run:
         sections = self.sections[low:high]
         is_own = ~np.isin(sections["bucket"], list(self.cascaded_days))
         found: list[tuple[int, int]] = []
-        for at, until in stretches(is_own):
+        for at, until in equal_spans(is_own):
             if is_own[at]:  # sections lie one behind the other
                 begin, last = int(sections["first"][at]), sections[until - 1]
                 if int(sections["bucket"][at]) == first:

@@ -9,7 +9,7 @@ from hourwheel.crc32c import crc32c
 from hourwheel.errors import invariant
 from storage.files.disk import Disk
 from storage.files.file_header import FileType, Identity, pack_file_header
-from storage.views.unit import UNIT_BYTES, Units, is_sorted, stretches
+from storage.views.unit import UNIT_BYTES, Units, equal_spans, is_sorted
 from timewheel.levels import BUCKET_MS, SLOT_MS, SLOTS
 from timewheel.run_format import (
     BLOCK_UNITS,
@@ -85,7 +85,7 @@ class RunWriter:
             SLOTS[self._level],
         )
         numbers = due // bucket_ms
-        for low, high in stretches(numbers):
+        for low, high in equal_spans(numbers):
             bucket = int(numbers[low])
             directory = self._slots.get(bucket)
             if directory is None:

@@ -130,24 +130,24 @@ class Wheel:
         """Move the frontier towards `target` by about one chunk."""
         after = self.near.frontier
         limit, readers = self._open_hour(after, target)
-        stretches: list[Units] = []
+        equal_spans: list[Units] = []
         if readers is not None:
-            stretches, limit = readers.take(limit, self.config.load_units)
+            equal_spans, limit = readers.take(limit, self.config.load_units)
         fresh = [table.select(after, limit) for table in self._memtables()]
         total = sum(map(len, fresh))
         if total > self.config.load_units:
             limit = _key_at(join(fresh), self.config.load_units)
-            stretches = self._put_back(readers, stretches, limit)
+            equal_spans = self._put_back(readers, equal_spans, limit)
             fresh = [table.select(after, limit) for table in self._memtables()]
-        found = [units for units in (*stretches, *fresh) if len(units)]
+        found = [units for units in (*equal_spans, *fresh) if len(units)]
         self.near.extend(sort_by_key(join(found)), limit)
 
     def _put_back(
-        self, readers: HourReaders | None, stretches: list[Units], limit: Key
+        self, readers: HourReaders | None, equal_spans: list[Units], limit: Key
     ) -> list[Units]:
         """Start the hour's readers again at a lower limit than they were read to."""
-        if readers is None or not stretches:
-            return stretches
+        if readers is None or not equal_spans:
+            return equal_spans
         self._readers = HourReaders(
             readers.hour, self.runs.pieces_of_hour(readers.hour), self.near.frontier
         )

@@ -57,8 +57,8 @@ app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(
 )
 
 
-def _show_version(is_asked: bool) -> None:  # noqa: FBT001
-    if is_asked:
+def _show_version(is_requested: bool) -> None:  # noqa: FBT001
+    if is_requested:
         typer.echo(hourwheel.__version__)
         raise typer.Exit
 

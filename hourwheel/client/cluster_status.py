@@ -195,12 +195,12 @@ def _shard(shard: status_pb2.ShardStatus) -> ShardStatus:
     )
 
 
-def _delivery(told: status_pb2.DeliveryStatus) -> DeliveryStatus:
+def _delivery(status: status_pb2.DeliveryStatus) -> DeliveryStatus:
     return _copy(
         DeliveryStatus,
-        told,
-        lateness_bounds_ms=tuple(told.lateness_bounds_ms),
-        lateness_counts=tuple(told.lateness_counts),
+        status,
+        lateness_bounds_ms=tuple(status.lateness_bounds_ms),
+        lateness_counts=tuple(status.lateness_counts),
     )
 
 

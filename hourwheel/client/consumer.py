@@ -390,20 +390,20 @@ class AsyncConsumer:
     async def _poll_forever(self) -> None:
         pace = self._channel.new_pace()
         while True:
-            asked = self._buffer.reserve()
-            if not asked:
+            requested = self._buffer.reserve()
+            if not requested:
                 self._taken.clear()
                 await self._taken.wait()
                 continue
             batch = None
             try:
-                batch = await self._poll(asked, POLL_WAIT_MS, pace)
+                batch = await self._poll(requested, POLL_WAIT_MS, pace)
             except errors.HourwheelError as error:
                 self._note_failure(error)
             else:
                 self._patience.on_success()
             finally:
-                self._buffer.add(asked, batch)
+                self._buffer.add(requested, batch)
             if batch is not None:
                 self._arrived.set()
             await asyncio.sleep(pace.wait_ms / 1_000)

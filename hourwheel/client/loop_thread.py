@@ -33,9 +33,9 @@ _started: "Final[weakref.WeakSet[LoopThread]]" = weakref.WeakSet()
 class LoopThread:
     """Runs coroutines for callers that wait. All methods may be called from any thread."""
 
-    def __init__(self, close_unasked: Closing) -> None:
-        """`close_unasked` ends the client when nobody else does; must not refer to its owner."""
-        self._close_unasked = close_unasked
+    def __init__(self, close_in_background: Closing) -> None:
+        """`close_in_background` ends a client that no caller closed; it must not refer to it."""
+        self._close_in_background = close_in_background
         self._home = Home()
         self._lock = threading.RLock()
         """Between "is it open?" and what follows from that. No caller waits with it; a signal
@@ -113,7 +113,7 @@ class LoopThread:
         """The owner is gone, and has not closed: end in the background. Never waits."""
         if self._is_closed or self._loop is None or self._home.is_elsewhere:
             return
-        self.begin_unasked_end()
+        self.begin_background_end()
         warnings.warn("a Hourwheel client was not closed", ResourceWarning, stacklevel=2)
 
     def _check_thread(self) -> None:
@@ -132,7 +132,7 @@ class LoopThread:
             self._is_closed = True
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
-    def begin_unasked_end(self) -> None:
+    def begin_background_end(self) -> None:
         """Close the client as far as that goes in a short time, then end the thread; no waiting."""
         if self._home.is_elsewhere:
             return
@@ -140,10 +140,10 @@ class LoopThread:
             if self._is_closed or self._loop is None:
                 return
             self._is_closed = True
-            end = asyncio.run_coroutine_threadsafe(self._close_unasked(), self._loop)
-        end.add_done_callback(self._on_unasked_end)
+            end = asyncio.run_coroutine_threadsafe(self._close_in_background(), self._loop)
+        end.add_done_callback(self._on_background_end)
 
-    def _on_unasked_end(self, end: "concurrent.futures.Future[None]") -> None:
+    def _on_background_end(self, end: "concurrent.futures.Future[None]") -> None:
         if not end.cancelled():
             end.exception()  # nobody is left to be told
         self.stop()
@@ -236,7 +236,7 @@ def _end_all() -> None:
     """At exit: close what is open, all at a time, and wait for it, but not for ever."""
     ending = list(_started)
     for one in ending:
-        one.begin_unasked_end()
+        one.begin_background_end()
     for one in ending:
         one.join(EXIT_S)
         one.stop()

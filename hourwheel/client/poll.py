@@ -82,7 +82,7 @@ class Poll:
         """Of our own filter, if it is to be checked here."""
         if wanted is not None and wanted.check_at_client:
             self._own = FilterCheck(wanted)
-        self._told: FilterCheck | None = None
+        self._filter_check: FilterCheck | None = None
         """Of the filter that a node last told us to check."""
         self._unseen: deque[str] = deque(maxlen=_UNSEEN_MAX)
         """Receipts of answers that nobody got, the last ones."""
@@ -189,9 +189,9 @@ class Poll:
         if not answer.HasField("to_check"):
             return self._own
         wanted = filter_from_wire(answer.to_check)
-        if self._told is None or self._told.expression != wanted:
-            self._told = FilterCheck(wanted)
-        return self._told
+        if self._filter_check is None or self._filter_check.expression != wanted:
+            self._filter_check = FilterCheck(wanted)
+        return self._filter_check
 
     def _drop(self, batch: ReceivedBatch, ordinals: list[int]) -> None:
         self.filtered_count += len(ordinals)

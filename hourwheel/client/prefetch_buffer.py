@@ -45,7 +45,7 @@ class LeaseBuffer:
         self._end = 0
         self._behind: deque[ReceivedBatch] = deque()
         self._count = 0
-        self._asked = 0
+        self._requested = 0
         self.expired_count = 0
         """Messages that were dropped because their lease ended before anyone asked for them."""
 
@@ -59,20 +59,20 @@ class LeaseBuffer:
 
         Room that is small against a poll is left to grow, so that answers do not get ever smaller.
         """
-        room = self._messages_max - self._count - self._asked
+        room = self._messages_max - self._count - self._requested
         return room > 0 and 2 * room >= self._poll_messages
 
     def reserve(self) -> int:
         """How many messages to ask for in a poll that begins now; 0: wait, there is no room."""
         if not self.has_room:
             return 0
-        asked = min(self._messages_max - self._count - self._asked, self._poll_messages)
-        self._asked += asked
-        return asked
+        requested = min(self._messages_max - self._count - self._requested, self._poll_messages)
+        self._requested += requested
+        return requested
 
-    def add(self, asked: int, batch: ReceivedBatch | None) -> None:
-        """A poll for `asked` messages is over, with these or with none."""
-        self._asked -= asked
+    def add(self, requested: int, batch: ReceivedBatch | None) -> None:
+        """A poll for `requested` messages is over, with these or with none."""
+        self._requested -= requested
         if batch is not None:
             self._behind.append(batch)
             self._count += len(batch)

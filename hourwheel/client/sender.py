@@ -256,18 +256,18 @@ class PublishPump:
         stream = self._stream
         if stream is not None and self._window.is_overdue(now_ms):
             return self._given_up(stream, "the node does not answer")
-        if stream is not None and stream.is_judged and self._window.oldest_sent_ms is None:
+        if stream is not None and stream.has_failed and self._window.oldest_sent_ms is None:
             return _Misplaced(Failure(errors.Unavailable("all is answered"), is_definite=True))
         return None
 
     def _closed_under_way(self) -> StreamBroken:
         error = errors.Unavailable("the connection was closed")
-        move = Move.STAY if self._stream is None else self._stream.judge(error)
+        move = Move.STAY if self._stream is None else self._stream.on_failure(error)
         return StreamBroken(Failure(error, is_definite=False), move)
 
     def _given_up(self, stream: _Stream, why: str) -> StreamBroken:
         error = errors.Timeout(why)
-        move = stream.judge(error, self._settings.answer_timeout_ms)
+        move = stream.on_failure(error, self._settings.answer_timeout_ms)
         return StreamBroken(Failure(error, is_definite=False), move)
 
     async def _read(self, stream: _Stream) -> None:
@@ -309,7 +309,7 @@ class PublishPump:
         if not is_place:
             self._window.on_refused(now_ms, error)
             return
-        move = None if stream.is_judged else stream.judge(error)
+        move = None if stream.has_failed else stream.on_failure(error)
         self._window.on_refused(now_ms, error, move)
         if self._settings.is_idempotent:
             raise _Misplaced(Failure(error, is_definite=False))

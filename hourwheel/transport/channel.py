@@ -148,7 +148,7 @@ class Channel:
                 self._learn(answer)
                 return answer
             now_ms = self.clock.monotonic_ms()
-            move = self._judge(connection.address, failure.error, now_ms - sent_ms)
+            move = self._on_failure(connection.address, failure.error, now_ms - sent_ms)
             wait_ms = session.find_wait_ms(now_ms, failure, move)
             if pace is not None:
                 pace.on_failure(move)
@@ -183,8 +183,10 @@ class Channel:
     def stream(self, method: Method[Request, Response]) -> Stream[Request, Response]:
         """Open a stream in both directions to the node of choice, without a deadline."""
         connection = self._choose()
-        judge = partial(self._judge, connection.address)
-        return Stream(connection.stream(method)(), address=connection.address, judge=judge)
+        on_failure = partial(self._on_failure, connection.address)
+        return Stream(
+            connection.stream(method)(), address=connection.address, on_failure=on_failure
+        )
 
     def new_pace(self) -> Pace:
         """For a caller that tries again by rules of its own."""
@@ -196,7 +198,7 @@ class Channel:
 
     # --- endpoints ------------------------------------------------------------------------------
 
-    def _judge(self, address: str, error: errors.HourwheelError, waited_ms: float) -> Move:
+    def _on_failure(self, address: str, error: errors.HourwheelError, waited_ms: float) -> Move:
         return self.endpoints.on_failure(address, self.clock.monotonic_ms(), error, waited_ms)
 
     def _choose(self) -> Connection:
@@ -231,7 +233,7 @@ class Channel:
             if await connection.wait_until_ready(left_ms, is_patient=is_alone):
                 break
             lost = errors.Unavailable(f"no connection to {connection.address}")
-            move = self._judge(connection.address, lost, 0.0)
+            move = self._on_failure(connection.address, lost, 0.0)
             wait_ms = own_pace.on_failure(move)
             spent_ms = self.clock.monotonic_ms() - start_ms
             if timeout_ms is not None and spent_ms + wait_ms >= timeout_ms:

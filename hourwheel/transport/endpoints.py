@@ -100,7 +100,7 @@ class _Endpoint:
         self.trouble, self.failed_ms = trouble, now_ms
         self.until_ms = now_ms + duration_ms
 
-    def absolve(self) -> None:
+    def clear(self) -> None:
         if self.trouble is Trouble.SLOW:
             self.trusted_until_ms = max(self.trusted_until_ms, self.until_ms)
         self.trouble, self.until_ms = Trouble.NONE, -inf
@@ -312,7 +312,7 @@ class Endpoints:
             is_news = epoch > self._epoch
             self._epoch, self._master = epoch, named
             if is_news or not master.is_avoided(now_ms) or master.trouble is Trouble.SLOW:
-                master.absolve()
+                master.clear()
                 self._current = named
                 return Move.AT_ONCE
             if master.trouble is Trouble.GONE:
@@ -321,7 +321,7 @@ class Endpoints:
             self._epoch = max(epoch, self._epoch)
         for one in self._known.values():
             if one.trouble is Trouble.SLOW:
-                one.absolve()  # better slow than none
+                one.clear()  # better slow than none
         return self._find_move(address, now_ms)
 
     def _leave(self, address: str) -> None:

@@ -13,7 +13,7 @@ from hourwheel.transport.grpc_errors import failure_of
 from hourwheel.transport.methods import Request, Response
 from hourwheel.transport.session import Failure
 
-Judge: TypeAlias = Callable[[errors.HourwheelError, float], Move]
+OnFailure: TypeAlias = Callable[[errors.HourwheelError, float], Move]
 """Takes a failure and for how many milliseconds there was no answer; says where to go next."""
 
 
@@ -37,25 +37,25 @@ class Stream(Generic[Request, Response]):
     How it ends is told to the choice of endpoints, once: the next stream goes to the right one.
     """
 
-    def __init__(self, call: Any, *, address: str = "", judge: Judge = _stay) -> None:
+    def __init__(self, call: Any, *, address: str = "", on_failure: OnFailure = _stay) -> None:
         """Wrap a call of grpc.aio.
 
         Args:
             call: the call.
             address: the endpoint that it goes to.
-            judge: is told the first failure.
+            on_failure: decides, at the first failure, what becomes of the connection.
         """
         self._call = call
-        self._judge = judge
+        self._on_failure = on_failure
         self._move: Move | None = None
         self.address = address
 
     @property
-    def is_judged(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether something speaks against this stream's endpoint."""
         return self._move is not None
 
-    def judge(self, error: errors.HourwheelError, waited_ms: float = 0.0) -> Move:
+    def on_failure(self, error: errors.HourwheelError, waited_ms: float = 0.0) -> Move:
         """Where to go after `error`; only the first one of a stream counts.
 
         Args:
@@ -63,7 +63,7 @@ class Stream(Generic[Request, Response]):
             waited_ms: for a `Timeout`: how long there was no answer.
         """
         if self._move is None:
-            self._move = self._judge(error, waited_ms)
+            self._move = self._on_failure(error, waited_ms)
         return self._move
 
     async def write(self, request: Request) -> None:
@@ -95,7 +95,7 @@ class Stream(Generic[Request, Response]):
         self._call.cancel()
 
     def _broken(self, failure: Failure) -> StreamBroken:
-        return StreamBroken(failure, self.judge(failure.error))
+        return StreamBroken(failure, self.on_failure(failure.error))
 
     async def _failure(self) -> Failure:
         code = await self._call.code()

@@ -47,8 +47,8 @@ class Admin:
         check_topic(request.name)
         queue_count = request.settings.queue_count or 1
         _check_at_most("settings.queue_count", queue_count, QUEUE_COUNT_MAX)
-        asked = request.settings
-        gene = gene_from_wire(asked.gene) if asked.HasField("gene") else None
+        requested = request.settings
+        gene = gene_from_wire(requested.gene) if requested.HasField("gene") else None
         topic = await self._engine.create_topic(request.name, queue_count, gene)
         return wire.CreateTopicResponse(topic=_topic(topic))
 
@@ -80,23 +80,23 @@ class Admin:
     ) -> wire.PutGroupResponse:
         """Make a group, or change its settings."""
         check_group(request.name)
-        asked = request.settings
-        _check_at_most("settings.attempts_max", asked.attempts_max, _ATTEMPTS_MAX)
+        requested = request.settings
+        _check_at_most("settings.attempts_max", requested.attempts_max, _ATTEMPTS_MAX)
         for name in ("retry_delay_ms", "retry_delay_ms_max"):
-            _check_at_most(f"settings.{name}", getattr(asked, name), limits.NACK_DELAY_MS_MAX)
-        if asked.invisible_ms:
-            _check_at_most("settings.invisible_ms", asked.invisible_ms, limits.INVISIBLE_MS_MAX)
-            if asked.invisible_ms < limits.INVISIBLE_MS_MIN:
+            _check_at_most(f"settings.{name}", getattr(requested, name), limits.NACK_DELAY_MS_MAX)
+        if requested.invisible_ms:
+            _check_at_most("settings.invisible_ms", requested.invisible_ms, limits.INVISIBLE_MS_MAX)
+            if requested.invisible_ms < limits.INVISIBLE_MS_MIN:
                 raise errors.InvalidArgument(
                     f"settings.invisible_ms is below {limits.INVISIBLE_MS_MIN}",
                     field="settings.invisible_ms",
                     least=limits.INVISIBLE_MS_MIN,
                 )
         settings = GroupSettings(
-            asked.attempts_max,
-            asked.invisible_ms,
-            asked.retry_delay_ms,
-            asked.retry_delay_ms_max,
+            requested.attempts_max,
+            requested.invisible_ms,
+            requested.retry_delay_ms,
+            requested.retry_delay_ms_max,
         )
         group = await self._engine.put_group(request.name, settings)
         return wire.PutGroupResponse(group=_group(group))

@@ -88,15 +88,17 @@ class Calls:
         return handle
 
     def refuse(self, method: str, error: Exception, context: Context) -> tuple[str, grpc.Status]:
-        """(name of the code, status to end the call with): see `judge`.
+        """(name of the code, status to end the call with): see `public_error`.
 
         A handler must not keep the error in a variable of its own: its traceback leads back to the
         handler's frame, so that the request would stay in memory until cycles are looked for.
         """
-        told = self.judge(method, error, context)
-        return told.code, grpc_status.to_status(told)
+        public = self.public_error(method, error, context)
+        return public.code, grpc_status.to_status(public)
 
-    def judge(self, method: str, error: Exception, context: Context) -> errors.HourwheelError:
+    def public_error(
+        self, method: str, error: Exception, context: Context
+    ) -> errors.HourwheelError:
         """What the caller is told of `error`. Counts refusals; faults of ours are logged."""
         if isinstance(error, DecodeError):
             error = errors.InvalidArgument(f"this is no request of {method}")
@@ -104,11 +106,11 @@ class Calls:
             _log.error("call_failed", method=method, peer=context.peer(), exc_info=error)
         elif isinstance(error, errors.Internal | errors.DataLoss):
             _log.error("call_failed", method=method, **logs.fields_of(error))
-        told = grpc_status.public(error)
-        if isinstance(told, FATAL):
-            self._failure.report(told)
-        if self._failure.found.done() and isinstance(told, _LOCAL):
+        public = grpc_status.public(error)
+        if isinstance(public, FATAL):
+            self._failure.report(public)
+        if self._failure.found.done() and isinstance(public, _LOCAL):
             # Another node has what is lost here, or this one after a start: trying again helps.
-            told = errors.Timeout("the node stops, its disk is not well: the outcome is unknown")
-        self.stats.reject(told.reason)
-        return told
+            public = errors.Timeout("the node stops, its disk is not well: the outcome is unknown")
+        self.stats.reject(public.reason)
+        return public

@@ -281,7 +281,7 @@ async def _answer(call: Any) -> bytes:
     """The one answer of a call.
 
     Raises:
-        PassedOn, Timeout, Unavailable: see `_judge`.
+        PassedOn, Timeout, Unavailable: see `_error_of`.
     """
     try:
         answer: object = await call.read()
@@ -289,7 +289,7 @@ async def _answer(call: Any) -> bytes:
             await call.read()  # how it ended
             return answer
     except grpc.aio.AioRpcError as error:
-        raise _judge(error) from None
+        raise _error_of(error) from None
     raise errors.Unavailable("the master answered nothing")
 
 
@@ -308,7 +308,7 @@ class _Poll(NamedTuple):
         """The answer, when there is room for it.
 
         Raises:
-            PassedOn, Timeout, Unavailable: see `_judge`.
+            PassedOn, Timeout, Unavailable: see `_error_of`.
             Overloaded: the caller's time is over before there is room.
             ShuttingDown: the node begins to stop.
         """
@@ -354,7 +354,7 @@ async def _copy(calls: Calls, call: Any, context: Context) -> None:
         while isinstance(raw := await call.read(), bytes):
             await context.write(raw)
     except grpc.aio.AioRpcError as error:
-        raise _judge(error) from None
+        raise _error_of(error) from None
     finally:
         sending.cancel()
         call.cancel()
@@ -390,7 +390,7 @@ def _may_pass(error: Exception) -> bool:
     )
 
 
-def _judge(error: grpc.aio.AioRpcError) -> Exception:
+def _error_of(error: grpc.aio.AioRpcError) -> Exception:
     """What the caller is told: another node's word as it is, else what is known of the outcome."""
     trailing = tuple(error.trailing_metadata() or ())
     if any(key == _DETAILS_KEY for key, _ in trailing):

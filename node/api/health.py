@@ -65,8 +65,8 @@ class Health:
                 return request
             # Not among the locals here: the frame of a call that is aborted lies in a circle with
             # its error, and would keep the bytes.
-            told = "this is no HealthCheckRequest"
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
+            why = "this is no HealthCheckRequest"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
         return await context.abort_with_status(refusal)
 
     async def _watch(self, _requests: object, context: Any) -> None:

@@ -73,12 +73,12 @@ class Producer:
             for message in messages:
                 kind = message.WhichOneof("due")
                 if kind == "delay_ms":
-                    asked = message.delay_ms
-                    due = now_ms + asked
+                    requested = message.delay_ms
+                    due = now_ms + requested
                 else:
-                    asked = due = now_ms if kind is None else message.due_ms
-                if due > latest or asked < 0:
-                    _refuse_due(kind, asked, due, now_ms, self._horizon_ms)
+                    requested = due = now_ms if kind is None else message.due_ms
+                if due > latest or requested < 0:
+                    _refuse_due(kind, requested, due, now_ms, self._horizon_ms)
                 body = message.body
                 if len(body) > body_bytes_max:
                     _refuse_body(body, body_bytes_max)
@@ -124,10 +124,10 @@ _NO_META: Final = metas.encode(metas.NO_META)
 
 
 def _refuse_due(
-    kind: str | None, asked: int, due_ms: int, now_ms: int, horizon_ms: int
+    kind: str | None, requested: int, due_ms: int, now_ms: int, horizon_ms: int
 ) -> NoReturn:
-    if asked < 0:
-        raise errors.InvalidDueTime(f"{kind} is negative: {asked}", due_ms=due_ms)
+    if requested < 0:
+        raise errors.InvalidDueTime(f"{kind} is negative: {requested}", due_ms=due_ms)
     raise beyond_horizon("", due_ms=due_ms, now_ms=now_ms, horizon_ms=horizon_ms)
 
 

@@ -137,8 +137,8 @@ class PublishStreams:
 
     def _refusal(self, error: Exception, context: Context) -> tuple[str, PublishStreamResponse]:
         """As `Calls.refuse`, for one batch of a stream that goes on."""
-        told = self._calls.judge(METHOD, error, context)
-        return told.code, PublishStreamResponse(error=grpc_status.to_detail(told))
+        public = self._calls.public_error(METHOD, error, context)
+        return public.code, PublishStreamResponse(error=grpc_status.to_detail(public))
 
     async def _accept(self, raw: bytes) -> PublishedBatch:
         request = PublishStreamRequest.FromString(raw)

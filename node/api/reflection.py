@@ -37,8 +37,8 @@ class Reflection:
 
     async def _answer(self, _requests: object, context: Any) -> AsyncIterator[Any]:
         if self._stream_count >= STREAMS_MAX:
-            told = "too many reflection streams are open"
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, told)
+            why = "too many reflection streams are open"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
         self._stream_count += 1
         try:
             async for one in self._servicer.ServerReflectionInfo(_requests_of(context), context):
@@ -54,8 +54,8 @@ async def _requests_of(context: Any) -> AsyncIterator[Any]:
     """
     while (request := _parse(await context.read())) is not _END:
         if request is None:
-            told = "this is no ServerReflectionRequest"
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
+            why = "this is no ServerReflectionRequest"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
         yield request
 
 

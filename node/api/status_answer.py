@@ -83,9 +83,9 @@ def _shard(engine: ShardStatusData, cluster: MastershipData) -> status_pb2.Shard
     values: dict[str, Any] = {
         name: value for name, value in asdict(engine).items() if name in names
     }
-    told = {name: value for name, value in asdict(cluster).items() if value is not None}
-    followers = told.pop("followers")
-    values |= told
+    known = {name: value for name, value in asdict(cluster).items() if value is not None}
+    followers = known.pop("followers")
+    values |= known
     values["epoch"] = cluster.epoch or engine.epoch
     answer = status_pb2.ShardStatus(**values)
     for follower in followers:

@@ -70,7 +70,7 @@ def describe(
     due_ms, states = views.sequences.read_many(sequence)
     known = (
         message_id.shard == shard.shard_id
-        and int(states[0]) != SlotState.VOID
+        and int(states[0]) != SlotState.REJECTED
         and int(due_ms[0]) == message_id.due_ms
         and int(views.epochs_of(sequence)[0]) == message_id.epoch
     )

@@ -72,7 +72,7 @@ class Configurator:
         self._mastership = serving.mastership
         self._shard, self._receiver = self._mastership.shard, self._mastership.receiver
         self._now_ms, self._propose = serving.now_ms, serving.propose
-        self._defaults, self._pass_over, self._on_filter = defaults, pass_over, on_filter
+        self._defaults, self._resolve_filtered, self._on_filter = defaults, pass_over, on_filter
         self.listing = Listing(self._shard, self._receiver)
         self._lock = asyncio.Lock()
         self._proposed: dict[str, Topic] = {}
@@ -204,8 +204,8 @@ class Configurator:
                     f"topic {name!r} has genes {found.gene.text}", topic=name, gene=found.gene.text
                 )
             if found.automatic:  # somebody asks for it now
-                asked_for = replace(found, automatic=False)
-                await self._change(ConfigChange(put_topic=asked_for.config()))
+                requested = replace(found, automatic=False)
+                await self._change(ConfigChange(put_topic=requested.config()))
             return self.listing.topic_info(found)
 
     async def expire_topic(self, topic_id: int, is_unused: Callable[[Topic], bool]) -> bool:
@@ -260,7 +260,7 @@ class Configurator:
     ) -> tuple[Group, list["asyncio.Future[bool]"]]:
         """Propose a group with its topic for dead letters, all of it for one group commit.
 
-        The numbers are those that it will have; where something comes in between, it is void.
+        The numbers are those that it will have; where another change comes first, apply rejects it.
         """
         validate_group_name(name)
         catalog, defaults = self._catalog, self._defaults
@@ -312,11 +312,11 @@ class Configurator:
             UnknownGroup, UnknownTopic: there is none, and none is made.
             SubscriptionMismatch: the group's subscription says something else.
         """
-        asked = None if wanted is None else await read_filter(wanted)
+        requested = None if wanted is None else await read_filter(wanted)
         catalog = self._catalog
         found_group, found_topic = catalog.find_group(group), catalog.find_topic(topic)
         is_own_call = found_topic is not None and found_topic.internal
-        kept = None if is_own_call else asked
+        kept = None if is_own_call else requested
         known: Subscription | None = None
         if found_group is not None and found_topic is not None:
             known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
@@ -330,7 +330,7 @@ class Configurator:
             mismatch = find_mismatch(catalog, known.group_id, known.topic_id, kept)
             if mismatch is not None:
                 raise mismatch
-        return Subscribed(known, found_group, kept, stored(asked) if is_own_call else None)
+        return Subscribed(known, found_group, kept, stored(requested) if is_own_call else None)
 
     async def put_subscription(
         self, group: str, topic: str, wanted: FilterExpression
@@ -354,12 +354,12 @@ class Configurator:
             )
             meant: list[asyncio.Future[bool]] = []
             if found_group.automatic:  # somebody asks for it now
-                asked_for = replace(found_group, automatic=False)
-                meant = [self._change(ConfigChange(put_group=asked_for.config()))]
+                requested = replace(found_group, automatic=False)
+                meant = [self._change(ConfigChange(put_group=requested.config()))]
             if known.filter != kept:
                 # What was passed over stays so: it stands in the log before the change.
                 for queue in self._receiver.queues_of(known.group_id, known.topic_id):
-                    self._pass_over(self._now_ms(), GroupQueue(found_group.group_id, queue))
+                    self._resolve_filtered(self._now_ms(), GroupQueue(found_group.group_id, queue))
                 changed = replace(known, filter=kept)
                 meant.append(self._change(ConfigChange(put_subscription=changed.config())))
                 if not all(await asyncio.gather(*meant)):

@@ -12,7 +12,7 @@ class Subscribed(NamedTuple):
 
     subscription: Subscription
     group: Group
-    asked: FilterExpression | None = None
+    requested: FilterExpression | None = None
     """What the caller says that the group wants, in canonical form; None: it says nothing."""
     selecting: FilterExpression | None = None
     """What only this call wants, of one of the cluster's own topics; None for everything."""
@@ -24,24 +24,24 @@ def stored(canonical: FilterExpression | None) -> FilterExpression | None:
 
 
 def find_mismatch(
-    catalog: Any, group_id: int, topic_id: int, asked: FilterExpression
+    catalog: Any, group_id: int, topic_id: int, requested: FilterExpression
 ) -> errors.SubscriptionMismatch | None:
     """Why a caller that says this is not served now; None: it says what the subscription does.
 
     Where no subscription is left, nothing is served anyway.
     """
     known: Subscription | None = catalog.find_subscription(group_id, topic_id)
-    if known is None or stored(asked) == known.filter:
+    if known is None or stored(requested) == known.filter:
         return None
     kept = known.filter or FilterExpression.everything()
     group, topic = catalog.find_group_by_id(group_id), catalog.find_topic_by_id(topic_id)
     names = [one.name if one is not None else "" for one in (group, topic)]
     return errors.SubscriptionMismatch(
-        f"group {names[0]!r} wants {_words(kept)} of topic {names[1]!r}, not {_words(asked)}",
+        f"group {names[0]!r} wants {_words(kept)} of topic {names[1]!r}, not {_words(requested)}",
         group=names[0],
         topic=names[1],
         subscription=_words(kept),
-        receive=_words(asked),
+        receive=_words(requested),
     )
 
 

@@ -150,12 +150,12 @@ class Unasked:
         return bool(due)
 
     def _settle(
-        self, stretches: list[Stretch], proposed_ms: int, done: "asyncio.Future[Any]"
+        self, equal_spans: list[Stretch], proposed_ms: int, done: "asyncio.Future[Any]"
     ) -> None:
         """Told what became of a proposal; a new reign knows nothing of the stretches any more."""
         is_lost = not done.cancelled() and done.exception() is not None
         again_ms = proposed_ms if is_lost else None
-        for one in stretches:
+        for one in equal_spans:
             self._receiver.passed_over.settle(one, again_ms)
         if is_lost:
             self._rearm()

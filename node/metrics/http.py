@@ -258,7 +258,7 @@ class _Port:
         if method != "GET":
             return _packed(HTTPStatus.METHOD_NOT_ALLOWED, Allow=_ALLOWED)
         if path in self._probes:
-            return _told(await self._probes[path]())
+            return _body_of(await self._probes[path]())
         headers = {
             name.strip().lower(): value for name, _, value in (one.partition(":") for one in fields)
         }
@@ -269,7 +269,7 @@ class _Port:
         return await self._scrapes.get(form)
 
 
-def _told(why_not: str) -> bytes:
+def _body_of(why_not: str) -> bytes:
     status = HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK
     return _packed(status, f"{why_not or 'yes'}\n".encode())
 

@@ -125,14 +125,14 @@ class Node:
         """
         async with AsyncExitStack() as undo:
             disk = self._lock_directory(undo)
-            told = self._start_probes(undo)
+            probes = self._start_probes(undo)
             clock = self._slewed_clock()
             cluster = self._make_cluster(undo, clock)
             meta = open_node_meta(disk, self.config.node.id, cluster.cluster_id)
             await cluster.start()
             engine = await self._open_engine(undo, disk, meta, cluster)
             started_ms = clock.now_ms()
-            self._tell_metrics(undo, told, engine, clock, started_ms, cluster)
+            self._tell_metrics(undo, probes, engine, clock, started_ms, cluster)
             self._cluster = cluster
             await self._start_api(undo, engine, started_ms, cluster)
             self._start_console(undo)

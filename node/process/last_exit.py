@@ -31,9 +31,9 @@ class LastExit:
         self._path = directory / LAST_EXIT
         self.reason = FIRST
         with contextlib.suppress(OSError):
-            told = self._path.read_text("ascii", errors="replace").strip()
-            is_sound = told.isidentifier() and told.isupper() and len(told) <= _CHARS_MAX
-            self.reason = told if is_sound else KILLED
+            text = self._path.read_text("ascii", errors="replace").strip()
+            is_sound = text.isidentifier() and text.isupper() and len(text) <= _CHARS_MAX
+            self.reason = text if is_sound else KILLED
         self.note(KILLED)
 
     def note(self, reason: str) -> None:

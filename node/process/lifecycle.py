@@ -134,9 +134,9 @@ async def _serve(node: Node, stops: "asyncio.Queue[str]", ready_file: Path | Non
     Whatever is under way, a failure of the node ends the waiting; one that serves may be replaced.
     """
     failed = node.failure.found
-    told, starting = _task(stops.get()), _task(node.start())
+    stop, starting = _task(stops.get()), _task(node.start())
     try:
-        await _first(starting, told, failed)
+        await _first(starting, stop, failed)
         if not starting.done():  # what is open now needs no closing: any crash is survived
             return EXIT_OK
         await starting
@@ -145,16 +145,16 @@ async def _serve(node: Node, stops: "asyncio.Queue[str]", ready_file: Path | Non
         if ready_file is not None:
             _write_ready(ready_file, node)
         renewed = _task(node.renewal.wait())
-        await _first(told, failed, renewed)
+        await _first(stop, failed, renewed)
         renewed.cancel()
         if failed.done():
             return await _replace(node) if node.can_be_replaced else EXIT_FAILURE
-        if told.done():
+        if stop.done():
             node.renewal.clear()
-            told = _task(stops.get())
+            stop = _task(stops.get())
         stopping = _task(node.stop())
-        await _first(stopping, told, failed)
-        if told.done() and not stopping.done():
+        await _first(stopping, stop, failed)
+        if stop.done() and not stopping.done():
             _log.warning("node_stop_forced")
             node.renewal.clear()
             await node.cut_short()
@@ -163,7 +163,7 @@ async def _serve(node: Node, stops: "asyncio.Queue[str]", ready_file: Path | Non
             return EXIT_FAILURE
         await stopping
     finally:
-        told.cancel()
+        stop.cancel()
     return None
 
 

@@ -86,9 +86,9 @@ class ChildNode:
             except asyncio.CancelledError:
                 self.cut_short()
                 raise
-            told = json.loads(ready.read_text())
-        self.address, self.metrics_address = told["address"], told["metrics_address"]
-        self.console_address = told["console_address"]
+            addresses = json.loads(ready.read_text())
+        self.address, self.metrics_address = addresses["address"], addresses["metrics_address"]
+        self.console_address = addresses["console_address"]
 
     async def _spawn(self, ready: Path) -> asyncio.subprocess.Process:
         environ = {

@@ -387,7 +387,7 @@ class DamageControl:
             is_damaged = bool(shard.bodies.read(entry.unit)[1])
             if is_damaged and not views.acks.get(*entry.held).is_resolved(entry.position):
                 of = [(entry.position, entry.position + 1)]
-                rows_of = ack_rows if self._is_buried(entry.held) else dead_rows
+                rows_of = ack_rows if self._is_dead_letter_queue(entry.held) else dead_rows
                 rows.append(rows_of(entry.held, of))
                 gone.append(entry)
         if not gone:
@@ -410,7 +410,7 @@ class DamageControl:
         _log.warning("damaged_messages_discarded", messages=len(gone))
         return gone
 
-    def _is_buried(self, held: GroupQueue) -> bool:
+    def _is_dead_letter_queue(self, held: GroupQueue) -> bool:
         """Whether these are a group's own dead letters: to bury one again would never end."""
         group = self._shard.views.catalog.find_group_by_id(held.group_id)
         return group is not None and group.dead_letter_topic_id == topic_of(held.topic_queue)

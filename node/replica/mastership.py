@@ -33,7 +33,7 @@ from hourwheel.formats.record_batch import (
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart
 from hourwheel.types import Key
 from node.delivery.receiver import Receiver
-from node.shard.apply import Verdict
+from node.shard.apply import ApplyResult
 from node.shard.dispatcher import DispatchConfig, Dispatcher
 from node.shard.shard import Applied, Shard
 from node.shard.views import FEATURE_LEVEL, FEATURE_LEVEL_MIN, Views
@@ -46,7 +46,7 @@ OUTCOME_UNKNOWN: Final = "the node ceased to be master: the outcome is unknown"
 class Proposer(Protocol):
     """Who waits for what becomes of a record."""
 
-    def answer(self, verdict: Verdict, error: HourwheelError | None) -> None:
+    def answer(self, verdict: ApplyResult, error: HourwheelError | None) -> None:
         """Tell it: the verdict of the record's own apply, or why there is none. Called once."""
         ...
 

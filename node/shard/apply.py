@@ -20,13 +20,13 @@ from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState
 from hourwheel.types import Key, topic_of
 from hourwheel.v1.broker_pb2 import CancelOutcome
-from node.shard.deduplication import PublishVerdicts, judge, units_of
+from node.shard.deduplication import PublishResults, deduplicate, units_of
 from node.shard.views import Views, check_feature_level
 from storage.views.catalog_items import Subscription
 from storage.views.sequence_index import SlotState
-from storage.views.unit import Units, pick, stretches
+from storage.views.unit import Units, equal_spans, pick
 
-Verdict: TypeAlias = Any
+ApplyResult: TypeAlias = Any
 """What a record's proposer is told, by kind: see the handlers."""
 
 
@@ -43,7 +43,7 @@ class Applier:
         self.touched: set[int] = set()
         self.make_room: Callable[[], bool] | None = None
         """Asked where a view finds no room: gives up what was kept back; whether there was any."""
-        self._begun: tuple[Verdict] | None = None
+        self._begun: tuple[ApplyResult] | None = None
         """Of the batch that is applied but for what follows."""
         self._waiting: deque[tuple[int, Units]] = deque()
         """Entries, and their queues, that have found no room yet. In order: they have to be there
@@ -60,7 +60,7 @@ class Applier:
             Kind.EPOCH_START: self._epoch_start,
         }
 
-    def apply(self, batch: RecordBatch) -> Verdict:
+    def apply(self, batch: RecordBatch) -> ApplyResult:
         """Fold one batch into the views.
 
         Raises:
@@ -92,7 +92,7 @@ class Applier:
 
     # -- publish ------------------------------------------------------------------------------
 
-    def _publish(self, batch: RecordBatch) -> PublishVerdicts:
+    def _publish(self, batch: RecordBatch) -> PublishResults:
         """Verdicts by the ordinal of the first message that each is about."""
         views, header = self.views, batch.header
         invariant(
@@ -102,11 +102,11 @@ class Applier:
             found=header.base_sequence,
         )
         views.next_sequence += header.count
-        verdicts, accepted = judge(self.views, batch)
+        verdicts, accepted = deduplicate(self.views, batch)
         if accepted is None:
             self._store(units_of(self.views.catalog, batch), header.store_ms)
             return verdicts
-        states = np.full(header.count, SlotState.VOID, np.uint8)
+        states = np.full(header.count, SlotState.REJECTED, np.uint8)
         if accepted.any():
             units = pick(units_of(self.views.catalog, batch), accepted)
             states[accepted] = self._schedule(units, header.store_ms)
@@ -170,7 +170,7 @@ class Applier:
             return
         order = np.argsort(queues, kind="stable")
         units, queues = pick(units, order), queues[order]
-        for low, high in stretches(queues):
+        for low, high in equal_spans(queues):
             self._append(int(queues[low]), units[low:high])
 
     # -- dispatch and cancel --------------------------------------------------------------------
@@ -211,7 +211,7 @@ class Applier:
         views, rows = self.views, batch.rows
         sequences, due = rows["sequence"].copy(), rows["due_ms"].copy()
         stored_due, states = views.sequences.read_many(sequences)
-        exists = (states != SlotState.VOID) & (stored_due == due)
+        exists = (states != SlotState.REJECTED) & (stored_due == due)
         exists &= views.epochs_of(sequences) == rows["epoch"]
         key = views.cursor.key
         passed = (due < key.due_ms) | ((due == key.due_ms) & (sequences <= key.sequence))

@@ -26,32 +26,32 @@ class Published(NamedTuple):
     duplicate: bool = False
 
 
-PublishVerdict: TypeAlias = Published | HourwheelError
-PublishVerdicts: TypeAlias = dict[int, PublishVerdict]
+PublishResult: TypeAlias = Published | HourwheelError
+PublishResults: TypeAlias = dict[int, PublishResult]
 Mask: TypeAlias = NDArray[np.bool_]
 
 
-def judge(views: Views, batch: RecordBatch) -> tuple[PublishVerdicts, Mask | None]:
+def deduplicate(views: Views, batch: RecordBatch) -> tuple[PublishResults, Mask | None]:
     """(verdicts, which messages are accepted: None for all)."""
     header = batch.header
     if header.flags & Flag.PER_MESSAGE_PRODUCER:
-        return _judge_each(views, batch)
+        return _deduplicate_each(views, batch)
     own = Published(header.epoch, header.base_sequence, header.count, header.store_ms)
     topic_id = int(topic_of(int(batch.topic_queue[0])))
     if not views.catalog.find_topic_by_id(topic_id):
         return {0: errors.UnknownTopic("the topic was deleted")}, _none(header.count)
     if not header.producer_id:
         return {0: own}, None
-    verdict = _judge_producer(
+    verdict = _check_producer(
         views, header.producer_id, header.producer_sequence, header.count, own
     )
     fresh = verdict is own
     return {0: verdict}, None if fresh else _none(header.count)
 
 
-def _judge_producer(
+def _check_producer(
     views: Views, producer_id: int, first: int, count: int, own: Published
-) -> PublishVerdict:
+) -> PublishResult:
     producers = views.producers
     try:
         found = producers.check(producer_id, first, count)
@@ -63,7 +63,7 @@ def _judge_producer(
     return own
 
 
-def _judge_each(views: Views, batch: RecordBatch) -> tuple[PublishVerdicts, Mask | None]:
+def _deduplicate_each(views: Views, batch: RecordBatch) -> tuple[PublishResults, Mask | None]:
     """Merged publishes of several producers: a producer's neighbours are one request's.
 
     (Whoever merges never puts two requests of one producer into one batch.)
@@ -76,18 +76,18 @@ def _judge_each(views: Views, batch: RecordBatch) -> tuple[PublishVerdicts, Mask
         base, epoch, store_ms = header.base_sequence, header.epoch, header.store_ms
         return {at: Published(epoch, base + at, 1, store_ms) for at in range(header.count)}, None
     accepted = np.ones(header.count, np.bool_)
-    verdicts: PublishVerdicts = {}
+    verdicts: PublishResults = {}
     at = 0
     while at < header.count:
         end, producer = at + 1, ids[at]
         while producer and end < header.count and ids[end] == producer:
             end += 1
         own = Published(header.epoch, header.base_sequence + at, end - at, header.store_ms)
-        verdict: PublishVerdict = own
+        verdict: PublishResult = own
         if not known[topics[at]]:
             verdict = errors.UnknownTopic("the topic was deleted")
         elif producer:
-            verdict = _judge_producer(views, producer, numbers[at], end - at, own)
+            verdict = _check_producer(views, producer, numbers[at], end - at, own)
         if verdict is not own:
             accepted[at:end] = False
         verdicts[at] = verdict

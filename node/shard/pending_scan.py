@@ -179,7 +179,7 @@ class PendingScan:
         part = self._cut(matches_max)
         if not self._is_checked(part):
             return NO_MATCHES
-        chosen, blobs, corrupt = self._judge(part)
+        chosen, blobs, corrupt = self._pick_matching(part)
         done = len(part)
         if len(chosen) > matches_max:
             chosen, blobs = chosen[:matches_max], blobs[:matches_max]
@@ -198,10 +198,10 @@ class PendingScan:
     def _begin_slice(self) -> None:
         """Look at the next units; those that may match wait to be judged."""
         self._leave_slice()
-        stretches = self._range.step(self._step_units)
+        pieces = self._range.step(self._step_units)
         self._step_units = min(_UNITS_MOST, 2 * self._step_units)
         found = []
-        for units in stretches:
+        for units in pieces:
             self.masked_count += len(units)
             are_pending = self._are_pending(units)
             self._looked.append((units, are_pending))
@@ -256,7 +256,7 @@ class PendingScan:
             self._long = sequence, self._wanted.begin_check(bytes(blobs[0][: int(metas[0])]))
         return self._long[1].step(_CHECKS_MOST) is not None
 
-    def _judge(self, part: Units) -> tuple[Ordinals, list[Blob], Ordinals]:
+    def _pick_matching(self, part: Units) -> tuple[Ordinals, list[Blob], Ordinals]:
         """(ordinals of those that match, what was read of them, ordinals of those passed over)."""
         chosen = self._are_pending(part)  # again: things happen between two steps
         corrupt = np.zeros(len(part), np.bool_)
@@ -281,10 +281,10 @@ class PendingScan:
         for chosen in (order[:in_log], order[in_log:]):  # scattered; one behind the other
             if not len(chosen):
                 continue
-            asked = pick(part, chosen)
-            read, bad = self._bodies.read(asked)
+            requested = pick(part, chosen)
+            read, bad = self._bodies.read(requested)
             if bad:
-                self._on_damage(asked, bad)
+                self._on_damage(requested, bad)
             for ordinal, blob in zip(chosen.tolist(), read, strict=True):
                 blobs[ordinal] = blob
             is_bad[chosen[[one.ordinal for one in bad]]] = True

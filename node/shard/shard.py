@@ -17,7 +17,7 @@ from typing import NamedTuple
 from hourwheel import errors
 from hourwheel.errors import invariant
 from hourwheel.formats.record_batch import RecordBatch, unpack_header
-from node.shard.apply import Applier, Verdict
+from node.shard.apply import Applier, ApplyResult
 from node.shard.views import Views
 from storage.log.commit_log import CommitLog, LogWrite
 from storage.log.recent_batches import RecentBatches
@@ -29,7 +29,7 @@ class Applied(NamedTuple):
     """A batch that was applied, and what its proposer is told."""
 
     batch: RecordBatch
-    verdict: Verdict
+    verdict: ApplyResult
 
 
 @dataclass

@@ -197,8 +197,8 @@ class Incoming:
             found = atomic_file.read(place.disk, path, FileType.CHECKPOINT, place.identity)
             applied_offset = Checkpoint.FromString(found.payload).applied_offset
         epochs = EpochFile.open(place.disk, place.under(_EPOCHS), place.identity)
-        told = [(one.epoch, one.start_offset) for one in head.epochs]
-        if applied_offset != head.applied_offset or list(epochs.entries) != told:
+        entries = [(one.epoch, one.start_offset) for one in head.epochs]
+        if applied_offset != head.applied_offset or list(epochs.entries) != entries:
             raise errors.PeerRefused("the head of a snapshot says something else than its files")
 
     def abandon(self) -> None:

@@ -58,7 +58,7 @@ class BrokerLink:
         self._timeout_ms = timeout_ms
         self._writer: asyncio.StreamWriter | None = None
         self._heard_ms = 0.0
-        self._asked_ms = 0.0
+        self._requested_ms = 0.0
         self._was_alive = False
         self._server: asyncio.Server | None = None
         self._path: Path | None = None
@@ -98,9 +98,9 @@ class BrokerLink:
         what the broker said meanwhile lies unread.
         """
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._asked_ms > self._timeout_ms / 2:
+        if now_ms - self._requested_ms > self._timeout_ms / 2:
             self._heard_ms = now_ms
-        self._asked_ms = now_ms
+        self._requested_ms = now_ms
         return self._writer is not None and now_ms - self._heard_ms < self._timeout_ms
 
     def check_alive(self) -> float | None:

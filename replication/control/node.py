@@ -91,9 +91,9 @@ class ControlNode:
         """When the broker was last told of each peer."""
         self._listening_since_ms = clock.monotonic_ms()
         self._last_report: link.NodeReport | None = None
-        self._beat_ms = self._told_ms = clock.monotonic_ms()
+        self._heartbeat_ms = self._reported_ms = clock.monotonic_ms()
         self._look = asyncio.Event()
-        self._told_leader: link.LinkLeader | None = None
+        self._reported_leader: link.LinkLeader | None = None
         self._pending: set[int] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -108,7 +108,7 @@ class ControlNode:
         await self.network.start(self._config.listen)
         await self.link.start(Path(self._config.socket_path))
         self.raft.start()
-        self._spawn(self._beat())
+        self._spawn(self._heartbeat())
         self._spawn(self._elect_for_ever())
 
     async def close(self) -> None:
@@ -145,8 +145,8 @@ class ControlNode:
 
     def _on_status(self, status: RaftStatus) -> None:
         leader = _leader(status)
-        if leader != self._told_leader:
-            self._told_leader = leader
+        if leader != self._reported_leader:
+            self._reported_leader = leader
             self.link.send(link.ControlFrame(leader=leader))
         self._look.set()
 
@@ -181,7 +181,7 @@ class ControlNode:
         if hello.node_id != self._config.node_id:
             raise errors.InvalidBatch(f"the broker is {hello.node_id!r}")
         self._on_state(self.raft.state)
-        self._told_leader = None
+        self._reported_leader = None
         self._on_status(self.raft.status)
         heard = [each.report for each in self._reports.values() if each.report is not None]
         self.link.send(link.ControlFrame(reports=link.LinkReports(reports=heard)))
@@ -220,8 +220,8 @@ class ControlNode:
             report.boot_id = hello.boot_id
         report.node_id = self._config.node_id
         report.broker_alive = self.link.is_alive
-        self._told_ms = self._clock.monotonic_ms()
-        self._reports[report.node_id] = HeardReport(report, self._told_ms)
+        self._reported_ms = self._clock.monotonic_ms()
+        self._reports[report.node_id] = HeardReport(report, self._reported_ms)
         self.network.broadcast_report(report)
         self._look.set()
 
@@ -236,7 +236,7 @@ class ControlNode:
 
     # --- by itself
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         interval_ms = self._config.report_interval_ms
         while True:
             self.link.check_alive()
@@ -244,15 +244,17 @@ class ControlNode:
             ping = link.LinkPing(stall_count=stats.stall_count, stall_ms_max=stats.stall_ms_max)
             self.link.send(link.ControlFrame(ping=ping))
             now_ms = self._notice_stall()
-            self._beat_ms = now_ms
-            if now_ms - self._told_ms >= interval_ms * 0.9:  # else the broker's own report did it
+            self._heartbeat_ms = now_ms
+            if (
+                now_ms - self._reported_ms >= interval_ms * 0.9
+            ):  # else the broker's own report did it
                 self.tell_peers()
             await asyncio.sleep(interval_ms / 1_000)
 
     def _notice_stall(self) -> float:
         """The time. If this process was stopped, nobody else was silent: ages begin anew."""
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._beat_ms > self._config.report_timeout_ms / 2:
+        if now_ms - self._heartbeat_ms > self._config.report_timeout_ms / 2:
             self._listening_since_ms = now_ms
         return now_ms
 

@@ -71,10 +71,10 @@ async def _serve(config: ControlConfig) -> int:
     clock = SystemClock()
     node = ControlNode(config, RealDisk(config.directory), clock)
     loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
+    requested = asyncio.Event()
     orphaned = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked.set)
+        loop.add_signal_handler(number, requested.set)
     if config.watch_parent:
         _watch_parent(loop, orphaned)
     try:
@@ -82,9 +82,9 @@ async def _serve(config: ControlConfig) -> int:
     except OSError as error:
         raise errors.ConfigError(f"cannot listen on {config.listen}: {error}") from error
     waits = [
-        asyncio.ensure_future(asked.wait()),
+        asyncio.ensure_future(requested.wait()),
         asyncio.ensure_future(orphaned.wait()),
-        asyncio.ensure_future(_forsaken(node, clock, config.linger_ms)),
+        asyncio.ensure_future(_broker_is_gone(node, clock, config.linger_ms)),
         asyncio.ensure_future(asyncio.wait([node.died])),
     ]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -110,7 +110,7 @@ def _watch_parent(loop: asyncio.AbstractEventLoop, orphaned: asyncio.Event) -> N
     loop.add_reader(sys.stdin.fileno(), readable)
 
 
-async def _forsaken(node: ControlNode, clock: SystemClock, linger_ms: float) -> None:
+async def _broker_is_gone(node: ControlNode, clock: SystemClock, linger_ms: float) -> None:
     """Return when no broker has been there for so long."""
     while True:
         left_ms = node.link.left_ms

@@ -203,12 +203,12 @@ class RaftAdapter:
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[tuple[bytes | None, int]] = loop.create_future()
 
-        def told(result: bytes | None, reason: int) -> None:
+        def on_applied(result: bytes | None, reason: int) -> None:
             if not answered.done():
                 answered.set_result((result, reason))
 
         def callback(result: bytes | None, reason: int) -> None:
-            loop.call_soon_threadsafe(told, result, reason)
+            loop.call_soon_threadsafe(on_applied, result, reason)
 
         self._node.submit(command, callback)
         try:

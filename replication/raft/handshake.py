@@ -113,7 +113,7 @@ class Handshake:
         Raises:
             PeerRefused: it is not who was dialled.
         """
-        hello = self._judge(answer)
+        hello = self._parse_hello(answer)
         dialler = self._dialler
         if dialler is None or hello.node_id != dialler.peer_node_id:
             raise errors.PeerRefused(f"{hello.node_id!r} answers for another node")
@@ -133,7 +133,7 @@ class Handshake:
         Raises:
             PeerRefused: nobody whom we know, or not for us.
         """
-        self._dialler = _unproved(self._judge(first))
+        self._dialler = _unproved(self._parse_hello(first))
         self._acceptor = self._hello(self._dialler.node_id)
         hello = pb.PeerHello()
         hello.CopyFrom(self._acceptor)
@@ -146,7 +146,7 @@ class Handshake:
         Raises:
             PeerRefused: it has none.
         """
-        hello = self._judge(last)
+        hello = self._parse_hello(last)
         if _unproved(hello) != self._dialler:
             raise errors.PeerRefused("the second hello is of another")
         self._check_proof(hello, b"dialler")
@@ -164,7 +164,7 @@ class Handshake:
             nonce=self._nonce,
         )
 
-    def _judge(self, raw: bytes) -> pb.PeerHello:
+    def _parse_hello(self, raw: bytes) -> pb.PeerHello:
         try:
             hello = pb.PeerHello.FromString(raw)
         except Exception as error:  # protobuf's DecodeError has no public home

@@ -40,12 +40,12 @@ class InSyncReplicas:
         self.members = members
         self.version = version
         self._min_in_sync = min_in_sync
-        self._asked: frozenset[str] | None = None
+        self._requested: frozenset[str] | None = None
 
     @property
     def union(self) -> frozenset[str]:
         """All nodes whose ends count."""
-        return self.members if self._asked is None else self.members | self._asked
+        return self.members if self._requested is None else self.members | self._requested
 
     def plan(
         self,
@@ -60,7 +60,7 @@ class InSyncReplicas:
             caught_up: nodes outside that do.
             spare: nodes, inside or outside, that do and are better left out.
         """
-        if self._asked is not None:
+        if self._requested is not None:
             return None
         grown = self.members | caught_up
         wanted = grown - lost - spare
@@ -70,7 +70,7 @@ class InSyncReplicas:
             wanted = grown  # growth may still help; who is lost stays
         if wanted == self.members:
             return None
-        self._asked = wanted
+        self._requested = wanted
         return IsrChange(self._epoch, self.version, tuple(sorted(wanted)))
 
     def on_state(self, members: frozenset[str], version: int) -> None:
@@ -78,7 +78,7 @@ class InSyncReplicas:
         if version < self.version:
             return  # an older one, that came late
         if version > self.version:
-            self._asked = None
+            self._requested = None
         self.members, self.version = members, version
 
     def on_refused(self, change: IsrChange | None = None) -> None:
@@ -89,7 +89,7 @@ class InSyncReplicas:
                 while the next is under way: that one stays asked for.
         """
         if change is None or change.version == self.version:
-            self._asked = None
+            self._requested = None
 
     def high_watermark(self, ends: Mapping[str, int]) -> int:
         """The least end over the union; 0 while that is smaller than `min_in_sync`.

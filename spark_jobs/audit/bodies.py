@@ -107,7 +107,7 @@ def find_wrong(task: BodyTask) -> list[WrongBody]:
             if place is not None and place.path in lost:
                 continue
             mine = units[chosen]
-            for at, why in _wrong_in(disk, place, mine, is_told=task.wheel is not None):
+            for at, why in _wrong_in(disk, place, mine, is_reported=task.wheel is not None):
                 unit = mine[at]
                 found.append(
                     WrongBody(
@@ -172,14 +172,14 @@ def _places_of(task: BodyTask, units: Units) -> Iterator[tuple[_Place | None, Ar
 
 
 def _wrong_in(
-    disk: Disk, place: _Place | None, units: Units, *, is_told: bool
+    disk: Disk, place: _Place | None, units: Units, *, is_reported: bool
 ) -> Iterator[tuple[int, str]]:
     """(ordinal, why) of the units of one file whose bytes are not their messages'.
 
-    `is_told`: of what lies outside of all files `audit_wheel` tells.
+    `is_reported`: of what lies outside of all files `audit_wheel` tells.
     """
     if place is None:
-        if is_told:
+        if is_reported:
             return
         for at in range(min(len(units), _WRONG_MAX)):
             yield at, f"it points into delay log {int(units['dlog_id'][at])}, which there is not"
@@ -196,7 +196,7 @@ def _wrong_in(
                 last = min(int((starts + sizes)[low:high].max()), end)
                 raw = file.pread(max(0, last - first), first)
                 mine = _crcs(raw, starts[low:high] - first, sizes[low:high])
-                wrong = (mine != crcs[low:high]) & ((mine >= 0) | (not is_told))
+                wrong = (mine != crcs[low:high]) & ((mine >= 0) | (not is_reported))
                 for at in np.flatnonzero(wrong).tolist():
                     where = int(starts[low + at])
                     why = f"the {int(sizes[low + at])} bytes at {where} of {place.path} are not"

@@ -23,8 +23,8 @@ from spark_jobs.audit.checks.ledger import (
     DISCARDED,
     HOUR_MS,
     PENDING,
+    REJECTED,
     RELEASED,
-    VOID,
 )
 from spark_jobs.audit.checks.structure import node_of
 from spark_jobs.audit.facts.findings import CheckOutcome, FindingSet, of_problem
@@ -92,7 +92,7 @@ def audit_with(
     now_ms = SystemClock().monotonic_ms
     began = now_ms()
     options = options or AuditOptions()
-    told = progress or _silent
+    show = progress or _silent
     inventory = discover(list(uris), expected_nodes=options.expected_nodes)
     findings = FindingSet()
     findings.add(map(of_problem, inventory.problems))
@@ -104,7 +104,7 @@ def audit_with(
             reason = "no replica has a segment of its log"
             checks.append(CheckOutcome("structure", number, "", "log-absent", reason))
             continue
-        state = ShardState(number, inventory, runner, options, told, now_ms=now_ms)
+        state = ShardState(number, inventory, runner, options, show, now_ms=now_ms)
         shards.append(audit_shard(state))
         findings.merge(state.findings)
         checks += state.checks
@@ -212,7 +212,7 @@ def _totals(state: ShardState, joining: Joining) -> Totals:
     retries = joining.retries
     return Totals(
         published=sum(states),
-        void=states[VOID],
+        void=states[REJECTED],
         released=states[AT_ONCE] + states[RELEASED],
         released_at_once=states[AT_ONCE],
         cancelled=states[CANCELLED],

@@ -20,7 +20,7 @@ from spark_jobs.audit.checks.partial import (
     PartialTask,
     SetSum,
     by_key,
-    judge_sums,
+    find_sum_difference,
     sum_entries,
 )
 from spark_jobs.audit.checks.releases import ReleasePart, Slice, first_positions, merge_chunks
@@ -240,7 +240,7 @@ class Joining:
             if not is_static or not copy.is_ended or part.faults:
                 continue
             is_trimmed = copy.where.start_position > 0
-            why = judge_sums(
+            why = find_sum_difference(
                 wanted.get((key, copy.applied_offset), SetSum()), part.sums, is_trimmed=is_trimmed
             )
             if why:
@@ -262,7 +262,7 @@ class Joining:
     def _follow(self) -> None:
         state = self._state
         resolves = state.facts.resolves
-        facts = groups.judge_rows(resolves, self.part.covers, self._queues, state.line, state.shard)
+        facts = groups.check_rows(resolves, self.part.covers, self._queues, state.line, state.shard)
         state.add(*facts.findings)
         self._counts = facts.counts
         named = groups.effective(self.part.named, facts, resolves)
@@ -275,7 +275,7 @@ class Joining:
             state.end_offset,
             self._chunk_entries,
         )
-        self._judge_filters(groups.effective(self.part.passed, facts, resolves))
+        self._check_filters(groups.effective(self.part.passed, facts, resolves))
         for index, end in self.retries.undelivered:
             state.add(groups.undelivered(resolves[index], end, state.line, state.shard))
         state.add(*groups.dead_letters(self.retries, state.line, state.shard))
@@ -288,25 +288,27 @@ class Joining:
             resolves, facts, self._queues, self.retries, state.line, self._release_ms
         )
 
-    def _judge_filters(self, passed: Array) -> None:
+    def _check_filters(self, passed: Array) -> None:
         """Judge again what filters passed over, and the genes that they go by."""
         state, resolves = self._state, self._state.facts.resolves
-        asked = plan_filters(passed, resolves, state.line, state.shard)
-        state.add(*asked.findings)
-        for index, unit in self.retries.passed_over:
+        requested = plan_filters(passed, resolves, state.line, state.shard)
+        state.add(*requested.findings)
+        for index, unit in self.retries.filtered_units:
             gone = np.zeros(1, passed.dtype)
             gone["sequence"], gone["position"] = unit.sequence, resolves["first"][index]
             state.add(missed_finding(gone[0], resolves[index], state.line, state.shard))
-        if asked.plan:
-            plan = state.runner.share(asked.plan)
+        if requested.plan:
+            plan = state.runner.share(requested.plan)
             for part in state.runner.map(partial(find_missed, plan), state.ranges):
                 for row in part.rows:
                     index = int(passed["index"][row])
                     finding = missed_finding(passed[row], resolves[index], state.line, state.shard)
                     state.add(finding)
                 state.add(*(gene_finding(one, state.line, state.shard) for one in part.genes))
-        if asked.unread:
-            state.note("groups", "filter-unread", f"some filters were not judged: {asked.unread}")
+        if requested.unread:
+            state.note(
+                "groups", "filter-unread", f"some filters were not judged: {requested.unread}"
+            )
 
     def windows_at(self, applied: int) -> dict[tuple[int, int], Window]:
         """What groups have resolved when records below an offset are applied."""

@@ -1,7 +1,7 @@
 """What a shard's log says became of its messages: the audit's reading of it, without the audit.
 
     for log in read_logs(runner, ["/var/lib/hourwheel"]):
-        runner.map(partial(work, log.plan), log.ranges)      # `audit_ledger.judge` in `work`
+        runner.map(partial(work, log.plan), log.ranges)      # `ledger.find_states` in `work`
 
 One replica is read: the one whose log is the longest and the least troubled. Where several are
 given, the parts that it lacks or has damaged come from the others.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spark_jobs.audit.join import Joining
 
 Array = NDArray[Any]
-_TOLD_MAX: Final = 20
+_REPORTED_MAX: Final = 20
 """Differences of one field that are told."""
 _SECOND_MS: Final = 1_000
 
@@ -239,10 +239,10 @@ def _differing_items(name: str, found: list[Any], wanted: list[Any]) -> Iterator
     if found == wanted:
         return
     mine, theirs = [str(one) for one in wanted], [str(one) for one in found]
-    told = 0
+    shown = 0
     for one, other in zip([*theirs, *[""] * len(mine)], [*mine, *[""] * len(theirs)], strict=False):
-        if one != other and told < _TOLD_MAX:
-            told += 1
+        if one != other and shown < _REPORTED_MAX:
+            shown += 1
             yield Difference(name, _short(one), _short(other))
 
 

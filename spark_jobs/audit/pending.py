@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_jobs.audit.checks.directories import ChainTask, broken_chains, plan_chains
-from spark_jobs.audit.checks.ledger import CANCELLED, NEVER, LedgerPlan, judge
+from spark_jobs.audit.checks.ledger import CANCELLED, NEVER, LedgerPlan, find_states
 from spark_jobs.audit.checks.retries import Retries, Scheduled
 from spark_jobs.audit.checks.wheel import (
     UNIT_KEY,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 _REST: Final = "CRC, lengths, store_ms or tag gene"
-_UNITS_TOLD_MAX: Final = 1_000_000
+_UNITS_REPORTED_MAX: Final = 1_000_000
 """Units of differing hours that are looked at one by one."""
 
 
@@ -114,7 +114,7 @@ def _compare_wheel(
     if not differing:
         return
     hours = [hour for hour, _, _ in differing]
-    if sum(max(mine, theirs) for _, mine, theirs in differing) > _UNITS_TOLD_MAX:
+    if sum(max(mine, theirs) for _, mine, theirs in differing) > _UNITS_REPORTED_MAX:
         for hour, mine, theirs in differing:
             detail = (
                 f"{mine} messages were pending in this hour, and the delay index holds {theirs}"
@@ -206,7 +206,7 @@ def pending_keys(
     for table in read_blocks(where, verify=HEADERS):
         if not len(table.messages):
             continue
-        messages = judge(table, plan.value)
+        messages = find_states(table, plan.value)
         chosen = (messages.offset < np.uint64(applied)) & (messages.end >= np.uint64(applied))
         chosen &= (messages.state >= CANCELLED) & np.isin(messages.due_ms // HOUR_MS, hours)
         rows = np.zeros(int(chosen.sum()), UNIT_ROW)

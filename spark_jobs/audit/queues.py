@@ -49,7 +49,7 @@ def queue_findings(
             )
             found.append(_finding("queue-missing", shard, place, topic, one, detail))
         for one in diff.extra:
-            check, detail = _judge(
+            check, detail = _classify(
                 one, place, known.get(one.sequence), applied[place.node], is_dynamic=is_dynamic
             )
             detail = f"{queue}, position {one.position}: {detail}"
@@ -77,7 +77,7 @@ def queue_findings(
     return found
 
 
-def _judge(
+def _classify(
     one: Odd, place: Place, known: Known | None, applied: int, *, is_dynamic: bool
 ) -> tuple[str, str]:
     """(check, why) of an entry too much."""

@@ -27,7 +27,7 @@ from spark_jobs.logs.sequence_reader import (
 from spark_jobs.runtime.instants import exact_instant_text
 
 _WORDS: Final = ("no message", "put into the wheel", "released at once", "of no known state")
-_TOLD_MAX: Final = 1_000
+_REPORTED_MAX: Final = 1_000
 """Wrong entries of a shard that are told."""
 _READ_ENTRIES: Final = 1 << 17
 
@@ -57,9 +57,9 @@ def check_sequences(state: ShardState) -> None:
     _note_areas(state, part)
     for node, file, why in sorted(set(part.faults)):
         state.add(Finding(ERROR, "sequence-damaged", state.shard, node, file, detail=why))
-    told = sorted(part.wrong, key=lambda one: (one.sequence, one.node))[:_TOLD_MAX]
-    state.add(*(wrong_entry(one, state) for one in told))
-    state.findings.count_more(ERROR, "sequence-wrong", state.shard, part.wrong_count - len(told))
+    shown = sorted(part.wrong, key=lambda one: (one.sequence, one.node))[:_REPORTED_MAX]
+    state.add(*(wrong_entry(one, state) for one in shown))
+    state.findings.count_more(ERROR, "sequence-wrong", state.shard, part.wrong_count - len(shown))
     state.timed("sequences", began)
 
 
@@ -81,8 +81,8 @@ def _note_areas(state: ShardState, part: IndexPart) -> None:
         if replica.node in bad:
             reason = "files of its sequence index cannot be read"
             state.note("sequences", "file-unread", reason, replica.node)
-        elif not state.voids.is_certain:
-            reason = "only its checksums: which messages are void is not certain"
+        elif not state.rejected.is_certain:
+            reason = "only its checksums: which messages are rejected is not certain"
             state.note("sequences", "request-order", reason, replica.node)
         elif not state.is_whole:
             reason = f"not of the {state.first_sequence} sequences before the log begins"

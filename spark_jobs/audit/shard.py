@@ -29,11 +29,11 @@ from spark_jobs.audit.checks.structure import (
     node_of,
     start_findings,
 )
-from spark_jobs.audit.checks.trimmed_requests import void_firsts
+from spark_jobs.audit.checks.trimmed_requests import rejected_firsts
 from spark_jobs.audit.facts.findings import CheckOutcome, Finding, FindingSet
 from spark_jobs.audit.facts.lateness import LATE_MS_MAX
 from spark_jobs.audit.facts.records import DISPATCH
-from spark_jobs.audit.facts.requests import Request, Voids
+from spark_jobs.audit.facts.requests import RejectedRanges, Request
 from spark_jobs.audit.facts.scan import LogFacts, ScanPart
 from spark_jobs.audit.steps import ScanTask, ledger_of, scan_range
 from spark_jobs.logs.block_table import Damage
@@ -97,8 +97,8 @@ class ShardState:
     dispatch: DispatchTable = field(
         default_factory=lambda: build_table(np.empty(0, DISPATCH), 0)[0]
     )
-    voids: Voids = field(
-        default_factory=lambda: Voids(np.empty(0, np.uint64), np.empty(0, np.uint64), True)
+    rejected: RejectedRanges = field(
+        default_factory=lambda: RejectedRanges(np.empty(0, np.uint64), np.empty(0, np.uint64), True)
     )
     now_ms: Callable[[], float] = lambda: 0.0
     """The clock that steps are timed by."""
@@ -372,15 +372,15 @@ def make_ledger(state: ShardState) -> None:
         state.dispatch = begin_at(
             state.dispatch, _first_cursor(state, manifest), state.start_offset
         )
-    state.voids = Request.judge(
+    state.rejected = Request.find_rejected(
         facts.requests,
         facts.expires,
         state.line.deleted,
         is_whole=state.is_whole,
-        void_before=() if state.is_whole else void_firsts(state.copies, facts.requests),
+        rejected_before=() if state.is_whole else rejected_firsts(state.copies, facts.requests),
     )
-    if not state.voids.is_certain:
-        reason = "some producers' requests come in an order that does not tell which are void"
+    if not state.rejected.is_certain:
+        reason = "some producers' requests come in an order that does not tell which are rejected"
         state.note("ledger", "request-order", reason)
     state.plan = _plan(state)
     count = len(state.plan.bucket_edges) + 1
@@ -426,7 +426,7 @@ def _plan(state: ShardState) -> LedgerPlan:
         state.shard,
         state.end_offset,
         state.dispatch,
-        state.voids,
+        state.rejected,
         cancels,
         np.array([first for first, _ in epochs], np.uint64),
         np.array([epoch for _, epoch in epochs], np.uint32),
@@ -443,7 +443,7 @@ def _plan(state: ShardState) -> LedgerPlan:
 
 def _indexes(state: ShardState) -> tuple[IndexCopy, ...]:
     """Of which sequence indexes the log tells what they must hold."""
-    if not state.voids.is_certain:
+    if not state.rejected.is_certain:
         return ()  # nor does the ledger: it says so
     return tuple(
         plan_index(replica, copy, copy.manifest)

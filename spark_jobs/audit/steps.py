@@ -16,8 +16,8 @@ from spark_jobs.audit.checks.ledger import (
     LedgerPart,
     LedgerPlan,
     Messages,
+    find_states,
     index_entries,
-    judge,
     tally,
 )
 from spark_jobs.audit.checks.partial import SetSum, sum_slice
@@ -70,7 +70,7 @@ def ledger_of(plan: Shared[LedgerPlan], where: SegmentRange) -> Iterator[tuple[i
         for table in read_blocks(where, verify=HEADERS):
             if not len(table.messages):
                 continue
-            found = judge(table, plan.value)
+            found = find_states(table, plan.value)
             compare_indexes(found, readers, part.indexes)
             counts, releases = tally(found, plan.value)
             part.merge(counts)
@@ -216,7 +216,7 @@ def look_up(plan: Shared[LedgerPlan], sequences: Shared[Array], where: SegmentRa
         chosen = np.isin(table.messages.column("sequence"), sequences.value)
         if not chosen.any():
             continue
-        messages = judge(table, plan.value)
+        messages = find_states(table, plan.value)
         for at in np.flatnonzero(chosen).tolist():
             end = messages.end[at]
             found.append(

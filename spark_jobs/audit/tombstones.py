@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 U64 = NDArray[np.uint64]
 Array = NDArray[Any]
-_TOLD_MAX: Final = 1_000
+_REPORTED_MAX: Final = 1_000
 """Of one replica, of either kind."""
 
 
@@ -93,11 +93,11 @@ def _tell(state: ShardState, joining: "Joining", task: MarkTask, diff: MarkDiff)
             reason = "its cancelled messages cannot be read"
             state.note("wheel", "file-unread", reason, node)
         return
-    told = (diff.lost[:_TOLD_MAX], diff.extra[:_TOLD_MAX])
-    if not len(told[0]) and not len(told[1]):
+    shown = (diff.lost[:_REPORTED_MAX], diff.extra[:_REPORTED_MAX])
+    if not len(shown[0]) and not len(shown[1]):
         return
-    known_messages = joining.look_up(np.concatenate(told).tolist())
-    for sequences, what in zip(told, ("was cancelled, and is not marked", ""), strict=True):
+    known_messages = joining.look_up(np.concatenate(shown).tolist())
+    for sequences, what in zip(shown, ("was cancelled, and is not marked", ""), strict=True):
         for sequence in sequences.tolist():
             message = known_messages.get(sequence)
             by_log = f"by the log it is {message.state}" if message else "the log has no such one"
@@ -114,5 +114,5 @@ def _tell(state: ShardState, joining: "Joining", task: MarkTask, diff: MarkDiff)
                     detail=what or f"is marked as cancelled, and {by_log}",
                 )
             )
-    more = len(diff.lost) + len(diff.extra) - len(told[0]) - len(told[1])
+    more = len(diff.lost) + len(diff.extra) - len(shown[0]) - len(shown[1])
     state.findings.count_more(ERROR, "tombstone-wrong", state.shard, more)

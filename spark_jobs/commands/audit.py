@@ -140,8 +140,10 @@ def run(parsed: argparse.Namespace) -> int:
             options = replace(options, lead_ms_max=parsed.lead_ms)
         if parsed.checkpoint_lag_bytes is not None:
             options = replace(options, checkpoint_lag_bytes_max=parsed.checkpoint_lag_bytes)
-        with Progress(spark.sparkContext, "auditing", is_quiet=parsed.quiet or parsed.json) as told:
-            result = audit(spark, parsed.paths, options, progress=told)
+        with Progress(
+            spark.sparkContext, "auditing", is_quiet=parsed.quiet or parsed.json
+        ) as shown:
+            result = audit(spark, parsed.paths, options, progress=shown)
     accepted = tuple(sorted(set(parsed.accept)))
     result = replace(leave_out(result, parsed.ignore), accepted=accepted)
     try:
@@ -213,18 +215,18 @@ def _show_findings(result: AuditResult, console: Console) -> None:
         if severity == INFO:
             line = f"  {count:,} x {check}: {ALL_CHECKS.get(check, '')}"
             console.print(Text(line, style="dim"))
-    told = [one for one in result.findings if one.severity != INFO and not one.cause]
+    shown = [one for one in result.findings if one.severity != INFO and not one.cause]
     follows = [one for one in result.findings if one.cause]
-    if not told:
+    if not shown:
         return
-    for one in told[:_SHOWN]:
+    for one in shown[:_SHOWN]:
         where = ", ".join(place_of(one))
         style = "red" if one.severity == ERROR else "yellow"
         console.print(Text(f"{one.severity} {one.check}", style=style), end="")
         console.print(Text(f"  {where}"))
         console.print(Text(f"    {one.detail or ALL_CHECKS.get(one.check, '')}"))
     total = sum(n for (severity, _, _), n in result.finding_counts.items() if severity != INFO)
-    left = total - len(follows) - min(len(told), _SHOWN)
+    left = total - len(follows) - min(len(shown), _SHOWN)
     if left > 0:
         console.print(f"  ... and {left:,} more in the files")
     if follows:

@@ -34,14 +34,14 @@ def run(parsed: argparse.Namespace) -> int:
 
         with Progress(
             spark.sparkContext, "exporting", is_quiet=parsed.quiet or parsed.json
-        ) as told:
+        ) as progress:
             found = export(
                 spark,
                 parsed.paths,
                 parsed.lake,
                 bodies=parsed.bodies,
                 outcomes=not parsed.no_outcomes,
-                progress=told,
+                progress=progress,
             )
     if parsed.json:
         write_line({"lake": parsed.lake, "shards": [asdict(one) for one in found]})

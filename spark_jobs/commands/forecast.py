@@ -30,9 +30,11 @@ def run(parsed: argparse.Namespace) -> int:
         from spark_jobs.lake import forecast as load_forecast  # noqa: PLC0415 - after Java was found
         from spark_jobs.runtime.runner import SparkRunner  # noqa: PLC0415
 
-        with Progress(spark.sparkContext, "counting", is_quiet=parsed.quiet or parsed.json) as told:
+        with Progress(
+            spark.sparkContext, "counting", is_quiet=parsed.quiet or parsed.json
+        ) as progress:
             runner = SparkRunner(spark.sparkContext)
-            forecast = load_forecast.make_forecast(runner, parsed.paths, progress=told)
+            forecast = load_forecast.make_forecast(runner, parsed.paths, progress=progress)
     written = load_forecast.write(forecast, parsed.out) if parsed.out else {}
     if parsed.json:
         write_line({**forecast.summary(parsed.rows), "files": written})

@@ -158,8 +158,8 @@ class _Export:
         log = self._log
         columns = lake_columns(rows, with_bodies=self._with_bodies)
         table = LakeTable(rows, columns, Names(log.topics, log.groups))
-        voids = self._runner.share(log.plan.voids)
-        return self._frame_of(partial(packed_rows, table, voids), ranges, table.ddl)
+        rejected = self._runner.share(log.plan.rejected)
+        return self._frame_of(partial(packed_rows, table, rejected), ranges, table.ddl)
 
     def _frame_of(self, work: Any, ranges: Sequence[SegmentRange], ddl: str) -> "DataFrame":
         """Rows that tasks make, a range each; they travel as Arrow's bytes."""

@@ -19,7 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from spark_jobs.audit.checks.ledger import PENDING, LedgerPlan, judge
+from spark_jobs.audit.checks.ledger import PENDING, LedgerPlan, find_states
 from spark_jobs.audit.log_state import ShardLog, read_logs, whole_blocks
 from spark_jobs.audit.plots import instant_text
 from spark_jobs.logs.ranges import SegmentRange
@@ -193,7 +193,7 @@ def count_pending(plan: Shared[LedgerPlan], where: SegmentRange) -> I64:
     """int64[4, n] of one range: topic id, minute, pending messages, bytes of their bodies."""
     parts = []
     for table in whole_blocks(where, verify=HEADERS):
-        found = judge(table, plan.value)
+        found = find_states(table, plan.value)
         waits = found.state == PENDING
         topic = (found.topic_queue[waits] >> 8).astype(np.int64)
         sizes = table.messages.column("body_len")[waits].astype(np.int64)

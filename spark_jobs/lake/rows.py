@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pds
 
-from spark_jobs.audit.checks.ledger import NEVER, STATES, LedgerPlan, judge
-from spark_jobs.audit.facts.requests import Voids
+from spark_jobs.audit.checks.ledger import NEVER, STATES, LedgerPlan, find_states
+from spark_jobs.audit.facts.requests import RejectedRanges
 from spark_jobs.audit.log_state import whole_blocks
 from spark_jobs.logs.columns import (
     BODY_COLUMNS,
@@ -72,7 +72,9 @@ def lake_columns(rows: str, *, with_bodies: bool) -> tuple[str, ...]:
     )
 
 
-def rows_of(table: LakeTable, voids: Voids, where: SegmentRange) -> Iterator[pa.RecordBatch]:
+def rows_of(
+    table: LakeTable, rejected: RejectedRanges, where: SegmentRange
+) -> Iterator[pa.RecordBatch]:
     """A table's rows of one range. Raises CorruptLog: see `whole_blocks`."""
     makers = TABLES[table.rows]
     for block in whole_blocks(where, verify=FULL):
@@ -86,7 +88,7 @@ def rows_of(table: LakeTable, voids: Voids, where: SegmentRange) -> Iterator[pa.
         if table.rows == MESSAGES:
             messages = block.messages
             days = messages.column("store_ms") // 86_400_000
-            arrays.append(pa.array(~voids.contains(messages.column("sequence")), pa.bool_()))
+            arrays.append(pa.array(~rejected.contains(messages.column("sequence")), pa.bool_()))
             arrays.append(pa.array(days.astype(np.int32)).cast(pa.date32()))
         yield pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
@@ -97,7 +99,7 @@ def outcomes_of(
     """What became of the messages of one range; see `OUTCOMES_DDL`. Raises as `rows_of`."""
     states = pa.array(STATES, pa.string())
     for table in whole_blocks(where, verify=HEADERS):
-        found = judge(table, plan)
+        found = find_states(table, plan)
         if not len(found.sequence):
             continue
         topic = (found.topic_queue >> 8).astype(np.int32)
@@ -126,10 +128,10 @@ def count_accepted(folder: str) -> int:
 
 
 def packed_rows(
-    table: LakeTable, voids: Shared[Voids], where: SegmentRange
+    table: LakeTable, rejected: Shared[RejectedRanges], where: SegmentRange
 ) -> Iterator[tuple[bytes]]:
     """`rows_of`, as Arrow's bytes."""
-    return map(_packed, rows_of(table, voids.value, where))
+    return map(_packed, rows_of(table, rejected.value, where))
 
 
 def packed_outcomes(

@@ -315,7 +315,7 @@ def _read_segments(
             found.append(SegmentFile(path, int(start), int(start), has_index=False, fault=why))
             continue
         end = int(start) + max(0, size - FILE_HEADER_BYTES)
-        fault = _judge_header(look, raw, path, identity, int(start))
+        fault = _check_header(look, raw, path, identity, int(start))
         has_index = name.removesuffix(LOG_SUFFIX) in indexes
         found.append(SegmentFile(path, int(start), end, has_index, fault))
     found.sort(key=lambda one: one.start_offset)
@@ -324,7 +324,7 @@ def _read_segments(
     return tuple(found)
 
 
-def _judge_header(look: _Look, raw: bytes, path: str, identity: Identity, start: int) -> str:
+def _check_header(look: _Look, raw: bytes, path: str, identity: Identity, start: int) -> str:
     """Note what is wrong with a segment's header; returns why nothing of the file can be read."""
     try:
         header = unpack_file_header(raw, path)

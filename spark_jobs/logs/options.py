@@ -123,11 +123,11 @@ def _number(given: Mapping[str, str], name: str, default: int, low: int) -> int:
 
 
 def _columns(given: Mapping[str, str], rows: str) -> tuple[str, ...]:
-    table, asked = TABLES[rows], _words(given.get("columns", ""))
-    unknown = [name for name in asked if name not in table]
+    table, requested = TABLES[rows], _words(given.get("columns", ""))
+    unknown = [name for name in requested if name not in table]
     if unknown:
         raise errors.ConfigError(
             f"rows {rows} have no column {unknown[0]!r}; they have {', '.join(table)}"
         )
     has_bodies = _boolean(given, "bodies", default=False)
-    return asked or tuple(name for name in table if has_bodies or name not in BODY_COLUMNS)
+    return requested or tuple(name for name in table if has_bodies or name not in BODY_COLUMNS)

@@ -121,7 +121,7 @@ class _Reader:
             at = self._walk(raw, at, begin, found, whole)
             if at == want:
                 break
-            total, reason, detail = self._judge(raw, at, begin)
+            total, reason, detail = self._check_block(raw, at, begin)
             if not reason and not is_last:
                 self._need = total
                 break  # it goes on behind this piece
@@ -159,7 +159,7 @@ class _Reader:
             at = end
         return at
 
-    def _judge(self, raw: bytes, at: int, begin: int) -> tuple[int, str, str]:
+    def _check_block(self, raw: bytes, at: int, begin: int) -> tuple[int, str, str]:
         """(its size, reason, detail) of what cannot be taken at `at`; no reason: it is cut off."""
         if at + HEADER_BYTES > len(raw):
             return HEADER_BYTES, "", "a header is cut off"

@@ -25,7 +25,7 @@ from storage.views.sequence_index import BLOCK, BLOCK_BYTES, BLOCK_ENTRIES, CHUN
 
 U64 = NDArray[np.uint64]
 Array = NDArray[Any]
-WRONG_TOLD: Final = 100
+WRONG_REPORTED: Final = 100
 """Wrong entries of one range that are told; all are counted."""
 FILE_ENTRIES: Final = CHUNK_BLOCKS * BLOCK_ENTRIES
 _ENTRIES_BYTES: Final = 8 * BLOCK_ENTRIES
@@ -167,7 +167,7 @@ class SequenceReader:
         found = entries[(sequences - np.uint64(first)).view(np.int64)]
         wrong = np.flatnonzero(found != wanted)
         part.wrong_count += len(wrong)
-        for at in wrong[: max(0, WRONG_TOLD - len(part.wrong))].tolist():
+        for at in wrong[: max(0, WRONG_REPORTED - len(part.wrong))].tolist():
             sequence = int(sequences[at])
             part.wrong.append(
                 WrongEntry(

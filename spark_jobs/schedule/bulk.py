@@ -244,8 +244,8 @@ def _freeze(df: "DataFrame", options: ScheduleOptions, ledger: Ledger, cluster: 
     schedule_rows.check_types(types, topic=options.topic)
     nonce = schedule_plan.new_nonce()
     folder = ledger.rows_folder(nonce)
-    judged = partial(_judge, options=options)
-    rows = df.mapInArrow(judged, schedule_rows.FROZEN_DDL)
+    checked = partial(_check_batches, options=options)
+    rows = df.mapInArrow(checked, schedule_rows.FROZEN_DDL)
     rows.sortWithinPartitions(*schedule_rows.SORT).write.option("maxRecordsPerFile", 0).parquet(
         output_files.for_spark(folder)
     )
@@ -275,9 +275,9 @@ def make_plan(
     return holds
 
 
-def judge(batch: pa.RecordBatch, options: ScheduleOptions) -> pa.RecordBatch:
-    """`schedule_rows.judge`, by the options."""
-    return schedule_rows.judge(
+def check_batch(batch: pa.RecordBatch, options: ScheduleOptions) -> pa.RecordBatch:
+    """`schedule_rows.check_batch`, by the options."""
+    return schedule_rows.check_batch(
         batch,
         topic=options.topic,
         body_bytes_max=options.body_bytes_max,
@@ -285,9 +285,11 @@ def judge(batch: pa.RecordBatch, options: ScheduleOptions) -> pa.RecordBatch:
     )
 
 
-def _judge(batches: Iterator[pa.RecordBatch], options: ScheduleOptions) -> Iterator[pa.RecordBatch]:
+def _check_batches(
+    batches: Iterator[pa.RecordBatch], options: ScheduleOptions
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield judge(batch, options)
+        yield check_batch(batch, options)
 
 
 def _to_send(ledger: Ledger, plan: Plan, options: ScheduleOptions) -> list[str]:

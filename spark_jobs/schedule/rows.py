@@ -92,13 +92,13 @@ def check_types(schema: pa.Schema, *, topic: str | None) -> None:
     """Refuse columns of types that they cannot have, before any row is read.
 
     Raises:
-        ConfigError: as `judge`.
+        ConfigError: as `check_batch`.
     """
     columns = [pa.array([], field.type) for field in schema]
-    judge(pa.RecordBatch.from_arrays(columns, schema=schema), topic=topic, body_bytes_max=0)
+    check_batch(pa.RecordBatch.from_arrays(columns, schema=schema), topic=topic, body_bytes_max=0)
 
 
-def judge(
+def check_batch(
     batch: pa.RecordBatch,
     *,
     topic: str | None,
@@ -121,7 +121,7 @@ def judge(
     topics = _column(batch, "topic", pa.string())
     if topic is not None:
         topics = pc.fill_null(topics, topic)
-    _judge_topics(topics, problems)
+    _check_topics(topics, problems)
     bodies = _bodies(batch)
     problems.note(_mask(pc.is_null(bodies)), "INVALID_ARGUMENT", "there is no body")
     sizes = pc.fill_null(pc.binary_length(bodies), 0)
@@ -133,7 +133,7 @@ def judge(
     is_delay, time_ms = _times(batch, problems, due_ms_min)
     columns: list[Any] = [topics, is_delay, time_ms, bodies]
     columns += [_column(batch, name, FROZEN.field(name).type) for name in OPTIONAL]
-    _judge_metas(columns[4:], problems)
+    _check_metas(columns[4:], problems)
     columns += [pa.array(problems.reasons, pa.string()), pa.array(problems.details, pa.string())]
     return pa.RecordBatch.from_arrays(columns, schema=FROZEN)
 
@@ -275,7 +275,7 @@ def _time(batch: pa.RecordBatch, name: str) -> Any:
     return column.cast(pa.int64())
 
 
-def _judge_topics(topics: Any, problems: _Problems) -> None:
+def _check_topics(topics: Any, problems: _Problems) -> None:
     coded = topics.dictionary_encode()
     bad = {}
     for code, name in enumerate(coded.dictionary.to_pylist()):
@@ -290,7 +290,7 @@ def _judge_topics(topics: Any, problems: _Problems) -> None:
                 problems.note_one(index, "INVALID_TOPIC", bad[code])
 
 
-def _judge_metas(columns: Sequence[Any], problems: _Problems) -> None:
+def _check_metas(columns: Sequence[Any], problems: _Problems) -> None:
     for index, fields in _meta_rows(columns):
         try:
             metas.encode_fields(*fields)

@@ -109,7 +109,7 @@ class _Sender:
                 error, move = broken.failure.error, broken.move
             except Resend as resend:
                 error = resend.error
-                move = self._open().judge(error)
+                move = self._open().on_failure(error)
             except errors.Unavailable as unavailable:
                 raise errors.Unavailable(
                     f"{unavailable.message} for {self._settings.patience_ms:.0f} ms"
@@ -236,5 +236,5 @@ class _Sender:
 
     def _silence(self, wire: _Wire) -> StreamBroken:
         error = errors.Timeout("the node does not answer")
-        move = wire.judge(error, self._settings.answer_timeout_ms)
+        move = wire.on_failure(error, self._settings.answer_timeout_ms)
         return StreamBroken(Failure(error, is_definite=False), move)

@@ -19,7 +19,7 @@ from hourwheel import errors
 from spark_jobs.runtime import output_files, paths
 from spark_jobs.schedule import bulk, rows, send
 from spark_jobs.schedule import plan as schedule_plan
-from spark_jobs.schedule.bulk import ScheduleOptions, judge
+from spark_jobs.schedule.bulk import ScheduleOptions, check_batch
 from spark_jobs.schedule.plan import Ledger, Plan
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ScheduleWriter(DataSourceArrowWriter):
         waiting: list[pa.RecordBatch] = []
         if self._plan is None:
             for batch in iterator:
-                waiting.append(judge(batch, self._options))
+                waiting.append(check_batch(batch, self._options))
                 if sum(each.num_rows for each in waiting) >= BUCKET_ROWS:
                     written.append(self._write_down(waiting))
                     waiting = []

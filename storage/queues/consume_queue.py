@@ -44,7 +44,7 @@ from storage.queues.queue_chunk import (
     lowest_references,
 )
 from storage.views.digest import Hasher, feed_numbers
-from storage.views.unit import NO_UNITS, UNIT, Units, release_ms, stretches
+from storage.views.unit import NO_UNITS, UNIT, Units, equal_spans, release_ms
 
 CHUNK_ENTRIES: Final = 16_384
 """Entries of a chunk: 1 MiB. The same on all replicas: trimming goes by whole chunks."""
@@ -320,7 +320,7 @@ class ConsumeQueue:
         """A copy of the entries at some positions, in this order; not trimmed, and all there."""
         numbers = positions // self._chunk_entries
         found = []
-        for low, high in stretches(numbers):
+        for low, high in equal_spans(numbers):
             number = int(numbers[low])
             entries = positions[low:high] - number * self._chunk_entries
             found.append(self._chunk(number).pick(entries))

@@ -48,9 +48,9 @@ from storage.views.unit import (
     UNIT_BYTES,
     Units,
     delay_log_min,
+    equal_spans,
     log_offset_min,
     release_ms,
-    stretches,
 )
 
 ENTRIES_AT: Final = 256
@@ -333,7 +333,7 @@ class Chunk:
         """A copy of some entries, as `ROW`, in this order. Raises as `units`."""
         pages = np.unique(entries // PAGE_ROWS)
         # Each stretch of neighbouring pages at once.
-        for low, high in stretches(pages - np.arange(len(pages))):
+        for low, high in equal_spans(pages - np.arange(len(pages))):
             first, last = int(pages[low]) * PAGE_ROWS, int(pages[high - 1]) * PAGE_ROWS
             self._verify(first, last + 1)
         return self._rows[entries]

@@ -1,21 +1,21 @@
 """Topics, consumer groups and subscriptions, as CONFIG records made them.
 
-Whoever proposes a change picks the numbers and checks the names; `Catalog.apply` decides, in log
-order, by rules that only look at what is applied already. A change that no longer fits is void, on
-every replica, and the proposer looks again at what there is. So two nodes, or two calls, may create
-the same topic at once.
+The node that proposes a change picks the numbers and checks the names; `Catalog.apply` decides, in
+log order, by rules that only look at what is applied already. It rejects a change that no longer
+fits, on every replica, and the proposer looks again at what there is. So two nodes, or two calls,
+may create the same topic at once.
 
-    put_topic         void if the number is used, or was, by another name; if the name has another
-                      number; if queues would vanish; if it would turn internal or cease to be; if
-                      its genes would be made otherwise, or cannot be made at all
-    delete_topic      void if there is none. Takes its subscriptions and their retry topics with it;
-                      a retry topic takes its subscription; a dead-letter topic leaves its group
+    put_topic         rejected if the number is used, or was, by another name; if the name has
+                      another number; if queues would vanish; if it would turn internal or cease to
+                      be; if its genes would be made otherwise, or cannot be made at all
+    delete_topic      rejected if there is none. Takes its subscriptions and their retry topics with
+                      it; a retry topic takes its subscription; a dead-letter topic leaves its group
     put_group         as put_topic; the dead-letter topic must be the group's own, or 0
-    delete_group      void if there is none. Takes its subscriptions and their retry topics with it;
-                      dead letters are data, and stay until somebody deletes that topic
-    put_subscription  void if group, topic or retry topic are not there, the retry topic is not that
-                      of this group and topic, or another one is in use, or there is a filter and
-                      the topic is internal. What the group wants of the topic may change
+    delete_group      rejected if there is none. Takes its subscriptions and their retry topics with
+                      it; dead letters are data, and stay until an operator deletes that topic
+    put_subscription  rejected if group, topic or retry topic are not there, the retry topic is not
+                      that of this group and topic, or another one is in use, or there is a filter
+                      and the topic is internal. The group's filter of the topic may change
 
 Numbers are never used again: entries of a deleted topic lie around for years, and must not turn up
 in another.
@@ -264,7 +264,7 @@ class Catalog:
         return [one for _, one in sorted(self._by_topic.get(topic_id, _NONE).items())]
 
     def apply(self, change: state_pb2.ConfigChange) -> bool:
-        """Make one change of the log, or find it void: see the table at the top.
+        """Make one change of the log, or reject it: see the table at the top.
 
         Returns:
             Whether it was made.

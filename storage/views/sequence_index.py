@@ -71,7 +71,7 @@ Work: TypeAlias = Callable[[], None]
 class SlotState(IntEnum):
     """How the message of a sequence was stored."""
 
-    VOID = 0
+    REJECTED = 0
     """No message: of a duplicate or refused batch."""
     WHEEL = 1
     """Put into the wheel."""

@@ -124,7 +124,7 @@ def count_to(units: Units, due_ms: int, sequence: int) -> int:
     return low + int(np.searchsorted(sequences, np.uint64(sequence), "right"))
 
 
-def stretches(column: NDArray[Any]) -> list[tuple[int, int]]:
+def equal_spans(column: NDArray[Any]) -> list[tuple[int, int]]:
     """[low, high) of each longest stretch of equal neighbours in `column`, in order."""
     changes = np.flatnonzero(column[1:] != column[:-1]) + 1
     return list(pairwise([0, *changes.tolist(), len(column)])) if len(column) else []

@@ -294,9 +294,9 @@ async def test_nack_gives_back_when_the_delay_is_possible(delay_ms: int | None) 
         nacked = await world.consumer.Nack(
             NackRequest(group="billing", receipts=[answer.receipt], delay_ms=delay_ms)
         )
-        ((_, _, asked_ms, is_ack),) = world.engine.asked("resolve")
+        ((_, _, requested_ms, is_ack),) = world.engine.asked("resolve")
     assert list(nacked.outcomes) == [RECEIPT_OUTCOME_OK]
-    assert (asked_ms, is_ack) == (delay_ms, False)
+    assert (requested_ms, is_ack) == (delay_ms, False)
 
 
 async def test_nack_is_refused_when_the_delay_is_too_long() -> None:

@@ -73,7 +73,7 @@ def _facets(orders: Orders) -> list[list[str]]:
     """Ten lists, a tag for each order."""
     bought = orders.purchased
     months = bought.astype("M8[s]").astype("M8[M]").astype(str).tolist()
-    late = (orders.delivered != NEVER) & (orders.delivered > orders.promised)
+    late = (orders.delivered != NEVER) & (orders.delivered > orders.estimated)
     return [
         [f"state-{int(each[:4], 36) % _STATES}" for each in orders.ids],
         [f"month-{month}" for month in months],
@@ -82,7 +82,7 @@ def _facets(orders: Orders) -> list[list[str]]:
         _classes("paid-after-h", orders.approved - bought, orders.approved, 6 * _HOUR_S, 12),
         _classes("handed-after-d", orders.handed - bought, orders.handed, _DAY_S, 15),
         _classes("delivered-after-w", orders.delivered - bought, orders.delivered, 7 * _DAY_S, 8),
-        _classes("promised-in-w", orders.promised - bought, orders.promised, 7 * _DAY_S, 8),
+        _classes("promised-in-w", orders.estimated - bought, orders.estimated, 7 * _DAY_S, 8),
         ["late" if each else "in-time" for each in late.tolist()],
         [_status(*times) for times in zip(*_times(orders), strict=True)],
     ]

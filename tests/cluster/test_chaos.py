@@ -23,7 +23,7 @@ DEFAULTS: Final = {"rounds": 1, "mix": QUICK, "hang_s": 60.0, "keeps_all": True}
 async def kill_and_freeze(stage: Stage) -> None:
     await kill_master(stage)
     node = await stage.master()
-    await stage.ends_reign("SIGSTOP, whole", [node], frozen([node]))
+    await stage.ends_mastership("SIGSTOP, whole", [node], frozen([node]))
 
 
 async def played(scenario: Scenario, folder: Path, **options: object) -> Result:

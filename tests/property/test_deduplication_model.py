@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hourwheel import errors
 from hourwheel.limits import PRODUCER_BATCHES_REMEMBERED
-from node.shard.deduplication import Mask, Published, PublishVerdicts
+from node.shard.deduplication import Mask, Published, PublishResults
 from storage.views.producer_state import ProducerStates
 from tests.support.court import DELETED, EPOCH, STORE_MS, TOPIC, Court
 
@@ -87,11 +87,11 @@ class Model:
         return errors.OutOfOrderSequence
 
 
-def publish(court: Court, one: Request) -> tuple[PublishVerdicts, Mask | None]:
+def publish(court: Court, one: Request) -> tuple[PublishResults, Mask | None]:
     return court.publish(one.count, one.producer, one.first, topic=one.topic)
 
 
-def publish_merged(court: Court, requests: list[Request]) -> tuple[PublishVerdicts, Mask | None]:
+def publish_merged(court: Court, requests: list[Request]) -> tuple[PublishResults, Mask | None]:
     messages = [(one, n) for one in requests for n in range(one.count)]
     return court.merged(
         [one.producer for one, _ in messages],
@@ -101,7 +101,7 @@ def publish_merged(court: Court, requests: list[Request]) -> tuple[PublishVerdic
 
 
 def check(
-    requests: list[Request], model: Model, verdicts: PublishVerdicts, mask: Mask | None
+    requests: list[Request], model: Model, verdicts: PublishResults, mask: Mask | None
 ) -> None:
     """What was answered is what the model says, request by request."""
     accepted, at = [], 0

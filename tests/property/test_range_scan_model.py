@@ -50,10 +50,10 @@ def test_scan_when_the_wheel_lives_on(seed: int, births: int, is_calm: bool) -> 
         at_begin, seen, found = pending_in(world, low, high), Counter[Entry](), Counter[Entry]()
         while not scan.is_done:
             reached = scan.after
-            stretches = scan.step(rng.randint(1, 40))
+            equal_spans = scan.step(rng.randint(1, 40))
             seen |= pending_in(world, low, high)
             assert scan.after >= reached
-            for units in stretches:
+            for units in equal_spans:
                 assert entries_of(units) == sorted(entries_of(units), key=lambda one: one[0])
                 found.update(entries_of(units))
                 blobs, bad = world.bodies.read(units)

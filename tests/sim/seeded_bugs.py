@@ -103,7 +103,7 @@ def count_a_shrink_before_it_is_confirmed() -> Any:
     """The set that was asked for counts alone."""
 
     def union(self: InSyncReplicas) -> frozenset[str]:
-        return self.members if self._asked is None else self._asked
+        return self.members if self._requested is None else self._requested
 
     return mock.patch.object(InSyncReplicas, "union", property(union))
 

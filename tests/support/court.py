@@ -7,7 +7,7 @@ import numpy as np
 
 from hourwheel.formats.record_batch import RecordBatch, Stamp, build_publish, stamp
 from hourwheel.internal.v1.state_pb2 import TopicConfig
-from node.shard.deduplication import Mask, PublishVerdicts, judge
+from node.shard.deduplication import Mask, PublishResults, deduplicate
 from node.shard.views import Views
 from storage.views.catalog import Catalog
 from storage.views.producer_state import ProducerStates
@@ -27,12 +27,12 @@ class Court:
         self._catalog = catalog
         self.next_sequence = 100
 
-    def judge(self, batch: RecordBatch, topics: list[int]) -> tuple[PublishVerdicts, Mask | None]:
+    def judge(self, batch: RecordBatch, topics: list[int]) -> tuple[PublishResults, Mask | None]:
         at = Stamp(0, self.next_sequence, STORE_MS, 0, EPOCH)
         queues = np.array([topic << 8 for topic in topics], np.uint32)
         self.next_sequence += batch.header.count
         pieces = stamp(batch, at, due_ms=batch.due_ms, topic_queue=queues)
-        return judge(self.views, RecordBatch.from_pieces(*pieces))
+        return deduplicate(self.views, RecordBatch.from_pieces(*pieces))
 
     @property
     def views(self) -> Views:
@@ -41,7 +41,7 @@ class Court:
 
     def publish(
         self, count: int, producer: int = 0, first: int = 0, *, topic: int = TOPIC
-    ) -> tuple[PublishVerdicts, Mask | None]:
+    ) -> tuple[PublishResults, Mask | None]:
         """Judge a batch of one producer."""
         raw = build_publish(
             [0] * count, [b""] * count, producer_id=producer, producer_sequence=first
@@ -50,7 +50,7 @@ class Court:
 
     def merged(
         self, producers: list[int], numbers: list[int], topics: list[int] | None = None
-    ) -> tuple[PublishVerdicts, Mask | None]:
+    ) -> tuple[PublishResults, Mask | None]:
         """Judge a batch of several producers' messages."""
         count = len(producers)
         raw = build_publish([0] * count, [b""] * count, message_producers=(producers, numbers))

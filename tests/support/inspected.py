@@ -11,7 +11,7 @@ from node.shard.recovery import ShardConfig
 from node.tools.inspect.files import ShardFiles
 from node.tools.inspect.inspection import inspect
 from node.tools.inspect.report import Report, Row
-from node.tools.inspect.single_file import Asked
+from node.tools.inspect.single_file import InspectOptions
 from storage.files import atomic_file
 from storage.files.disk import Disk, parent_of
 from storage.files.file_header import FileType, pack_file_header
@@ -113,7 +113,7 @@ def files_of(image: Image) -> ShardFiles:
 def look(image: Image, path: str = "", **asked: object) -> Report:
     """Inspect an image."""
     is_folder = path not in image
-    return inspect(disk_of(image), Asked(path=path, is_folder=is_folder, **asked))  # type: ignore[arg-type]
+    return inspect(disk_of(image), InspectOptions(path=path, is_folder=is_folder, **asked))  # type: ignore[arg-type]
 
 
 def paths(image: Image, part: str, end: str = "") -> list[str]:

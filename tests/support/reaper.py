@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.checker import Bounds, check, told
+from chaos.checker import Bounds, check, describe
 from chaos.message_mix import Mix
 from chaos.workload import Workload
 from hourwheel import errors
@@ -147,7 +147,7 @@ class Reaper:
         """What was promised holds. The node has stopped, and the load has been settled."""
         say(self.report())
         violations = check(self.load.history, read_stored(self.directory), bounds)
-        assert violations == [], told(violations)
+        assert violations == [], describe(violations)
 
     def report(self) -> str:
         """What happened, in numbers."""

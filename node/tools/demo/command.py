@@ -196,7 +196,7 @@ async def _play(
         stage = make_stage(parsed.nodes, parsed.keep, Path(made))
         try:
             async with stage:
-                out.print(stage.told, soft_wrap=True)
+                out.print(stage.summary, soft_wrap=True)
                 player = Player(trace, stage.servers)
                 failover = await _play_watched(stage, player, out, is_live=is_live)
                 summary = player.ledger.close()

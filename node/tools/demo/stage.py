@@ -80,7 +80,7 @@ class OneNode:
         return [self._node.metrics_address]
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """What runs, in words."""
         return f"a node in process {self._node.pid} serves on {self.servers}"
 
@@ -145,7 +145,7 @@ class SeveralNodes:
         return [node.metrics_address for node in self._cluster.nodes if node.is_running]
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """What runs, in words."""
         return f"{len(self._cluster.nodes)} nodes, each in a process of its own: {self.servers}"
 

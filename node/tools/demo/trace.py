@@ -78,7 +78,7 @@ class Orders:
     handed: I64
     """To the carrier, by the seller."""
     delivered: I64
-    promised: I64
+    estimated: I64
 
     def first(self, count: int) -> "Orders":
         """The first `count` of them, by purchase."""
@@ -175,14 +175,14 @@ def generate_orders(count: int, seed: int) -> Orders:
     approved = purchased + (minutes * _MINUTE_S).astype(np.int64)
     handed = approved + (rng.lognormal(0.65, 0.95, count) * _DAY_S).astype(np.int64)
     delivered = handed + (rng.lognormal(1.95, 0.75, count) * _DAY_S).astype(np.int64)
-    promised_days = np.maximum(rng.normal(23.4, 8.7, count), 3.0)
-    promised = (purchased + (promised_days * _DAY_S).astype(np.int64)) // _DAY_S * _DAY_S
+    estimated_days = np.maximum(rng.normal(23.4, 8.7, count), 3.0)
+    estimated = (purchased + (estimated_days * _DAY_S).astype(np.int64)) // _DAY_S * _DAY_S
     fate = rng.random(count)
     approved[fate < _UNPAID_SHARE] = NEVER
     handed[fate < _NEVER_HANDED_SHARE] = NEVER
     delivered[fate < _NEVER_DELIVERED_SHARE] = NEVER
     ids = [rng.bytes(16).hex() for _ in range(count)]
-    return Orders(ids, purchased, approved, handed, delivered, promised).first(count)
+    return Orders(ids, purchased, approved, handed, delivered, estimated).first(count)
 
 
 def build_trace(orders: Orders, seconds: float) -> Trace:
@@ -222,8 +222,8 @@ def _timers(orders: Orders) -> dict[str, I64]:
     rules = (
         (Kind.CLOSE_UNPAID, orders.purchased, orders.purchased + 30 * minute, orders.approved),
         (Kind.CHASE_HANDOVER, orders.approved, orders.approved + 3 * day, orders.handed),
-        (Kind.REMIND_SELLER, orders.approved, orders.promised - day, orders.delivered),
-        (Kind.APOLOGISE, orders.handed, orders.promised + day, orders.delivered),
+        (Kind.REMIND_SELLER, orders.approved, orders.estimated - day, orders.delivered),
+        (Kind.APOLOGISE, orders.handed, orders.estimated + day, orders.delivered),
         (Kind.ASK_REVIEW, orders.delivered, orders.delivered + 3 * day, None),
     )
     parts: dict[str, list[I64]] = {

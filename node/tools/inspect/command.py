@@ -15,7 +15,7 @@ from node.tools.inspect.digest import digests_of
 from node.tools.inspect.files import SHARD_START
 from node.tools.inspect.inspection import inspect
 from node.tools.inspect.report import READ_ERRORS, Report
-from node.tools.inspect.single_file import Asked
+from node.tools.inspect.single_file import InspectOptions
 from node.tools.inspect.text import texts_of
 from storage.files.disk import RealDisk
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
             sys.stderr.write(f"{path}: there is no such file or directory\n")
             return EXIT_USAGE
         root, inside = find_root(path)
-        asked = Asked(
+        options = InspectOptions(
             path=inside,
             is_folder=path.is_dir(),
             offset=parsed.offset,
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
             limit=parsed.limit,
             verify=parsed.verify,
         )
-        reports.append((path, inspect(RealDisk(root, read_only=True), asked)))
+        reports.append((path, inspect(RealDisk(root, read_only=True), options)))
     (_print_json if parsed.json else _print_tables)(reports, verified=parsed.verify)
     sys.stdout.flush()
     return EXIT_OK if all(report.is_good for _, report in reports) else EXIT_DAMAGE

@@ -27,7 +27,7 @@ from node.tools.inspect.indexes import (
 )
 from node.tools.inspect.log import EPOCHS, LOG, segment_starts, show_epochs, show_segments
 from node.tools.inspect.report import READ_ERRORS, Report, Row
-from node.tools.inspect.single_file import Asked, inspect_file
+from node.tools.inspect.single_file import InspectOptions, inspect_file
 from node.tools.inspect.verify_log import LogFacts, verify_log
 from node.tools.inspect.verify_views import (
     verify_manifest,
@@ -41,26 +41,26 @@ from node.tools.inspect.wheel import WHEEL, show_delay_logs, show_hour, show_run
 from storage.files.disk import Disk
 
 
-def inspect(disk: Disk, asked: Asked) -> Report:
+def inspect(disk: Disk, options: InspectOptions) -> Report:
     """Look. Whatever is wrong is in the report; nothing is raised for it."""
     report = Report()
-    folder, *rest = asked.path.split("/")
+    folder, *rest = options.path.split("/")
     is_in_shard = folder.startswith(SHARD_START)
     try:
-        if not asked.path:
-            if asked.is_overview:
+        if not options.path:
+            if options.is_overview:
                 show_node(disk, NODE_META, report)
             for name in shards_of(disk):
-                _inspect_shard(_shard(disk, name), "", asked, report)
-        elif not asked.is_folder:
+                _inspect_shard(_shard(disk, name), "", options, report)
+        elif not options.is_folder:
             files = _shard(disk, folder) if is_in_shard and rest else ShardFiles(disk, "")
-            inspect_file(files, asked, report)
+            inspect_file(files, options, report)
         elif is_in_shard:
-            _inspect_shard(_shard(disk, folder), "/".join(rest[:1]), asked, report)
+            _inspect_shard(_shard(disk, folder), "/".join(rest[:1]), options, report)
         else:
-            report.damaged(asked.path, None, "is no data directory and no part of one")
+            report.damaged(options.path, None, "is no data directory and no part of one")
     except READ_ERRORS as error:
-        report.caught(error, asked.path or ".")
+        report.caught(error, options.path or ".")
     return report
 
 
@@ -68,21 +68,21 @@ def _shard(disk: Disk, folder: str) -> ShardFiles:
     return ShardFiles(disk, folder, cluster_id_of(disk))
 
 
-def _inspect_shard(files: ShardFiles, part: str, asked: Asked, report: Report) -> None:
+def _inspect_shard(files: ShardFiles, part: str, options: InspectOptions, report: Report) -> None:
     """A shard, or one part of it."""
     manifest = files.find_manifest()
     try:
-        if asked.sequence is not None:
-            _show_message(files, manifest, asked.sequence, report)
-        elif asked.offset is not None:
-            _show_batches(files, asked, report)
-        elif asked.hour is not None:
-            show_hour(files, manifest, report, hour=asked.hour, limit=asked.limit)
+        if options.sequence is not None:
+            _show_message(files, manifest, options.sequence, report)
+        elif options.offset is not None:
+            _show_batches(files, options, report)
+        elif options.hour is not None:
+            show_hour(files, manifest, report, hour=options.hour, limit=options.limit)
         else:
             _show_parts(files, manifest, part, report)
     except READ_ERRORS as error:
         report.caught(error, files.path(part))
-    if asked.verify:
+    if options.verify:
         _verify_parts(files, part, report)
 
 
@@ -103,13 +103,13 @@ def _show_parts(files: ShardFiles, manifest: Checkpoint | None, part: str, repor
         show_tombstones(files, manifest, report)
 
 
-def _show_batches(files: ShardFiles, asked: Asked, report: Report) -> None:
-    path = find_segment(files, asked.offset, None)
+def _show_batches(files: ShardFiles, options: InspectOptions, report: Report) -> None:
+    path = find_segment(files, options.offset, None)
     if path is None:
         report.remark(f"{files.path(LOG)}: the log is empty")
         return
-    rows = batches(files, path, report, offset=asked.offset)
-    report.add("batches", path, rows, asked.limit)
+    rows = batches(files, path, report, offset=options.offset)
+    report.add("batches", path, rows, options.limit)
 
 
 def _show_message(

@@ -38,7 +38,7 @@ _WITHOUT_HEADER: Final = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class InspectOptions:
     """What the one who inspects wants to see."""
 
     path: str = ""
@@ -63,9 +63,9 @@ class Asked:
         return self.offset is None and self.sequence is None and self.hour is None
 
 
-def inspect_file(files: ShardFiles, asked: Asked, report: Report) -> None:
+def inspect_file(files: ShardFiles, options: InspectOptions, report: Report) -> None:
     """Show one file, and verify it by itself. Raises what reading it raises."""
-    path = asked.path
+    path = options.path
     with closing(files.disk.open(path)) as file:
         size = file.size()
     if path in _WITHOUT_HEADER:
@@ -81,117 +81,123 @@ def inspect_file(files: ShardFiles, asked: Asked, report: Report) -> None:
         "bytes": size,
     }
     report.add("file", path, [row])
-    _SHOW[header.file_type](files, header, asked, report)
+    _SHOW[header.file_type](files, header, options, report)
 
 
-def _segment(files: ShardFiles, header: FileHeader, asked: Asked, report: Report) -> None:
+def _segment(
+    files: ShardFiles, header: FileHeader, options: InspectOptions, report: Report
+) -> None:
     is_last = segment_starts(files)[-1:] == [header.base]
     mark = find_mark(files, report) if is_last else None
-    report.add("segment", asked.path, [segment_row(files, asked.path, header.base, report, mark)])
-    rows = batches(files, asked.path, report, offset=asked.offset, sequence=asked.sequence)
-    report.add("batches", asked.path, rows, asked.limit)
-    if asked.verify:
-        verify_segment(files, asked.path, report)
+    report.add(
+        "segment", options.path, [segment_row(files, options.path, header.base, report, mark)]
+    )
+    rows = batches(files, options.path, report, offset=options.offset, sequence=options.sequence)
+    report.add("batches", options.path, rows, options.limit)
+    if options.verify:
+        verify_segment(files, options.path, report)
 
 
-def _index(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
-    show_index(files, asked.path, report, asked.limit)
+def _index(files: ShardFiles, _: FileHeader, options: InspectOptions, report: Report) -> None:
+    show_index(files, options.path, report, options.limit)
 
 
-def _mark(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
-    report.add("flushed mark", asked.path, [{"durable_to": mark_offset(files, asked.path)}])
+def _mark(files: ShardFiles, _: FileHeader, options: InspectOptions, report: Report) -> None:
+    report.add("flushed mark", options.path, [{"durable_to": mark_offset(files, options.path)}])
 
 
-def _watermark(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
-    offset = mark_offset(files, asked.path, FileType.HIGH_WATERMARK)
-    report.add("high watermark", asked.path, [{"committed_to": offset}])
+def _watermark(files: ShardFiles, _: FileHeader, options: InspectOptions, report: Report) -> None:
+    offset = mark_offset(files, options.path, FileType.HIGH_WATERMARK)
+    report.add("high watermark", options.path, [{"committed_to": offset}])
 
 
-def _epoch_seen(files: ShardFiles, header: FileHeader, asked: Asked, report: Report) -> None:
-    seen = EpochSeen.open(files.disk, asked.path, header.identity)
-    report.add("epoch seen", asked.path, [{"epoch": seen.epoch, "master": seen.master}])
+def _epoch_seen(
+    files: ShardFiles, header: FileHeader, options: InspectOptions, report: Report
+) -> None:
+    seen = EpochSeen.open(files.disk, options.path, header.identity)
+    report.add("epoch seen", options.path, [{"epoch": seen.epoch, "master": seen.master}])
 
 
-def _epochs(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
-    show_epochs(files, asked.path, report)
+def _epochs(files: ShardFiles, _: FileHeader, options: InspectOptions, report: Report) -> None:
+    show_epochs(files, options.path, report)
 
 
-def _chunk(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
-    show_chunk(files, asked.path, report, position=asked.position, limit=asked.limit)
-    if asked.verify:
-        verify_chunk(files, asked.path, report)
+def _chunk(files: ShardFiles, _: FileHeader, options: InspectOptions, report: Report) -> None:
+    show_chunk(files, options.path, report, position=options.position, limit=options.limit)
+    if options.verify:
+        verify_chunk(files, options.path, report)
 
 
-def _sequences(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
-    show_sequence_file(files, asked.path, report, sequence=asked.sequence, limit=asked.limit)
-    _verify_as_named(files, asked, report, verify_sequences)
+def _sequences(files: ShardFiles, _: FileHeader, options: InspectOptions, report: Report) -> None:
+    show_sequence_file(files, options.path, report, sequence=options.sequence, limit=options.limit)
+    _verify_as_named(files, options, report, verify_sequences)
 
 
-def _tombstones(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
-    show_tombstone_file(files, asked.path, report, limit=asked.limit)
-    _verify_as_named(files, asked, report, verify_tombstones)
+def _tombstones(files: ShardFiles, _: FileHeader, options: InspectOptions, report: Report) -> None:
+    show_tombstone_file(files, options.path, report, limit=options.limit)
+    _verify_as_named(files, options, report, verify_tombstones)
 
 
 def _verify_as_named(
     files: ShardFiles,
-    asked: Asked,
+    options: InspectOptions,
     report: Report,
     verify: Callable[[ShardFiles, Checkpoint, Report], None],
 ) -> None:
     """Verify files of which the manifest knows how much is valid."""
-    if not asked.verify:
+    if not options.verify:
         return
     if files.find_manifest() is None:
-        report.remark(f"{asked.path}: without a manifest nobody knows what of it is valid")
+        report.remark(f"{options.path}: without a manifest nobody knows what of it is valid")
     found = steadily(files, lambda manifest, report: verify(files, manifest, report))
     report.take(found)
 
 
-def _run(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
+def _run(files: ShardFiles, _: FileHeader, options: InspectOptions, report: Report) -> None:
     manifest = files.find_manifest()
-    show_run(files, asked.path, manifest, report, hour=asked.hour, limit=asked.limit)
-    if not asked.verify:
+    show_run(files, options.path, manifest, report, hour=options.hour, limit=options.limit)
+    if not options.verify:
         return
     blobs = Blobs(files, log_start=0)
-    with closing(blobs), closing(open_run(files, asked.path, manifest)) as run:
+    with closing(blobs), closing(open_run(files, options.path, manifest)) as run:
         for units in verify_run(run, run_state(run), report):
             if files.folder:  # else its delay logs are not at hand
-                blobs.verify(units, asked.path, report)
+                blobs.verify(units, options.path, report)
 
 
-def _delay_log(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
-    report.add("delay log", asked.path, [delay_log_row(files, asked.path)])
-    if asked.verify:
+def _delay_log(files: ShardFiles, _: FileHeader, options: InspectOptions, report: Report) -> None:
+    report.add("delay log", options.path, [delay_log_row(files, options.path)])
+    if options.verify:
         report.remark(
-            f"{asked.path} has no checksum of its own: verify a run that points into it, or the"
+            f"{options.path} has no checksum of its own: verify a run that points into it, or the"
             " whole shard"
         )
 
 
-def _checkpoint(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
-    show_manifest(files, asked.path, report)
+def _checkpoint(files: ShardFiles, _: FileHeader, options: InspectOptions, report: Report) -> None:
+    show_manifest(files, options.path, report)
 
 
-def _snapshot(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
-    payload = atomic_file.read_any(files.disk, asked.path).payload
-    row = unpack_marker(payload, asked.path)._asdict()
-    report.add("snapshot", asked.path, [{**row, "digest": row["digest"].hex()}])
+def _snapshot(files: ShardFiles, _: FileHeader, options: InspectOptions, report: Report) -> None:
+    payload = atomic_file.read_any(files.disk, options.path).payload
+    row = unpack_marker(payload, options.path)._asdict()
+    report.add("snapshot", options.path, [{**row, "digest": row["digest"].hex()}])
 
 
-def _lost_end(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
-    payload = atomic_file.read_any(files.disk, asked.path).payload
-    report.add("lost log", asked.path, [{"lost_to": unpack_lost_end(payload, asked.path)}])
+def _lost_end(files: ShardFiles, _: FileHeader, options: InspectOptions, report: Report) -> None:
+    payload = atomic_file.read_any(files.disk, options.path).payload
+    report.add("lost log", options.path, [{"lost_to": unpack_lost_end(payload, options.path)}])
 
 
-def _node(files: ShardFiles, _: FileHeader, asked: Asked, report: Report) -> None:
-    show_node(files.disk, asked.path, report)
+def _node(files: ShardFiles, _: FileHeader, options: InspectOptions, report: Report) -> None:
+    show_node(files.disk, options.path, report)
 
 
-def _raft(_: ShardFiles, header: FileHeader, asked: Asked, report: Report) -> None:
-    report.remark(f"{asked.path} is the control plane's: {header.file_type.name}")
+def _raft(_: ShardFiles, header: FileHeader, options: InspectOptions, report: Report) -> None:
+    report.remark(f"{options.path} is the control plane's: {header.file_type.name}")
 
 
-_SHOW: Final[dict[FileType, Callable[[ShardFiles, FileHeader, Asked, Report], None]]] = {
+_SHOW: Final[dict[FileType, Callable[[ShardFiles, FileHeader, InspectOptions, Report], None]]] = {
     FileType.LOG_SEGMENT: _segment,
     FileType.LOG_INDEX: _index,
     FileType.FLUSHED_MARK: _mark,

@@ -46,7 +46,7 @@ _KINDS: Final = frozenset(Kind)
 _MAGIC: Final = record_batch.MAGIC.to_bytes(4, "little")
 _ALIGNMENT: Final = 8
 """Every batch begins at a multiple of it."""
-_BAD_MESSAGES_TOLD: Final = 3
+_BAD_MESSAGES_REPORTED: Final = 3
 
 
 @dataclass
@@ -284,7 +284,7 @@ def _bad_messages(batch: RecordBatch) -> list[str]:
         if crc32c(blobs[low:high]) != crcs[index]
     ]
     first = batch.header.base_sequence
-    return [f"message {first + index} fails its CRC32C" for index in bad[:_BAD_MESSAGES_TOLD]]
+    return [f"message {first + index} fails its CRC32C" for index in bad[:_BAD_MESSAGES_REPORTED]]
 
 
 # --- indexes ------------------------------------------------------------------------------------

@@ -234,10 +234,10 @@ def verify_run(
         chain: of its level; None: links are not followed.
     """
     footer, path = run.footer, run.path
-    told = (state.level, state.unit_count, state.due_ms_min, state.due_ms_max)
+    expected = (state.level, state.unit_count, state.due_ms_min, state.due_ms_max)
     found = (footer.level, footer.unit_count, footer.due_ms_min, footer.due_ms_max)
-    if told != found:
-        report.damaged(path, None, f"level, units, first and last due are {found}, not {told}")
+    if expected != found:
+        report.damaged(path, None, f"level, units, first and last due are {found}, not {expected}")
     next_index, order, waiting = 0, _Order(path, report), _Waiting()
     for section in run.sections:
         bucket, first, count = int(section["bucket"]), int(section["first"]), int(section["count"])

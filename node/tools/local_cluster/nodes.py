@@ -232,8 +232,8 @@ class LocalCluster:
             Unavailable: none does.
         """
         running = [index for index, node in enumerate(self.nodes) if node.is_running]
-        asked = (self.status_of(index) for index in running)
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        requested = (self.status_of(index) for index in running)
+        answers = await asyncio.gather(*requested, return_exceptions=True)
         found = [
             (answer.shards[0].epoch, index, answer.shards[0])
             for index, answer in zip(running, answers, strict=True)

@@ -30,7 +30,7 @@ class Seat:
 class Seen:
     """The cluster at one moment."""
 
-    mono_ms: float
+    monotonic_ms: float
     answers: Mapping[str, ClusterStatus]
     """Node id -> what it said; those that did not answer are not in here."""
 
@@ -64,9 +64,9 @@ class Rates:
 def rates_of(before: Seen | None, now: Seen) -> Rates:
     """How fast it goes; 0 where that is not known, as after a change of master."""
     old, new = None if before is None else before.best, now.best
-    if before is None or old is None or new is None or now.mono_ms <= before.mono_ms:
+    if before is None or old is None or new is None or now.monotonic_ms <= before.monotonic_ms:
         return Rates()
-    seconds = (now.mono_ms - before.mono_ms) / _SECOND_MS
+    seconds = (now.monotonic_ms - before.monotonic_ms) / _SECOND_MS
     published = max(0, new.published_count - old.published_count)
     return Rates(published / seconds, max(0, new.released_count - old.released_count) / seconds)
 

@@ -33,7 +33,7 @@ class Sequences:
         known = units["sequence"] < count
         entries = self.entries[np.where(known, units["sequence"], 0)] if count else np.uint64(0)
         is_due = (entries >> np.uint64(2)) == units["due_ms"].astype(np.uint64)
-        known &= (entries & np.uint64(3)) != SlotState.VOID
+        known &= (entries & np.uint64(3)) != SlotState.REJECTED
         agreed: NDArray[np.bool_] = known & (is_due | (units["attempt"] > 1))
         return agreed
 

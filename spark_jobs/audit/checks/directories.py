@@ -27,7 +27,7 @@ from timewheel.run import Run, open_run
 from timewheel.run_format import Slots, run_path
 
 Array = NDArray[Any]
-_TOLD_MAX: Final = 20
+_REPORTED_MAX: Final = 20
 """Of one run."""
 
 
@@ -97,7 +97,7 @@ class Directories:
         return found
 
     def _tell(self, bucket: int, what: str) -> None:
-        if len(self.faults) < _TOLD_MAX:
+        if len(self.faults) < _REPORTED_MAX:
             self.faults.append(f"the slot directory of bucket {bucket} {what}")
 
 

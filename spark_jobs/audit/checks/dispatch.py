@@ -238,9 +238,11 @@ def check_sums(records: Array, sums: Array, shard: int, *, is_whole: bool) -> li
     for one in np.flatnonzero(changes)[:_FINDINGS_MAX].tolist():
         row = records[one]
         below = int(row["check_offset"])
-        told, mine = int(row["check_count"]), int(counts[at[one]])
-        same = " (other messages)" if told == mine else ""
-        detail = f"says that {told} were released below {below}, and the log released {mine}{same}"
+        reported, mine = int(row["check_count"]), int(counts[at[one]])
+        same = " (other messages)" if reported == mine else ""
+        detail = (
+            f"says that {reported} were released below {below}, and the log released {mine}{same}"
+        )
         if not wrong[one]:
             detail = f"from here on the sums of what was released below {below} agree again"
         finding = _finding("dispatch-check", row, shard, detail)

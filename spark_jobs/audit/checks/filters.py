@@ -57,7 +57,7 @@ Array = NDArray[Any]
 I64 = NDArray[np.int64]
 ASK: Final = np.dtype([("sequence", "<u8"), ("choice", "<u4"), ("row", "<u4")])
 """Is this message one that all filters of a choice take? `row`: ordinal among what was asked."""
-_TOLD_MAX: Final = 10_000
+_REPORTED_MAX: Final = 10_000
 """Of one range of the log."""
 _NEEDLES_MAX: Final = 16
 _GENES_KEPT: Final = 4_096
@@ -105,7 +105,7 @@ class Missed:
 
 
 @dataclass
-class Asked:
+class FilterQuestions:
     """What a shard's RESOLVE rows give to look for."""
 
     plan: FilterPlan
@@ -115,7 +115,7 @@ class Asked:
     """Why some filters could not be read here, through no fault of theirs."""
 
 
-def plan_filters(passed: Array, resolves: Array, line: Timeline, shard: int) -> Asked:
+def plan_filters(passed: Array, resolves: Array, line: Timeline, shard: int) -> FilterQuestions:
     """What to look for.
 
     Args:
@@ -132,14 +132,14 @@ class _Planner:
         self._resolves, self._line, self._shard = resolves, line, shard
         self._trees: dict[FilterExpression, Node | None] = {}
         self._choices: dict[tuple[Node, ...], int] = {}
-        self._asked = Asked(FilterPlan())
+        self._requested = FilterQuestions(FilterPlan())
 
-    def run(self, passed: Array) -> Asked:
+    def run(self, passed: Array) -> FilterQuestions:
         rows = self._resolves[passed["index"].astype(np.int64)]
         keys = rows["group_id"].astype(np.int64) << 32 | (rows["topic_queue"] >> 8)
         asks = np.zeros(len(passed), ASK)
         asks["sequence"], asks["row"] = passed["sequence"], np.arange(len(passed))
-        is_asked = np.zeros(len(passed), np.bool_)
+        is_requested = np.zeros(len(passed), np.bool_)
         for key in np.unique(keys).tolist():
             mine = np.flatnonzero(keys == key)
             changes = self._line.subscriptions.get((key >> 32, key & 0xFFFFFFFF), [])
@@ -156,11 +156,11 @@ class _Planner:
                     continue
                 if choice:
                     asks["choice"][chosen] = self._choices.setdefault(choice, len(self._choices))
-                    is_asked[chosen] = True
-        found = asks[is_asked]
+                    is_requested[chosen] = True
+        found = asks[is_requested]
         found = found[np.argsort(found["sequence"], kind="stable")]
-        self._asked.plan = FilterPlan(found, tuple(self._choices), self._specs())
-        return self._asked
+        self._requested.plan = FilterPlan(found, tuple(self._choices), self._specs())
+        return self._requested
 
     def _choice(self, filters: list[FilterExpression | None], key: int) -> tuple[Node, ...] | None:
         """Trees of the filters that were in force; None: there was none; (): nobody can tell."""
@@ -181,12 +181,12 @@ class _Planner:
         try:
             return parse(expression)
         except errors.FailedPrecondition as error:
-            self._asked.unread = error.message
+            self._requested.unread = error.message
         except errors.InvalidFilter as error:
             topic = self._line.name_of(key & 0xFFFFFFFF)
             group = self._line.group_names.get(key >> 32, f"#{key >> 32}")
             detail = f"the filter of group {group}, {expression.text!r}: {error.message}"
-            self._asked.findings.append(
+            self._requested.findings.append(
                 Finding(ERROR, "filter-unreadable", self._shard, "", topic=topic, detail=detail)
             )
         return None
@@ -197,7 +197,7 @@ class _Planner:
             mine = passed[passed["index"] == index]
             detail = f"{len(mine)} messages are said to be passed over, and the group had no filter"
             finding = missed_finding(mine[0], self._resolves[index], self._line, self._shard)
-            self._asked.findings.append(finding._replace(detail=detail))
+            self._requested.findings.append(finding._replace(detail=detail))
 
     def _specs(self) -> dict[int, GeneSpec]:
         """Of topics that any group ever read by a filter."""
@@ -251,11 +251,11 @@ def find_missed(plan: Shared[FilterPlan], where: SegmentRange) -> Missed:
     found = Missed()
     for table in read_blocks(where, verify=HEADERS):
         if len(table.messages):
-            _judge(table, plan.value, found)
+            _check_part(table, plan.value, found)
     return found
 
 
-def _judge(table: BlockTable, plan: FilterPlan, found: Missed) -> None:
+def _check_part(table: BlockTable, plan: FilterPlan, found: Missed) -> None:
     messages = table.messages
     sequence = messages.column("sequence")
     asks = _asks_in(plan.asks, sequence)
@@ -280,8 +280,8 @@ def _judge(table: BlockTable, plan: FilterPlan, found: Missed) -> None:
         meta = read_meta(raw)
         if all(matches(tree, meta.tags, meta.properties) for tree in plan.choices[choice]):
             found.rows.append(row)
-    if plan.specs and len(found.genes) < _TOLD_MAX:
-        _judge_genes(table, plan.specs, (starts, ends), found)
+    if plan.specs and len(found.genes) < _REPORTED_MAX:
+        _check_genes(table, plan.specs, (starts, ends), found)
 
 
 def _asks_in(asks: Array, sequence: Array) -> Array:
@@ -324,7 +324,7 @@ def needles_of(tree: Node) -> tuple[bytes, ...]:  # noqa: PLR0911 - one for each
     return ()
 
 
-def _judge_genes(
+def _check_genes(
     table: BlockTable, specs: Mapping[int, GeneSpec], spans: tuple[I64, I64], found: Missed
 ) -> None:
     messages = table.messages

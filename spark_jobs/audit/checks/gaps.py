@@ -20,7 +20,7 @@ from spark_jobs.logs.replica import WARNING
 from spark_jobs.runtime.instants import exact_instant_text, span_text
 
 Array = NDArray[Any]
-_EPOCHS_TOLD: Final = 5
+_EPOCHS_REPORTED: Final = 5
 
 
 def late_retries(
@@ -140,8 +140,8 @@ class _Teller:
         begun = [one for one in self._facts.epoch_starts if low < one.offset < offset]
         if begun:
             when = [f"{one.epoch} at {exact_instant_text(one.store_ms)}" for one in begun]
-            more = ", ..." if len(when) > _EPOCHS_TOLD else ""
-            said += f"; epochs that began meanwhile: {', '.join(when[:_EPOCHS_TOLD])}{more}"
+            more = ", ..." if len(when) > _EPOCHS_REPORTED else ""
+            said += f"; epochs that began meanwhile: {', '.join(when[:_EPOCHS_REPORTED])}{more}"
         return said
 
     def _before(self, at: int) -> str:

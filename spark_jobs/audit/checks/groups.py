@@ -80,7 +80,7 @@ class GroupFacts:
     """bool[n]: rows of groups that read the queue."""
 
 
-def judge_rows(
+def check_rows(
     resolves: Array,
     covers: Array,
     queues: dict[int, StaticQueue],

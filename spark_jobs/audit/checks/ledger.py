@@ -1,6 +1,6 @@
 """The ledger: what became of each message of a range of the log, by the log alone.
 
-    void        of a refused request, or of a topic that was not there
+    void        (rejected) of a refused request, or of a topic that was not there
     at once     due_ms <= store_ms, or key <= cursor at its place in the log
     cancelled   by a CANCEL behind it, in front of the DISPATCH that reaches its key
     released    by the first DISPATCH that reaches its key
@@ -23,7 +23,7 @@ from hourwheel.formats.record_batch import Flag
 from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC, GENE_UNKNOWN
 from spark_jobs.audit.checks.dispatch import DispatchTable
 from spark_jobs.audit.facts.lateness import LATE_MS_MAX, OVERDUE, LateSums, late_rows
-from spark_jobs.audit.facts.requests import Voids
+from spark_jobs.audit.facts.requests import RejectedRanges
 from spark_jobs.audit.facts.result import BIN_COUNT, lateness_bins
 from spark_jobs.audit.facts.sums import HourSums, Sparse, hash_units, sparse_counts
 from spark_jobs.logs.block_table import BlockTable
@@ -55,7 +55,7 @@ NEVER: Final = np.uint64(1 << 63)
 ENDED: Final = np.dtype([("sequence", "<u8"), ("end", "<u8")])
 """A message, and the offset of the record that ended it."""
 
-VOID, AT_ONCE, CANCELLED, RELEASED, DISCARDED, PENDING = range(6)
+REJECTED, AT_ONCE, CANCELLED, RELEASED, DISCARDED, PENDING = range(6)
 STATES: Final = ("void", "released at once", "cancelled", "released", "discarded", "pending")
 
 
@@ -67,7 +67,7 @@ class LedgerPlan:
     end_offset: int
     """Records from here on are not audited."""
     dispatch: DispatchTable
-    voids: Voids
+    rejected: RejectedRanges
     cancels: Array
     """`audit_records.CANCEL`, by sequence, then offset."""
     epoch_sequences: Array
@@ -148,7 +148,7 @@ class Messages:
     """uint64: offset of the log at which its metadata begins, and then its body."""
 
 
-def judge(table: BlockTable, plan: LedgerPlan) -> Messages:
+def find_states(table: BlockTable, plan: LedgerPlan) -> Messages:
     """What became of the messages of a piece of the log."""
     messages = table.messages
     sequence, due = messages.column("sequence"), messages.column("due_ms")
@@ -172,8 +172,8 @@ def judge(table: BlockTable, plan: LedgerPlan) -> Messages:
     if int(plan.died.min()) < int(NEVER) >> 1:
         late = is_reached & (died < end)
         state[late] = DISCARDED
-    void = plan.voids.contains(sequence) | (died < offset) | (born > offset)
-    state[void] = VOID
+    rejected = plan.rejected.contains(sequence) | (died < offset) | (born > offset)
+    state[rejected] = REJECTED
     if len(plan.cancels):
         _cancel(plan, sequence, due, reached, state, end, offset)
     facts = hash_units(
@@ -251,7 +251,7 @@ def tally(found: Messages, plan: LedgerPlan) -> tuple[LedgerPart, dict[int, Arra
     state = found.state
     part.cancelled = _cancelled(found)
     part.states = np.bincount(state, minlength=6).astype(np.int64)
-    real = state != VOID
+    real = state != REJECTED
     every = bool(real.all())
     due = found.due_ms if every else found.due_ms[real]
     state_of = state if every else state[real]
@@ -294,7 +294,7 @@ def tally(found: Messages, plan: LedgerPlan) -> tuple[LedgerPart, dict[int, Arra
 def index_entries(found: Messages) -> NDArray[np.uint64]:
     """uint64[n]: what a node's sequence index must say of each message."""
     state = np.full(len(found.state), SlotState.WHEEL, np.uint64)
-    state[found.state == VOID] = SlotState.VOID
+    state[found.state == REJECTED] = SlotState.REJECTED
     state[found.state == AT_ONCE] = SlotState.RELEASED_AT_APPLY
     entries: NDArray[np.uint64] = (found.due_ms.astype(np.uint64) << np.uint64(2)) | state
     return entries

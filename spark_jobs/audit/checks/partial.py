@@ -19,7 +19,7 @@ from spark_jobs.logs.block_table import Damage
 from spark_jobs.logs.queue_reader import QueueRange, read_queue
 from storage.views.unit import Units
 
-_LOST_TOLD: Final = 20
+_LOST_REPORTED: Final = 20
 _MASK: Final = (1 << 64) - 1
 
 
@@ -93,7 +93,7 @@ def sum_entries(task: PartialTask) -> PartialPart:
                 int(units["sequence"][at]),
                 int(units["position"][at]),
             )
-            for at in gone[:_LOST_TOLD].tolist()
+            for at in gone[:_LOST_REPORTED].tolist()
         ]
     return part
 
@@ -111,7 +111,7 @@ def _sum_units(units: Units, first_sequence: int) -> SetSum:
     return SetSum(len(found), int(value.sum(dtype=np.uint64)))
 
 
-def judge_sums(wanted: SetSum, found: SetSum, *, is_trimmed: bool) -> str:
+def find_sum_difference(wanted: SetSum, found: SetSum, *, is_trimmed: bool) -> str:
     """What is wrong with a queue, in words; empty for nothing."""
     if is_trimmed:
         if found.entries <= wanted.entries:

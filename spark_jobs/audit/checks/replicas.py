@@ -25,7 +25,7 @@ _BLOCKS_READ_MAX: Final = 64
 """So many differing MiB are looked at batch by batch; of the others only their number is told."""
 
 
-Stretch = tuple[int, int]
+OffsetRange = tuple[int, int]
 """[first, end) of the log."""
 
 
@@ -123,7 +123,7 @@ def is_hole(logs: Sequence[NodeLog], end: int) -> bool:
 
 
 def put_together(
-    logs: Sequence[NodeLog], base: str, bad: dict[str, list[Stretch]]
+    logs: Sequence[NodeLog], base: str, bad: dict[str, list[OffsetRange]]
 ) -> tuple[list[Span], int, int]:
     """The log that is audited, from valid batches of all nodes.
 
@@ -164,7 +164,7 @@ def _begins_later(logs: Sequence[NodeLog], at: int) -> int | None:
     return min(starts) if starts and len(starts) == len(beyond) else None
 
 
-def _span_at(order: Sequence[NodeLog], at: int, bad: dict[str, list[Stretch]]) -> Span | None:
+def _span_at(order: Sequence[NodeLog], at: int, bad: dict[str, list[OffsetRange]]) -> Span | None:
     """The part of a preferred node's span that begins at an offset, up to a stretch to avoid."""
     for log in order:
         for span in log.spans:
@@ -200,7 +200,7 @@ class Comparison:
     findings: list[Finding] = field(default_factory=list)
     diverges_at: dict[str, int] = field(default_factory=dict)
     """Node -> first offset at which it differs."""
-    bad: dict[str, list[Stretch]] = field(default_factory=dict)
+    bad: dict[str, list[OffsetRange]] = field(default_factory=dict)
     """Node -> [first, end) of stretches in which it differs from what most have. Both are edges of
     batches of those who are right: the log can be cut there."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -282,13 +282,13 @@ def _note_insides(found: dict[int, dict[str, _Batch]], logs: Sequence[NodeLog]) 
                         every[log.node] = _Batch(offset, b"", span.path)
 
 
-def _avoid(stretches: list[Stretch], first: int, end: int) -> None:
+def _avoid(ranges: list[OffsetRange], first: int, end: int) -> None:
     if end <= first:  # most have no batch there: it is inside of the stretch before
         return
-    if stretches and stretches[-1][1] >= first:
-        stretches[-1] = (stretches[-1][0], max(stretches[-1][1], end))
+    if ranges and ranges[-1][1] >= first:
+        ranges[-1] = (ranges[-1][0], max(ranges[-1][1], end))
     else:
-        stretches.append((first, end))
+        ranges.append((first, end))
 
 
 def _look_into(

@@ -125,7 +125,7 @@ class Retries:
     """The same, passed over by the group's filter."""
     windows: dict[tuple[int, int], AckWindow] = field(default_factory=dict)
     """(group, topic_queue) of dynamic queues."""
-    passed_over: list[tuple[int, Unit]] = field(default_factory=list)
+    filtered_units: list[tuple[int, Unit]] = field(default_factory=list)
     """(index of the RESOLVE row, entry of a dynamic queue) that a filter is said to have left out:
     there are no filters for what is tried again."""
     undelivered: list[tuple[int, int]] = field(default_factory=list)
@@ -215,7 +215,7 @@ class _Follower:
                 counts = self.found.acked if is_ack else self.found.filtered
                 counts[group_id, topic_queue] += len(units)
                 if int(row["outcome"]) == Outcome.FILTERED:
-                    self.found.passed_over += [(index, one) for one in units]
+                    self.found.filtered_units += [(index, one) for one in units]
                 return
         else:
             units = [

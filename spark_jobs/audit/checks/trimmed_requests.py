@@ -1,4 +1,4 @@
-"""Which of the first requests in a trimmed log are void: the nodes' sequence indexes say it.
+"""Which of the first requests in a trimmed log are rejected: the nodes' sequence indexes say it.
 
 Where a log does not begin at 0, nobody can tell by it whether a producer's first request is new, or
 one that was sent again and whose first copy lay in what retention has removed. The log is silent,
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 _NO_SEQUENCE: Final = np.empty(0, np.uint64)
 
 
-def void_firsts(copies: Iterable[tuple[Replica, ShardCopy]], requests: Array) -> frozenset[int]:
+def rejected_firsts(copies: Iterable[tuple[Replica, ShardCopy]], requests: Array) -> frozenset[int]:
     """First sequences of requests that the replicas took for no messages.
 
     Args:
@@ -30,17 +30,17 @@ def void_firsts(copies: Iterable[tuple[Replica, ShardCopy]], requests: Array) ->
             first few are asked for.
 
     Returns:
-        Those that some replica calls void and none calls a message. What the indexes do not reach,
-        or cannot be read, is not among them.
+        Those that some replica calls rejected and none calls a message. What the indexes do not
+        reach, or cannot be read, is not among them.
     """
-    asked = first_sequences(requests)
-    void, real = set[int](), set[int]()
+    requested = first_sequences(requests)
+    rejected, real = set[int](), set[int]()
     for replica, copy in copies:
-        found, state = _states(replica, copy, asked)
-        is_void = state == SlotState.VOID
-        void.update(found[is_void].tolist())
-        real.update(found[~is_void].tolist())
-    return frozenset(void - real)
+        found, state = _states(replica, copy, requested)
+        is_rejected = state == SlotState.REJECTED
+        rejected.update(found[is_rejected].tolist())
+        real.update(found[~is_rejected].tolist())
+    return frozenset(rejected - real)
 
 
 def first_sequences(requests: Array) -> Array:
@@ -56,11 +56,11 @@ def first_sequences(requests: Array) -> Array:
     return found
 
 
-def _states(replica: Replica, copy: ShardCopy, asked: Array) -> tuple[Array, Array]:
+def _states(replica: Replica, copy: ShardCopy, requested: Array) -> tuple[Array, Array]:
     """(sequences, `SlotState` of each) of those that a replica's index has in whole blocks."""
     manifest = copy.manifest
     count = manifest.sequence_index_count if manifest else 0
-    known = asked[asked < np.uint64(count // BLOCK_ENTRIES * BLOCK_ENTRIES)]
+    known = requested[requested < np.uint64(count // BLOCK_ENTRIES * BLOCK_ENTRIES)]
     if not len(known):
         return _NO_SEQUENCE, np.empty(0, np.uint8)
     try:

@@ -1,8 +1,8 @@
-"""Which messages are void: the requests of producers, judged again by the log alone.
+"""Which messages are rejected: the requests of producers, checked again by the log alone.
 
-A PUBLISH batch, or in a merged batch the neighbours of one producer, is a request. It is void where
-it is a duplicate, out of order, or of a producer that nobody knows; `storage.views.producer_state`
-has the rules. Almost all requests follow on the one before, so what travels is shortened: of a
+A PUBLISH batch, or in a merged batch the neighbours of one producer, is a request. Apply rejects it
+where it is a duplicate, out of order, or of an unknown producer; `storage.views.producer_state` has
+the rules. Almost all requests follow on the one before, so what travels is shortened: of a
 chain of requests the first and the last ones, as many as decide about what comes next, and one row
 for all between them.
 """
@@ -108,7 +108,7 @@ def _wide_requests(table: BlockTable) -> Array:
     return found
 
 
-class Voids(NamedTuple):
+class RejectedRanges(NamedTuple):
     """Sequences that are no messages: [starts[i], ends[i]), ascending."""
 
     starts: Array
@@ -118,7 +118,7 @@ class Voids(NamedTuple):
     """False: some requests came in a way that the shortened rows cannot tell about."""
 
     def contains(self, sequences: Array) -> Array:
-        """bool[n]: which of these are void."""
+        """bool[n]: which of these are rejected."""
         if not len(self.starts):
             return np.zeros(len(sequences), np.bool_)
         at = np.searchsorted(self.starts, sequences, "right") - 1
@@ -167,15 +167,15 @@ class Request:
         return found
 
     @staticmethod
-    def judge(
+    def find_rejected(
         requests: Array,
         expires: Array,
         deleted: dict[int, int],
         *,
         is_whole: bool,
-        void_before: Collection[int] = (),
-    ) -> Voids:
-        """Which sequences are void.
+        rejected_before: Collection[int] = (),
+    ) -> RejectedRanges:
+        """Which sequences are rejected.
 
         Args:
             requests: all of a log, shortened or not, in its order.
@@ -183,10 +183,10 @@ class Request:
             deleted: topic id -> offset of the record that deleted it.
             is_whole: the log begins at 0; else nobody knows what producers had sent before, and a
                 producer's first request counts as its next.
-            void_before: first sequences of requests that are void, as long as nothing is known of
-                their producers: `audit_origin.void_firsts`.
+            rejected_before: first sequences of requests that are rejected, as long as nothing is
+                known of their producers: `trimmed_requests.rejected_firsts`.
         """
-        return Request._followed(requests, expires, deleted, is_whole, void_before)[0]
+        return Request._followed(requests, expires, deleted, is_whole, rejected_before)[0]
 
     @staticmethod
     def remembered(
@@ -194,9 +194,9 @@ class Request:
     ) -> list[state_pb2.ProducerState]:
         """What producers are remembered by behind these requests of a log that begins at 0.
 
-        As `judge`; behind the last of the expiries, too.
+        As `find_rejected`; behind the last of the expiries, too.
         """
-        states = Request._followed(requests, expires, deleted, is_whole=True, void_before=())[1]
+        states = Request._followed(requests, expires, deleted, is_whole=True, rejected_before=())[1]
         last = int(requests["offset"][-1]) if len(requests) else -1
         for offset, idle_before_ms in expires.tolist():
             if offset > last:
@@ -209,8 +209,8 @@ class Request:
         expires: Array,
         deleted: dict[int, int],
         is_whole: bool,  # noqa: FBT001
-        void_before: Collection[int],
-    ) -> tuple[Voids, ProducerStates]:
+        rejected_before: Collection[int],
+    ) -> tuple[RejectedRanges, ProducerStates]:
         states, known = ProducerStates(), set[int]()
         starts: list[int] = []
         ends: list[int] = []
@@ -222,8 +222,8 @@ class Request:
                 states.expire(idle_before_ms)
                 expire_at, idle_before_ms = next(expiring)
             is_new = False
-            is_told = producer not in known and sequence in void_before
-            if offset < deleted.get(topic_id, 1 << 63) and not is_told:
+            is_reported = producer not in known and sequence in rejected_before
+            if offset < deleted.get(topic_id, 1 << 63) and not is_reported:
                 if not is_whole and producer not in known and first:
                     states = _adopt(states, producer, first, sequence, store_ms, epoch)
                 known.add(producer)
@@ -234,8 +234,10 @@ class Request:
                 is_certain &= number == 1
                 starts.append(sequence)
                 ends.append(sequence + count)
-        voids = Voids(np.array(starts, np.uint64), np.array(ends, np.uint64), is_certain)
-        return voids, states
+        rejected = RejectedRanges(
+            np.array(starts, np.uint64), np.array(ends, np.uint64), is_certain
+        )
+        return rejected, states
 
 
 def _is_new(states: ProducerStates, producer: int, first: int, count: int) -> bool:

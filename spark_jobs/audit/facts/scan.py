@@ -205,7 +205,7 @@ class _Collector:
         self._facts = LogFacts()
         self._rows: dict[int, list[Array]] = {}
         self._requests: list[Array] = []
-        self._bad_count = self._bad_told = 0
+        self._bad_count = self._bad_reported = 0
         """Messages whose own CRC is wrong, and those of them that are told."""
 
     def take(self, table: BlockTable, headers: Array) -> None:
@@ -237,8 +237,8 @@ class _Collector:
             return
         messages, bad = table.messages, bad_in_log(table)
         self._bad_count += len(bad)
-        room = max(0, _FINDINGS_MAX - self._bad_told)
-        self._bad_told += len(bad[:room])
+        room = max(0, _FINDINGS_MAX - self._bad_reported)
+        self._bad_reported += len(bad[:room])
         for at in bad[:room].tolist():
             due_ms = int(messages.column("due_ms")[at])
             self._facts.findings.append(
@@ -292,8 +292,8 @@ class _Collector:
             more = [*(one.offset for one in facts.configs), *self._moments_at]
             at = np.sort(np.concatenate((facts.expires["offset"], np.array(more, np.uint64))))
             facts.requests = Request.shortened(np.concatenate(self._requests), at)
-        if self._bad_count > self._bad_told:
-            rest = f"{self._bad_count - self._bad_told:,} more messages of this part of the log"
+        if self._bad_count > self._bad_reported:
+            rest = f"{self._bad_count - self._bad_reported:,} more messages of this part of the log"
             detail = f"{rest} fail their own CRC32C"
             begin = self._where.from_offset
             facts.findings.append(_finding("message-corrupt", begin, self._where, detail))

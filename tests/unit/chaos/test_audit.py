@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from chaos.audit import audit, judge
+from chaos.audit import audit, find_violations
 
 FOUND = {
     "check": "queue-missing",
@@ -27,25 +27,27 @@ def summary(*errors: dict[str, Any], count: int | None = None, made: str = "full
 
 
 def test_violations_when_nothing_is_wrong_are_none() -> None:
-    assert judge(0, summary(), b"") == []
-    assert judge(0, summary(made="bounded"), b"") == []
-    assert judge(3, summary(), b"") == [], "late is no violation"
+    assert find_violations(0, summary(), b"") == []
+    assert find_violations(0, summary(made="bounded"), b"") == []
+    assert find_violations(3, summary(), b"") == [], "late is no violation"
 
 
 def test_violation_when_an_error_is_found_says_where() -> None:
-    (found,) = judge(1, summary(FOUND), b"")
+    (found,) = find_violations(1, summary(FOUND), b"")
     assert found.name == "audit: queue-missing"
     assert found.text == (
         "node n2, file shard-0/queues/00000100/000000000000.cq, offset 96, sequence 7:"
         " it has no entry"
     )
-    assert [one.text for one in judge(1, summary(FOUND, count=3), b"")][1:] == ["2 more errors"]
+    assert [one.text for one in find_violations(1, summary(FOUND, count=3), b"")][1:] == [
+        "2 more errors"
+    ]
 
 
 def test_violation_when_it_was_not_made_in_full_says_why() -> None:
-    (found,) = judge(2, summary(made="not-made"), b"")
+    (found,) = find_violations(2, summary(made="not-made"), b"")
     assert (found.name, found.text) == ("audit", "not in full: wheel of n1: a run is damaged")
-    (found,) = judge(2, b"", b'{"error": "NO_JAVA"}\n')
+    (found,) = find_violations(2, b"", b'{"error": "NO_JAVA"}\n')
     assert found.text == 'exit code 2: {"error": "NO_JAVA"}'
 
 

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from chaos.checker import Bounds, check, told
+from chaos.checker import Bounds, check, describe
 from chaos.history import (
     Accepted,
     Cancel,
@@ -83,17 +83,17 @@ def deliver(
     life: Life, chooser: random.Random, group: str, serial: int, message_id: MessageId
 ) -> None:
     """All deliveries of one message to one group."""
-    retries, now_ms, reign, attempt = f"%RETRY%{group}|{TOPIC}", message_id.due_ms + 2, 5, 1
+    retries, now_ms, epoch, attempt = f"%RETRY%{group}|{TOPIC}", message_id.due_ms + 2, 5, 1
     while True:
         life.history.deliveries.append(
             Delivery(
-                *(group, TOPIC, serial, message_id, attempt, reign),
+                *(group, TOPIC, serial, message_id, attempt, epoch),
                 *(now_ms, now_ms + 0.5, INVISIBLE_MS),
             )
         )
         what = chooser.choice(("ack", "ack", "nack", "forget", "restart"))
         if what == "restart":
-            reign, now_ms = reign + 1, now_ms + 30
+            epoch, now_ms = epoch + 1, now_ms + 30
             continue
         if what != "forget":
             delay_ms = 100 if what == "nack" else 0
@@ -116,7 +116,7 @@ def deliver(
 def test_nothing_is_found_when_the_history_is_good(seed: int) -> None:
     life = good_life(seed)
     violations = check(life.history, life.stored, Bounds(lead_ms=20))
-    assert violations == [], told(violations)
+    assert violations == [], describe(violations)
 
 
 # -- what is planted ------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def repeat_an_attempt(life: Life) -> None:
         for one in life.history.deliveries
         if one.serial == life.history.deliveries[at].serial and one.attempt == 1
     )
-    change_delivery(life, at, reign=before.reign)
+    change_delivery(life, at, epoch=before.epoch)
 
 
 def exceed_the_attempts(life: Life) -> None:
@@ -297,7 +297,7 @@ def deliver_after_ack(life: Life) -> None:
     one = life.history.deliveries[at]
     again_ms = int(acked.answered_ms) + 5
     life.history.deliveries.append(
-        one._replace(receive_ms=again_ms, seen_ms=again_ms + 0.5, reign=99, attempt=3)
+        one._replace(receive_ms=again_ms, seen_ms=again_ms + 0.5, epoch=99, attempt=3)
     )
 
 
@@ -374,7 +374,7 @@ def test_clocks_may_differ_when_the_bounds_say_so() -> None:
 def test_violations_are_counted_when_they_are_told() -> None:
     life = good_life(1)
     life.stored.messages.clear()
-    text = told(check(life.history, life.stored))
+    text = describe(check(life.history, life.stored))
     assert text.splitlines()[0] == f"lost: {len(life.history.accepted)}"
     assert len([line for line in text.splitlines() if line.startswith("    ")]) <= 20
 

@@ -2,7 +2,7 @@ import json
 import tomllib
 from pathlib import Path
 
-from chaos.cluster import Cluster, Reign
+from chaos.cluster import Cluster, Mastership
 from chaos.network import Loopback
 
 
@@ -35,5 +35,5 @@ def test_reigns_are_what_the_logs_tell_when_masters_change(tmp_path: Path) -> No
     for name, epoch in (("n2", 1), ("n1", 2), ("n2", 3)):
         with cluster.nodes[name].log.open("a") as log:
             log.write(json.dumps({"event": "mastership_started", "epoch": epoch}) + "\n")
-    assert cluster.reigns() == [Reign(1, "n2"), Reign(2, "n1"), Reign(3, "n2")]
+    assert cluster.masterships() == [Mastership(1, "n2"), Mastership(2, "n1"), Mastership(3, "n2")]
     assert cluster.epoch() == 3

@@ -4,20 +4,20 @@ from typing import Final
 import pytest
 
 from chaos.checker import Bounds
-from chaos.copies import Copy, check_copies, check_counts, check_reigns
+from chaos.copies import Copy, check_copies, check_counts, check_masterships
 from chaos.history import Delivery, History
 from hourwheel.formats.message_id import MessageId
 
 LOG: Final = bytes(range(100))
 GOOD: Final = tuple(
-    Copy(node, LOG, 0, "d", "d", counts={"pending_count": 3}, reigns=(reign,))
-    for reign, node in enumerate(("n1", "n2", "n3"), 1)
+    Copy(node, LOG, 0, "d", "d", counts={"pending_count": 3}, epochs=(epoch,))
+    for epoch, node in enumerate(("n1", "n2", "n3"), 1)
 )
 
 
-def delivery(reign: int, receive_ms: int) -> Delivery:
+def delivery(epoch: int, receive_ms: int) -> Delivery:
     return Delivery(
-        "g", "t", 1, MessageId(0, 1, 1, 1), 1, reign, receive_ms, float(receive_ms), 100
+        "g", "t", 1, MessageId(0, 1, 1, 1), 1, epoch, receive_ms, float(receive_ms), 100
     )
 
 
@@ -28,7 +28,7 @@ def names(*copies: Copy) -> set[str]:
 def test_nothing_is_found_when_all_copies_are_the_same() -> None:
     assert names(*GOOD) == set()
     assert list(check_counts(GOOD, {"pending_count": 3})) == []
-    assert list(check_reigns(GOOD, History(), Bounds())) == []
+    assert list(check_masterships(GOOD, History(), Bounds())) == []
 
 
 @pytest.mark.parametrize("at", [0, 50, 99])
@@ -68,15 +68,15 @@ def test_I5_views_and_log_differ_when_counts_do() -> None:  # noqa: N802
 
 
 def test_I4_two_masters_when_two_have_one_epoch() -> None:  # noqa: N802
-    again = replace(GOOD[2], reigns=(1,))
-    found = list(check_reigns((*GOOD[:2], again), History(), Bounds()))
+    again = replace(GOOD[2], epochs=(1,))
+    found = list(check_masterships((*GOOD[:2], again), History(), Bounds()))
     assert [one.name for one in found] == ["two masters"]
 
 
 def test_I4_two_masters_when_an_old_one_serves_after_a_new_one() -> None:  # noqa: N802
     history = History(deliveries=[delivery(1, 100), delivery(2, 200), delivery(1, 199)])
-    assert list(check_reigns(GOOD, history, Bounds())) == []
+    assert list(check_masterships(GOOD, history, Bounds())) == []
     history.deliveries.append(delivery(1, 206))
-    found = list(check_reigns(GOOD, history, Bounds(clock_ms=5.0)))
+    found = list(check_masterships(GOOD, history, Bounds(clock_ms=5.0)))
     assert [one.name for one in found] == ["two masters"]
-    assert list(check_reigns(GOOD, history, Bounds(clock_ms=6.0))) == []
+    assert list(check_masterships(GOOD, history, Bounds(clock_ms=6.0))) == []

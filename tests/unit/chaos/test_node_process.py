@@ -42,6 +42,6 @@ async def test_all_processes_are_gone_when_a_node_is_killed(tmp_path: Path) -> N
     await until(lambda: len(members_of(node.mark)) == 2)
     assert node.is_running
     await node.kill()
-    await node.buried()
+    await node.reaped()
     assert not node.is_running
     assert members_of(node.mark) == []

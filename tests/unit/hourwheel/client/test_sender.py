@@ -98,7 +98,7 @@ async def test_batches_are_sent_again_when_grpc_itself_ends_the_stream(
         await until(lambda: len(node.calls["PublishStream"]) == 1)
         assert pump._stream is not None
         pump._stream.cancel()
-        await until(lambda: pump._stream is None or not pump._stream.is_judged)
+        await until(lambda: pump._stream is None or not pump._stream.has_failed)
     async with asyncio.timeout(60):
         assert (await future).sequence == 0
     await pump.close()

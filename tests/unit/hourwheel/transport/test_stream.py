@@ -34,17 +34,17 @@ async def test_stream_when_the_node_is_gone(node: FakeNode, channel: Channel) ->
 async def test_judge_when_several_things_speak_against_the_endpoint(channel: Channel) -> None:
     told: list[tuple[errors.HourwheelError, float]] = []
 
-    def judge(error: errors.HourwheelError, waited_ms: float) -> Move:
+    def on_failure(error: errors.HourwheelError, waited_ms: float) -> Move:
         told.append((error, waited_ms))
         return Move.SEARCH
 
     await channel.connect()
     one = channel.stream(PUBLISH_STREAM)
-    stream = Stream(one._call, address="a:1", judge=judge)
-    assert not stream.is_judged
+    stream = Stream(one._call, address="a:1", on_failure=on_failure)
+    assert not stream.has_failed
     first = errors.NotMaster()
-    assert stream.judge(first) is Move.SEARCH
-    assert stream.judge(errors.Timeout(), 5.0) is Move.SEARCH
-    assert stream.is_judged
+    assert stream.on_failure(first) is Move.SEARCH
+    assert stream.on_failure(errors.Timeout(), 5.0) is Move.SEARCH
+    assert stream.has_failed
     assert told == [(first, 0.0)]
     stream.cancel()

@@ -117,7 +117,7 @@ def test_sequences_are_void_when_the_batch_is_a_duplicate(world: ShardWorld) -> 
         world.commit()
     assert token.verdict[0].duplicate
     assert token.verdict[0].base_sequence == 0
-    assert states(world)[2:] == [SlotState.VOID] * 2
+    assert states(world)[2:] == [SlotState.REJECTED] * 2
     assert queued(world, QUEUES[0]) == [(0, 1)]
 
 

@@ -13,7 +13,7 @@ from hourwheel.formats.tag_gene import (
     GeneKind,
     GeneSpec,
 )
-from node.shard.deduplication import Mask, Published, PublishVerdicts, genes_of
+from node.shard.deduplication import Mask, Published, PublishResults, genes_of
 from tests.support.court import DELETED, EPOCH, STORE_MS, TOPIC, Court
 
 
@@ -25,7 +25,7 @@ def again(base_sequence: int, count: int) -> Published:
     return Published(EPOCH, base_sequence, count, STORE_MS, duplicate=True)
 
 
-def kinds(verdicts: PublishVerdicts) -> dict[int, type]:
+def kinds(verdicts: PublishResults) -> dict[int, type]:
     return {at: type(verdict) for at, verdict in verdicts.items()}
 
 

@@ -9,7 +9,7 @@ from spark_jobs.audit.facts.findings import CheckOutcome, Finding
 from spark_jobs.audit.facts.result import AuditResult, Lateness, Ledger, PendingByHour
 from tests.support.audit_results import START_MS, bad_result, clean_result
 
-VOID = {"meta", "line", "rect", "polyline", "polygon"}
+REJECTED = {"meta", "line", "rect", "polyline", "polygon"}
 
 
 class Balanced(HTMLParser):
@@ -22,11 +22,11 @@ class Balanced(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.loads += [value or "" for name, value in attrs if name in {"src", "href"}]
-        if tag not in VOID:
+        if tag not in REJECTED:
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
+        if tag not in REJECTED:
             assert self.open.pop() == tag
 
 

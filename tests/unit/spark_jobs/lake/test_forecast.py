@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from spark_jobs.audit.checks.ledger import PENDING, judge
+from spark_jobs.audit.checks.ledger import PENDING, find_states
 from spark_jobs.audit.log_state import read_logs
 from spark_jobs.lake import forecast as load_forecast
 from spark_jobs.lake.forecast import HOUR_MS, MINUTE_MS, Forecast, make_forecast
@@ -29,7 +29,7 @@ def test_the_pending_messages_of_a_log_are_counted(made: Made) -> None:
     pending = {
         sequence
         for where in log.ranges
-        for found in (judge(table, log.plan) for table in read_blocks(where, verify=HEADERS))
+        for found in (find_states(table, log.plan) for table in read_blocks(where, verify=HEADERS))
         for sequence in found.sequence[found.state == PENDING].tolist()
     }
     assert pending

@@ -29,7 +29,7 @@ def table_of(log: ShardLog, rows: str, *, with_bodies: bool = False) -> LakeTabl
 
 def all_rows(log: ShardLog, rows: str, *, with_bodies: bool = False) -> pa.Table:
     table = table_of(log, rows, with_bodies=with_bodies)
-    found = [one for where in log.ranges for one in rows_of(table, log.plan.voids, where)]
+    found = [one for where in log.ranges for one in rows_of(table, log.plan.rejected, where)]
     return pa.Table.from_batches(found, table.schema)
 
 
@@ -100,8 +100,8 @@ def test_count_when_a_range_has_no_message_is_none(tmp_path: Path) -> None:
 
 def test_packed_rows_come_out_as_they_went_in(made: Made) -> None:
     log = read_log(made.directory)
-    table, shared = table_of(log, "messages"), LocalRunner().share(log.plan.voids)
+    table, shared = table_of(log, "messages"), LocalRunner().share(log.plan.rejected)
     where = log.ranges[0]
     packed = [raw for (raw,) in lake_rows.packed_rows(table, shared, where)]
     batch = pa.RecordBatch.from_pydict({"raw": packed})
-    assert list(lake_rows.unpack(iter([batch]))) == list(rows_of(table, log.plan.voids, where))
+    assert list(lake_rows.unpack(iter([batch]))) == list(rows_of(table, log.plan.rejected, where))

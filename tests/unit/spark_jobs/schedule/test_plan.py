@@ -26,7 +26,7 @@ def plan_of(rows: int = 3, *, nonce: str = "n") -> Plan:
 
 def frozen(topics: list[str], due: list[int]) -> pa.Table:
     columns = {"topic": topics, "body": [str(d).encode() for d in due], "due_ms": due}
-    batch = schedule_rows.judge(
+    batch = schedule_rows.check_batch(
         pa.RecordBatch.from_pydict(columns), topic=None, body_bytes_max=100, due_ms_min=0
     )
     return pa.Table.from_batches([batch])

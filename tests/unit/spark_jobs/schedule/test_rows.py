@@ -11,7 +11,9 @@ from spark_jobs.schedule import rows as schedule_rows
 
 def judged(columns: dict[str, Any], topic: str | None = "t", most: int = 100) -> list[Any]:
     batch = pa.RecordBatch.from_pydict(columns)
-    return schedule_rows.judge(batch, topic=topic, body_bytes_max=most, due_ms_min=0).to_pylist()
+    return schedule_rows.check_batch(
+        batch, topic=topic, body_bytes_max=most, due_ms_min=0
+    ).to_pylist()
 
 
 def problems(columns: dict[str, Any], topic: str | None = "t") -> list[str | None]:
@@ -135,7 +137,7 @@ def test_a_table_of_wrong_types_is_refused_before_its_rows_are_read(
 
 
 def test_sorting_puts_good_rows_first_stream_by_stream_by_time() -> None:
-    batch = schedule_rows.judge(
+    batch = schedule_rows.check_batch(
         pa.RecordBatch.from_pydict(
             {
                 "topic": ["b", "a", "a", "a", "bad topic"],
@@ -164,7 +166,7 @@ def test_sorting_puts_good_rows_first_stream_by_stream_by_time() -> None:
 
 
 def test_drafts_can_be_cut_anywhere() -> None:
-    batch = schedule_rows.judge(
+    batch = schedule_rows.check_batch(
         pa.RecordBatch.from_pydict(
             {"body": [b"a", b"bb", b"ccc"], "due_ms": [1, 2, 3], "tags": [["x"], None, ["y"]]}
         ),
@@ -189,12 +191,12 @@ def test_an_instant_before_2001_is_seconds_by_mistake(name: str) -> None:
     given = [1_790_000_000, limit - 1, limit, 1_790_000_000_000]
     kind = pa.timestamp("ms", "UTC") if name == "due" else pa.int64()
     batch = pa.RecordBatch.from_pydict({"body": [b"x"] * 4, name: pa.array(given, kind)})
-    rows = schedule_rows.judge(batch, topic="t", body_bytes_max=1).to_pylist()
+    rows = schedule_rows.check_batch(batch, topic="t", body_bytes_max=1).to_pylist()
     assert [row["problem"] for row in rows] == ["INVALID_DUE_TIME"] * 2 + [None] * 2
     assert "1970-01-21, before 2001-01-01: are these seconds?" in rows[0]["detail"]
 
 
 def test_a_delay_may_be_short_whatever_instants_may_be() -> None:
     batch = pa.RecordBatch.from_pydict({"body": [b"x"] * 2, "delay_ms": [0, 5]})
-    rows = schedule_rows.judge(batch, topic="t", body_bytes_max=1).to_pylist()
+    rows = schedule_rows.check_batch(batch, topic="t", body_bytes_max=1).to_pylist()
     assert [row["problem"] for row in rows] == [None, None]

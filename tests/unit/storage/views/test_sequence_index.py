@@ -76,9 +76,9 @@ def test_read_many_when_all_kinds() -> None:
     index = opened(SimulatedDisk())
     index.append(np.array([5, DUE_MS_MAX, 0]), np.array([2, 1, 0], np.uint8))
     assert read(index, 2, 1, 3, 0, 1) == [
-        (0, SlotState.VOID),
+        (0, SlotState.REJECTED),
         (DUE_MS_MAX, SlotState.WHEEL),
-        (0, SlotState.VOID),
+        (0, SlotState.REJECTED),
         (5, SlotState.RELEASED_AT_APPLY),
         (DUE_MS_MAX, SlotState.WHEEL),
     ]

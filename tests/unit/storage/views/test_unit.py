@@ -11,12 +11,12 @@ from storage.views.unit import (
     UNIT,
     count_to,
     delay_log_min,
+    equal_spans,
     is_sorted,
     join,
     log_offset_min,
     release_ms,
     sort_by_key,
-    stretches,
 )
 from tests.support.runs import KeyPair, keyed, pairs_of
 
@@ -103,7 +103,7 @@ def test_no_units_when_written_to_is_refused() -> None:
 def test_stretches_when_neighbours_are_equal(
     column: list[int], expected: list[tuple[int, int]]
 ) -> None:
-    assert stretches(np.array(column, np.uint32)) == expected
+    assert equal_spans(np.array(column, np.uint32)) == expected
 
 
 def test_release_ms_when_stored_after_it_was_due() -> None:

@@ -124,11 +124,11 @@ def test_lines_appear_only_when_they_say_something() -> None:
 
 
 def test_json_has_everything() -> None:
-    told = json.loads(json.dumps(as_json(SUMMARY, says())))
-    assert told["good"] is True
-    assert told["lateness"] == {"p50_ms": 1.0, "p99_ms": 2.0, "max_ms": 3.0}
-    assert told["kinds"][0]["label"] == "close-unpaid"
-    assert told["node"]["published"] == 10
+    summary = json.loads(json.dumps(as_json(SUMMARY, says())))
+    assert summary["good"] is True
+    assert summary["lateness"] == {"p50_ms": 1.0, "p99_ms": 2.0, "max_ms": 3.0}
+    assert summary["kinds"][0]["label"] == "close-unpaid"
+    assert summary["node"]["published"] == 10
     assert json.loads(json.dumps(as_json(replace(SUMMARY, lateness=None), says())))["lateness"] is (
         None
     )

@@ -140,4 +140,4 @@ def test_order_of_events_is_kept_whatever_happens_to_orders(
 def test_first_orders_are_the_earliest() -> None:
     orders = read_orders([HEADER, UNPAID, DELIVERED]).first(1)
     assert orders.ids == ["a1"]
-    assert len(orders.promised) == 1
+    assert len(orders.estimated) == 1

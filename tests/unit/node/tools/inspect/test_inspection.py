@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.tools.inspect.inspection import inspect
-from node.tools.inspect.single_file import Asked
+from node.tools.inspect.single_file import InspectOptions
 from storage.files.disk import RealDisk
 from tests.support.inspected import (
     HOUR,
@@ -99,14 +99,14 @@ def test_seconds_of_an_hour_are_shown_with_their_chains() -> None:
 def test_nothing_is_changed_when_everything_is_inspected() -> None:
     image = made_image()
     disk = disk_of(image)
-    for asked in (
-        Asked(verify=True),
-        Asked(sequence=5),
-        Asked(offset=0),
-        Asked(hour=HOUR),
-        *(Asked(path, is_folder=False, verify=True) for path in image),
+    for options in (
+        InspectOptions(verify=True),
+        InspectOptions(sequence=5),
+        InspectOptions(offset=0),
+        InspectOptions(hour=HOUR),
+        *(InspectOptions(path, is_folder=False, verify=True) for path in image),
     ):
-        inspect(disk, asked)
+        inspect(disk, options)
     assert image_of(disk) == image
 
 
@@ -114,7 +114,7 @@ def test_real_disk_is_inspected_when_it_may_only_be_read(tmp_path: Path) -> None
     for path, content in made_image().items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(content)
-    report = inspect(RealDisk(tmp_path, read_only=True), Asked(verify=True))
+    report = inspect(RealDisk(tmp_path, read_only=True), InspectOptions(verify=True))
     assert (report.damage, report.remarks) == ([], [])
     assert len(report.tables) >= len(OVERVIEW)
 
@@ -241,14 +241,14 @@ def mutated(image: Image, seed: int) -> Image:
 def test_inspecting_never_fails_when_anything_is_damaged(seed: int) -> None:
     image = mutated(made_image(), seed)
     disk = disk_of(image)
-    for asked in (
-        Asked(verify=True),
-        Asked(sequence=seed % 300),
-        Asked(offset=seed % 31_536),
-        Asked(hour=HOUR),
+    for options in (
+        InspectOptions(verify=True),
+        InspectOptions(sequence=seed % 300),
+        InspectOptions(offset=seed % 31_536),
+        InspectOptions(hour=HOUR),
         *(
-            Asked(path, is_folder=False, verify=True, hour=HOUR if seed % 2 else None)
+            InspectOptions(path, is_folder=False, verify=True, hour=HOUR if seed % 2 else None)
             for path in image
         ),
     ):
-        inspect(disk, asked)
+        inspect(disk, options)

@@ -29,12 +29,12 @@ MASTER = replace(
 )
 
 
-def seen(mono_ms: float = 0.0, **shards: ShardStatus) -> Seen:
+def seen(monotonic_ms: float = 0.0, **shards: ShardStatus) -> Seen:
     answers = {
         name.replace("_", "-"): ClusterStatus("c", "1", (), (shard,), name)
         for name, shard in shards.items()
     }
-    return Seen(mono_ms, answers)
+    return Seen(monotonic_ms, answers)
 
 
 def text_of(now: Seen) -> str:

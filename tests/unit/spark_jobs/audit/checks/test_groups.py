@@ -8,7 +8,7 @@ import pytest
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.types import GroupId, TopicId
 from spark_jobs.audit.checks.catalog import Life, Timeline
-from spark_jobs.audit.checks.groups import StaticQueue, judge_rows, sum_up, trim_queue
+from spark_jobs.audit.checks.groups import StaticQueue, check_rows, sum_up, trim_queue
 from spark_jobs.audit.checks.ledger import RELEASE
 from spark_jobs.audit.checks.releases import CHUNK_FACT, COVER, Resolves, Slice
 from spark_jobs.audit.checks.retries import Retries
@@ -47,7 +47,7 @@ def resolves(*rows: tuple[int, int, int, int]) -> Any:
 
 def judged(rows: Any, queue: StaticQueue) -> Any:
     covers, _, _ = Resolves(rows).cover(slice_of(queue.released))
-    return judge_rows(rows, covers, {QUEUE: queue}, line(), 0)
+    return check_rows(rows, covers, {QUEUE: queue}, line(), 0)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -95,7 +95,7 @@ def test_ack_when_it_comes_before_the_release_time_is_early() -> None:
     one.rows["due_ms"] = (0, 9_000, 0)
     rows = resolves((4_000, 0, 1, 1), (4_001, 1, 2, 1))
     covers, _, _ = Resolves(rows).cover(one)
-    found = judge_rows(rows, covers, {QUEUE: StaticQueue(3)}, line(), 0).findings
+    found = check_rows(rows, covers, {QUEUE: StaticQueue(3)}, line(), 0).findings
     assert [(each.check, each.offset) for each in found] == [("ack-early", 4_001)]
 
 
@@ -112,7 +112,7 @@ def test_row_of_a_group_that_never_was_is_named_and_of_a_deleted_one_is_not() ->
     rows["group_id"] = (77, 9)
     known = line()
     known.groups[9] = [(100, None)]
-    found = judge_rows(rows, np.empty(0, COVER), {}, known, 0).findings
+    found = check_rows(rows, np.empty(0, COVER), {}, known, 0).findings
     assert [(one.check, one.offset) for one in found] == [
         ("resolve-unknown", 400),
         ("resolve-unknown", 401),

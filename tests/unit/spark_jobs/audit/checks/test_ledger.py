@@ -9,10 +9,10 @@ from spark_jobs.audit.checks.ledger import (
     BY_DISPATCH,
     CANCELLED,
     PENDING,
+    REJECTED,
     RELEASED,
-    VOID,
     LedgerPart,
-    judge,
+    find_states,
     tally,
 )
 from spark_jobs.audit.facts.result import BIN_COUNT
@@ -37,14 +37,14 @@ def test_states_are_those_of_the_model(made: Made, partition_bytes: int) -> None
     seen: dict[int, int] = {}
     for where in state.ranges:
         for table in read_blocks(where, verify=HEADERS):
-            found = judge(table, state.plan)
+            found = find_states(table, state.plan)
             seen.update(zip(found.sequence.tolist(), found.state.tolist(), strict=True))
     assert len(seen) == model.next_sequence
     of = {name: {seq for seq, each in seen.items() if each == name} for name in range(6)}
     assert of[AT_ONCE] | of[RELEASED] == model.released
     assert of[CANCELLED] == model.cancelled
     assert of[PENDING] == {one.sequence for one in model.pending if one.attempt == 1}
-    assert of[VOID] == seen.keys() - model.messages.keys()
+    assert of[REJECTED] == seen.keys() - model.messages.keys()
 
 
 def test_tally_spreads_releases_by_bucket_and_counts_them(made: Made) -> None:
@@ -54,7 +54,7 @@ def test_tally_spreads_releases_by_bucket_and_counts_them(made: Made) -> None:
     assert len(plan.bucket_edges) > 2
     for where in state.ranges:
         for table in read_blocks(where, verify=HEADERS):
-            part, buckets = tally(judge(table, plan), plan)
+            part, buckets = tally(find_states(table, plan), plan)
             total.merge(part)
             for number, found in buckets.items():
                 rows += len(found)

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from spark_jobs.audit.checks.partial import SetSum, by_key, judge_sums
+from spark_jobs.audit.checks.partial import SetSum, by_key, find_sum_difference
 from spark_jobs.audit.delivery import audit_with
 from spark_jobs.audit.facts.findings import Made
 from spark_jobs.runtime.runner import LocalRunner
@@ -14,11 +14,11 @@ from tests.support.log_maker import make_log, segments
 
 def test_sums_tell_equal_fewer_and_other_entries() -> None:
     wanted = SetSum(3, 10)
-    assert judge_sums(wanted, wanted, is_trimmed=False) == ""
-    assert "2 entries" in judge_sums(wanted, SetSum(2, 10), is_trimmed=False)
-    assert "not the same" in judge_sums(wanted, SetSum(3, 11), is_trimmed=False)
-    assert judge_sums(wanted, SetSum(2, 5), is_trimmed=True) == ""
-    assert "4 entries" in judge_sums(wanted, SetSum(4, 5), is_trimmed=True)
+    assert find_sum_difference(wanted, wanted, is_trimmed=False) == ""
+    assert "2 entries" in find_sum_difference(wanted, SetSum(2, 10), is_trimmed=False)
+    assert "not the same" in find_sum_difference(wanted, SetSum(3, 11), is_trimmed=False)
+    assert find_sum_difference(wanted, SetSum(2, 5), is_trimmed=True) == ""
+    assert "4 entries" in find_sum_difference(wanted, SetSum(4, 5), is_trimmed=True)
     assert by_key([((1, 2), wanted), ((1, 2), wanted)]) == {(1, 2): SetSum(6, 20)}
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hourwheel.formats.record_batch import Kind
-from spark_jobs.audit.checks.trimmed_requests import first_sequences, void_firsts
+from spark_jobs.audit.checks.trimmed_requests import first_sequences, rejected_firsts
 from spark_jobs.audit.facts.requests import FIRSTS, REQUEST, Request
 from spark_jobs.logs.block_table import Array
 from spark_jobs.logs.discovery import discover
@@ -40,13 +40,13 @@ def test_first_requests_are_a_few_of_each_producer() -> None:
 
 def test_request_when_it_repeats_one_before_the_log_begins_is_void() -> None:
     found = rows((7, 0, 118, 5), (7, 5, 254, 5), (7, 5, 259, 5), (7, 10, 422, 5))
-    told = Request.judge(found, NO_EXPIRES, {}, is_whole=False, void_before={118})
+    told = Request.find_rejected(found, NO_EXPIRES, {}, is_whole=False, rejected_before={118})
     assert told.starts.tolist() == [118, 259]
     assert told.is_certain
     # Without a word of the nodes it counts as new: most first requests are.
-    assert Request.judge(found, NO_EXPIRES, {}, is_whole=False).starts.tolist() == [259]
+    assert Request.find_rejected(found, NO_EXPIRES, {}, is_whole=False).starts.tolist() == [259]
     # What is known by the log itself is not asked for.
-    told = Request.judge(found, NO_EXPIRES, {}, is_whole=False, void_before={118, 422})
+    told = Request.find_rejected(found, NO_EXPIRES, {}, is_whole=False, rejected_before={118, 422})
     assert told.starts.tolist() == [118, 259]
 
 
@@ -67,7 +67,7 @@ def test_indexes_say_which_requests_were_sent_twice(nodes: list[Path], tmp_path:
     assert sent[1].producer_sequence == sent[0].producer_sequence
     requests = state_of(*nodes, ledger=False).facts.requests
     copies = discover([str(one) for one in nodes]).copies(0)
-    found = void_firsts(copies, requests)
+    found = rejected_firsts(copies, requests)
     assert again in found
     assert sent[0].base_sequence not in found
     # What one node cannot read, the other says; without any nothing is said.
@@ -75,7 +75,7 @@ def test_indexes_say_which_requests_were_sent_twice(nodes: list[Path], tmp_path:
     (index,) = (broken[0] / "shard-0" / "sequences").glob("*.seq")
     index.write_bytes(b"")
     copies = discover([str(one) for one in broken]).copies(0)
-    assert void_firsts(copies, requests) == found
+    assert rejected_firsts(copies, requests) == found
     (index,) = (broken[1] / "shard-0" / "sequences").glob("*.seq")
     index.unlink()
-    assert void_firsts(copies, requests) == frozenset()
+    assert rejected_firsts(copies, requests) == frozenset()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from spark_jobs.audit.facts.records import TRIM
-from spark_jobs.audit.facts.requests import REQUEST, Request, Voids, requests_of
+from spark_jobs.audit.facts.requests import REQUEST, RejectedRanges, Request, requests_of
 from spark_jobs.logs.discovery import discover
 from tests.support.audited import tables_of
 from tests.support.log_maker import Made
@@ -23,12 +23,14 @@ def requests(*rows: tuple[int, int, int]) -> np.ndarray:
     return found
 
 
-def judged(rows: np.ndarray, *, expires: np.ndarray = NONE, is_whole: bool = True) -> Voids:
-    return Request.judge(rows, expires, {}, is_whole=is_whole)
+def judged(
+    rows: np.ndarray, *, expires: np.ndarray = NONE, is_whole: bool = True
+) -> RejectedRanges:
+    return Request.find_rejected(rows, expires, {}, is_whole=is_whole)
 
 
-def spans(voids: Voids) -> list[tuple[int, int]]:
-    return list(zip(voids.starts.tolist(), voids.ends.tolist(), strict=True))
+def spans(rejected: RejectedRanges) -> list[tuple[int, int]]:
+    return list(zip(rejected.starts.tolist(), rejected.ends.tolist(), strict=True))
 
 
 def test_duplicates_and_gaps_are_void() -> None:
@@ -46,7 +48,7 @@ def test_producer_when_it_expired_is_unknown_or_new() -> None:
 
 def test_topic_when_it_was_deleted_takes_nothing() -> None:
     rows = requests((7, 0, 1), (7, 1, 1))
-    assert spans(Request.judge(rows, NONE, {1: 4}, is_whole=True)) == [(1, 2)]
+    assert spans(Request.find_rejected(rows, NONE, {1: 4}, is_whole=True)) == [(1, 2)]
 
 
 def test_log_when_its_beginning_is_gone_goes_on_with_each_producer() -> None:
@@ -84,5 +86,5 @@ def test_chain_when_it_is_long_becomes_few_rows() -> None:
 def test_requests_of_a_real_log_give_its_voids(made: Made) -> None:
     ((replica, copy),) = discover([str(made.directory)]).copies(0)
     found = np.concatenate([requests_of(table) for table in tables_of(replica, copy)])
-    voids = judged(found)
-    assert int((voids.ends - voids.starts).sum()) == made.void > 0
+    rejected = judged(found)
+    assert int((rejected.ends - rejected.starts).sum()) == made.void > 0

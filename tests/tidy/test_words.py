@@ -1,0 +1,137 @@
+"""The words that names in the code may not use, and the field's words that stand for them.
+
+Names are what an engineer of another broker greps for: docs/GLOSSARY.md has each word once. A name
+of the protocol or of the public API stays as it was published.
+"""
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.tidy import tree
+
+WORDS: Final = {
+    "absolve": "clear",
+    "absolved": "cleared",
+    "asked": "requested",
+    "bearings": "restore",
+    "beat": "heartbeat",
+    "beats": "heartbeats",
+    "buried": "dead_lettered; reaped, of a process",
+    "bury": "dead_letter",
+    "forsaken": "lease_lost",
+    "giver": "sender",
+    "goodbye": "close",
+    "greet": "on_connected",
+    "greeting": "hello",
+    "intake": "publish_service",
+    "judge": "check, deduplicate, on_failure",
+    "judged": "checked",
+    "mono": "monotonic",
+    "promise": "lease_grant",
+    "promised": "granted",
+    "reign": "epoch, mastership",
+    "reigns": "epochs, masterships",
+    "resign": "step_down",
+    "resignation": "step_down_request",
+    "retire": "close, step_down",
+    "stretch": "range, span",
+    "stretches": "ranges, spans",
+    "taker": "receiver",
+    "told": "reported, shown",
+    "unasked": "housekeeping",
+    "void": "rejected",
+}
+PHRASES: Final = {
+    "keep_house": "housekeeping",
+    "last_word": "last_heartbeat",
+    "pass_over": "filter",
+    "passed_over": "filtered",
+    "take_bearings": "restore_append_state",
+}
+
+PUBLISHED: Final = {
+    "spark_jobs/audit/facts/result.py": {"void"},
+    "spark_jobs/audit/delivery.py": {"void"},
+    "spark_jobs/audit/report_html.py": {"void"},
+    "spark_jobs/commands/audit.py": {"void"},
+}
+"""Keys of the audit's JSON report, by the files that name them."""
+
+EXEMPT: Final = (
+    "node/broker/",
+    "node/catalog/service.py",
+    "node/cluster/",
+    "node/consumers/",
+    "node/delivery/",
+    "node/repair/damage_control.py",
+    "node/replica/",
+    "node/shard/dispatcher.py",
+    "node/shard/shard.py",
+)
+"""What serves a shard: it still has older words, in names that the rest does not see."""
+
+
+def words(name: str) -> list[str]:
+    """The words of a name, in small letters."""
+    return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().strip("_").split("_")
+
+
+def find_wrong(name: str) -> str | None:
+    """What to say in place of a word of `name`, or None where each is in order."""
+    parts = words(name)
+    joined = f"_{'_'.join(parts)}_"
+    for phrase, better in PHRASES.items():
+        if f"_{phrase}_" in joined:
+            return better
+    return next((WORDS[part] for part in parts if part in WORDS), None)
+
+
+def names_in(text: str) -> Iterator[tuple[int, str]]:
+    """(line, name) of each name in a module. A type of numpy is no name of ours."""
+    before = ["", ""]
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME and before != ["np", "."]:
+            yield token.start[0], token.string
+        before = [before[1], token.string]
+
+
+def published() -> set[str]:
+    """Each name in generated code: messages, fields and values of the protocols."""
+    stubs = [path for path in tree.files() if path.startswith(tree.WIRE) and path.endswith(".pyi")]
+    assert stubs
+    return {name for path in stubs for _, name in names_in(tree.text(path))}
+
+
+def test_names_use_the_words_of_the_field() -> None:
+    wire = published()
+    wrong = [
+        f"{path}:{line}: {name}: say {better}"
+        for path in tree.modules()
+        if not path.startswith(EXEMPT)
+        for line, name in names_in(tree.text(path))
+        if name not in wire and name not in PUBLISHED.get(path, ())
+        if (better := find_wrong(name)) is not None
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("name", "is_wrong"),
+    [
+        ("_begin_reign", True),
+        ("ReignStats", True),
+        ("MONO_MS", True),
+        ("is_passed_over", True),
+        ("passed_out_over", False),
+        ("heartbeat_ms", False),
+        ("foreign", False),
+        ("avoid", False),
+    ],
+)
+def test_word_is_found_when_it_stands_by_itself(name: str, *, is_wrong: bool) -> None:
+    assert (find_wrong(name) is not None) == is_wrong

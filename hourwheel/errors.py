@@ -45,7 +45,9 @@ idempotence (no producer id) is never retried after `Timeout`, whatever the clas
 `params` are the machine-readable facts: limits, sizes, file and offset. All values are strings.
 """
 
-from typing import ClassVar, Final, NoReturn
+from typing import ClassVar, Final, NoReturn, TypeVar
+
+_T = TypeVar("_T")
 
 _EPOCH_DIGITS: Final = 10
 """An epoch has 32 bits."""
@@ -422,6 +424,17 @@ def invariant(condition: bool, message: str, **facts: object) -> None:  # noqa: 
     """Stop at once when `condition`, an invariant of ours, does not hold."""
     if not condition:
         violated(message, **facts)
+
+
+def required(value: _T | None, message: str, **facts: object) -> _T:
+    """`value`, which an invariant of ours says is there.
+
+    Raises:
+        InvariantViolated: it is None. `message` says what should be there.
+    """
+    if value is None:
+        violated(message, **facts)
+    return value
 
 
 def _tree(root: type[HourwheelError]) -> dict[str, type[HourwheelError]]:

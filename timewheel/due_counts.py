@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.errors import invariant
+from hourwheel.errors import invariant, required
 from hourwheel.types import Key
 from timewheel.levels import BUCKET_MS, SLOT_MS
 from timewheel.run import Run
@@ -145,10 +145,7 @@ class DueCounter:
 
     def _look_into(self, run: Run, bucket: int, group: NDArray[np.intp], before: Counts) -> None:
         """Add what lies in `bucket` before those bounds of `group` that lie inside it."""
-        directory = run.directory(bucket)
-        invariant(directory is not None, "a section has a directory", bucket=bucket)
-        if directory is None:  # (for the type checker)
-            return
+        directory = required(run.directory(bucket), "a section has a directory", bucket=bucket)
         level = run.footer.level
         into_ms = self._bounds[group] - bucket * BUCKET_MS[level]
         slots, rest_ms = np.divmod(into_ms, SLOT_MS[level])

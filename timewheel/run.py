@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from hourwheel.errors import invariant
+from hourwheel.errors import invariant, required
 from hourwheel.types import Key
 from storage.files.disk import Disk
 from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity, check_file_header
@@ -159,10 +159,8 @@ class Run:
         Raises:
             CorruptFile: what it reads fails its CRC32C.
         """
-        directory, level = self.directory(bucket), self.footer.level
-        invariant(directory is not None, "a section has a directory", bucket=bucket)
-        if directory is None:  # (for the type checker)
-            return 0
+        directory = required(self.directory(bucket), "a section has a directory", bucket=bucket)
+        level = self.footer.level
         slot = directory[after.due_ms % BUCKET_MS[level] // SLOT_MS[level]]
         first = int(slot["first"])
         return self.find_after(first, first + int(slot["count"]), *after)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hourwheel.errors import invariant
+from hourwheel.errors import invariant, required
 from hourwheel.types import SEQUENCE_MAX, Key
 from storage.views.unit import UNIT_BYTES, Units, join, pick, sort_by_key
 from timewheel.hour_readers import HourReaders
@@ -208,10 +208,8 @@ class Wheel:
 
     def install_flush(self, runs: list[Run]) -> None:
         """The frozen memtable's units above the cursor at the freeze are in `runs` now."""
-        invariant(self.frozen is not None, "a flush ends that was begun")
-        self._spare, self.frozen = self.frozen, None
-        if self._spare is not None:
-            self._spare.clear()
+        self._spare, self.frozen = required(self.frozen, "a flush has a frozen memtable"), None
+        self._spare.clear()
         for run in runs:
             self.runs.add(run)
             readers = self._readers
@@ -222,11 +220,9 @@ class Wheel:
 
     def abandon_flush(self) -> None:
         """The flush failed for want of room: its units go back in front of the newer ones."""
-        invariant(self.frozen is not None, "a flush is abandoned that was begun")
-        table = self.frozen
-        if table is not None:
-            table.insert(self.memtable.units)
-            self.memtable, self.frozen = table, None
+        table = required(self.frozen, "a flush has a frozen memtable")
+        table.insert(self.memtable.units)
+        self.memtable, self.frozen = table, None
 
     def units_in_memory(self) -> list[Units]:
         """Every array of units that may point into files: level 0 and the memtables."""

@@ -25,6 +25,7 @@ from node.broker.disk_guard import DiskGuard
 from node.broker.publish_checks import MergeBuffer
 from node.contracts.broker import IncomingMessages
 from node.replica.mastership import Mastership
+from node.shard.apply import ApplyResult
 from node.shard.shard import Applied, Shard
 from node.telemetry.stats import EngineStats
 from storage.log.commit_log import LogWrite
@@ -166,16 +167,17 @@ class MergedProposer:
         """`callers` are (future, ordinal of the caller's first message, how many)."""
         self._callers = callers
 
-    def answer(self, verdicts: dict[int, Any], error: HourwheelError | None) -> None:
-        """Tell each caller the verdict of its own messages."""
+    def answer(self, verdict: ApplyResult, error: HourwheelError | None) -> None:
+        """Tell each caller the result of its own messages."""
+        results = verdict if isinstance(verdict, dict) else {}
         for future, first, _ in self._callers:
             if future.done():
                 continue
-            verdict = error if error is not None else verdicts[first]
-            if isinstance(verdict, HourwheelError):
-                future.set_exception(verdict)
+            result = error if error is not None else results[first]
+            if isinstance(result, HourwheelError):
+                future.set_exception(result)
             else:
-                future.set_result(verdict)
+                future.set_result(result)
 
 
 class SinglePublishes:

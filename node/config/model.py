@@ -331,7 +331,7 @@ class LimitsSection(Section):
     group_idle_ms: int = _key(
         7 * _DAY_MS,
         "ms",
-        "A group that receiving made, that nobody has used for this long, and that would get the"
+        "A group that receiving made, that no client has used for this long, and that would get the"
         " same if it were made again, is deleted; 0: never.",
         ge=0,
         le=365 * _DAY_MS,
@@ -339,7 +339,7 @@ class LimitsSection(Section):
     topic_idle_ms: int = _key(
         7 * _DAY_MS,
         "ms",
-        "A topic that publishing made, that nobody has published to for this long, in which nothing"
+        "A topic that publishing made, that got no message for this long, in which nothing"
         " is pending or retained, and from which only unused groups receive, is deleted; 0: never.",
         ge=0,
         le=365 * _DAY_MS,

@@ -253,7 +253,7 @@ FAMILIES: Final = (
     _process(
         "hourwheel_control_commands_failed_total",
         "counter",
-        "Commands that were not carried out, or of which nobody knows.",
+        "Commands that were not carried out, or whose outcome is unknown.",
         lambda it: it.commands_failed,
     ),
     _process(

@@ -50,7 +50,7 @@ class ControlFacts(NamedTuple):
     commands: Histogram | None = None
     """How long commands took that this node proposed and that were answered, in seconds."""
     commands_failed: int = 0
-    """Commands that were not carried out, or of which nobody knows."""
+    """Commands that were not carried out, or whose outcome is unknown."""
 
 
 class ClusterFacts(NamedTuple):

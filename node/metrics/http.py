@@ -7,10 +7,11 @@ with the reason in a line of text.
     /startup    the log is recovered, and calls are taken
     /ready      it should get calls of clients: in sync with a master that is heard, or the master
 
-Whoever reaches the port may open connections, and nobody proves who he is. So all of them share one
-thread, each has `_DEADLINE_S` for its request and its answer together, and when there are too many
-the one that has been there longest is cut off for the one that comes: who is slow gives way, who
-asks at once is answered. Scrapes are made one after the other; all who wait for one get the same.
+Any process that reaches the port may open connections, without credentials. So all of them share
+one thread, and each has `_DEADLINE_S` for its request and its answer together. When there are too
+many, the one that has been there longest is cut off for the one that comes: a slow client gives
+way, and a quick one is answered. Scrapes are made one after the other; all that wait for one get
+the same.
 The node's event loop is asked only for the numbers, and a scrape fails when it does not answer in
 time (a hanging node is seen as down).
 """
@@ -158,7 +159,7 @@ class _Scrapes:
         return await asyncio.shield(scrape)
 
     async def close(self) -> None:
-        """Answer nobody any more; a thread that is at it ends by itself."""
+        """Answer no more requests; a thread that is at it ends by itself."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

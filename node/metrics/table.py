@@ -134,12 +134,12 @@ FAMILIES: Final = (
     ),
     shard_counter(
         "hourwheel_groups_expired_total",
-        "Groups that receiving made and nobody used, deleted by the master.",
+        "Groups that receiving made and no client used, deleted by the master.",
         lambda it: it.stats.groups_expired,
     ),
     shard_counter(
         "hourwheel_topics_expired_total",
-        "Topics that publishing made and nobody used, deleted by the master.",
+        "Topics that publishing made and no client used, deleted by the master.",
         lambda it: it.stats.topics_expired,
     ),
     shard_counter(

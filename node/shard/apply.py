@@ -18,7 +18,7 @@ from hourwheel import errors
 from hourwheel.errors import invariant
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState
-from hourwheel.types import Key, topic_of
+from hourwheel.types import QUEUE_BITS, Key, topic_of
 from hourwheel.v1.broker_pb2 import CancelOutcome
 from node.shard.deduplication import PublishResults, deduplicate, units_of
 from node.shard.views import Views, check_feature_level
@@ -26,8 +26,8 @@ from storage.views.catalog_items import Subscription
 from storage.views.sequence_index import SlotState
 from storage.views.unit import Units, equal_spans, pick
 
-ApplyResult: TypeAlias = Any
-"""What a record's proposer is told, by kind: see the handlers."""
+ApplyResult: TypeAlias = PublishResults | NDArray[np.uint8] | list[int] | int | None
+"""What became of a record, for its proposer: by kind, see the handlers. A CONFIG's is a bool."""
 
 
 class Applier:
@@ -48,7 +48,7 @@ class Applier:
         self._waiting: deque[tuple[int, Units]] = deque()
         """Entries, and their queues, that have found no room yet. In order: they have to be there
         before the next batch is looked at."""
-        self._handlers = {
+        self._handlers: dict[Kind, Callable[[RecordBatch], ApplyResult]] = {
             Kind.PUBLISH: self._publish,
             Kind.DISPATCH: self._dispatch,
             Kind.CANCEL: self._cancel,
@@ -83,17 +83,17 @@ class Applier:
             self._begun = (handler(batch),)
         if self._waiting:
             self._append_waiting()
-        (verdict,), self._begun = self._begun, None
+        (result,), self._begun = self._begun, None
         views.is_whole = True
         views.applied_offset += header.total_bytes
         views.store_ms = max(views.store_ms, header.store_ms)
         views.remember_check()
-        return verdict
+        return result
 
     # -- publish ------------------------------------------------------------------------------
 
     def _publish(self, batch: RecordBatch) -> PublishResults:
-        """Verdicts by the ordinal of the first message that each is about."""
+        """Results by the ordinal of the first message that each is about."""
         views, header = self.views, batch.header
         invariant(
             header.base_sequence == views.next_sequence,
@@ -102,16 +102,16 @@ class Applier:
             found=header.base_sequence,
         )
         views.next_sequence += header.count
-        verdicts, accepted = deduplicate(self.views, batch)
+        results, accepted = deduplicate(self.views, batch)
         if accepted is None:
             self._store(units_of(self.views.catalog, batch), header.store_ms)
-            return verdicts
+            return results
         states = np.full(header.count, SlotState.REJECTED, np.uint8)
         if accepted.any():
             units = pick(units_of(self.views.catalog, batch), accepted)
             states[accepted] = self._schedule(units, header.store_ms)
         views.sequences.append(batch.due_ms, states)
-        return verdicts
+        return results
 
     def _append(self, topic_queue: int, units: Units) -> None:
         """Append to a queue; where there is no room, later and in this order."""
@@ -197,7 +197,7 @@ class Applier:
         return len(units)
 
     def _without_deleted_topics(self, units: Units) -> Units:
-        topics = units["topic_queue"] >> 8
+        topics = units["topic_queue"] >> QUEUE_BITS
         alive = self.views.catalog.find_topic_by_id
         gone = [topic for topic in set(topics.tolist()) if not alive(topic)]
         if not gone:

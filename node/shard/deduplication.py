@@ -9,7 +9,7 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.formats.record_batch import Flag, RecordBatch
 from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC, GENE_UNKNOWN
-from hourwheel.types import topic_of
+from hourwheel.types import QUEUE_BITS, topic_of
 from node.shard.views import Views
 from storage.views.catalog import Catalog
 from storage.views.producer_state import Duplicate
@@ -32,7 +32,7 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 
 def deduplicate(views: Views, batch: RecordBatch) -> tuple[PublishResults, Mask | None]:
-    """(verdicts, which messages are accepted: None for all)."""
+    """(results, which messages are accepted: None for all)."""
     header = batch.header
     if header.flags & Flag.PER_MESSAGE_PRODUCER:
         return _deduplicate_each(views, batch)
@@ -42,11 +42,9 @@ def deduplicate(views: Views, batch: RecordBatch) -> tuple[PublishResults, Mask 
         return {0: errors.UnknownTopic("the topic was deleted")}, _none(header.count)
     if not header.producer_id:
         return {0: own}, None
-    verdict = _check_producer(
-        views, header.producer_id, header.producer_sequence, header.count, own
-    )
-    fresh = verdict is own
-    return {0: verdict}, None if fresh else _none(header.count)
+    result = _check_producer(views, header.producer_id, header.producer_sequence, header.count, own)
+    fresh = result is own
+    return {0: result}, None if fresh else _none(header.count)
 
 
 def _check_producer(
@@ -70,29 +68,29 @@ def _deduplicate_each(views: Views, batch: RecordBatch) -> tuple[PublishResults,
     """
     header, catalog = batch.header, views.catalog
     ids, numbers = (column.tolist() for column in batch.message_producers)
-    topics = (batch.topic_queue >> 8).tolist()
+    topics = (batch.topic_queue >> QUEUE_BITS).tolist()
     known = {topic: catalog.find_topic_by_id(topic) for topic in set(topics)}
     if not any(ids) and all(known.values()):
         base, epoch, store_ms = header.base_sequence, header.epoch, header.store_ms
         return {at: Published(epoch, base + at, 1, store_ms) for at in range(header.count)}, None
     accepted = np.ones(header.count, np.bool_)
-    verdicts: PublishResults = {}
+    results: PublishResults = {}
     at = 0
     while at < header.count:
         end, producer = at + 1, ids[at]
         while producer and end < header.count and ids[end] == producer:
             end += 1
         own = Published(header.epoch, header.base_sequence + at, end - at, header.store_ms)
-        verdict: PublishResult = own
+        result: PublishResult = own
         if not known[topics[at]]:
-            verdict = errors.UnknownTopic("the topic was deleted")
+            result = errors.UnknownTopic("the topic was deleted")
         elif producer:
-            verdict = _check_producer(views, producer, numbers[at], end - at, own)
-        if verdict is not own:
+            result = _check_producer(views, producer, numbers[at], end - at, own)
+        if result is not own:
             accepted[at:end] = False
-        verdicts[at] = verdict
+        results[at] = result
         at = end
-    return verdicts, None if accepted.all() else accepted
+    return results, None if accepted.all() else accepted
 
 
 def genes_of(catalog: Catalog, batch: RecordBatch) -> NDArray[np.uint64]:
@@ -135,7 +133,7 @@ def units_of(catalog: Catalog, batch: RecordBatch) -> Units:
     units["attempt"] = 1
     topic_queue = batch.topic_queue
     units["topic_queue"] = topic_queue
-    units["origin_topic"] = topic_queue >> 8
+    units["origin_topic"] = topic_queue >> QUEUE_BITS
     return units
 
 

@@ -131,8 +131,8 @@ class Incoming:
             )
         if crc32c(piece.data) != piece.crc:
             raise errors.PeerRefused(f"a piece of {name} at {piece.position} fails its CRC32C")
-        assert self._file is not None
-        self._file.pwrite((piece.data,), self._position)
+        file = errors.required(self._file, "a file is begun before its pieces come")
+        file.pwrite((piece.data,), self._position)
         self._position += length
 
     def _begin_file(self) -> None:

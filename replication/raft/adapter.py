@@ -163,10 +163,9 @@ class RaftAdapter:
             _log.warning("raft_thread_stalled", extra={"stalled_ms": round(gap_ms)})
 
     def _tell(self, callback: Callable[[Any], None], what: object) -> None:
-        errors.invariant(self._loop is not None, "not started")
+        loop = errors.required(self._loop, "not started")
         try:
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(callback, what)
+            loop.call_soon_threadsafe(callback, what)
         except RuntimeError:
             return  # the loop is closed: the process ends
 

@@ -330,10 +330,7 @@ class RaftNode(PrivateSyncObj):
 
     def load_received_snapshot(self) -> None:
         """B12: take the snapshot that has come from a leader; one of the past changes nothing."""
-        snapshot = self.journal.snapshot_file.received
-        errors.invariant(snapshot is not None, "a snapshot was received")
-        if snapshot is None:
-            return
+        snapshot = errors.required(self.journal.snapshot_file.received, "a snapshot was received")
         self.journal.snapshot_file.received = None
         last = snapshot.last.index
         self._next_hint = last + 1

@@ -88,9 +88,7 @@ def _latest(found: list[_Slot | None], path: str) -> tuple[int, _Slot]:
             file=path,
         )
     at = max(whole)[1]
-    slot = found[at]
-    assert slot is not None
-    return at, slot
+    return at, errors.required(found[at], "a whole slot")
 
 
 class VoteFile:

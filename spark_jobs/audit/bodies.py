@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c_each, split
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.wheel import (
     DelayLogs,
     WheelRange,
@@ -91,7 +92,7 @@ def check_bodies(state: ShardState) -> None:
         tasks += [BodyTask(replica.node, logs, wheel=one, segments=copy.segments) for one in runs]
     for task, part in zip(tasks, state.runner.map(find_wrong, tasks), strict=True):
         for one in part:
-            topic = state.line.name_of(one.topic_queue >> 8)
+            topic = state.line.name_of(one.topic_queue >> QUEUE_BITS)
             state.add(body_finding(one, state.shard, task.node, topic))
     state.timed("bodies", began)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from hourwheel import errors
 from hourwheel.clock import SystemClock
 from spark_jobs.audit.bodies import check_bodies
 from spark_jobs.audit.causes import changed_records, with_causes
@@ -151,20 +152,17 @@ def audit_shard(state: ShardState) -> ShardAudit:
 
 def _tell_causes(state: ShardState, joining: Joining) -> None:
     """Name records that all replicas contradict, and say what follows from what."""
-    assert state.plan is not None
+    plan = errors.required(state.plan, "a ledger has a plan")
     nodes = {replica.node for replica, copy in state.copies if copy.applied_offset}
     state.add(
-        *changed_records(
-            state.findings.kept, nodes, joining.look_up, state.plan.cancels, state.shard
-        )
+        *changed_records(state.findings.kept, nodes, joining.look_up, plan.cancels, state.shard)
     )
     state.findings.kept = with_causes(state.findings.kept)
 
 
 def _tell_late(state: ShardState, joining: Joining) -> None:
     """Name what was not on time, retries as well."""
-    late, assumed = state.ledger.late, state.plan
-    assert assumed is not None
+    late, assumed = state.ledger.late, errors.required(state.plan, "a ledger has a plan")
     rows = late_retries(
         joining.retries.scheduled,
         state.dispatch,

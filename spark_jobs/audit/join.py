@@ -8,6 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel import errors
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks import groups, retries
 from spark_jobs.audit.checks.catalog import FOREVER
 from spark_jobs.audit.checks.dispatch import check_sums, sums_by_record
@@ -104,15 +106,15 @@ class Joining:
         state = self._state
         copies: dict[int, list[QueueCopy]] = {}
         for copy in self._copies if state.is_whole else ():
-            if copy.where.topic_queue >> 8 not in state.line.internal:
+            if copy.where.topic_queue >> QUEUE_BITS not in state.line.internal:
                 copies.setdefault(copy.where.topic_queue, []).append(copy)
         firsts = first_positions(state.ledger.queued)
         at = () if state.is_whole or state.plan is None else state.plan.wheel_at
         plan = JoinPlan(firsts, copies, state.facts.resolves, self._chunk_entries, at)
-        assert state.spread is not None
-        for joined in state.spread.join(partial(join_releases, state.runner.share(plan))):
+        spread = errors.required(state.spread, "releases are spread before they are joined")
+        for joined in spread.join(partial(join_releases, state.runner.share(plan))):
             self._take(joined)
-        state.spread.close()
+        spread.close()
         self.part.chunks = merge_chunks(self.part.chunks)
         totals: Counter[int] = Counter()
         for (_, topic_queue), count in state.ledger.queued.items():
@@ -136,7 +138,7 @@ class Joining:
             if not copy.is_ended:
                 continue  # the log is not known so far
             key = copy.where.topic_queue
-            if key >> 8 in state.line.internal:
+            if key >> QUEUE_BITS in state.line.internal:
                 wanted = self._dynamic_end(key, copy.applied_offset)
             else:
                 wanted = count_below(state, key, copy.applied_offset)
@@ -145,7 +147,7 @@ class Joining:
             if first < last:
                 rows = np.empty(0, RELEASE)
                 pieces = read_pieces(copy.where, first, last, self._faults)
-                is_dynamic = key >> 8 in state.line.internal
+                is_dynamic = key >> QUEUE_BITS in state.line.internal
                 tries = np.empty(0, np.uint32) if is_dynamic else None
                 diff = compare(Slice(key, first, rows, tries), pieces, copy.log_start)
                 diff.uncounted += max(0, copy.where.end_position - last)
@@ -155,7 +157,7 @@ class Joining:
     def _check_start(self, copy: QueueCopy) -> None:
         """Nothing may be trimmed that no TRIM record lets go."""
         state, key = self._state, copy.where.topic_queue
-        if key >> 8 in state.line.internal:
+        if key >> QUEUE_BITS in state.line.internal:
             queue = self.retries.queues.get(key)
             allowed = queue.start if queue else 0
         else:
@@ -174,7 +176,7 @@ class Joining:
                     copy.place.node,
                     copy.where.folder,
                     position=start,
-                    topic=state.line.name_of(key >> 8),
+                    topic=state.line.name_of(key >> QUEUE_BITS),
                     detail=detail,
                 )
             )
@@ -188,12 +190,12 @@ class Joining:
         known = {copy.place for copy in self._copies}
         for replica, mine in state.copies:  # queues that the log has, and a checkpoint has not
             for key in sorted(self.retries.queues) if mine.applied_offset else ():
-                is_there = state.line.deleted.get(key >> 8, FOREVER) >= mine.applied_offset
+                is_there = state.line.deleted.get(key >> QUEUE_BITS, FOREVER) >= mine.applied_offset
                 if is_there and Place(replica.node, key) not in known:
                     self._copies.append(_no_queue(state, replica, mine, key))
         for copy in self._copies:
             queue = self.retries.queues.get(copy.where.topic_queue)
-            if copy.where.topic_queue >> 8 not in state.line.internal or queue is None:
+            if copy.where.topic_queue >> QUEUE_BITS not in state.line.internal or queue is None:
                 continue
             joined = Joined()
             compare_copy(queue.as_slice(copy.where.topic_queue), copy, joined)
@@ -218,7 +220,7 @@ class Joining:
             self.diffs[copy.place] = EntryDiff(compared=part.seen)
             self._faults += part.faults
             key, folder = copy.where.topic_queue, copy.where.folder
-            topic = state.line.name_of(key >> 8)
+            topic = state.line.name_of(key >> QUEUE_BITS)
             for file, position, sequence, offset in part.lost:
                 detail = f"queue {key:08x}, position {position}: points to offset {offset} of a log"
                 detail += f" that begins at {copy.log_start}; so do {part.lost_count} entries"
@@ -236,7 +238,7 @@ class Joining:
                         detail=detail,
                     )
                 )
-            is_static = key >> 8 not in state.line.internal
+            is_static = key >> QUEUE_BITS not in state.line.internal
             if not is_static or not copy.is_ended or part.faults:
                 continue
             is_trimmed = copy.where.start_position > 0
@@ -381,8 +383,8 @@ class Joining:
 
 def count_below(state: ShardState, topic_queue: int, offset: int) -> int:
     """How many first releases to a queue lie below an offset that is an edge of buckets."""
-    assert state.plan is not None
-    last = int(np.searchsorted(state.plan.bucket_edges, np.uint64(offset), "left"))
+    plan = errors.required(state.plan, "a ledger has a plan")
+    last = int(np.searchsorted(plan.bucket_edges, np.uint64(offset), "left"))
     return sum(
         count
         for (bucket, key), count in state.ledger.queued.items()
@@ -405,12 +407,12 @@ def _copies_of(state: ShardState, replica: Replica, copy: ShardCopy) -> list[Que
     died = state.line.deleted
     if state.is_whole and applied <= state.end_offset:
         for key in {key for _, key in state.ledger.queued}:
-            if key not in whole and died.get(key >> 8, FOREVER) >= applied:
+            if key not in whole and died.get(key >> QUEUE_BITS, FOREVER) >= applied:
                 whole[key] = _empty(replica, copy, key, 0)
     found = []
     for key, where in sorted(whole.items()):
         place = Place(replica.node, key)
-        if died.get(key >> 8, FOREVER) < applied <= state.end_offset:
+        if died.get(key >> QUEUE_BITS, FOREVER) < applied <= state.end_offset:
             detail = f"queue {key:08x} of a topic that was deleted before its checkpoint"
             state.add(
                 Finding(ERROR, "queue-void", state.shard, replica.node, where.folder, detail=detail)
@@ -438,7 +440,7 @@ def _sealed_of(state: ShardState, replica: Replica, copy: ShardCopy) -> list[Que
             is_ended=False,
         )
         for one in plan_by_seals(replica, copy)
-        if one.topic_queue >> 8 not in state.line.deleted
+        if one.topic_queue >> QUEUE_BITS not in state.line.deleted
     ]
 
 

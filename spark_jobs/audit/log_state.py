@@ -86,8 +86,7 @@ def read_logs(
         )
         scan_logs(state)
         make_ledger(state)
-        errors.invariant(state.plan is not None, "a ledger without a plan")
-        assert state.plan is not None
+        plan = errors.required(state.plan, "a ledger has a plan")
         last = state.facts.last
         found.append(
             ShardLog(
@@ -97,7 +96,7 @@ def read_logs(
                 state.end_offset,
                 last.store_ms if last else -1,
                 tuple(state.ranges),
-                state.plan,
+                plan,
                 dict(state.line.names),
                 dict(state.line.group_names),
                 _damage_of(state),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.windows import Window
 from spark_jobs.audit.facts.findings import Finding
 from spark_jobs.audit.facts.requests import Request
@@ -211,7 +212,7 @@ class _Manifest:
             line = self._state.line
             group = line.group_names.get(group_id, f"#{group_id}")
             name = f"what group {group} has resolved of queue {topic_queue:08x}"
-            topic = line.name_of(topic_queue >> 8)
+            topic = line.name_of(topic_queue >> QUEUE_BITS)
             yield Difference(name, _ranges(theirs), _ranges(mine), position=at, topic=topic)
 
 

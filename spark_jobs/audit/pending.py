@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.directories import ChainTask, broken_chains, plan_chains
 from spark_jobs.audit.checks.ledger import CANCELLED, NEVER, LedgerPlan, find_states
 from spark_jobs.audit.checks.retries import Retries, Scheduled
@@ -182,7 +183,7 @@ def _tell_apart(
     ):
         for row in rows.tolist():
             sequence, due_ms, topic_queue = row
-            topic = state.line.name_of(topic_queue >> 8)
+            topic = state.line.name_of(topic_queue >> QUEUE_BITS)
             detail = f"queue {topic_queue:08x}, due {exact_instant_text(due_ms)}: {what}"
             state.add(
                 Finding(

@@ -7,6 +7,7 @@ entry too much are looked up in the log once more.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.catalog import Timeline
 from spark_jobs.audit.checks.entries import EntryDiff, Odd, Place
 from spark_jobs.audit.facts.findings import Finding
@@ -39,9 +40,9 @@ def queue_findings(
     known = look_up(sorted(strange)[:_LOOKED_UP_MAX]) if strange else {}
     found: list[Finding] = []
     for place, diff in sorted(diffs.items()):
-        topic = line.name_of(place.topic_queue >> 8)
+        topic = line.name_of(place.topic_queue >> QUEUE_BITS)
         queue = f"queue {place.topic_queue:08x}"
-        is_dynamic = place.topic_queue >> 8 in line.internal
+        is_dynamic = place.topic_queue >> QUEUE_BITS in line.internal
         for one in diff.missing:
             detail = (
                 f"{queue} has no entry of it, attempt {one.attempt}, which the record at"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from hourwheel import errors
-from hourwheel.types import DUE_MS_MAX
+from hourwheel.types import DUE_MS_MAX, QUEUE_BITS
 from spark_jobs.audit.facts.findings import Finding
 from spark_jobs.audit.shard import ShardState, checkpoint_limit
 from spark_jobs.logs.replica import ERROR
@@ -117,7 +117,7 @@ def wrong_entry(one: WrongEntry, state: ShardState) -> Finding:
         one.node,
         one.file,
         sequence=one.sequence,
-        topic=state.line.name_of(one.topic_queue >> 8),
+        topic=state.line.name_of(one.topic_queue >> QUEUE_BITS),
         due_ms=min(one.found >> 2, DUE_MS_MAX),
         detail=f"by the sequence index it is {found}; by the log {wanted}",
     )

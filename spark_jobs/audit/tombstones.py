@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.facts.findings import Finding
 from spark_jobs.audit.shard import ShardState
 from spark_jobs.logs.replica import ERROR
@@ -109,7 +110,7 @@ def _tell(state: ShardState, joining: "Joining", task: MarkTask, diff: MarkDiff)
                     node,
                     file,
                     sequence=sequence,
-                    topic=state.line.name_of(message.topic_queue >> 8) if message else "",
+                    topic=state.line.name_of(message.topic_queue >> QUEUE_BITS) if message else "",
                     due_ms=message.due_ms if message else -1,
                     detail=what or f"is marked as cancelled, and {by_log}",
                 )

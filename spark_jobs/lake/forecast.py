@@ -19,6 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.ledger import PENDING, LedgerPlan, find_states
 from spark_jobs.audit.log_state import ShardLog, read_logs, whole_blocks
 from spark_jobs.audit.plots import instant_text
@@ -195,7 +196,7 @@ def count_pending(plan: Shared[LedgerPlan], where: SegmentRange) -> I64:
     for table in whole_blocks(where, verify=HEADERS):
         found = find_states(table, plan.value)
         waits = found.state == PENDING
-        topic = (found.topic_queue[waits] >> 8).astype(np.int64)
+        topic = (found.topic_queue[waits] >> QUEUE_BITS).astype(np.int64)
         sizes = table.messages.column("body_len")[waits].astype(np.int64)
         minutes = found.due_ms[waits] // MINUTE_MS
         parts.append(_summed([np.vstack((topic, minutes, np.ones_like(minutes), sizes))]))

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pds
 
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.ledger import NEVER, STATES, LedgerPlan, find_states
 from spark_jobs.audit.facts.requests import RejectedRanges
 from spark_jobs.audit.log_state import whole_blocks
@@ -102,7 +103,7 @@ def outcomes_of(
         found = find_states(table, plan)
         if not len(found.sequence):
             continue
-        topic = (found.topic_queue >> 8).astype(np.int32)
+        topic = (found.topic_queue >> QUEUE_BITS).astype(np.int32)
         ids, place = np.unique(topic, return_inverse=True)
         names = pa.array([topics.get(number) for number in ids.tolist()], pa.string())
         ends = pa.array(found.end.astype(np.int64), mask=found.end >= NEVER >> np.uint64(1))

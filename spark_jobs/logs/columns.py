@@ -67,14 +67,12 @@ class View:
     @property
     def block(self) -> BlockTable:
         """The piece of the log that it is of."""
-        assert self.table is not None
-        return self.table
+        return errors.required(self.table, "a column of a piece of the log")
 
     @property
     def units(self) -> Any:
         """The queue entries that it is of."""
-        assert self.piece is not None
-        return self.piece.units
+        return errors.required(self.piece, "a column of queue entries").units
 
     def header(self, field: str) -> Array:
         """A header's field for each row of a row table."""
@@ -216,13 +214,11 @@ _DAMAGE: Final = {
 
 
 def _where(it: View) -> Any:
-    assert it.piece is not None
-    return it.piece.where
+    return errors.required(it.piece, "a column of queue entries").where
 
 
 def _positions(it: View) -> Array:
-    assert it.piece is not None
-    first = it.piece.first_position
+    first = errors.required(it.piece, "a column of queue entries").first_position
     return np.arange(first, first + len(it.units), dtype=np.int64)
 
 

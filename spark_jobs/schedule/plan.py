@@ -108,10 +108,7 @@ class Ledger:
     def settle_plan(self, plan: Plan) -> Plan:
         """Make it the job's plan, unless there is one by now; gives the one that holds."""
         if not output_files.create(self.place("plan.json"), output_files.json_bytes(asdict(plan))):
-            holds = self.find_plan()
-            errors.invariant(holds is not None, "a plan has gone")
-            assert holds is not None
-            return holds
+            return errors.required(self.find_plan(), "a plan that was there stays")
         return plan
 
     # --- marks ----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.tag_gene import GENE_UNKNOWN
-from hourwheel.types import Key
+from hourwheel.types import QUEUE_BITS, Key
 from node.shard.checkpoint import ShardPlace
 from node.tools.repair.images import Image, Span, read_image
 from node.tools.repair.sequences import Sequences
@@ -143,7 +143,7 @@ def rebuilt(chunk: SalvagedChunk, hole_offset: int, store_ms: int) -> Image:
     hole = np.zeros(1, UNIT)
     hole["due_ms"] = hole["store_ms"] = store_ms
     hole["position"], hole["crc"], hole["attempt"] = hole_offset, 1, 1
-    hole["topic_queue"], hole["origin_topic"] = chunk.topic_queue, chunk.topic_queue >> 8
+    hole["topic_queue"], hole["origin_topic"] = chunk.topic_queue, chunk.topic_queue >> QUEUE_BITS
     units[chunk.lost] = hole
     image = chunk.image
     image.raw[ENTRIES_AT:] = units.tobytes().ljust(len(image.raw) - ENTRIES_AT, b"\0")

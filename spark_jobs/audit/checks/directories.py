@@ -91,8 +91,7 @@ class Directories:
     def _slots(self, bucket: int) -> Slots:
         found = self._known.get(bucket)
         if found is None:
-            found = self._run.directory(bucket)
-            assert found is not None, "it is that of a section"
+            found = errors.required(self._run.directory(bucket), "a section has a directory")
             self._known = {bucket: found}  # they come one behind the other
         return found
 
@@ -163,8 +162,7 @@ def _skips(runs: list[Run], cursor_ms: int) -> Iterator[tuple[Run, str]]:
         for bucket in run.buckets():
             if (bucket + 1) * BUCKET_MS[run.footer.level] <= cursor_ms:
                 continue
-            slots = run.directory(bucket)
-            assert slots is not None, "it is that of a section"
+            slots = errors.required(run.directory(bucket), "a section has a directory")
             least = heads.get(bucket)
             if least is None:
                 least = np.zeros(len(slots), np.int64)

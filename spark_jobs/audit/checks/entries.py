@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel import errors
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.ledger import BY_DISPATCH
 from spark_jobs.audit.checks.releases import Slice
 from spark_jobs.audit.facts.sums import hash_units
@@ -180,8 +182,7 @@ def _check_places(piece: Piece, log_start: int, diff: EntryDiff) -> None:
 
 
 def _wrong(check: str, piece: Piece, at: int, detail: str) -> Wrong:
-    assert piece.units is not None
-    unit = piece.units[at]
+    unit = _units(piece)[at]
     due = int(unit["due_ms"])
     return Wrong(check, int(unit["sequence"]), piece.first + at, due, piece.file, detail)
 
@@ -189,7 +190,7 @@ def _wrong(check: str, piece: Piece, at: int, detail: str) -> Wrong:
 def _fields(part: Slice) -> tuple[Array, ...]:
     """What entries must say, a column each: as `_FIELDS`."""
     rows = part.rows
-    origins = rows["topic_queue"] >> 8 if part.origins is None else part.origins
+    origins = rows["topic_queue"] >> QUEUE_BITS if part.origins is None else part.origins
     return (
         rows["due_ms"],
         rows["store_ms"],
@@ -313,8 +314,7 @@ def _tries(part: Slice, piece: Piece) -> Array:
 
 
 def _units(piece: Piece) -> Units:
-    assert piece.units is not None
-    return piece.units
+    return errors.required(piece.units, "a piece that is compared has units")
 
 
 _KEY: Final = np.dtype([("sequence", "<u8"), ("attempt", "<u4"), ("copy", "<u4")])

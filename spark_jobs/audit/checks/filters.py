@@ -45,6 +45,7 @@ from hourwheel.filter_language.tree import (
 from hourwheel.formats.meta import NO_META, MessageMeta, decode
 from hourwheel.formats.record_batch import Flag
 from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC, GENE_UNKNOWN, GeneKind, GeneSpec, gene_of
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.catalog import Timeline
 from spark_jobs.audit.facts.findings import Finding
 from spark_jobs.logs.block_table import BlockTable
@@ -136,7 +137,7 @@ class _Planner:
 
     def run(self, passed: Array) -> FilterQuestions:
         rows = self._resolves[passed["index"].astype(np.int64)]
-        keys = rows["group_id"].astype(np.int64) << 32 | (rows["topic_queue"] >> 8)
+        keys = rows["group_id"].astype(np.int64) << 32 | (rows["topic_queue"] >> QUEUE_BITS)
         asks = np.zeros(len(passed), ASK)
         asks["sequence"], asks["row"] = passed["sequence"], np.arange(len(passed))
         is_requested = np.zeros(len(passed), np.bool_)
@@ -221,7 +222,7 @@ def missed_finding(passed: Array, row: Array, line: Timeline, shard: int) -> Fin
         offset=int(row["offset"]),
         sequence=int(passed["sequence"]),
         position=int(passed["position"]),
-        topic=line.name_of(int(row["topic_queue"]) >> 8),
+        topic=line.name_of(int(row["topic_queue"]) >> QUEUE_BITS),
         detail=f"it was passed over for group {group}, whose filter takes it",
     )
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.catalog import Timeline
 from spark_jobs.audit.checks.dispatch import DispatchTable
 from spark_jobs.audit.checks.retries import Scheduled
@@ -34,7 +35,7 @@ def late_retries(
     rows = []
     places = {int(offset): at for at, offset in enumerate(table.offset)}
     for one in scheduled:
-        if line.deleted.get(one.topic_queue >> 8, 1 << 62) < one.end < OVERDUE:
+        if line.deleted.get(one.topic_queue >> QUEUE_BITS, 1 << 62) < one.end < OVERDUE:
             continue  # it was discarded
         at = places.get(one.end, OVERDUE)
         if at == OVERDUE and one.end < OVERDUE:
@@ -176,7 +177,7 @@ class _Teller:
             "",
             offset=offset,
             sequence=int(row["sequence"]),
-            topic=self._line.name_of(int(row["topic_queue"]) >> 8),
+            topic=self._line.name_of(int(row["topic_queue"]) >> QUEUE_BITS),
             due_ms=due_ms,
             detail=f"{detail}, {span_text(int(row['late_ms']))} late",
             cause=cause,

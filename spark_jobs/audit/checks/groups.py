@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.record_batch import Outcome
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.catalog import FOREVER, Timeline
 from spark_jobs.audit.checks.releases import COVER
 from spark_jobs.audit.checks.retries import Retries
@@ -100,7 +101,7 @@ def check_rows(
     cover = _merged(covers, len(resolves))
     facts.findings += _unknown(resolves, line, shard)
     facts.counts = _subscribed(resolves, line)
-    static = facts.counts & ~np.isin(resolves["topic_queue"] >> 8, list(line.internal))
+    static = facts.counts & ~np.isin(resolves["topic_queue"] >> QUEUE_BITS, list(line.internal))
     size = resolves["end"] - resolves["first"]
     unborn = static & ((cover["count"] < size) | (cover["offset"] >= resolves["offset"]))
     for index in np.flatnonzero(unborn).tolist():
@@ -152,7 +153,7 @@ def _merged(covers: Array, count: int) -> Array:
 def _subscribed(resolves: Array, line: Timeline) -> NDArray[np.bool_]:
     """bool[n]: whether the group reads the queue where the row is applied."""
     found = np.zeros(len(resolves), np.bool_)
-    keys = resolves["group_id"].astype(np.int64) << 32 | (resolves["topic_queue"] >> 8)
+    keys = resolves["group_id"].astype(np.int64) << 32 | (resolves["topic_queue"] >> QUEUE_BITS)
     for key in np.unique(keys).tolist():
         mine = np.flatnonzero(keys == key)
         offsets = resolves["offset"][mine]
@@ -214,7 +215,7 @@ def sum_up(
         subscription = changes[-1][1]
         if subscription is None or topic_id == subscription.retry_topic_id:
             continue
-        own = {key: queue for key, queue in queues.items() if key >> 8 == topic_id}
+        own = {key: queue for key, queue in queues.items() if key >> QUEUE_BITS == topic_id}
         counts = [
             _count(resolves, facts.winners.get((group_id, key)), queue)
             for key, queue in own.items()
@@ -224,7 +225,7 @@ def sum_up(
         dynamic = [
             key
             for key in retries.queues
-            if key >> 8 == subscription.retry_topic_id or key >> 8 == topic_id
+            if key >> QUEUE_BITS == subscription.retry_topic_id or key >> QUEUE_BITS == topic_id
         ]
         attempts = {1: sum(queue.released for queue in own.values())}
         for key in dynamic:
@@ -328,6 +329,6 @@ def _finding(check: str, row: Array, line: Timeline, shard: int, detail: str) ->
         "",
         offset=int(row["offset"]),
         position=int(row["first"]),
-        topic=line.name_of(int(row["topic_queue"]) >> 8),
+        topic=line.name_of(int(row["topic_queue"]) >> QUEUE_BITS),
         detail=detail,
     )

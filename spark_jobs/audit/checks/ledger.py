@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from hourwheel.formats.record_batch import Flag
 from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC, GENE_UNKNOWN
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.dispatch import DispatchTable
 from spark_jobs.audit.facts.lateness import LATE_MS_MAX, OVERDUE, LateSums, late_rows
 from spark_jobs.audit.facts.requests import RejectedRanges
@@ -167,7 +168,7 @@ def find_states(table: BlockTable, plan: LedgerPlan) -> Messages:
         end[is_reached] = dispatch.offset[reached[is_reached]]
     state[at_once] = AT_ONCE
     end[at_once] = offset[at_once]
-    topic = np.minimum(queue >> 8, len(plan.born) - 1)
+    topic = np.minimum(queue >> QUEUE_BITS, len(plan.born) - 1)
     born, died = plan.born[topic], plan.died[topic]
     if int(plan.died.min()) < int(NEVER) >> 1:
         late = is_reached & (died < end)
@@ -265,7 +266,7 @@ def tally(found: Messages, plan: LedgerPlan) -> tuple[LedgerPart, dict[int, Arra
     if by_dispatch.any():
         stamped = stamps[dispatch[by_dispatch]]
         when[by_dispatch] = np.maximum(when[by_dispatch], stamped)
-        topic = (found.topic_queue if every else found.topic_queue[real])[by_dispatch] >> 8
+        topic = (found.topic_queue if every else found.topic_queue[real])[by_dispatch] >> QUEUE_BITS
         late = np.maximum(stamped - due[by_dispatch], 0)
         hours = due[by_dispatch] // HOUR_MS
         part.lateness = _lateness(topic.astype(np.int64), hours, lateness_bins(late))

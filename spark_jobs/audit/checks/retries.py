@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.record_batch import Outcome
-from hourwheel.types import topic_of
+from hourwheel.types import QUEUE_BITS, topic_of
 from spark_jobs.audit.checks.catalog import Timeline
 from spark_jobs.audit.checks.dispatch import DispatchTable
 from spark_jobs.audit.checks.ledger import BY_DISPATCH, NEVER, RELEASE
@@ -172,7 +172,7 @@ class _Follower:
         self._serial = 0
 
     def run(self, resolves: Array, trims: Array, end_offset: int) -> Retries:
-        is_dynamic = np.isin(resolves["topic_queue"] >> 8, list(self._line.internal))
+        is_dynamic = np.isin(resolves["topic_queue"] >> QUEUE_BITS, list(self._line.internal))
         rows = np.flatnonzero(is_dynamic | np.isin(resolves["outcome"], AGAIN))
         lows = np.searchsorted(self._named["index"], rows, "left").tolist()
         highs = np.searchsorted(self._named["index"], rows, "right").tolist()
@@ -224,7 +224,7 @@ class _Follower:
                     int(one["sequence"]),
                     int(one["store_ms"]),
                     int(one["facts"]),
-                    int(one["origin_queue"]) >> 8,
+                    int(one["origin_queue"]) >> QUEUE_BITS,
                     int(one["attempt"]),
                     int(one["place"]),
                 )
@@ -281,8 +281,8 @@ class _Follower:
         place = int(dispatch.before(np.array([offset], np.uint64))[0])
         is_due = due_ms <= int(row["store_ms"])
         died = (
-            self._line.topics[topic_queue >> 8].died
-            if topic_queue >> 8 in self._line.topics
+            self._line.topics[topic_queue >> QUEUE_BITS].died
+            if topic_queue >> QUEUE_BITS in self._line.topics
             else _NEVER
         )
         for unit, at in zip(units, reached.tolist(), strict=True):

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.catalog import FOREVER, Timeline
 
 Array = NDArray[Any]
@@ -46,7 +47,7 @@ def windows_at(
     found: dict[tuple[int, int], Window] = {}
     for low, high in zip(firsts.tolist(), [*firsts[1:].tolist(), len(keys)], strict=False):
         group_id, topic_queue = int(keys[low]) >> 32, int(keys[low]) & 0xFFFFFFFF
-        life = line.topics.get(topic_queue >> 8)
+        life = line.topics.get(topic_queue >> QUEUE_BITS)
         if line.group_at(group_id, applied) is None or life is None or life.died < applied:
             continue
         released, starts = queues.get(topic_queue, (0, ()))

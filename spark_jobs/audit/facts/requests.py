@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.formats.record_batch import Flag, Kind
 from hourwheel.internal.v1 import state_pb2
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.logs.block_table import BlockTable
 from storage.views.producer_state import Duplicate, ProducerStates
 
@@ -78,7 +79,7 @@ def _first_topics(table: BlockTable, owners: Array) -> Array:
     headers = table.headers[owners]
     at = table.at[owners] + 96 + 8 * headers["count"].astype(np.int64)
     words = np.frombuffer(table.raw, "<u4", len(table.raw) // 4)
-    topics: Array = words[at // 4] >> 8
+    topics: Array = words[at // 4] >> QUEUE_BITS
     return topics
 
 

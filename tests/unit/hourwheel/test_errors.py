@@ -86,6 +86,13 @@ def test_invariant_when_it_does_not_hold_stops_with_the_facts() -> None:
         errors.violated("plain")
 
 
+def test_required_gives_what_is_there_and_stops_where_nothing_is() -> None:
+    assert errors.required(0, "a count") == 0
+    with pytest.raises(errors.InvariantViolated, match="a count") as found:
+        errors.required(None, "a count", of="clouds")
+    assert found.value.params == {"of": "clouds"}
+
+
 def test_not_master_when_the_node_names_the_master() -> None:
     error = errors.NotMaster(master_address="n2:7400", epoch=7)
     assert (error.master_address, error.epoch) == ("n2:7400", 7)

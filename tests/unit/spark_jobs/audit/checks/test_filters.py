@@ -15,7 +15,7 @@ from hourwheel.formats.tag_gene import GENE_UNKNOWN, GeneKind, GeneSpec, gene_of
 from hourwheel.types import GroupId, TopicId
 from spark_jobs.audit.checks.catalog import Timeline
 from spark_jobs.audit.checks.filters import (
-    Asked,
+    FilterQuestions,
     _denies,
     _leading_tags,
     needles_of,
@@ -41,7 +41,7 @@ def line_of(*changes: tuple[int, FilterExpression | None]) -> Timeline:
     return line
 
 
-def asked_of(line: Timeline, *, released: int, resolved: int) -> Asked:
+def asked_of(line: Timeline, *, released: int, resolved: int) -> FilterQuestions:
     """One entry, released by the record at one offset and passed over by that at another."""
     resolves, passed = np.zeros(1, RESOLVE), np.zeros(1, PASSED)
     resolves["group_id"], resolves["topic_queue"], resolves["offset"] = 1, 256, resolved

@@ -8,7 +8,7 @@ import pytest
 from node.tools.demo import command
 from node.tools.demo.command import EXIT_GOOD, main
 from node.tools.inspect.inspection import inspect
-from node.tools.inspect.single_file import Asked
+from node.tools.inspect.single_file import InspectOptions
 from storage.files.disk import RealDisk
 
 
@@ -47,5 +47,5 @@ def test_demo_delivers_everything_once_and_its_directory_can_be_inspected(
     assert "60 orders, generated (seed 7)" in said.err
     assert "once, on time" in said.err
 
-    report = inspect(RealDisk(directory, read_only=True), Asked(verify=True))
+    report = inspect(RealDisk(directory, read_only=True), InspectOptions(verify=True))
     assert (report.damage, report.remarks) == ([], [])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.audit.facts.result import TruthMasks
+from spark_jobs.audit.facts.result import Verdict
 from tests.support.audit_runs import SMALL, errors_of, run_audit
 from tests.support.clean_lives import live, write_image
 from tests.support.log_edits import EDITS
@@ -43,7 +43,7 @@ def test_edit_is_found_and_named(node: Path, tmp_path: Path, edit: str) -> None:
     copy = Path(shutil.copytree(node, tmp_path / "node-1"))
     wanted = EDITS[edit](copy, random.Random(3))
     result = run_audit(copy)
-    assert result.verdict is TruthMasks.FAULTY
+    assert result.verdict is Verdict.FAULTY
     found = errors_of(result)
     assert any(
         one.check in wanted.checks
@@ -61,4 +61,4 @@ def test_life_that_nothing_is_wrong_with_is_clean(tmp_path: Path, kind: str, see
     result = run_audit(directory, options=_IN_TIME)
     assert errors_of(result) == []
     result = replace(result, accepted=("log-trimmed", "checkpoint-missing"))
-    assert result.verdict is TruthMasks.CLEAN
+    assert result.verdict is Verdict.CLEAN

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hourwheel.formats.record_batch import Kind
-from spark_jobs.audit.facts.result import TruthMasks
+from spark_jobs.audit.facts.result import Verdict
 from spark_jobs.audit.shard import AuditOptions
 from tests.bench import audit_log
 from tests.support.audit_faults import copies, named, roots
@@ -33,7 +33,7 @@ def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_audit_is_clean_when_nothing_was_changed(nodes: list[Path]) -> None:
     result = run_audit(*nodes)
     assert named(result) == []
-    assert result.verdict is TruthMasks.CLEAN
+    assert result.verdict is Verdict.CLEAN
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -13,7 +13,7 @@ from filters.gene_mask import GeneMask
 from filters.vector_program import VectorProgram
 from hourwheel.filter_language.lru_cache import WeighedCache
 from hourwheel.formats.record_batch import Kind, Outcome
-from spark_jobs.audit.facts.result import TruthMasks
+from spark_jobs.audit.facts.result import Verdict
 from tests.support.audit_runs import checks_of, facts_of, run_audit
 from tests.support.broken_logs import batches_of
 from tests.support.filtered_life import make_filtered_log
@@ -40,7 +40,7 @@ def lost_in(directory: Path) -> set[int]:
     lost: set[int] = set()
 
     class Model(LogModel):
-        def _pass_over(self, subscription: Any, queue: int, fresh: list[int]) -> None:
+        def _resolve_filtered(self, subscription: Any, queue: int, fresh: list[int]) -> None:
             for at in fresh:
                 sequence = self.queues[queue][at].sequence
                 if self.is_wanted(subscription.group_id, subscription.topic_id, sequence):
@@ -58,7 +58,7 @@ def test_log_of_right_filters_is_clean(tmp_path: Path, seed: int) -> None:
     assert passed_over(directory) > 50
     result = run_audit(directory)
     assert checks_of(result) == set()
-    assert result.verdict is TruthMasks.CLEAN
+    assert result.verdict is Verdict.CLEAN
 
 
 def mask_of_another_bit(patch: pytest.MonkeyPatch) -> None:
@@ -107,4 +107,4 @@ def test_messages_that_a_bug_in_filters_loses_are_named(
     result = run_audit(directory)
     assert checks_of(result) == {"filter-missed"}
     assert facts_of(result, "filter-missed") >= lost
-    assert result.verdict is TruthMasks.FAULTY
+    assert result.verdict is Verdict.FAULTY

@@ -36,7 +36,7 @@ _COLUMNS: Final = {
     "approved": "order_approved_at",
     "handed": "order_delivered_carrier_date",
     "delivered": "order_delivered_customer_date",
-    "promised": "order_estimated_delivery_date",
+    "estimated": "order_estimated_delivery_date",
 }
 _MINUTE_S: Final = 60
 _DAY_S: Final = 86_400

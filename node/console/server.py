@@ -18,16 +18,16 @@ _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - to be
 """What one listens on -> what one can connect to."""
 
 
-def reached_at(listen: str, told: str) -> str:
+def reached_at(listen: str, address: str) -> str:
     """Where this machine reaches the node's API, host:port.
 
     Args:
         listen: what the API listens on; port 0 for any free.
-        told: what clients are told.
+        address: what clients are given.
     """
     host, port = split_address("node.listen", listen)
     if not port:
-        port = split_address("node.listen", told)[1]
+        port = split_address("node.listen", address)[1]
     host = _EVERYWHERE.get(host, host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -135,13 +135,13 @@ class Site:
             )
         is_change = request.method == "POST"
         if name == "session" and not is_change:
-            return self._told({"token": self._gate.token})
+            return self._json({"token": self._gate.token})
         if not self._api.has(name, is_change=is_change):
             return self._error(HTTPStatus.NOT_FOUND, "NO_SUCH_CALL", "there is no such call")
         try:
             given = _body(request.body) if is_change else _question(query)
             work = self._api.change(name, given) if is_change else self._api.read(name, given)
-            return self._told(await self._on_the_nodes_loop(work))
+            return self._json(await self._on_the_nodes_loop(work))
         except HourwheelError as error:
             status = _STATUS.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
             return self._error(status, error.reason, error.message, error.params)
@@ -155,8 +155,8 @@ class Site:
             running.cancel()
             raise errors.Timeout("the node did not answer in time") from None
 
-    def _told(self, told: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Answer:
-        content = {**told, "poll_ms": self._pace.poll_ms}
+    def _json(self, values: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Answer:
+        content = {**values, "poll_ms": self._pace.poll_ms}
         return Answer(
             status,
             json.dumps(content, separators=(",", ":"), allow_nan=False).encode(),
@@ -171,14 +171,14 @@ class Site:
         message: str,
         params: Mapping[str, str] | None = None,
     ) -> Answer:
-        told = {"reason": reason, "message": message, "params": params or {}}
-        return self._told({"error": told}, status)
+        values = {"reason": reason, "message": message, "params": params or {}}
+        return self._json({"error": values}, status)
 
 
 def _refused(refusal: Refusal) -> Answer:
-    told = {"error": {"reason": refusal.reason, "message": refusal.message, "params": {}}}
+    values = {"error": {"reason": refusal.reason, "message": refusal.message, "params": {}}}
     headers = {**SECURITY, "Cache-Control": "no-store"}
-    return Answer(refusal.status, json.dumps(told).encode(), _JSON, headers)
+    return Answer(refusal.status, json.dumps(values).encode(), _JSON, headers)
 
 
 def _question(query: str) -> dict[str, str]:

@@ -88,8 +88,8 @@ def _shard_to_show(
     """As the master says; without one, as whoever has applied most of the log does."""
     if master is not None:
         return master[1]
-    told = [shard for status in statuses.values() for shard in status.shards[:1]]
-    return max(told or known.shards[:1], key=lambda one: one.applied_offset, default=None)
+    values = [shard for status in statuses.values() for shard in status.shards[:1]]
+    return max(values or known.shards[:1], key=lambda one: one.applied_offset, default=None)
 
 
 def _node(
@@ -124,9 +124,9 @@ def _node(
 
 
 def _shard(shard: ShardStatus) -> dict[str, Any]:
-    told = asdict(shard)
-    del told["followers"]
-    return told
+    values = asdict(shard)
+    del values["followers"]
+    return values
 
 
 def _problems(

@@ -209,7 +209,7 @@ class Views:
             "groups", _CATALOG_AGE_MS, lambda: self._admin.groups(page_size=_LIST_AT_ONCE)
         )
         page, more = _page(found, search, after)
-        told = await self._recent.get(
+        groups = await self._recent.get(
             ("lags", search, after), _STATUS_AGE_MS, lambda: self._with_lags(page)
         )
         dead = {
@@ -218,7 +218,7 @@ class Views:
             if one.name.startswith(DEAD_LETTERS)
         }
         return {
-            "groups": [_group(one, dead.get(one.name, 0)) for one in told],
+            "groups": [_group(one, dead.get(one.name, 0)) for one in groups],
             "total": len(found),
             "more_after": more,
         }

@@ -164,7 +164,7 @@ def check_deliveries(deliveries: list[Any], seen: Seen) -> None:
     """Nobody got a message from it after it was stopped; others' came on."""
     late = [one for one in deliveries if one.receive_ms > seen.stopped_ms + LEAD_MS]
     assert late
-    assert {one.reign for one in late if one.reign <= seen.epoch} == set()
+    assert {one.epoch for one in late if one.epoch <= seen.epoch} == set()
 
 
 def check_log(log: LogFiles, epoch: int) -> None:

@@ -21,7 +21,7 @@ def lone_replica(opened: Opened, now_ms: Callable[[], int], boot: int = 1) -> Re
         DiskFull: there is no room for noting the epoch.
     """
     place = opened.maintenance.place
-    seen, boot_id = EpochOfOne.begin(place), f"{boot:032x}"
+    seen, boot_id = EpochOfOne.begin(place), f"{boot:06x}"
     who = Who(NODE, boot_id, place.identity.cluster_id, (NODE,))
     follower = Follower(
         me=NODE,

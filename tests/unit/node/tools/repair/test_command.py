@@ -46,9 +46,9 @@ class LoneWorld(ShardWorld):
         if not self.is_lossy:
             super()._check_opened()
 
-    def note(self, answers: list[Any]) -> None:
+    def note(self) -> None:
         if not self.is_lossy:
-            super().note(answers)
+            super().note()
 
     def _check_delivery(self, delivery: Delivery) -> None:
         for unit, blob in split(delivery):

@@ -156,9 +156,9 @@ def _merged(readers: HourReaders, after: Key, to: Key, slice_units: int) -> Iter
     """All units of the readers in (after, to], in key order, slice by slice."""
     bound = after
     while bound < to:
-        equal_spans, bound = readers.take(to, slice_units)
-        if equal_spans:
-            yield sort_by_key(join(equal_spans))
+        pieces, bound = readers.take(to, slice_units)
+        if pieces:
+            yield sort_by_key(join(pieces))
 
 
 def plan_cascade(runs: RunSet, hour_level_end_day: int) -> int | None:

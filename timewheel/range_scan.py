@@ -26,7 +26,11 @@ _OPENED_AT_ONCE: Final = 16
 
 
 class _Stream:
-    """A stretch [at, end) of one run, with the next units buffered."""
+    """A range [at, end) of one run, with the next units buffered.
+
+    Units of one key (a message that several groups gave back) are buffered together: the scan may
+    begin again behind any key that it has reached.
+    """
 
     __slots__ = ("_at", "_end", "_run", "buffer", "first_ms", "last")
 
@@ -46,6 +50,10 @@ class _Stream:
             until = self._at + count + BLOCK_UNITS - 1
             until = min(self._end, until - until % BLOCK_UNITS)
             self.buffer = self._run.read(self._at, until)
+            last = _last_key(self.buffer)
+            if until < self._end and _last_key(self._run.read(until, until + 1)) == last:
+                until = self._run.find_after(until, self._end, *last)
+                self.buffer = self._run.read(self._at, until)
             self._at = until
             self._run.will_need(until, min(self._end, until + count))
             self.last = _last_key(self.buffer) if until < self._end else None
@@ -98,7 +106,7 @@ class RangeScan:
         self._version = -1
 
     def step(self, count: int) -> list[Units]:
-        """The next units: a few stretches in key order each, `count` in all or somewhat more.
+        """The next units: a few arrays in key order each, `count` in all or somewhat more.
 
         Read-only; their places are good while the scan is not stale. May be none: then it just
         opened files, or there are gaps.

@@ -130,24 +130,22 @@ class Wheel:
         """Move the frontier towards `target` by about one chunk."""
         after = self.near.frontier
         limit, readers = self._open_hour(after, target)
-        equal_spans: list[Units] = []
+        parts: list[Units] = []
         if readers is not None:
-            equal_spans, limit = readers.take(limit, self.config.load_units)
+            parts, limit = readers.take(limit, self.config.load_units)
         fresh = [table.select(after, limit) for table in self._memtables()]
         total = sum(map(len, fresh))
         if total > self.config.load_units:
             limit = _key_at(join(fresh), self.config.load_units)
-            equal_spans = self._put_back(readers, equal_spans, limit)
+            parts = self._put_back(readers, parts, limit)
             fresh = [table.select(after, limit) for table in self._memtables()]
-        found = [units for units in (*equal_spans, *fresh) if len(units)]
+        found = [units for units in (*parts, *fresh) if len(units)]
         self.near.extend(sort_by_key(join(found)), limit)
 
-    def _put_back(
-        self, readers: HourReaders | None, equal_spans: list[Units], limit: Key
-    ) -> list[Units]:
+    def _put_back(self, readers: HourReaders | None, parts: list[Units], limit: Key) -> list[Units]:
         """Start the hour's readers again at a lower limit than they were read to."""
-        if readers is None or not equal_spans:
-            return equal_spans
+        if readers is None or not parts:
+            return parts
         self._readers = HourReaders(
             readers.hour, self.runs.pieces_of_hour(readers.hour), self.near.frontier
         )

@@ -45,11 +45,11 @@ class Drain:
         self.left = sorted(key for key in keys if key > after)
 
     def take(self, limit: Key, count: int) -> None:
-        equal_spans, bound = self.readers.take(limit, count)
+        parts, bound = self.readers.take(limit, count)
         assert self.bound < bound <= limit
-        found = sorted(key for units in equal_spans for key in pairs_of(units))
+        found = sorted(key for units in parts for key in pairs_of(units))
         assert found == [key for key in self.left if key <= bound]
-        assert all(pairs_of(units) == sorted(pairs_of(units)) for units in equal_spans)
+        assert all(pairs_of(units) == sorted(pairs_of(units)) for units in parts)
         self.left = self.left[len(found) :]
         self.bound = bound
 
@@ -117,9 +117,9 @@ def test_take_when_a_second_is_hot_is_bounded_by_what_was_asked_for() -> None:
     readers = HourReaders(0, pieces_of(SimulatedDisk(), runs), KEY_MIN)
     bound, seen = KEY_MIN, 0
     while bound < END:
-        equal_spans, bound = readers.take(END, 90)
-        assert sum(map(len, equal_spans)) <= 90
-        seen += sum(map(len, equal_spans))
+        parts, bound = readers.take(END, 90)
+        assert sum(map(len, parts)) <= 90
+        seen += sum(map(len, parts))
     assert seen == 3_000
 
 

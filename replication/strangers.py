@@ -66,11 +66,16 @@ class Listener:
         loop = asyncio.get_running_loop()
         listening.setblocking(False)
         while True:
+            # Not `sock_accept`: cancelled at the wrong moment it loses what it has accepted.
+            await _readable(loop, listening)
             try:
-                connection, _ = await loop.sock_accept(listening)
-            except OSError:  # the caller is gone again, or the process has no descriptors left
+                connection, _ = listening.accept()
+            except BlockingIOError:  # the caller is gone again
+                continue
+            except OSError:  # the process has no descriptors left
                 await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
+            connection.setblocking(False)
             task = asyncio.ensure_future(self._serve(connection))
             self._tasks[task] = connection
             task.add_done_callback(self._is_served)
@@ -88,6 +93,16 @@ class Listener:
                 task.cancel()
             await asyncio.wait(tasks)
             await asyncio.sleep(0)  # their sockets are closed
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
+    """Wait until somebody has connected."""
+    is_readable = asyncio.Event()
+    loop.add_reader(listening, is_readable.set)
+    try:
+        await is_readable.wait()
+    finally:
+        loop.remove_reader(listening)
 
 
 async def open_streams(

@@ -93,3 +93,22 @@ async def test_close_cuts_off_who_is_served_and_who_was_only_accepted() -> None:
             continue  # it was not accepted yet
         finally:
             writer.transport.abort()
+
+
+async def test_connection_is_not_lost_when_accepting_ends_as_it_comes() -> None:
+    """One that nobody holds any more is a ResourceWarning, which fails a test."""
+
+    async def serve(_: socket.socket) -> None:
+        await asyncio.Event().wait()
+
+    for turns in range(8):
+        listener = Listener(serve, lambda _: None)
+        with socket.create_server(("127.0.0.1", 0)) as made:
+            accepting = asyncio.ensure_future(listener.accept(made))
+            await asyncio.sleep(0)
+            with socket.create_connection(made.getsockname(), 30):
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                accepting.cancel()
+                await asyncio.gather(accepting, return_exceptions=True)
+                await listener.close()

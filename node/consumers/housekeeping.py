@@ -149,13 +149,11 @@ class Unasked:
             self._append(rows, now_ms).add_done_callback(partial(self._settle, due, now_ms))
         return bool(due)
 
-    def _settle(
-        self, equal_spans: list[Stretch], proposed_ms: int, done: "asyncio.Future[Any]"
-    ) -> None:
+    def _settle(self, ranges: list[Stretch], proposed_ms: int, done: "asyncio.Future[Any]") -> None:
         """Told what became of a proposal; a new reign knows nothing of the stretches any more."""
         is_lost = not done.cancelled() and done.exception() is not None
         again_ms = proposed_ms if is_lost else None
-        for one in equal_spans:
+        for one in ranges:
             self._receiver.passed_over.settle(one, again_ms)
         if is_lost:
             self._rearm()

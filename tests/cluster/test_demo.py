@@ -14,7 +14,7 @@ from storage.files.disk import RealDisk
 
 @pytest.fixture(autouse=True)
 def _same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_settle_garbage_collector", lambda: None)  # of this process
+    monkeypatch.setattr(command.memory, "settle_garbage_collector", lambda: None)  # of this process
 
 
 def test_demo_survives_the_death_of_the_master(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,6 @@ import sys
 from typing import Final
 
 import node.cluster.data_plane
-import node.shard.shard
 import node.shard.views
 import replication.rules.follower
 import replication.rules.master
@@ -19,8 +18,9 @@ PROTOCOL: Final = replication.rules.master.PROTOCOL + 1
 
 def next_level() -> None:
     """Of a later version that knows one more kind of record."""
-    for module in (node.shard.views, node.shard.shard):
-        vars(module)["FEATURE_LEVEL"] = LEVEL
+    for name, module in list(sys.modules.items()):
+        if name.startswith("node.") and "FEATURE_LEVEL" in vars(module):
+            vars(module)["FEATURE_LEVEL"] = LEVEL
 
 
 def next_protocol() -> None:

@@ -115,7 +115,7 @@ class ShardWorld(ShardProposals):
         """Those of them that were not answered when it was looked last."""
         self.held: dict[tuple[int, int], int] = {}
         """(topic_queue, position) -> until when it is leased."""
-        self.equal_spans: list[tuple[Token, list[Stretch]]] = []
+        self.filtered: list[tuple[Token, list[Stretch]]] = []
         """Proposals to pass over."""
         self.place = ShardPlace(self.disk, "shard-0", IDENTITY)
         appended = self.shard.log.end_offset if hasattr(self, "shard") else 0
@@ -262,9 +262,9 @@ class ShardWorld(ShardProposals):
             if token.error is None:
                 assert token.offset < self.model.offset, "answered before it was applied"
                 assert plain(token.verdict) == self.model.verdicts[token.offset]
-        for token, equal_spans in [one for one in self.equal_spans if one[0].is_answered]:
-            self.equal_spans.remove((token, equal_spans))
-            for stretch in equal_spans:
+        for token, filtered in [one for one in self.filtered if one[0].is_answered]:
+            self.filtered.remove((token, filtered))
+            for stretch in filtered:
                 again_ms = None if token.error is None else self.now_ms
                 self.mastership.receiver.passed_over.settle(stretch, again_ms)
 
@@ -296,7 +296,7 @@ class ShardWorld(ShardProposals):
         due = self.mastership.receiver.passed_over.take_due(self.now_ms, held)
         if due:
             rows = [filtered_rows(one.held, [(one.first, one.end)]) for one in due]
-            self.equal_spans.append((self.resolve(np.concatenate(rows)), due))
+            self.filtered.append((self.resolve(np.concatenate(rows)), due))
         return bool(due)
 
     def change_filter(self, wanted: FilterExpression) -> None:

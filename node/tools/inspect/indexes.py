@@ -146,10 +146,10 @@ def show_sequence_file(
 
     def rows() -> Iterator[Row]:
         if is_tail:
-            equal_spans: Iterator[tuple[int, U64]] = iter([read_tail(files, path)])
+            parts: Iterator[tuple[int, U64]] = iter([read_tail(files, path)])
         else:
-            equal_spans = blocks_of(files, path, header.base, blocks)
-        for first, entries in equal_spans:
+            parts = blocks_of(files, path, header.base, blocks)
+        for first, entries in parts:
             skipped = max(0, (sequence or 0) - first)
             for index, entry in enumerate(entries.reshape(-1)[skipped:].tolist(), skipped):
                 yield Entry(entry >> 2, entry & 3).row(first + index)

@@ -319,6 +319,24 @@ CONTROL_PLANE: Final = Dashboard(
             ),
         ),
         Row(
+            "Certificates",
+            (
+                Panel(
+                    "Certificates end in",
+                    "s",
+                    [
+                        ask(
+                            "min by (instance, certificate) ("
+                            "hourwheel_tls_certificate_not_after_timestamp_seconds{%s} - time())"
+                            " or vector(0)",
+                            "{{instance}} {{certificate}}",
+                        )
+                    ],
+                    "Of those that the nodes use, which they read when they start; 0 without TLS.",
+                ),
+            ),
+        ),
+        Row(
             "Clocks",
             (
                 Panel(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import grpc
+from cryptography import x509
 
 from hourwheel import errors, limits
 from hourwheel.internal.v1 import replication_pb2
@@ -28,6 +29,7 @@ from hourwheel.internal.v1.replication_pb2 import (
 )
 from node.config.checks import split_address
 from node.config.model import ClusterSection
+from node.metrics.family import CertificateEnds
 
 SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
 REPLICATE: Final = f"/{SERVICE.full_name}/Replicate"
@@ -91,6 +93,28 @@ class Trust:
     def is_tls(self) -> bool:
         """Whether there are certificates."""
         return bool(self.certificate)
+
+    def read_certificate_ends(self) -> CertificateEnds | None:
+        """Until when the certificates are valid; None without them.
+
+        Raises:
+            ConfigError: one of the files holds no certificate that can be read.
+        """
+        if not self.is_tls:
+            return None
+        chain_ends_s = _ends_s("cluster.tls_certificate_file", self.certificate)
+        authority_ends_s = _ends_s("cluster.tls_authority_file", self.authority)
+        # All of a chain must be valid. Of several authorities, the new one has already signed.
+        return CertificateEnds(min(chain_ends_s), max(authority_ends_s))
+
+
+def _ends_s(key: str, pem: bytes) -> list[float]:
+    """Until when each certificate of a PEM file is valid, in seconds since the Unix epoch."""
+    try:
+        found = x509.load_pem_x509_certificates(pem)
+    except ValueError as error:
+        raise errors.ConfigError(f"{key} holds no certificate: {error}", key=key) from error
+    return [one.not_valid_after_utc.timestamp() for one in found]
 
 
 def read_trust(config: ClusterSection) -> Trust:

@@ -71,6 +71,7 @@ class Clustering:
         self._config, self._failure = config, failure
         self._mono_ms = clock.monotonic_ms
         self._trust = read_trust(config.cluster)
+        self._certificate_ends = self._trust.read_certificate_ends()
         self._nodes = cluster_nodes(config.cluster.nodes)
         self.cluster_id = find_cluster_id(config, self._trust)
         self.boot_id = secrets.token_bytes(_BOOT_ID_BYTES)
@@ -186,6 +187,7 @@ class Clustering:
             heartbeat_age_ms=heartbeat_age_ms,
             min_in_sync=self._config.cluster.min_in_sync,
             control=self._control.facts(),
+            certificate_ends=self._certificate_ends,
         )
 
     def why_not_ready(self) -> str:

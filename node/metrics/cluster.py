@@ -91,6 +91,11 @@ def _commands(it: Scrape) -> Iterable[Sample]:
     return [((), it.cluster.control.commands)]
 
 
+def _certificate_ends(it: Scrape) -> Iterable[Sample]:
+    ends = None if it.cluster is None else it.cluster.certificate_ends
+    return [] if ends is None else [(("node",), ends.node_s), (("authority",), ends.authority_s)]
+
+
 def _is_under_replicated(cluster: ClusterFacts) -> float:
     return float(len(cluster.status.shard.in_sync) < len(cluster.status.nodes))
 
@@ -281,5 +286,13 @@ FAMILIES: Final = (
         "gauge",
         "The longest of these.",
         lambda it: it.stall_ms_max * SECONDS,
+    ),
+    Family(
+        "hourwheel_tls_certificate_not_after_timestamp_seconds",
+        "gauge",
+        ("certificate",),
+        "Until when this node's certificate, and its authority's, are valid, as read at the start"
+        " by node and control process; not without TLS.",
+        _certificate_ends,
     ),
 )

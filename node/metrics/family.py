@@ -53,6 +53,15 @@ class ControlFacts(NamedTuple):
     """Commands that were not carried out, or whose outcome is unknown."""
 
 
+class CertificateEnds(NamedTuple):
+    """Until when certificates are valid, in seconds since the Unix epoch."""
+
+    node_s: float
+    """The first to end of the node's chain."""
+    authority_s: float
+    """The last to end of the authorities."""
+
+
 class ClusterFacts(NamedTuple):
     """What a node of several tells beside."""
 
@@ -64,6 +73,8 @@ class ClusterFacts(NamedTuple):
     """Since the master's last sync; of a master 0."""
     min_in_sync: int = 1
     control: ControlFacts = ControlFacts()
+    certificate_ends: CertificateEnds | None = None
+    """Of the files as the node read them at its start; None without TLS."""
 
 
 class Scrape(NamedTuple):

@@ -16,6 +16,7 @@ _FSYNC = "hourwheel_log_fsync_duration_seconds_bucket"
 _LOOP = "hourwheel_loop_delay_seconds_bucket"
 _LAG = 'hourwheel_consumer_lag_messages{group="g",topic="t"}'
 _LEASED = 'hourwheel_consumer_leased_messages{group="g",topic="t"}'
+_CERTIFICATE = 'hourwheel_tls_certificate_not_after_timestamp_seconds{certificate="node"}'
 _STARTED = "hourwheel_start_timestamp_seconds{}"
 
 
@@ -171,6 +172,12 @@ CASES: Final[dict[str, Case]] = {
             'hourwheel_damaged_messages{shard="0"}': "4x40",
             'hourwheel_is_master{shard="0"}': NEVER,
         },
+    ),
+    "HourwheelCertificateEnds": Case(  # promtool's time begins at 0
+        fires={_CERTIFICATE: f"{29 * 86_400}x400"},
+        quiet={_CERTIFICATE: f"{31 * 86_400}x400"},
+        minutes=90,
+        resolved={_CERTIFICATE: f"{29 * 86_400}x70 {365 * 86_400}x300"},
     ),
     "HourwheelCallsFail": Case(
         fires={

@@ -12,6 +12,7 @@ from tests.tidy import tree
 
 DISTRIBUTIONS: Final[dict[str, str]] = {
     "crc32c": "crc32c",
+    "cryptography": "cryptography",
     "duckdb": "duckdb",
     "google.protobuf": "protobuf",
     "google.rpc": "googleapis-common-protos",

@@ -1,6 +1,7 @@
 """Who may call a broker, and how brokers call each other."""
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -296,3 +297,35 @@ def test_certificates_are_read_from_their_files(tmp_path: Path) -> None:
         (tmp_path / name).write_text(name)
     found = read_trust(ClusterSection(**{name: str(tmp_path / name) for name in names}))
     assert found == Trust("", *(name.encode() for name in names))
+
+
+def test_certificates_tell_until_when_they_are_valid() -> None:
+    authority, end_s = trustme.CA(), 4_000_000_000
+    issued = authority.issue_cert("localhost", not_after=datetime.fromtimestamp(end_s, UTC))
+    chain = b"".join(one.bytes() for one in issued.cert_chain_pems)
+    pem = authority.cert_pem.bytes()
+    ends = Trust(certificate=chain + pem, authority=pem).read_certificate_ends()
+    assert ends is not None
+    assert ends.node_s == end_s, "the first to end of the chain"
+    assert ends.authority_s > end_s
+
+
+def test_new_authority_beside_the_old_one_counts() -> None:
+    old, new = trustme.CA(), trustme.CA()
+    issued = new.issue_cert("localhost").cert_chain_pems[0].bytes()
+    pems = old.cert_pem.bytes(), new.cert_pem.bytes()
+    ends = [
+        Trust(certificate=issued, authority=authority).read_certificate_ends()
+        for authority in (pems[0], pems[1], b"".join(pems))
+    ]
+    alone = [one.authority_s for one in ends if one is not None]
+    assert alone[2] == max(alone)
+
+
+def test_secret_never_ends() -> None:
+    assert SECRET.read_certificate_ends() is None
+
+
+def test_file_without_a_certificate_is_named() -> None:
+    with pytest.raises(errors.ConfigError, match=r"cluster\.tls_certificate_file"):
+        Trust(certificate=b"nothing of that kind", authority=b"").read_certificate_ends()

@@ -12,7 +12,7 @@ from node.contracts.cluster import (
     NodeStatusData,
 )
 from node.metrics import cluster as cluster_metrics
-from node.metrics.family import ClusterFacts, ControlFacts, NodeFacts, Scrape
+from node.metrics.family import CertificateEnds, ClusterFacts, ControlFacts, NodeFacts, Scrape
 from node.telemetry.epoch_stats import EpochStats
 from node.telemetry.stats import ApiStats, EngineStats
 
@@ -123,3 +123,10 @@ def test_control_process_tells_how_it_does_and_how_it_has_ended() -> None:
     never = told(facts(MASTER, EpochStats()))
     assert never["hourwheel_control_restarts_total"] == {(): 0}
     assert never["hourwheel_control_last_exit_code"] == {(): 0}
+
+
+def test_node_tells_until_when_its_certificates_are_valid() -> None:
+    name = "hourwheel_tls_certificate_not_after_timestamp_seconds"
+    certified = facts(MASTER, EpochStats())._replace(certificate_ends=CertificateEnds(70.0, 90.0))
+    assert told(certified)[name] == {("node",): 70.0, ("authority",): 90.0}
+    assert told(facts(MASTER, EpochStats()))[name] == {}, "with a secret there is none"

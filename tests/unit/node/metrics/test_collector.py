@@ -19,7 +19,7 @@ from node.contracts.cluster import (
     MastershipData,
 )
 from node.metrics import collector
-from node.metrics.family import ClusterFacts, ControlFacts, ProcessFacts
+from node.metrics.family import CertificateEnds, ClusterFacts, ControlFacts, ProcessFacts
 from node.metrics.table import FAMILIES
 from node.telemetry.epoch_stats import EpochStats
 from node.telemetry.histogram import DURATION_BOUNDS, Histogram
@@ -68,9 +68,13 @@ def some_facts() -> ClusterFacts:
     status = ClusterStatusData(
         nodes=(), shard=MastershipData(followers=(follower,)), control=ControlStatusData()
     )
-    control = ControlFacts(commands=Histogram(DURATION_BOUNDS))
     return ClusterFacts(
-        status, EpochStats(), is_clock_unsure=False, heartbeat_age_ms=0.0, control=control
+        status,
+        EpochStats(),
+        is_clock_unsure=False,
+        heartbeat_age_ms=0.0,
+        control=ControlFacts(commands=Histogram(DURATION_BOUNDS)),
+        certificate_ends=CertificateEnds(70.0, 90.0),
     )
 
 

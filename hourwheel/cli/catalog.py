@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from hourwheel.cli.exit_codes import ExitCode
-from hourwheel.cli.options import Json, Server, Yes, connect, duration_option
-from hourwheel.cli.output import Output, format_duration, format_instant, run
+from hourwheel.cli.options import Json, Server, Yes, duration_option, run_with_admin
+from hourwheel.cli.output import Output, format_duration, format_instant
 from hourwheel.cli.subscribe import subscribe, subscription_row
 from hourwheel.client.admin import AsyncAdmin, GroupInfo, MessageDescription, TopicInfo
 from hourwheel.client.outcomes import DeadLetterReason, MessageState
@@ -57,13 +57,11 @@ def list_topics(
     """List topics."""
     output = Output(is_json=is_json)
 
-    async def command() -> None:
-        async with connect(server) as channel:
-            admin = AsyncAdmin(channel)
-            found = await admin.topics(include_internal=is_all)
+    async def command(admin: AsyncAdmin) -> None:
+        found = await admin.topics(include_internal=is_all)
         output.rows("topics", [_topic_facts(output, topic) for topic in found], _TOPIC_COLUMNS)
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 @topics.command("create")
@@ -89,16 +87,14 @@ def create_topic(
     """Create a topic; one that exists with the same settings is fine."""
     output = Output(is_json=is_json)
 
-    async def command() -> None:
+    async def command(admin: AsyncAdmin) -> None:
         gene = None
         if gene_kind is not None or gene_bits or gene_property:
             kind = gene_kind or GeneKind.SPARSE
             gene = GeneSpec(kind, gene_bits, tuple(gene_property or ()))
-        async with connect(server) as channel:
-            admin = AsyncAdmin(channel)
-            _show_topic(output, await admin.create_topic(name, queue_count=queue_count, gene=gene))
+        _show_topic(output, await admin.create_topic(name, queue_count=queue_count, gene=gene))
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 @topics.command("show")
@@ -111,12 +107,10 @@ def show_topic(
     """Show one topic."""
     output = Output(is_json=is_json)
 
-    async def command() -> None:
-        async with connect(server) as channel:
-            admin = AsyncAdmin(channel)
-            _show_topic(output, await admin.get_topic(name))
+    async def command(admin: AsyncAdmin) -> None:
+        _show_topic(output, await admin.get_topic(name))
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 @topics.command("delete")
@@ -132,13 +126,11 @@ def delete_topic(
         typer.confirm(f"Delete topic {name} and all its messages?", abort=True)
     output = Output(is_json=is_json)
 
-    async def command() -> None:
-        async with connect(server) as channel:
-            admin = AsyncAdmin(channel)
-            await admin.delete_topic(name)
+    async def command(admin: AsyncAdmin) -> None:
+        await admin.delete_topic(name)
         output.line(f"deleted topic {name}")
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 def _show_topic(output: Output, topic: TopicInfo) -> None:
@@ -182,16 +174,14 @@ def list_groups(
     """List groups, without their lags."""
     output = Output(is_json=is_json)
 
-    async def command() -> None:
-        async with connect(server) as channel:
-            admin = AsyncAdmin(channel)
-            found = await admin.groups()
+    async def command(admin: AsyncAdmin) -> None:
+        found = await admin.groups()
         rows = [asdict(group) for group in found]
         for row in rows:
             del row["lags"], row["subscriptions"]
         output.rows("groups", rows, _GROUP_COLUMNS[:-2])
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 _AS_CONFIGURED: Final = "as the nodes are configured"
@@ -246,19 +236,17 @@ def put_group(
     """Set a group up, or change its settings. What is not given is the default."""
     output = Output(is_json=is_json)
 
-    async def command() -> None:
-        async with connect(server) as channel:
-            admin = AsyncAdmin(channel)
-            group = await admin.put_group(
-                name,
-                attempts_max=attempts_max,
-                invisible_ms=invisible_ms,
-                retry_delay_ms=retry_delay_ms,
-                retry_delay_ms_max=retry_delay_ms_max,
-            )
+    async def command(admin: AsyncAdmin) -> None:
+        group = await admin.put_group(
+            name,
+            attempts_max=attempts_max,
+            invisible_ms=invisible_ms,
+            retry_delay_ms=retry_delay_ms,
+            retry_delay_ms_max=retry_delay_ms_max,
+        )
         _show_group(output, group)
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 groups.command("subscribe")(subscribe)
@@ -275,12 +263,10 @@ def show_group(
     """Show one group, what it wants and what it has still to do."""
     output = Output(is_json=is_json)
 
-    async def command() -> None:
-        async with connect(server) as channel:
-            admin = AsyncAdmin(channel)
-            _show_group(output, await admin.get_group(name))
+    async def command(admin: AsyncAdmin) -> None:
+        _show_group(output, await admin.get_group(name))
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 @groups.command("delete")
@@ -296,13 +282,11 @@ def delete_group(
         typer.confirm(f"Forget group {name} and what it has acknowledged?", abort=True)
     output = Output(is_json=is_json)
 
-    async def command() -> None:
-        async with connect(server) as channel:
-            admin = AsyncAdmin(channel)
-            await admin.delete_group(name)
+    async def command(admin: AsyncAdmin) -> None:
+        await admin.delete_group(name)
         output.line(f"forgot group {name}")
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 def _show_group(output: Output, group: GroupInfo) -> None:
@@ -331,14 +315,12 @@ def describe(
     """Show where a message is in its life; exit code 1 if it is unknown."""
     output = Output(is_json=is_json)
 
-    async def command() -> ExitCode:
+    async def command(admin: AsyncAdmin) -> ExitCode:
         parsed = message_id.parse(text)
-        async with connect(server) as channel:
-            admin = AsyncAdmin(channel)
-            found = await admin.describe(parsed)
-            clock_ms = 0
-            if not output.is_json:
-                clock_ms = max((node.clock_ms for node in (await admin.status()).nodes), default=0)
+        found = await admin.describe(parsed)
+        clock_ms = 0
+        if not output.is_json:
+            clock_ms = max((node.clock_ms for node in (await admin.status()).nodes), default=0)
         facts: dict[str, Any] = {"message_id": text, "state": found.state.name}
         if output.is_json:
             facts |= parsed._asdict() | {"due_ms": found.due_ms, "is_damaged": found.is_damaged}
@@ -358,7 +340,7 @@ def describe(
         output.facts("message", facts)
         return ExitCode.PARTLY if found.state is MessageState.UNKNOWN else ExitCode.OK
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 def _dead_letters(found: MessageDescription) -> dict[str, str]:

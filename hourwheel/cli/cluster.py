@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from hourwheel.cli.options import CALL_TIMEOUT_MS, Json, Server, connect, duration_option
+from hourwheel.cli.options import CALL_TIMEOUT_MS, Json, Server, duration_option, run_with_admin
 from hourwheel.cli.output import Output, format_duration, format_instant, run
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.cluster_status import ClusterStatus, FollowerStatus, NodeStatus, ShardStatus
@@ -41,9 +41,8 @@ def status(
     """Show nodes, master, replicas and their lag, wheel and log."""
     output = Output(is_json=is_json)
 
-    async def command() -> None:
-        async with connect(server) as channel:
-            found = await AsyncAdmin(channel).status()
+    async def command(admin: AsyncAdmin) -> None:
+        found = await admin.status()
         if not is_here:
             found = await _ask_master(found)
         if output.is_json:
@@ -51,7 +50,7 @@ def status(
         else:
             _show(output, found)
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 async def _ask_master(found: ClusterStatus) -> ClusterStatus:
@@ -85,15 +84,14 @@ def transfer(
     """Transfer mastership to another node in sync; clients go on without an error."""
     output = Output(is_json=is_json)
 
-    async def command() -> None:
-        async with connect(server) as channel:
-            done = await AsyncAdmin(channel).transfer_master(to)
+    async def command(admin: AsyncAdmin) -> None:
+        done = await admin.transfer_master(to)
         if output.is_json:
             output.json(done._asdict())
         else:
             output.line(f"node {done.master} is the master, in epoch {done.epoch}")
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 def drain(

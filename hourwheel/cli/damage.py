@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from hourwheel.cli.exit_codes import ExitCode
-from hourwheel.cli.options import Json, Server, Yes, connect
-from hourwheel.cli.output import Output, format_instant, run
+from hourwheel.cli.options import Json, Server, Yes, run_with_admin
+from hourwheel.cli.output import Output, format_instant
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.damage import DamagedMessage
 from hourwheel.transport.channel import SERVER_DEFAULT
@@ -33,14 +33,13 @@ def list_damaged(
     """
     output = Output(is_json=is_json)
 
-    async def command() -> None:
-        async with connect(server) as channel:
-            found = await AsyncAdmin(channel).list_damaged(group, topic)
+    async def command(admin: AsyncAdmin) -> None:
+        found = await admin.list_damaged(group, topic)
         _show(output, found)
         if not found:
             output.line("no damaged message is known")
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 @damaged.command("discard")
@@ -65,15 +64,14 @@ def discard_damaged(
         typer.confirm(f"Give up {what} of group {group}?", abort=True)
     output = Output(is_json=is_json)
 
-    async def command() -> ExitCode | None:
-        async with connect(server) as channel:
-            gone = await AsyncAdmin(channel).discard_damaged(group, ids, topic=topic)
+    async def command(admin: AsyncAdmin) -> ExitCode | None:
+        gone = await admin.discard_damaged(group, ids, topic=topic)
         _show(output, gone)
         output.line(f"{len(gone):,} discarded")
         is_partly = ids and len({str(one.message_id) for one in gone}) < len(set(ids))
         return ExitCode.PARTLY if is_partly else ExitCode.OK
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 def _show(output: Output, found: list[DamagedMessage]) -> None:

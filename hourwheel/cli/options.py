@@ -1,11 +1,14 @@
 """Options that several commands have."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import typer
 
 from hourwheel.cli.due_time import When, parse_duration_ms, parse_when
+from hourwheel.cli.exit_codes import ExitCode
+from hourwheel.cli.output import Output, run
+from hourwheel.client.admin import AsyncAdmin
 from hourwheel.errors import InvalidArgument, InvalidDueTime
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.transport.channel import SERVER_DEFAULT, Channel
@@ -77,6 +80,23 @@ ClientCheck: TypeAlias = Annotated[
     typer.Option("--check-at-client", help="Let the node look at its index only, and check here."),
 ]
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+AdminCommand: TypeAlias = Callable[[AsyncAdmin], Coroutine[Any, Any, ExitCode | None]]
+
+
+def run_with_admin(output: Output, server: str, command: AdminCommand) -> None:
+    """Run one command's coroutine with an admin client of `server`, and exit with its code.
+
+    Raises:
+        Exit: always, unless all is well.
+    """
+
+    async def connected() -> ExitCode | None:
+        async with connect(server) as channel:
+            return await command(AsyncAdmin(channel))
+
+    run(output, connected())
 
 
 def connect(server: str) -> Channel:

@@ -12,11 +12,11 @@ from hourwheel.cli.options import (
     SqlFilter,
     TagFilter,
     Yes,
-    connect,
     filter_option,
+    run_with_admin,
     when_option,
 )
-from hourwheel.cli.output import Output, format_instant, run
+from hourwheel.cli.output import Output, format_instant
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.pending import PAGE_SIZE, PendingCancelled, PendingMessage
 from hourwheel.filter_language.text import FilterExpression
@@ -59,28 +59,26 @@ def list_pending(
     wanted = filter_option(tag_filter, sql)
     output = Output(is_json=is_json, wanted=wanted)
 
-    async def command() -> None:
-        async with connect(server) as channel:
-            admin = AsyncAdmin(channel)
-            from_ms, to_ms = await _range(admin, from_, to)
-            shown = 0
-            # One more than asked for tells whether there are more.
-            page_size = min(limit + 1, PAGE_SIZE) if limit else PAGE_SIZE
-            async for message in admin.list_pending(
-                topic, wanted, from_ms=from_ms, to_ms=to_ms, page_size=page_size
-            ):
-                if limit and shown == limit:
-                    output.line(f"the first {limit:,}; --limit 0 for all")
-                    break
-                shown += 1  # one by one, however many there are
-                if is_json:
-                    output.json(_facts(message))
-                else:
-                    output.line(_line(message))
+    async def command(admin: AsyncAdmin) -> None:
+        from_ms, to_ms = await _range(admin, from_, to)
+        shown = 0
+        # One more than asked for tells whether there are more.
+        page_size = min(limit + 1, PAGE_SIZE) if limit else PAGE_SIZE
+        async for message in admin.list_pending(
+            topic, wanted, from_ms=from_ms, to_ms=to_ms, page_size=page_size
+        ):
+            if limit and shown == limit:
+                output.line(f"the first {limit:,}; --limit 0 for all")
+                break
+            shown += 1  # one by one, however many there are
+            if is_json:
+                output.json(_facts(message))
+            else:
+                output.line(_line(message))
         if not shown:
             output.line(f"nothing is pending in {topic}" + (" that matches" if wanted else ""))
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 @pending.command("count")
@@ -98,11 +96,10 @@ def count_pending(
     wanted = filter_option(tag_filter, sql)
     output = Output(is_json=is_json, wanted=wanted)
 
-    async def command() -> None:
-        async with connect(server) as channel:
-            await _show_count(output, AsyncAdmin(channel), topic, wanted, from_, to)
+    async def command(admin: AsyncAdmin) -> None:
+        await _show_count(output, admin, topic, wanted, from_, to)
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 @pending.command("cancel")
@@ -128,23 +125,21 @@ def cancel_pending(
         typer.confirm(f"Cancel what matches {wanted.text!r} in topic {topic}?", abort=True)
     output = Output(is_json=is_json, wanted=wanted)
 
-    async def command() -> ExitCode | None:
-        async with connect(server) as channel:
-            admin = AsyncAdmin(channel)
-            if is_rehearsal:
-                await _show_count(output, admin, topic, wanted, from_, to)
-                return None
-            from_ms, to_ms = await _range(admin, from_, to)
-            with output.errors.status("looking") as status:
+    async def command(admin: AsyncAdmin) -> ExitCode | None:
+        if is_rehearsal:
+            await _show_count(output, admin, topic, wanted, from_, to)
+            return None
+        from_ms, to_ms = await _range(admin, from_, to)
+        with output.errors.status("looking") as status:
 
-                def tell(done: PendingCancelled) -> None:
-                    status.update(
-                        f"{done.scanned_count:,} looked at, {done.cancelled_count:,} cancelled"
-                    )
-
-                done = await admin.cancel_pending(
-                    topic, wanted, from_ms=from_ms, to_ms=to_ms, on_progress=tell
+            def tell(done: PendingCancelled) -> None:
+                status.update(
+                    f"{done.scanned_count:,} looked at, {done.cancelled_count:,} cancelled"
                 )
+
+            done = await admin.cancel_pending(
+                topic, wanted, from_ms=from_ms, to_ms=to_ms, on_progress=tell
+            )
         output.facts(
             f"cancelled in {topic}",
             {
@@ -157,7 +152,7 @@ def cancel_pending(
         is_partly = done.already_released_count or done.corrupt_count
         return ExitCode.PARTLY if is_partly else ExitCode.OK
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 async def _show_count(

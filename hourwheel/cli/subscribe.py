@@ -11,10 +11,10 @@ from hourwheel.cli.options import (
     Server,
     SqlFilter,
     TagFilter,
-    connect,
     filter_option,
+    run_with_admin,
 )
-from hourwheel.cli.output import Output, run
+from hourwheel.cli.output import Output
 from hourwheel.client.admin import AsyncAdmin, Subscription
 from hourwheel.transport.channel import SERVER_DEFAULT
 
@@ -33,15 +33,14 @@ def subscribe(
     wanted = filter_option(tag_filter, sql, is_checked_here=is_checked_here)
     output = Output(is_json=is_json, wanted=wanted)
 
-    async def command() -> None:
-        async with connect(server) as channel:
-            made = await AsyncAdmin(channel).put_subscription(group, topic, wanted)
+    async def command(admin: AsyncAdmin) -> None:
+        made = await admin.put_subscription(group, topic, wanted)
         if is_json:
             output.json({"group": group, **asdict(made)})
         else:
             output.facts("subscription", {"group": group, **subscription_row(made)})
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 def subscription_row(subscription: Subscription) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from hourwheel.cli.due_time import When
-from hourwheel.cli.options import Json, Server, connect, duration_option, when_option
-from hourwheel.cli.output import Output, format_duration, format_instant, run
+from hourwheel.cli.options import Json, Server, duration_option, run_with_admin, when_option
+from hourwheel.cli.output import Output, format_duration, format_instant
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.wheel import DueRange, WheelDescription
 from hourwheel.limits import WHEEL_BOUND_COUNT_MAX
@@ -48,17 +48,15 @@ def wheel(
         raise typer.BadParameter("a range is a second long, or longer")
     output = Output(is_json=is_json)
 
-    async def command() -> None:
-        async with connect(server) as channel:
-            admin = AsyncAdmin(channel)
-            bounds = await _bounds(admin, from_, every, count)
-            found = await admin.describe_wheel(bounds)
+    async def command(admin: AsyncAdmin) -> None:
+        bounds = await _bounds(admin, from_, every, count)
+        found = await admin.describe_wheel(bounds)
         if is_json:
             output.json(_facts(found))
         else:
             _show(output, found)
 
-    run(output, command())
+    run_with_admin(output, server, command)
 
 
 async def _bounds(

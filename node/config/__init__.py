@@ -1,5 +1,6 @@
-"""The node's configuration: `model` has every key, `checks` what they must hold together.
+"""The node's configuration: `model` has every key, and what the keys must hold together.
 
-`sources` reads the file and the environment; `pages` makes docs/CONFIGURATION.md. Rooms below get
-small dataclasses (`node.broker.settings`), never this.
+`checks` reads addresses and says what is wrong with a value; `sources` reads the file and the
+environment; `pages` makes docs/CONFIGURATION.md. Rooms below get small dataclasses
+(`node.broker.settings`), never this.
 """

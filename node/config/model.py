@@ -9,6 +9,7 @@ Lower rooms take small dataclasses of their own, built in node/process/app.py: n
 module.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -17,12 +18,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from hourwheel import limits as hard
 from node.config import checks
+from storage.views.unit import UNIT_BYTES
 
 _KIB: Final = 1024
 _MIB: Final = 1024 * _KIB
 _GIB: Final = 1024 * _MIB
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
+_HOURS_A_DAY: Final = 24
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
 
 
 def _key(default: object, unit: str, text: str, **bounds: Any) -> Any:
@@ -464,7 +468,7 @@ class NodeConfig(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        checks.fits_together(self)
+        _validate(self)
         return self
 
     @classmethod
@@ -478,3 +482,92 @@ class NodeConfig(Section):
             return cls.model_validate(dict(values or {}))
         except ValidationError as error:
             raise checks.error_of(error, NodeConfig) from None
+
+
+def _validate(config: NodeConfig) -> None:
+    """Check what no key can check alone.
+
+    Raises:
+        ConfigError: naming a key, its value and what it does not fit to.
+    """
+    _validate_node(config.node)
+    _validate_console(config.console, config.node)
+    for key, other in (
+        ("dispatch.lead_ms_min", "dispatch.lead_ms_max"),
+        ("groups.retry_delay_ms", "groups.retry_delay_ms_max"),
+        ("limits.batch_bytes", "limits.stream_bytes_in_flight"),
+        ("limits.stream_bytes_in_flight", "limits.bytes_in_flight"),
+    ):
+        value, bound = _value(config, key), _value(config, other)
+        if value > bound:
+            checks.refuse(key, value, f"more than {other} = {bound}")
+    retained, segment = config.log.retention_bytes, config.log.segment_bytes
+    if retained and retained < 2 * segment:
+        checks.refuse(
+            "log.retention_bytes", retained, f"less than two of log.segment_bytes = {segment}"
+        )
+    load_units, near_bytes = config.wheel.load_units, config.wheel.near_bytes
+    if load_units * UNIT_BYTES > near_bytes:
+        checks.refuse(
+            "wheel.load_units", load_units, f"more than wheel.near_bytes = {near_bytes} holds"
+        )
+    _validate_cluster(config)
+    hours = config.wheel.hour_level_hours
+    if hours % _HOURS_A_DAY:
+        checks.refuse("wheel.hour_level_hours", hours, "not a multiple of 24")
+
+
+def _validate_node(node: NodeSection) -> None:
+    if not checks.NODE_ID.fullmatch(node.id):
+        checks.refuse(
+            "node.id", node.id, "1 to 63 of A-Z a-z 0-9 _ . -, the first a letter or digit"
+        )
+    _, port = checks.split_address("node.listen", node.listen)
+    if node.metrics_listen:
+        checks.split_address("node.metrics_listen", node.metrics_listen)
+        if port and node.metrics_listen == node.listen:
+            checks.refuse("node.metrics_listen", node.metrics_listen, "the same as node.listen")
+    if node.advertised and checks.split_address("node.advertised", node.advertised)[1] == 0:
+        checks.refuse("node.advertised", node.advertised, "a client cannot connect to port 0")
+
+
+def _validate_console(console: ConsoleSection, node: NodeSection) -> None:
+    if console.listen:
+        _, port = checks.split_address("console.listen", console.listen)
+        for key in ("listen", "metrics_listen"):
+            if port and console.listen == getattr(node, key):
+                checks.refuse("console.listen", console.listen, f"the same as node.{key}")
+    for name in console.hosts.split():
+        if not _HOST_NAME.fullmatch(name):
+            checks.refuse("console.hosts", console.hosts, f"{name} is no name of a host")
+
+
+def _validate_cluster(config: NodeConfig) -> None:
+    cluster = config.cluster
+    nodes = checks.cluster_nodes(cluster.nodes)
+    if not nodes:
+        return
+    if cluster.id and not re.fullmatch(r"[0-9a-f]{32}", cluster.id):
+        checks.refuse("cluster.id", cluster.id, "not 32 hexadecimal digits")
+    if config.node.id not in nodes:
+        checks.refuse(
+            "cluster.nodes", cluster.nodes, f"node.id = {config.node.id} is not among them"
+        )
+    if not cluster.min_in_sync <= len(nodes):
+        checks.refuse(
+            "cluster.min_in_sync", cluster.min_in_sync, f"more than the {len(nodes)} nodes"
+        )
+    if config.log.durability != "sync":
+        checks.refuse("log.durability", config.log.durability, "a cluster is always durable")
+    files = (cluster.tls_certificate_file, cluster.tls_key_file, cluster.tls_authority_file)
+    if any(files) and not all(files):
+        checks.refuse(
+            "cluster.tls_certificate_file", files[0], "TLS needs certificate, key, authority"
+        )
+    if len(nodes) > 1 and not any(files) and not cluster.secret_file:
+        checks.refuse("cluster.secret_file", "", "a cluster needs a secret or TLS")
+
+
+def _value(config: NodeConfig, key: str) -> Any:
+    section, name = key.split(".")
+    return getattr(getattr(config, section), name)

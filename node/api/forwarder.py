@@ -27,6 +27,7 @@ from google.protobuf.message import DecodeError
 from hourwheel import errors, limits
 from hourwheel.transport.connection import PINGS, REDIRECT
 from hourwheel.transport.grpc_errors import failure_of
+from hourwheel.transport.reads import begin_read
 from hourwheel.v1.consumer_pb2 import ReceiveRequest
 from node.api.answer_room import AnswerRoom
 from node.api.calls import Calls, Context, UnaryHandler
@@ -284,7 +285,7 @@ async def _answer(call: Any) -> bytes:
         PassedOn, Timeout, Unavailable: see `_error_of`.
     """
     try:
-        answer: object = await call.read()
+        answer = await begin_read(call)
         if isinstance(answer, bytes):
             await call.read()  # how it ended
             return answer
@@ -351,7 +352,7 @@ def _answer_bytes(raw: bytes) -> int:
 async def _copy(calls: Calls, call: Any, context: Context) -> None:
     sending = asyncio.ensure_future(_send(calls, call, context))
     try:
-        while isinstance(raw := await call.read(), bytes):
+        while isinstance(raw := await begin_read(call), bytes):
             await context.write(raw)
     except grpc.aio.AioRpcError as error:
         raise _error_of(error) from None
@@ -375,7 +376,7 @@ async def _read(calls: Calls, context: Context) -> object:
     """The client's next message; anything else where there is none, or the node stops."""
     raw: object = None
     with calls.admission.until_drain():
-        raw = await context.read()
+        raw = await begin_read(context)
     return raw  # noqa: RET504 - what is awaited above may be given up
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.filter_language.wire import gene_to_wire
+from hourwheel.transport.reads import begin_read
 from hourwheel.v1.broker_pb2 import PublishedBatch, PublishStreamRequest, PublishStreamResponse
 from node.api.batches import check_batch
 from node.api.calls import Calls, Context
@@ -95,7 +96,7 @@ class PublishStreams:
     async def _read(self, window: "_Window", context: Context, tasks: asyncio.TaskGroup) -> None:
         while True:
             await window.room()
-            raw: object = await context.read()
+            raw = await begin_read(context)
             if not isinstance(raw, bytes):  # the end of the stream: grpc.aio.EOF
                 return
             window.take(len(raw))

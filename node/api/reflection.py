@@ -8,6 +8,8 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from hourwheel.transport.reads import begin_read
+
 SERVICE: Final = reflection.SERVICE_NAME
 STREAMS_MAX: Final = 16
 """At one time: of each gRPC reads one request, as large as any may be. `server._SPARE_CALLS` has
@@ -52,7 +54,7 @@ async def _requests_of(context: Any) -> AsyncIterator[Any]:
 
     No frame keeps the bytes: that of one that is aborted lies in a circle with its error.
     """
-    while (request := _parse(await context.read())) is not _END:
+    while (request := _parse(await begin_read(context))) is not _END:
         if request is None:
             why = "this is no ServerReflectionRequest"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)

@@ -12,6 +12,7 @@ import asyncio
 from typing import Final
 
 from hourwheel import errors
+from hourwheel.transport.reads import begin_read
 from node.api.calls import Context
 
 PLACES: Final = 32
@@ -55,14 +56,9 @@ class RequestGate:
             await self._wait()
         else:
             await self.quick.acquire()
-        reading = _Reading(self)
+        reading = _Reading(self, context)
         try:
-            raw: object = await context.read()
-        except asyncio.CancelledError:
-            if reading.refusal is None:  # the client went away
-                raise
-            reading.uncancel()
-            raise reading.refusal from None
+            raw = await reading.outcome
         finally:
             reading.end()
         if not isinstance(raw, bytes):  # grpc.aio.EOF
@@ -82,38 +78,33 @@ class RequestGate:
 class _Reading:
     """One call in its place, first a quick one, then a slow one."""
 
-    def __init__(self, gate: RequestGate) -> None:
+    def __init__(self, gate: RequestGate, context: Context) -> None:
         """Has a quick place."""
         self._gate = gate
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
-        self._is_slow = False
+        self._is_quick, self._is_slow = True, False
         self._timer = self._loop.call_later(_QUICK_S, self._give_way)
-        self.refusal: errors.Overloaded | None = None
-        """Why it was given up."""
+        self.outcome = begin_read(context)
+        """The request, or why it was given up."""
 
     def end(self) -> None:
         """It is read, or will not be."""
         self._timer.cancel()
+        if self._is_quick:
+            self._gate.quick.release()
         if self._is_slow:
             self._gate.slow_count -= 1
-        elif self.refusal is None:
-            self._gate.quick.release()
-
-    def uncancel(self) -> None:
-        """Who waited for it knows that it was given up."""
-        if self._task is not None:
-            self._task.uncancel()
 
     def _give_way(self) -> None:
         gate = self._gate
+        self._is_quick = False
+        gate.quick.release()
         if gate.slow_count >= gate.places:
             self._give_up("too many slow requests are on their way", places=gate.places)
         else:
             gate.slow_count += 1
             self._is_slow = True
             self._timer = self._loop.call_later(gate.wait_ms * _SECONDS, self._end_slow)
-        gate.quick.release()
 
     def _end_slow(self) -> None:
         self._give_up(
@@ -123,6 +114,5 @@ class _Reading:
         )
 
     def _give_up(self, message: str, **params: object) -> None:
-        self.refusal = errors.Overloaded(message, **params)
-        if self._task is not None:
-            self._task.cancel()
+        if not self.outcome.done():
+            self.outcome.set_exception(errors.Overloaded(message, **params))

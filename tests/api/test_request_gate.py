@@ -35,7 +35,7 @@ def reading(gate: RequestGate, caller: Caller) -> "asyncio.Task[bytes]":
 async def test_requests_are_read_one_after_the_other_when_many_come() -> None:
     gate, callers = RequestGate(60_000), [Caller() for _ in range(3 * PLACES)]
     tasks = [reading(gate, caller) for caller in callers]
-    await asyncio.sleep(0)
+    await until(lambda: any(caller.is_read for caller in callers))
     assert [caller.is_read for caller in callers].count(True) == PLACES
     for number, caller in enumerate(callers):
         caller.request.set_result(b"%d" % number)

@@ -17,7 +17,7 @@ from node.config.model import NodeConfig
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.bench import subject
 from tests.support.eventually import until
-from tests.support.memory_bound import BASE_BYTES, bound_bytes
+from tests.support.memory_bound import BASE_BYTES, bound_bytes, resident_bytes
 
 IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 TREE: Final = Path(__file__).resolve().parents[2]
@@ -37,14 +37,6 @@ VALUES: Final[dict[str, Any]] = {
     },
 }
 BOUND_BYTES: Final = bound_bytes(NodeConfig.of(VALUES).limits)
-
-
-def resident_bytes(pid: int) -> int:
-    """Memory of a process that is no file's."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError(line)
 
 
 @asynccontextmanager

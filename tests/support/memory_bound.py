@@ -1,5 +1,6 @@
-"""The formula of docs/LIMITS.md, "Memory": what clients can make a node hold."""
+"""The formula of docs/LIMITS.md, "Memory": what clients can make a node hold; and what it holds."""
 
+from pathlib import Path
 from typing import Final
 
 from node.api.request_gate import PLACES
@@ -22,3 +23,11 @@ def bound_bytes(allowed: LimitsSection) -> int:
         + (allowed.publish_streams + _READ_AT_ONCE) * request_bytes_max(allowed)
         + calls * LOOKAHEAD_BYTES
     )
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is no file's."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(line)

@@ -8,7 +8,7 @@
 both together again. Nothing happens but what a command says: messages cross, writes end and time
 passes only then. All nodes share one monotonic clock, which begins at 0 ms.
 
-Records are of one size, so that an offset can be told as a number of records: `1:x` is what was
+Records are of one size, so that an offset can be given as a number of records: `1:x` is what was
 published as `x` in epoch 1, `2:start` the EPOCH_START of epoch 2, and `1:level` the FEATURE_LEVEL
 with which every log begins.
 """
@@ -134,8 +134,8 @@ class _Node:
     is_low: bool = False
     clock_ms: int = 0
     """Its clock is ahead of the others' by so much."""
-    asked: IsrChange | None = None
-    goodbye: CloseStreams | None = None
+    requested: IsrChange | None = None
+    closing: CloseStreams | None = None
 
 
 class Story:
@@ -195,9 +195,9 @@ class Story:
                 self._say(f"{name}: steps down ({effect.why})")
                 effect.mastership.close(errors.NotMaster("ask another node"))
             elif isinstance(effect, CloseStreams):
-                node.goodbye = effect
+                node.closing = effect
             elif isinstance(effect, AskIsr):
-                node.asked = effect.change
+                node.requested = effect.change
                 members, version = "".join(effect.change.members), effect.change.version
                 self._say(f"{name}: asks that {members} be in sync, in place of version {version}")
             elif isinstance(effect, AskForSuccessor):
@@ -209,14 +209,14 @@ class Story:
 
     # -- the world --------------------------------------------------------------------------------
 
-    def do_nodes(self, *names: str, promised: str = "0", segment: str = "") -> None:
+    def do_nodes(self, *names: str, granted_ms: str = "0", segment: str = "") -> None:
         """Make the nodes of the cluster; `segment`: records in a segment of the log."""
         log = LogConfig(offset_of(int(segment))) if segment else LogConfig()
         for name in names:
             world = ReplicaWorld(
                 name,
                 members=names,
-                grant_left_ms=float(promised),
+                grant_left_ms=float(granted_ms),
                 log=log,
                 boot_id=name * _BOOT_ID_CHARS,
             )
@@ -269,10 +269,10 @@ class Story:
     def _down(self, name: str) -> None:
         self.nodes[name].is_up = False
 
-    def do_start(self, name: str, promised: str = "600") -> None:
-        """The process starts again; it may have promised a lease, and does not know to whom."""
+    def do_start(self, name: str, granted_ms: str = "600") -> None:
+        """The process starts again; it may have granted a lease, and does not know to whom."""
         node = self.nodes[name]
-        node.world.open(float(promised), self.now_ms)
+        node.world.open(float(granted_ms), self.now_ms)
         node.is_up = True
         self._say(f"{name}: starts with {self._log_of(node)}, {self._where(node)}")
 
@@ -288,7 +288,7 @@ class Story:
     def do_elect(
         self, master: str, epoch: str, isr: str = "", version: str = "", to: str = ""
     ) -> None:
-        """The control plane's word reaches the nodes `to`, or all."""
+        """The control plane's news reaches the nodes `to`, or all."""
         for name in to or [node.world.name for node in self._up()]:
             world = self.nodes[name].world
             members = isr or "".join(self.nodes)
@@ -309,7 +309,7 @@ class Story:
         node = self.nodes[name]
         master = node.world.replica.master
         if master is not None:
-            master.isr.on_refused(node.asked)
+            master.isr.on_refused(node.requested)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -461,16 +461,16 @@ class Story:
             for name in followers:
                 self._settle(self.nodes[name])
 
-    def do_goodbye(self, master: str, *followers: str) -> None:
-        """The last word of a master that has stepped down: it asks for no promise any more."""
-        goodbye = self.nodes[master].goodbye
-        if goodbye is None:
+    def do_release(self, master: str, *followers: str) -> None:
+        """The last heartbeat of a master that has stepped down releases its lease."""
+        closing = self.nodes[master].closing
+        if closing is None:
             raise ValueError(f"{master} has not stepped down")
         for name in followers:
             replica = self.nodes[name].world.replica
-            replica.on_leases(goodbye.leases)
-            replica.on_heartbeat(goodbye.last_heartbeat, self.now_ms)
-            self._say(f"{master} -> {name} message leases, and the promise is void")
+            replica.on_leases(closing.leases)
+            replica.on_heartbeat(closing.last_heartbeat, self.now_ms)
+            self._say(f"{master} -> {name} message leases, and the lease is released")
 
     def do_refuse(self, follower: str, master: str) -> None:
         """A follower says on its stream whom it follows."""
@@ -517,7 +517,7 @@ class Story:
         replica = node.world.replica
         if replica.master is None:
             left_ms = replica.follower.grant_left_ms(-1, "", self.now_ms)
-            return f", promised {left_ms:.0f} ms"
+            return f", granted {left_ms:.0f} ms"
         left_ms = max(0.0, replica.master.lease.until_ms() - self.now_ms)
         offset_ms = replica.master.clock.update(self.now_ms)
         clock = "unknown" if offset_ms is None else f"{offset_ms:+.0f} ms"

@@ -40,15 +40,15 @@ class DamageDesk:
     ) -> tuple[list[DamagedInfo], int]:
         """See EnginePort."""
         control = self._damage
-        asked = self._ids(group, topic)
-        chosen = control.listed(*asked)
+        requested = self._ids(group, topic)
+        chosen = control.listed(*requested)
         if ids is not None:
             named = {one.sequence: one for one in ids}
             chosen = [one for one in chosen if self._id_of(one[1]) in named.values()]
         chosen = chosen[:count_max]
         infos = dict(zip((one.serial for _, one in chosen), self._infos(chosen), strict=True))
         gone = await control.discard([one for _, one in chosen])
-        return [infos[one.serial] for one in gone], len(control.listed(*asked))
+        return [infos[one.serial] for one in gone], len(control.listed(*requested))
 
     def _ids(self, group: str, topic: str) -> tuple[int, int]:
         """Numbers of a group and a topic; 0 where none is named. Raises UnknownGroup, -Topic."""
@@ -79,9 +79,9 @@ class DamageDesk:
         catalog = self._shard.views.catalog
         infos = []
         for at, one in found:
-            group = catalog.find_group_by_id(one.held.group_id)
+            group = catalog.find_group_by_id(one.group_queue.group_id)
             origin = catalog.find_topic_by_id(int(one.unit["origin_topic"][0]))
-            stands_in = catalog.find_topic_by_id(topic_of(one.held.topic_queue))
+            stands_in = catalog.find_topic_by_id(topic_of(one.group_queue.topic_queue))
             message_id = self._id_of(one)
             infos.append(
                 DamagedInfo(

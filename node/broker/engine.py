@@ -136,7 +136,7 @@ class Engine:
     def start(self) -> None:
         """Begin to write and apply."""
         self.group_commit.start(self.fail)
-        self._keep_house()
+        self._run_housekeeping()
 
     def serve(self, mastership: Mastership) -> None:
         """This node has taken over, and answers from now on."""
@@ -145,7 +145,7 @@ class Engine:
     def resume(self) -> None:
         """The lease is there, for the first time or again: who waits may have missed something."""
         if self.service is not None:
-            self.turn(self.service.consuming.waited_queues())
+            self.turn(self.service.receive_service.waited_queues())
 
     def step_down(self, mastership: Mastership) -> None:
         """Close a mastership: all who wait are answered."""
@@ -241,7 +241,7 @@ class Engine:
             service.turn(touched, self.now_ms())
             self.rearm()
 
-    def _keep_house(self) -> None:
+    def _run_housekeeping(self) -> None:
         """Once a second: room on the disk, retention, forgotten producers, unused names."""
         if self.is_closing:
             return
@@ -255,7 +255,7 @@ class Engine:
             service.look(now_ms)
         self.background.start_if_due()
         self._housekeeping = self._loop.call_later(
-            _HOUSEKEEPING_MS / 1000, self.guarded(self._keep_house)
+            _HOUSEKEEPING_MS / 1000, self.guarded(self._run_housekeeping)
         )
 
     # -- calls to the master ----------------------------------------------------------------------
@@ -340,29 +340,29 @@ class Engine:
     ) -> broker.TopicInfo:
         """See EnginePort."""
         master = self._master
-        return await master.answer(master.configurator.create_topic(name, queue_count, gene))
+        return await master.answer(master.catalog_service.create_topic(name, queue_count, gene))
 
     async def delete_topic(self, name: str) -> None:
         """See EnginePort."""
         master = self._master
-        await master.answer(master.configurator.delete_topic(name))
+        await master.answer(master.catalog_service.delete_topic(name))
 
     async def put_group(self, name: str, settings: broker.GroupSettings) -> broker.GroupInfo:
         """See EnginePort."""
         master = self._master
-        return await master.answer(master.configurator.put_group(name, settings))
+        return await master.answer(master.catalog_service.put_group(name, settings))
 
     async def put_subscription(
         self, group: str, topic: str, wanted: FilterExpression
     ) -> broker.SubscriptionInfo:
         """See EnginePort."""
         master = self._master
-        return await master.answer(master.configurator.put_subscription(group, topic, wanted))
+        return await master.answer(master.catalog_service.put_subscription(group, topic, wanted))
 
     async def delete_group(self, name: str) -> None:
         """See EnginePort."""
         master = self._master
-        await master.answer(master.configurator.delete_group(name))
+        await master.answer(master.catalog_service.delete_group(name))
 
     async def list_pending(
         self, query: PendingQuery, token: bytes, *, count_max: int, with_bodies: bool
@@ -401,7 +401,7 @@ class Engine:
     @property
     def _listing(self) -> Listing:
         service = self.service
-        return self._follower_listing if service is None else service.configurator.listing
+        return self._follower_listing if service is None else service.catalog_service.listing
 
     def topic(self, name: str) -> broker.TopicInfo:
         """See EnginePort."""
@@ -428,7 +428,7 @@ class Engine:
     def gene_spec(self, topic: str) -> GeneSpec:
         """See EnginePort."""
         if self.service is not None:
-            return self.service.configurator.gene_spec(topic)
+            return self.service.catalog_service.gene_spec(topic)
         found = self.shard.views.catalog.find_topic(topic)
         return DEFAULT_SPEC if found is None else found.gene
 

@@ -279,7 +279,7 @@ class GroupCommit:
         """Begin. `on_error` is told of what ends it; it cannot go on after that."""
         self._on_error = on_error
         self._task = self._loop.create_task(self._run())
-        self._task.add_done_callback(lambda task: _tell(task, on_error))
+        self._task.add_done_callback(lambda task: _report_error(task, on_error))
 
     def serve(self, mastership: Mastership) -> SinglePublishes:
         """Take single publishes for this mastership, until it ends."""
@@ -414,8 +414,8 @@ class GroupCommit:
         except Exception as error:
             # A batch is half applied. Whoever asked for this may have other reasons to go on.
             self._is_broken = True
-            told = error if isinstance(error, HourwheelError) else errors.Internal(repr(error))
-            self._on_error(told)
+            known = error if isinstance(error, HourwheelError) else errors.Internal(repr(error))
+            self._on_error(known)
             raise
         finally:
             self._is_applying = False
@@ -428,7 +428,7 @@ class GroupCommit:
         self._on_applied(touched)
 
 
-def _tell(task: "asyncio.Task[None]", on_error: Callable[[HourwheelError], None]) -> None:
+def _report_error(task: "asyncio.Task[None]", on_error: Callable[[HourwheelError], None]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None:
         on_error(error if isinstance(error, HourwheelError) else errors.Internal(repr(error)))

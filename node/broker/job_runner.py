@@ -45,7 +45,7 @@ class Background:
         """The next turn in which a plan is prepared."""
         self._near = asyncio.Event()
         self._not_before_s = 0.0
-        self._is_asked = False
+        self._is_save_requested = False
         """Somebody wants a checkpoint, whether one is due or not."""
         self._has_no_room = False
         """The last job found the disk full, or could not even begin."""
@@ -59,16 +59,16 @@ class Background:
         if not self.maintenance.settle():
             self._settling = self._loop.call_soon(self._settle_on)
             return
-        job = self._plan(save=self._is_asked)
+        job = self._plan(save=self._is_save_requested)
         if job is not None:
-            self._is_asked = False
+            self._is_save_requested = False
             self._job_name = job.name
             self._task = self._loop.create_task(self._run(job))
             self._task.add_done_callback(self._on_task_end)
 
     def save_soon(self) -> None:
         """Begin a checkpoint when what is under way is done: its files were found damaged."""
-        self._is_asked = True
+        self._is_save_requested = True
         self.start_if_due()
 
     def _settle_on(self) -> None:
@@ -82,7 +82,7 @@ class Background:
         except errors.DiskFull:
             self._has_no_room = True
             self._not_before_s = self._loop.time() + _RETRY_S
-            self._tell_near()
+            self._wake_waiting()
             return None
 
     def _on_task_end(self, task: "asyncio.Task[None]") -> None:
@@ -92,11 +92,11 @@ class Background:
             known = error if isinstance(error, errors.HourwheelError) else None
             self._failure.report(known or errors.Internal(repr(error)))
             return
-        self._tell_near()
+        self._wake_waiting()
         self._on_end()
         self.start_if_due()
 
-    def _tell_near(self) -> None:
+    def _wake_waiting(self) -> None:
         """Whoever waits is to look again."""
         self._near.set()
         self._near.clear()

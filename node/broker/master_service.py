@@ -1,6 +1,6 @@
 """What a node does for its callers as master of a shard, in one epoch. Made anew for each.
 
-    calls  --> publish, configurator, consuming, pending, damage desk --> mastership --> log
+    calls  --> publish, catalog, receive, pending, damage services --> mastership --> log
     turns  --> long polls, leases that end, dispatches
     the end of the mastership answers everything that waits here: `Mastership.close`
 
@@ -24,8 +24,8 @@ from node.broker.pending_query import Pending
 from node.broker.publish_service import PublishService
 from node.broker.settings import EngineConfig
 from node.catalog.name_expiry import NameExpiry
-from node.catalog.service import Configurator
-from node.consumers.receive_service import Consuming
+from node.catalog.service import CatalogService
+from node.consumers.receive_service import ReceiveService
 from node.contracts import broker
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.repair.damage_control import DamageControl
@@ -100,16 +100,16 @@ class MasterService:
         self._loop = asyncio.get_running_loop()
         damage, defaults = host.damage, host.config.defaults
         damage.serve(mastership, self.propose)
-        self.consuming = Consuming(self, host.answers, damage.take_found)
-        self.configurator = Configurator(
+        self.receive_service = ReceiveService(self, host.answers, damage.take_found)
+        self.catalog_service = CatalogService(
             self,
             defaults,
-            pass_over=self.consuming.unasked.pass_over,
-            on_filter=self.consuming.on_filter,
+            resolve_filtered=self.receive_service.housekeeping.resolve_filtered,
+            on_filter=self.receive_service.on_filter,
         )
         self.expiry = NameExpiry(
             self,
-            self.configurator,
+            self.catalog_service,
             defaults,
             retention_ms=host.background.maintenance.retention_ms,
             are_some_waiting=lambda: self.publishing.are_some_waiting,
@@ -118,14 +118,14 @@ class MasterService:
             self,
             host.group_commit,
             host.background,
-            self.configurator,
+            self.catalog_service,
             self.expiry,
             host.guard,
             host.config.horizon_ms,
         )
         self.pending = Pending(self, host.cluster_id, damage)
         self.damage_desk = DamageDesk(mastership, damage)
-        for waiting in (self.consuming, self.expiry):
+        for waiting in (self.receive_service, self.expiry):
             mastership.hold(waiting)
 
     # -- may it act -------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class MasterService:
     def turn(self, touched: Iterable[int], now_ms: int) -> None:
         """All that time and new records ask for: see `Engine.turn`."""
         mastership, shard = self.mastership, self._shard
-        is_appended = self.consuming.turn(touched, now_ms)
+        is_appended = self.receive_service.turn(touched, now_ms)
         # What could not be applied need not be dispatched.
         while not shard.is_stalled and mastership.dispatches_in_flight < _DISPATCHES_AHEAD:
             if not mastership.dispatch_due(now_ms):
@@ -179,7 +179,7 @@ class MasterService:
         dispatch_ms = None
         if not self._shard.is_stalled:  # housekeeping looks whether there is room
             dispatch_ms = self.mastership.dispatcher.next_wakeup_ms(self._shard.views)
-        times = dispatch_ms, self.consuming.next_wakeup_ms()
+        times = dispatch_ms, self.receive_service.next_wakeup_ms()
         return min((at for at in times if at is not None), default=None)
 
     def look(self, now_ms: int) -> None:
@@ -196,7 +196,7 @@ class MasterService:
 
     def close_polls(self) -> None:
         """The node stops: answer each long poll with nothing. What is proposed is still applied."""
-        self.consuming.close()
+        self.receive_service.close()
         self.expiry.close(errors.ShuttingDown())
 
     # -- consumers' calls -------------------------------------------------------------------------
@@ -215,10 +215,10 @@ class MasterService:
         held: HeldAnswer | None = None,
     ) -> broker.Delivery | None:
         """See EnginePort."""
-        subscribed = await self.configurator.subscribe(group, topic, wanted)
+        subscribed = await self.catalog_service.subscribe(group, topic, wanted)
         group_id = subscribed.group.group_id
         with self._host.failing_with_damage(), self.expiry.using(group_id, self.now_ms):
-            return await self.consuming.receive(
+            return await self.receive_service.receive(
                 subscribed,
                 max_messages=max_messages,
                 max_bytes=max_bytes,
@@ -240,7 +240,7 @@ class MasterService:
         found = self._shard.views.catalog.get_group(group)
         using = self.expiry.using(found.group_id, self.now_ms)
         with self._host.failing_with_damage(), using:
-            return await self.consuming.acks.resolve(
+            return await self.receive_service.ack_service.resolve(
                 found, selections, retry_delay_ms=retry_delay_ms, is_ack=is_ack
             )
 
@@ -250,4 +250,6 @@ class MasterService:
         """See EnginePort."""
         found = self._shard.views.catalog.get_group(group)
         with self.expiry.using(found.group_id, self.now_ms):
-            return self.consuming.acks.change_invisible(found, selections, invisible_ms)
+            return self.receive_service.ack_service.change_invisible(
+                found, selections, invisible_ms
+            )

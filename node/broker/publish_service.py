@@ -14,7 +14,7 @@ from node.broker.group_commit import GroupCommit
 from node.broker.job_runner import Background
 from node.broker.publish_checks import check_instants, choose_queues, queues_of_few, resolve_due
 from node.catalog.name_expiry import NameExpiry
-from node.catalog.service import Configurator
+from node.catalog.service import CatalogService
 from node.catalog.serving import Serving
 from node.contracts.broker import IncomingMessages, PublishedBatchResult
 from node.shard.deduplication import Published
@@ -32,7 +32,7 @@ class PublishService:
         serving: Serving,
         group_commit: GroupCommit,
         background: Background,
-        configurator: Configurator,
+        catalog_service: CatalogService,
         expiry: NameExpiry,
         guard: DiskGuard,
         horizon_ms: int,
@@ -44,7 +44,7 @@ class PublishService:
         self._serving, self._mastership = serving, serving.mastership
         self._shard, self._stats = serving.mastership.shard, serving.stats
         self._group_commit, self._background = group_commit, background
-        self._configurator, self._expiry = configurator, expiry
+        self._configurator, self._expiry = catalog_service, expiry
         self._guard, self._horizon_ms = guard, horizon_ms
         self._singles = group_commit.serve(serving.mastership)
 

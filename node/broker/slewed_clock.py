@@ -106,7 +106,7 @@ class SlewedClock:
 
     def _follow(self, monotonic: float, elapsed: float) -> None:
         """Look at the wall clock and move the offset by what `elapsed` allows."""
-        self._judge(self._clock.wall_ms() - monotonic, monotonic)
+        self._check_step(self._clock.wall_ms() - monotonic, monotonic)
         error = self._target_ms - self._offset_ms
         if error:
             bound = self._slew_ratio_max * elapsed
@@ -129,7 +129,7 @@ class SlewedClock:
         """Whether the wall clock has made a step that is not followed yet."""
         return self._step_target_ms is not None
 
-    def _judge(self, wall_offset: float, monotonic: float) -> None:
+    def _check_step(self, wall_offset: float, monotonic: float) -> None:
         """Decide what to believe of a reading of the wall clock."""
         if abs(wall_offset - self._target_ms) <= self._step_ms_max:
             self._target_ms = wall_offset
@@ -139,7 +139,7 @@ class SlewedClock:
         pending = self._step_target_ms
         if pending is None or abs(wall_offset - pending) > self._step_ms_max:
             self._step_target_ms, self._step_since_ms = wall_offset, monotonic
-            self._tell(StepEvent.SEEN, wall_offset - self._target_ms)
+            self._report(StepEvent.SEEN, wall_offset - self._target_ms)
         elif monotonic - self._step_since_ms >= self._step_settle_ms:
             self._target_ms = wall_offset
             self._end_step(StepEvent.FOLLOWED)
@@ -147,8 +147,8 @@ class SlewedClock:
     def _end_step(self, event: StepEvent) -> None:
         step_target, self._step_target_ms = self._step_target_ms, None
         if step_target is not None:
-            self._tell(event, step_target - self._offset_ms)
+            self._report(event, step_target - self._offset_ms)
 
-    def _tell(self, event: StepEvent, step_ms: float) -> None:
+    def _report(self, event: StepEvent, step_ms: float) -> None:
         if self._on_step is not None:
             self._on_step(event, step_ms)

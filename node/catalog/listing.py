@@ -166,11 +166,13 @@ class Listing:
             bounds = views.queues.bounds(number)
             if bounds[0] == bounds[1]:
                 continue
-            held = GroupQueue(subscription.group_id, number)
-            window = views.acks.find(*held) or _UNTOUCHED
-            passed = receiver.passed_over.count_unresolved(held, window)
-            messages, waiting = receiver.leases.count_unresolved(held, window, bounds, passed)
-            damaged += receiver.leases.withheld_count(held, window, bounds)
+            group_queue = GroupQueue(subscription.group_id, number)
+            window = views.acks.find(*group_queue) or _UNTOUCHED
+            passed = receiver.filtered_ranges.count_unresolved(group_queue, window)
+            messages, waiting = receiver.leases.count_unresolved(
+                group_queue, window, bounds, passed
+            )
+            damaged += receiver.leases.withheld_count(group_queue, window, bounds)
             leased += messages
             unresolved += messages + waiting
         return GroupLagInfo(self._name_of(subscription), unresolved, leased, damaged)

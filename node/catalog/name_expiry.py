@@ -23,7 +23,7 @@ from hourwheel.errors import HourwheelError, Internal
 from hourwheel.types import DUE_MS_MAX, QUEUE_BITS, SEQUENCE_MAX, Key
 from node.catalog.name_uses import Use
 from node.catalog.quiet_queues import QuietQueues
-from node.catalog.service import Configurator, DefaultsConfig
+from node.catalog.service import CatalogService, DefaultsConfig
 from node.catalog.serving import Serving
 from node.catalog.unused_groups import Unused, UnusedGroups
 from node.catalog.unused_topics import UnusedTopics
@@ -50,7 +50,7 @@ class NameExpiry:
     def __init__(
         self,
         serving: Serving,
-        configurator: Configurator,
+        catalog_service: CatalogService,
         defaults: DefaultsConfig,
         *,
         retention_ms: int,
@@ -69,9 +69,9 @@ class NameExpiry:
         # What would not be made again is kept.
         group_idle_ms = defaults.group_idle_ms if defaults.groups_auto_create else 0
         topic_idle_ms = defaults.topic_idle_ms if defaults.topics_auto_create else 0
-        self._groups = UnusedGroups(mastership, configurator, self._quiet, group_idle_ms, now_ms)
+        self._groups = UnusedGroups(mastership, catalog_service, self._quiet, group_idle_ms, now_ms)
         self._topics = UnusedTopics(
-            shard, configurator, self._quiet, self._groups, topic_idle_ms, now_ms
+            shard, catalog_service, self._quiet, self._groups, topic_idle_ms, now_ms
         )
         self._rest_ms = min(group_idle_ms or topic_idle_ms, topic_idle_ms or group_idle_ms)
         self._now_ms = 0

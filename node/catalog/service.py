@@ -1,4 +1,7 @@
-"""Topics, groups and subscriptions: proposes what is missing. What there is: `listing`."""
+"""The catalog service: makes, changes and deletes topics, groups and subscriptions.
+
+`node/catalog/listing.py` reads them.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -51,7 +54,7 @@ class DefaultsConfig:
     retry_delay_ms_max: int = 600_000
 
 
-class Configurator:
+class CatalogService:
     """Changes the configuration through the log. One change of a kind at a time is proposed.
 
     A topic that publishing makes is used at once: its CONFIG record stands before the PUBLISH.
@@ -61,26 +64,30 @@ class Configurator:
         self,
         serving: Serving,
         defaults: DefaultsConfig,
-        pass_over: Callable[[int, GroupQueue], object],
+        resolve_filtered: Callable[[int, GroupQueue], object],
         on_filter: Callable[[int, int], object],
     ) -> None:
         """Propose what `serving` appends.
 
-        `pass_over`: have the log say what a filter passed over; `on_filter` is told of the group
-        and topic of a subscription whose filter has changed.
+        `resolve_filtered`: puts a group's filtered ranges of a queue into the log; `on_filter` is
+        called with the group and topic of a subscription whose filter has changed.
         """
         self._mastership = serving.mastership
         self._shard, self._receiver = self._mastership.shard, self._mastership.receiver
         self._now_ms, self._propose = serving.now_ms, serving.propose
-        self._defaults, self._resolve_filtered, self._on_filter = defaults, pass_over, on_filter
+        self._defaults, self._resolve_filtered, self._on_filter = (
+            defaults,
+            resolve_filtered,
+            on_filter,
+        )
         self.listing = Listing(self._shard, self._receiver)
         self._lock = asyncio.Lock()
         self._proposed: dict[str, Topic] = {}
         self._next_topic_id = self._next_group_id = 0
         self._expiring = 0
-        """Number of the group that is being deleted because nobody uses it."""
+        """Number of the unused group that is being deleted."""
         self._unsettled: dict[str, int] = {}
-        """Topic that is being deleted for that -> 1, and one for each call that waits for it."""
+        """Unused topic that is being deleted -> 1, and one for each call that waits for it."""
 
     @property
     def _catalog(self) -> Any:
@@ -89,9 +96,9 @@ class Configurator:
     # -- topics -----------------------------------------------------------------------------------
 
     async def settle_topic(self, name: str) -> None:
-        """Wait while the topic of this name is being deleted because nobody uses it.
+        """Wait while the topic of this name is being deleted as unused.
 
-        Those who wait go on in the order in which they came, each up to where it waits next.
+        Calls that wait go on in the order in which they came, each up to where it waits next.
         """
         if name in self._unsettled:
             with self._unsettling(name):
@@ -136,7 +143,7 @@ class Configurator:
     def _topic_to_receive(self, name: str) -> Topic:
         """The topic of this name, internal ones included; made only if the configuration says so.
 
-        A typing error would make a topic, and wait at it for ever.
+        Else a typing error would make a topic, and wait for it for ever.
         """
         topic: Topic | None = self._catalog.find_topic(name) or self._proposed.get(name)
         if topic is not None:
@@ -203,16 +210,15 @@ class Configurator:
                 raise errors.AlreadyExists(
                     f"topic {name!r} has genes {found.gene.text}", topic=name, gene=found.gene.text
                 )
-            if found.automatic:  # somebody asks for it now
-                requested = replace(found, automatic=False)
-                await self._change(ConfigChange(put_topic=requested.config()))
+            if found.automatic:  # an operator asks for it now
+                kept = replace(found, automatic=False)
+                await self._change(ConfigChange(put_topic=kept.config()))
             return self.listing.topic_info(found)
 
     async def expire_topic(self, topic_id: int, is_unused: Callable[[Topic], bool]) -> bool:
-        """Delete a topic if `is_unused` says so when it is this one's turn; whether it was.
+        """Delete a topic if it `is_unused` when the call has the lock. Returns whether it did.
 
-        Who publishes to it from now on waits for it (`settle_topic`), and makes it anew; who
-        receives waits as well.
+        A publish to it waits from now on (`settle_topic`) and makes it anew; a receive waits, too.
         """
         async with self._lock:
             topic: Topic | None = self._catalog.find_topic_by_id(topic_id)
@@ -237,7 +243,7 @@ class Configurator:
         """Delete subscriptions one by one, where they are too many for one record.
 
         What one record deletes is applied in one turn of the loop. If this ends early, some are
-        gone, and whoever wanted all gone asks again.
+        gone, and the caller calls again.
         """
         if len(subscriptions) <= _DELETED_AT_ONCE:
             return
@@ -304,7 +310,7 @@ class Configurator:
         Args:
             group: its name.
             topic: its name.
-            wanted: what the caller says that the group wants; None: as the subscription says.
+            wanted: the group's filter as the caller knows it; None: the subscription's.
 
         Raises:
             InvalidFilter: before anything else.
@@ -352,21 +358,21 @@ class Configurator:
                 ),
                 automatic=False,
             )
-            meant: list[asyncio.Future[bool]] = []
-            if found_group.automatic:  # somebody asks for it now
-                requested = replace(found_group, automatic=False)
-                meant = [self._change(ConfigChange(put_group=requested.config()))]
+            changes: list[asyncio.Future[bool]] = []
+            if found_group.automatic:  # an operator asks for it now
+                kept_group = replace(found_group, automatic=False)
+                changes = [self._change(ConfigChange(put_group=kept_group.config()))]
             if known.filter != kept:
-                # What was passed over stays so: it stands in the log before the change.
+                # What was filtered stays so: it stands in the log before the change.
                 for queue in self._receiver.queues_of(known.group_id, known.topic_id):
                     self._resolve_filtered(self._now_ms(), GroupQueue(found_group.group_id, queue))
                 changed = replace(known, filter=kept)
-                meant.append(self._change(ConfigChange(put_subscription=changed.config())))
-                if not all(await asyncio.gather(*meant)):
+                changes.append(self._change(ConfigChange(put_subscription=changed.config())))
+                if not all(await asyncio.gather(*changes)):
                     raise _gone()
                 self._on_filter(known.group_id, known.topic_id)
             else:
-                await asyncio.gather(*meant)
+                await asyncio.gather(*changes)
         return SubscriptionInfo(topic, kept)
 
     async def _subscribe(
@@ -429,9 +435,9 @@ class Configurator:
             await self._delete_group(self._catalog.get_group(name))
 
     async def expire_group(self, group_id: int, is_unused: Callable[[Group], bool]) -> bool:
-        """Delete a group if `is_unused` says so when it is this one's turn; whether it was.
+        """Delete a group if it `is_unused` when the call has the lock. Returns whether it did.
 
-        Who receives from now on waits for it, and makes the group anew.
+        A receive waits from now on, and makes the group anew.
         """
         async with self._lock:
             group: Group | None = self._catalog.find_group_by_id(group_id)
@@ -445,14 +451,14 @@ class Configurator:
             return True
 
     async def _delete_group(self, group: Group, *, with_old_letters: bool = False) -> None:
-        """Delete a group; and the topic of its dead letters, if it is empty and nobody reads it.
+        """Delete a group; and its dead-letter topic, if that is empty and has no subscription.
 
-        `with_old_letters`: also if something is, which is not retained any more.
+        `with_old_letters`: also if dead letters are in it, which are past retention.
         """
         await self._delete_many(self._catalog.subscriptions_of(group.group_id))
         await self._change(ConfigChange(delete_group_id=group.group_id))
         self._receiver.leases.drop_group(group.group_id)
-        self._receiver.passed_over.drop_group(group.group_id)
+        self._receiver.filtered_ranges.drop_group(group.group_id)
         letters = group.dead_letter_topic_id
         start, end = self._shard.views.queues.bounds(topic_queue(letters, 0))
         is_over = with_old_letters or start == end
@@ -465,7 +471,7 @@ def check_room(what: str, count: int, count_max: int) -> None:
     if count >= count_max:
         raise errors.LimitReached(
             f"there are {count} {what}, and the key limits.{what} allows {count_max}:"
-            " delete some that nobody uses, or have the key raised",
+            " delete some that are not in use, or have the key raised",
             limit=f"limits.{what}",
             count=count,
             count_max=count_max,

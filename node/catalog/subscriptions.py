@@ -1,4 +1,4 @@
-"""What the consumers of a group say that they want, and whether they agree."""
+"""The filter of a group's subscription, and whether what consumers say of it agrees."""
 
 from typing import Any, NamedTuple
 
@@ -13,9 +13,9 @@ class Subscribed(NamedTuple):
     subscription: Subscription
     group: Group
     requested: FilterExpression | None = None
-    """What the caller says that the group wants, in canonical form; None: it says nothing."""
-    selecting: FilterExpression | None = None
-    """What only this call wants, of one of the cluster's own topics; None for everything."""
+    """The group's filter as the caller knows it, in canonical form; None: it does not say."""
+    call_filter: FilterExpression | None = None
+    """The filter of this call alone, on one of the cluster's own topics; None for everything."""
 
 
 def stored(canonical: FilterExpression | None) -> FilterExpression | None:
@@ -26,7 +26,7 @@ def stored(canonical: FilterExpression | None) -> FilterExpression | None:
 def find_mismatch(
     catalog: Any, group_id: int, topic_id: int, requested: FilterExpression
 ) -> errors.SubscriptionMismatch | None:
-    """Why a caller that says this is not served now; None: it says what the subscription does.
+    """Why a caller that names this filter is not served; None: the subscription has the same one.
 
     Where no subscription is left, nothing is served anyway.
     """

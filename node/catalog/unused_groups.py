@@ -19,7 +19,7 @@ from typing import Final
 from hourwheel.types import topic_of, topic_queue
 from node.catalog.name_uses import NameUses, Use
 from node.catalog.quiet_queues import QuietQueues
-from node.catalog.service import Configurator
+from node.catalog.service import CatalogService
 from node.replica.mastership import Mastership
 from storage.views.catalog_items import Group, Subscription
 
@@ -49,14 +49,14 @@ class UnusedGroups:
     def __init__(
         self,
         mastership: Mastership,
-        configurator: Configurator,
+        catalog_service: CatalogService,
         quiet: QuietQueues,
         idle_ms: int,
         now_ms: int,
     ) -> None:
-        """Look at the shard's groups from now on; `configurator` deletes them."""
+        """Look at the shard's groups from now on; `catalog_service` deletes them."""
         self._shard, self._leases = mastership.shard, mastership.receiver.leases
-        self._configurator, self._quiet, self.idle_ms = configurator, quiet, idle_ms
+        self._configurator, self._quiet, self.idle_ms = catalog_service, quiet, idle_ms
         self._uses = NameUses()
         self._uses.begin(now_ms)
 

@@ -13,7 +13,7 @@ from typing import Final
 from hourwheel.types import topic_queue
 from node.catalog.name_uses import NameUses
 from node.catalog.quiet_queues import QuietQueues
-from node.catalog.service import Configurator
+from node.catalog.service import CatalogService
 from node.catalog.unused_groups import SUBSCRIPTIONS_MAX, Unused, UnusedGroups
 from node.shard.shard import Shard
 from storage.views.catalog_items import Topic
@@ -28,14 +28,14 @@ class UnusedTopics:
     def __init__(
         self,
         shard: Shard,
-        configurator: Configurator,
+        catalog_service: CatalogService,
         quiet: QuietQueues,
         groups: UnusedGroups,
         idle_ms: int,
         now_ms: int,
     ) -> None:
-        """Look at the shard's topics from now on; `configurator` deletes them."""
-        self._shard, self._configurator, self._quiet = shard, configurator, quiet
+        """Look at the shard's topics from now on; `catalog_service` deletes them."""
+        self._shard, self._configurator, self._quiet = shard, catalog_service, quiet
         self._groups, self.idle_ms = groups, idle_ms
         self._uses = NameUses()
         self._uses.begin(now_ms)

@@ -1,7 +1,7 @@
-"""What consumers say of messages by receipt: done, not done, or hold them for longer or shorter.
+"""Ack, nack and change-invisible: what consumers say of the messages that a receipt names.
 
-A call may name thousands of messages one by one, so it is worked through in pieces, and goes into
-the log as records that are quickly applied; other calls have their turns in between.
+A call may name thousands of messages one by one. So the master works through it in pieces, and
+appends records that are quickly applied; other calls have their turns in between.
 """
 
 import asyncio
@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.catalog.serving import Serving
 from node.contracts.broker import Selection
-from node.delivery.receipts import Meant, meant_by
+from node.delivery.receipts import SelectedPositions, find_positions
 from storage.views.catalog_items import Group
 
 _SELECTIONS_AT_ONCE: Final = 256
-"""Looked at in one turn of the loop: some milliseconds."""
+"""Of one turn of the loop: some milliseconds."""
 _NOTES_AT_ONCE: Final = 1_024
 _ROWS_AT_ONCE: Final = 256
 """Of one RESOLVE record, which is applied as a whole, and several of them in one turn."""
 _ASCENDING_ROWS_AT_ONCE: Final = 4_096
-"""The same of rows about picked messages of one answer: applied at once, in half a millisecond."""
+"""The same of rows of one sparse lease: applied at once, in half a millisecond."""
 _OK: Final = int(ReceiptOutcome.RECEIPT_OUTCOME_OK)
 _STALE: Final = int(ReceiptOutcome.RECEIPT_OUTCOME_STALE)
 
 
-class Resolving:
+class AckService:
     """Ends and changes leases for those who hold them."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Resolving:
         serving: Serving,
         reads: Callable[[Group, int], bool],
     ) -> None:
-        """`reads`: as `meant_by`."""
+        """`reads`: as `find_positions`."""
         self._mastership, self._receiver = serving.mastership, serving.mastership.receiver
         self._now_ms, self._propose = serving.now_ms, serving.propose
         self._rearm, self._stats, self._reads = serving.rearm, serving.stats, reads
@@ -54,44 +54,44 @@ class Resolving:
         """A ReceiptOutcome for each selection."""
         outcomes: list[int] = []
         records = _Records()
-        asked: list[tuple[int, int, Meant]] = []
+        proposed: list[tuple[int, int, SelectedPositions]] = []
         now_ms = self._now_ms()
         for ordinal, one in enumerate(selections):
             if ordinal and not ordinal % _SELECTIONS_AT_ONCE:
                 await asyncio.sleep(0)
-            meant = self._meant_by(group, one)
-            outcomes.append(meant.outcome)
-            if meant.outcome == _OK:
-                nack = partial(meant.nack_rows, group, now_ms, retry_delay_ms)
-                rows = meant.ack_rows() if is_ack else nack()
-                records.add(rows, is_ascending=is_ack and meant.picked is not None)
-                asked.append((ordinal, len(rows), meant))
+            positions = self._find_positions(group, one)
+            outcomes.append(positions.outcome)
+            if positions.outcome == _OK:
+                nack = partial(positions.nack_rows, group, now_ms, retry_delay_ms)
+                rows = positions.ack_rows() if is_ack else nack()
+                records.add(rows, is_ascending=is_ack and positions.picked is not None)
+                proposed.append((ordinal, len(rows), positions))
         counts = await self._append(records.take())
         at = 0
-        for number, (ordinal, width, meant) in enumerate(asked, 1):
+        for number, (ordinal, width, positions) in enumerate(proposed, 1):
             done = sum(counts[at : at + width])
             at += width
-            if not self._note(meant, done, is_ack=is_ack):
+            if not self._note(positions, done, is_ack=is_ack):
                 outcomes[ordinal] = _STALE
             if not number % _NOTES_AT_ONCE:
                 await asyncio.sleep(0)
         return outcomes
 
-    def _meant_by(self, group: Group, one: Selection) -> Meant:
+    def _find_positions(self, group: Group, one: Selection) -> SelectedPositions:
         shard = self._mastership.shard
-        return meant_by(shard, self._receiver, group, one, reads=self._reads)
+        return find_positions(shard, self._receiver, group, one, reads=self._reads)
 
-    def _note(self, meant: Meant, done: int, *, is_ack: bool) -> bool:
-        """Keep account of what was resolved. Returns whether it is all that was meant."""
-        leases = self._receiver.leases
+    def _note(self, positions: SelectedPositions, done: int, *, is_ack: bool) -> bool:
+        """Update the lease. Returns whether all of the selection was resolved just now."""
+        leases, count = self._receiver.leases, positions.message_count
         if is_ack:
-            self._stats.acknowledged += min(done, meant.message_count)
-        if done != meant.position_count:
+            self._stats.acknowledged += min(done, count)
+        if done != positions.position_count:
             return False
-        if meant.is_whole:
-            leases.end(meant.lease_id)
+        if positions.is_whole:
+            leases.end(positions.lease_id)
         else:
-            leases.note_resolved(meant.lease_id, meant.message_count, meant.position_count)
+            leases.note_resolved(positions.lease_id, count, positions.position_count)
         return True
 
     async def _append(self, records: list[NDArray[Any]]) -> list[int]:
@@ -109,16 +109,16 @@ class Resolving:
         return outcomes, until_ms
 
     def _change_one(self, group: Group, one: Selection, until_ms: int) -> int:
-        meant = self._meant_by(group, one)
-        if meant.outcome != _OK:
-            return meant.outcome
+        positions = self._find_positions(group, one)
+        if positions.outcome != _OK:
+            return positions.outcome
         leases = self._receiver.leases
-        lease = leases.get(meant.lease_id)
+        lease = leases.get(positions.lease_id)
         if lease is None:
             return _STALE
         if one.receipt.first_position != lease.first:
             return int(ReceiptOutcome.RECEIPT_OUTCOME_INVALID)
-        for first, end in meant.ranges:
+        for first, end in positions.ranges:
             leases.change(lease, first, end, until_ms)
         return _OK
 

@@ -87,7 +87,7 @@ class DeadLetterSearch:
             unit = None if position is None else queue.read(position, 1)[0]
             await self._rest_after(looked_from - at)  # what was read is a copy of its own
             if unit is not None:
-                return self._told(group, int(unit["origin_topic"]), int(unit["attempt"])), end - at
+                return self._info(group, int(unit["origin_topic"]), int(unit["attempt"])), end - at
         return None, end - at
 
     async def _rest_after(self, entries: int) -> None:
@@ -97,7 +97,7 @@ class DeadLetterSearch:
             self._looked_at = 0
             await asyncio.sleep(0)
 
-    def _told(self, group: Group, topic_id: int, attempt: int) -> DeadLetterInfo:
+    def _info(self, group: Group, topic_id: int, attempt: int) -> DeadLetterInfo:
         """The log does not say why: what is certain follows from the group's settings."""
         topic = self._shard.views.catalog.find_topic_by_id(topic_id)
         is_spent = attempt >= group.attempts_max

@@ -1,6 +1,6 @@
-"""What the master resolves though no consumer asked: ended leases, and what filters passed over.
+"""Housekeeping: the master resolves leases that have ended, and what filters did not match.
 
-All of it goes through the log. Where there is no room for it, it is tried again later.
+All of it goes through the log. Where the disk has no room, housekeeping tries again later.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.types import topic_of
 from node.catalog.serving import Serving
-from node.delivery.filtered_ranges import Stretch
+from node.delivery.filtered_ranges import FilteredRange
 from node.delivery.message_lease import Part
 from node.delivery.retries import filtered_rows, give_back_rows, unresolved_of
 from node.shard.group_queue import GroupQueue
@@ -27,14 +27,14 @@ _ENDING_MAX: Final = 4
 _TRY_AGAIN_MS: Final = 1_000
 
 
-class Unasked:
+class Housekeeping:
     """Proposes RESOLVE records of the master's own."""
 
     def __init__(
         self,
         serving: Serving,
     ) -> None:
-        """Nothing is held yet."""
+        """Begin with a mastership: there are no leases yet."""
         self._mastership, self._receiver = serving.mastership, serving.mastership.receiver
         self._views, self._propose = self._mastership.shard.views, serving.propose
         self._rearm, self._stats = serving.rearm, serving.stats
@@ -46,18 +46,18 @@ class Unasked:
     # -- leases that end --------------------------------------------------------------------------
 
     def end_leases(self, now_ms: int) -> bool:
-        """Give back what leases that are over still held. Returns whether anything was appended.
+        """Give back what ended leases still hold. Returns whether anything was appended.
 
-        So much as one turn of the loop has time for; the timer comes again at once for the rest.
+        One call does what one turn of the loop has time for; the timer fires again for the rest.
         """
         if self.is_closing or len(self._ending) >= _ENDING_MAX:
             return False
         leases, views = self._receiver.leases, self._views
         taken = leases.take_ended(now_ms, _PARTS_AT_ONCE, _MESSAGES_AT_ONCE)
         ended: dict[GroupQueue, list[Part]] = {}
-        for held, part in taken:
-            if unresolved_of(views, held, part):
-                ended.setdefault(held, []).append(part)
+        for group_queue, part in taken:
+            if unresolved_of(views, group_queue, part):
+                ended.setdefault(group_queue, []).append(part)
                 is_beginning = leases.is_cut and part is taken[-1][1]
                 self._stats.lease_expirations += not is_beginning
         given = self._give_back_all(ended, now_ms)
@@ -70,24 +70,24 @@ class Unasked:
         self._ending.discard(done)
         self._rearm()
 
-    def give_back(self, held: GroupQueue, part: Part, now_ms: int) -> bool:
-        """Have what is left of a part of a lease delivered again. Returns whether it was asked."""
-        return self._give_back_all({held: [part]}, now_ms) is not None
+    def give_back(self, group_queue: GroupQueue, part: Part, now_ms: int) -> bool:
+        """Have what is left of a part of a lease delivered again. Returns whether any was."""
+        return self._give_back_all({group_queue: [part]}, now_ms) is not None
 
     def _give_back_all(
         self, ended: dict[GroupQueue, list[Part]], now_ms: int
     ) -> "asyncio.Future[Any] | None":
-        """The same for many parts, in one record; None where there is nothing to be asked."""
+        """The same for many parts, in one record; None where there is nothing to propose."""
         catalog = self._views.catalog
         rows, given = [], []
-        for held, parts in ended.items():
-            group = catalog.find_group_by_id(held.group_id)
-            if group is None or not self.reads(group, held.topic_queue) or self.is_closing:
+        for group_queue, parts in ended.items():
+            group = catalog.find_group_by_id(group_queue.group_id)
+            if group is None or not self.reads(group, group_queue.topic_queue) or self.is_closing:
                 continue
-            found = give_back_rows(self._views, group, held, parts, now_ms)
+            found = give_back_rows(self._views, group, group_queue, parts, now_ms)
             if len(found):
                 rows.append(found)
-                given += [(held, part) for part in parts]
+                given += [(group_queue, part) for part in parts]
         return self._resolve(given, np.concatenate(rows), now_ms) if given else None
 
     def reads(self, group: Group, topic_queue: int) -> bool:
@@ -103,13 +103,14 @@ class Unasked:
     ) -> "asyncio.Future[Any]":
         """Propose what resolves some parts, and hold them until that is done, or for a while.
 
-        What is under way when a reign ends may never be in the log. The next master is told what
-        is held; it would take what nobody holds for finished, and never deliver it again.
+        What is proposed when a mastership ends may never be in the log. The next master learns
+        what is leased; it would take anything else for finished, and never deliver it again.
         """
         leases = self._receiver.leases
         again_ms = now_ms + _TRY_AGAIN_MS
         held_again = [
-            leases.hold(held, part.first, part.end, again_ms, part.messages) for held, part in given
+            leases.hold(group_queue, part.first, part.end, again_ms, part.messages)
+            for group_queue, part in given
         ]
 
         def end(done: "asyncio.Future[Any]") -> None:
@@ -123,9 +124,9 @@ class Unasked:
         return proposed
 
     def _append(self, rows: NDArray[Any], now_ms: int) -> "asyncio.Future[Any]":
-        """Propose rows. Where that is refused the future says so: no caller asked for them.
+        """Propose rows. Where that is refused the future fails, and nothing is raised.
 
-        A lease of mastership that is over must not end what just looks for messages, or the node.
+        A mastership lease that has run out must fail neither a Receive under way nor the node.
         """
         try:
             return self._propose(
@@ -136,32 +137,36 @@ class Unasked:
             refused.set_exception(refusal)
             return refused
 
-    # -- what filters passed over -----------------------------------------------------------------
+    # -- filtered ranges --------------------------------------------------------------------------
 
-    def pass_over(self, now_ms: int, held: GroupQueue | None = None) -> bool:
-        """Resolve stretches long or old enough, and all of `held`. Returns whether there were."""
+    def resolve_filtered(self, now_ms: int, group_queue: GroupQueue | None = None) -> bool:
+        """Resolve ranges long or old enough, and all of `group_queue`. Returns whether any were."""
         if self.is_closing:
             return False
-        passed_over = self._receiver.passed_over
-        due = passed_over.take_due(now_ms, held)
+        filtered_ranges = self._receiver.filtered_ranges
+        due = filtered_ranges.take_due(now_ms, group_queue)
         if due:
-            rows = np.concatenate([filtered_rows(one.held, [(one.first, one.end)]) for one in due])
+            rows = np.concatenate(
+                [filtered_rows(one.group_queue, [(one.first, one.end)]) for one in due]
+            )
             self._append(rows, now_ms).add_done_callback(partial(self._settle, due, now_ms))
         return bool(due)
 
-    def _settle(self, ranges: list[Stretch], proposed_ms: int, done: "asyncio.Future[Any]") -> None:
-        """Told what became of a proposal; a new reign knows nothing of the stretches any more."""
+    def _settle(
+        self, ranges: list[FilteredRange], proposed_ms: int, done: "asyncio.Future[Any]"
+    ) -> None:
+        """A proposal was applied or refused; a new mastership has none of these ranges."""
         is_lost = not done.cancelled() and done.exception() is not None
         again_ms = proposed_ms if is_lost else None
         for one in ranges:
-            self._receiver.passed_over.settle(one, again_ms)
+            self._receiver.filtered_ranges.settle(one, again_ms)
         if is_lost:
             self._rearm()
 
     def next_wakeup_ms(self) -> int | None:
-        """When a lease ends, or something passed over is old enough; or None."""
+        """When a lease ends, or a filtered range is old enough; or None."""
         receiver = self._receiver
         is_full = len(self._ending) >= _ENDING_MAX  # then it goes on when one of them is done
         next_end_ms = None if is_full else receiver.leases.next_end_ms()
-        times = (next_end_ms, receiver.passed_over.next_due_ms())
+        times = (next_end_ms, receiver.filtered_ranges.next_due_ms())
         return min((at for at in times if at is not None), default=None)

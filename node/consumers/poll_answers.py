@@ -1,9 +1,9 @@
-"""What polls were answered last, so that an answer that got lost can be given again.
+"""The last answer of each poller, so that the master can repeat an answer that got lost.
 
-A poller asks one poll after the other, each with a number. The same number again says that the
-answer did not arrive: it gets the same lease. What is kept is which lease that was, no message.
-Belongs to one reign: the next master does not know it, and what was leased by a lost answer comes
-again when its lease ends.
+A poller sends one poll after the other, each with a number. The same number again says that the
+answer did not arrive: the poll gets the same lease. Kept is which lease that was, and no message.
+Belongs to one mastership: the next master does not have it, and delivers what a lost answer has
+leased when the lease ends.
 """
 
 from collections import OrderedDict
@@ -14,9 +14,9 @@ from node.consumers.waiters import Answered, Interest, Waiter
 from node.contracts.broker import Attempt
 
 ANSWERS_MAX: Final = 16_384
-"""Pollers of which the last answer is known; about 400 bytes each."""
+"""Pollers whose last answer is kept; about 400 bytes each."""
 KEPT_MS_MAX: Final = 120_000
-"""So long an answer can be asked for again: longer than any client tries."""
+"""A poll can be repeated for so long: longer than any client tries."""
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class Answer:
     at_ms: int
     waiter: Waiter
     answered: Answered | None = None
-    """What it got, or the same poll before; None: nothing yet."""
+    """The answer of this poll, or of the same one before; None: none yet."""
 
 
 class Answers:
@@ -72,12 +72,12 @@ class Answers:
             known.answered = answered
 
     def is_last(self, interest: Interest, attempt: Attempt, waiter: Waiter) -> bool:
-        """Whether this was the last that began of its poller, as far as is known."""
+        """Whether this poll is the last that its poller began, as far as is known."""
         known = self._last.get((interest, attempt.poller_id))
         return known is None or known.waiter is waiter
 
     def clear(self) -> None:
-        """Nothing of it holds any more."""
+        """Forget all of them: their leases are over."""
         self._last.clear()
 
     def __len__(self) -> int:

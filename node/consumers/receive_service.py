@@ -1,7 +1,7 @@
-"""Receive, acknowledge, give back: leases on one side, RESOLVE records on the other.
+"""The receive service: Receive calls, long polls, and the turns that serve them.
 
-Here is the clock of the consumers' side: each call, and each callback, is a turn that reads it once
-and hands the reading down (node/consumers/polls.py).
+Each call, and each callback, is a turn: it reads the clock here, once, and hands the reading down
+(node/consumers/polls.py).
 """
 
 import asyncio
@@ -16,25 +16,25 @@ from hourwheel.filter_language.text import FilterExpression
 from node.catalog.filter_cache import make_ready
 from node.catalog.serving import Serving
 from node.catalog.subscriptions import Subscribed
-from node.consumers.ack_service import Resolving
-from node.consumers.housekeeping import Unasked
+from node.consumers.ack_service import AckService
+from node.consumers.housekeeping import Housekeeping
 from node.consumers.loop_share import LoopShare
 from node.consumers.polls import Polls, Step
 from node.consumers.waiters import Interest, Waiter
 from node.contracts import broker
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
-from node.delivery.dead_letter_selection import Selecting
+from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.receiver import Delivery
 from storage.views.catalog_items import Subscription
 
 _COMES_BACK_MS: Final = 5_000
-"""So long what was leased by an answer that got lost is kept for who asks for it again."""
-LOOK_MS: Final = 500
-"""So long a call that does not wait looks through queues, in slices; in the first in any case."""
+"""The lease of an answer that got lost lasts so long, for the same poll to be repeated."""
+SCAN_MS: Final = 500
+"""A call that does not wait scans queues for so long, in slices; the first slice in any case."""
 
 
-class Consuming:
-    """The consumers' side of the engine."""
+class ReceiveService:
+    """The consumers' side of a mastership."""
 
     def __init__(
         self,
@@ -42,16 +42,16 @@ class Consuming:
         budget: AnswerBudget,
         on_damage: Step,
     ) -> None:
-        """`budget`: of answers that are not read. `on_damage`: see `Polls`."""
+        """`budget`: of answers that clients have not read. `on_damage`: see `Polls`."""
         shard = serving.mastership.shard
         self._shard, self._receiver = shard, serving.mastership.receiver
         self._now_ms, self._rearm = serving.now_ms, serving.rearm
         self._check, self._guarded = serving.check, serving.guarded
-        self.unasked = Unasked(serving)
-        self.acks = Resolving(serving, self.unasked.reads)
-        self._polls = Polls(serving, self.unasked, self._take_turn_soon, budget, on_damage)
+        self.housekeeping = Housekeeping(serving)
+        self.ack_service = AckService(serving, self.housekeeping.reads)
+        self._polls = Polls(serving, self.housekeeping, self._take_turn_soon, budget, on_damage)
         self._turn = asyncio.Lock()
-        """Held by the call without a wait that looks further in this turn of the loop."""
+        """Held by the call without a wait that goes on with its scan in this turn of the loop."""
         self._share = LoopShare(lambda: shard.log.end_offset)
         self._is_closing = False
 
@@ -68,34 +68,34 @@ class Consuming:
         attempt: broker.Attempt | None = None,
         held: HeldAnswer | None = None,
     ) -> broker.Delivery | None:
-        """Lease messages, waiting for the first; or what the same attempt was answered before.
+        """Lease messages, waiting for the first; or repeat the answer of the same attempt.
 
-        Who does not wait gets what is found within `LOOK_MS`: where a filter leaves much out, or
-        costs much, the answer is empty then, and the next call goes on behind what was looked at.
+        A call that does not wait gets what it finds within `SCAN_MS`. Where little matches its
+        filter, or that costs much, the answer is empty, and the next call goes on with the scan.
 
         Raises:
             SubscriptionMismatch: the filter was changed meanwhile, and the caller named another.
             NotMaster: the node may not serve, by now.
-            Overloaded: there is no room for an answer; who waits, waits for room, too.
+            Overloaded: there is no room for an answer; a call that waits, waits for room, too.
         """
-        subscription, group, asked, selecting = subscribed
+        subscription, group, requested, call_filter = subscribed
         interest = Interest(group.group_id, subscription.topic_id)
         future: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
-        waiter = Waiter(future, max_messages, max_bytes, invisible_ms, asked)
-        waiter.attempt, waiter.held = attempt, held
-        if selecting is not None:
-            waiter.selecting = Selecting(selecting)
-        await self._make_ready(subscription, selecting)
+        waiter = Waiter(future, max_messages, max_bytes, invisible_ms, requested)
+        waiter.attempt, waiter.held_answer = attempt, held
+        if call_filter is not None:
+            waiter.call_filter = CallFilter(call_filter)
+        await self._make_ready(subscription, call_filter)
         self._check()
         now_ms = self._now_ms()
         delivery = self._polls.begin(interest, waiter, now_ms)
-        until_ms = now_ms + LOOK_MS
+        until_ms = now_ms + SCAN_MS
         while delivery is None and waiter.is_unfinished and wait_ms <= 0 and not self._is_closing:
             async with self._turn:
                 await self._share.rest()
                 self._check()
                 now_ms = self._now_ms()
-                delivery = self._polls.ask(interest, waiter, now_ms)
+                delivery = self._polls.receive(interest, waiter, now_ms)
             if now_ms >= until_ms:
                 break
         if waiter.is_starved and wait_ms <= 0:
@@ -108,16 +108,16 @@ class Consuming:
         return None if delivery is None else self._to_port(delivery)
 
     async def _make_ready(
-        self, subscription: Subscription, selecting: FilterExpression | None
+        self, subscription: Subscription, call_filter: FilterExpression | None
     ) -> None:
-        """Compile the filter beside the loop, if it is large and was not used lately."""
-        wanted = selecting or subscription.filter
+        """Compile the filter on another thread, if it is large and was not used lately."""
+        wanted = call_filter or subscription.filter
         topic = self._shard.views.catalog.find_topic_by_id(subscription.topic_id)
         if wanted is not None and topic is not None:
             await make_ready(wanted, topic.gene)
 
     def on_filter(self, group_id: int, topic_id: int) -> None:
-        """The group wants something else of the topic from now on."""
+        """The group's filter for the topic has changed."""
         if self._may_act():
             self._polls.on_filter(Interest(group_id, topic_id), self._now_ms())
 
@@ -129,18 +129,18 @@ class Consuming:
         return True
 
     def _take_turn_soon(self, step: Step) -> None:
-        """`step` in a turn of its own, after a rest, if anybody may be served then."""
+        """`step` in a turn of its own, after a rest, if the node may act then."""
 
         def take() -> None:
             if self._may_act():
                 step(self._now_ms())
             else:
-                self._polls.look_no_further()
+                self._polls.stop_scans()
 
         self._share.after_rest(self._guarded(take))
 
     async def _answer_to(self, interest: Interest, waiter: Waiter, wait_ms: int) -> Delivery | None:
-        """What a waiter gets in the end."""
+        """The answer to a poll that waits."""
         timer = asyncio.get_running_loop().call_later(wait_ms / 1000, _give_up, waiter.future)
         try:
             return await waiter.future
@@ -156,7 +156,7 @@ class Consuming:
     def _give_back(self, interest: Interest, waiter: Waiter, delivery: Delivery | None) -> None:
         """The caller went away with its answer on the way: end the lease.
 
-        At once; or soon, where the caller may come back for the answer.
+        At once; or soon, where the caller may repeat its poll.
         """
         if delivery is None or not self._polls.is_last(interest, waiter):
             return
@@ -182,7 +182,7 @@ class Consuming:
         return broker.Delivery(
             shard.shard_id,
             self._receiver.epoch,
-            *lease.held,
+            *lease.group_queue,
             lease.lease_id,
             lease.first,
             units,
@@ -198,27 +198,27 @@ class Consuming:
     # -- turns ------------------------------------------------------------------------------------
 
     def turn(self, touched: Iterable[int], now_ms: int) -> bool:
-        """Do what is to be done at `now_ms`, of which some queues were touched by new records.
+        """Take a turn at `now_ms`. `touched`: queues that got entries.
 
-        Serves those who wait, gives back what leases that are over still held, and resolves what
-        was passed over. Returns whether anything was appended.
+        Serves the polls that wait, gives back what ended leases still hold, and resolves filtered
+        ranges. Returns whether anything was appended.
         """
         self._polls.turn(touched, now_ms)
-        appended = self.unasked.end_leases(now_ms)
-        return self.unasked.pass_over(now_ms) or appended
+        appended = self.housekeeping.end_leases(now_ms)
+        return self.housekeeping.resolve_filtered(now_ms) or appended
 
     def waited_queues(self) -> list[int]:
-        """Queues that somebody waits for."""
+        """Queues with waiters."""
         return self._polls.waited_queues()
 
     def next_wakeup_ms(self) -> int | None:
-        """When an entry opens that somebody waits for, or a lease ends; or None."""
-        times = self._polls.next_wakeup_ms(), self.unasked.next_wakeup_ms()
+        """When the next turn has to be: an entry opens to waiters, or a lease ends; or None."""
+        times = self._polls.next_wakeup_ms(), self.housekeeping.next_wakeup_ms()
         return min((at for at in times if at is not None), default=None)
 
     def close(self, error: HourwheelError | None = None) -> None:
-        """Answer every long poll, with nothing or an error; nothing is leased any more."""
-        self._is_closing = self.unasked.is_closing = True
+        """Answer every long poll, with nothing or an error; lease nothing any more."""
+        self._is_closing = self.housekeeping.is_closing = True
         self._polls.close(error)
 
     @property

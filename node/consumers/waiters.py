@@ -1,4 +1,4 @@
-"""Long polls: who waits for which messages, whom a turn wakes, and when the next turn has to be.
+"""Waiters: which polls wait for which queues, which of them a turn wakes, and when it has to be.
 
 Everything here is part of a turn of the engine, and has its one reading of the clock.
 """
@@ -14,7 +14,7 @@ from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
 from node.contracts.answer_budget import HeldAnswer
 from node.contracts.broker import Attempt
-from node.delivery.dead_letter_selection import Selecting
+from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.receiver import Delivery
 from node.delivery.visibility import Gates
 
@@ -27,7 +27,7 @@ class Interest(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What a poll was answered."""
+    """The answer that a poll got."""
 
     lease_id: int
     to_check: FilterExpression | None = None
@@ -41,20 +41,20 @@ class Waiter:
     count_max: int
     bytes_max: int
     invisible_ms: int
-    asked: FilterExpression | None = None
-    """What it says that the group wants, in canonical form; None: as the subscription says."""
-    selecting: Selecting | None = None
-    """What this call alone wants; None: what the group's subscription says."""
+    requested: FilterExpression | None = None
+    """The group's filter as the caller knows it, in canonical form; None: the subscription's."""
+    call_filter: CallFilter | None = None
+    """The filter of this call alone; None: the subscription's."""
     attempt: Attempt | None = None
-    """Which poll this is, where its caller would ask again for an answer that got lost."""
-    held: HeldAnswer | None = None
-    """Of the call that waits: where its answer counts; None: nobody counts it."""
+    """Which poll this is, where its caller would repeat it for an answer that got lost."""
+    held_answer: HeldAnswer | None = None
+    """Counts the bytes of the call's answer; None: they are not counted."""
     repeats: Answered | None = None
-    """What the same poll was answered before, to be given again."""
+    """The answer that the same poll got before, to be repeated."""
     is_unfinished: bool = False
-    """It got nothing so far, but not everything was looked at."""
+    """It got nothing so far, and the scan of its queues is not at their end."""
     is_starved: bool = False
-    """It was not asked what there is, for there is no room for an answer."""
+    """It was not served, for there is no room for an answer."""
 
 
 Serve = Callable[[Interest, Waiter, int], Delivery | None]
@@ -75,23 +75,23 @@ class Waiters:
     ) -> None:
         """`serve` leases messages for a waiter, if any are visible, or raises SubscriptionMismatch.
 
-        `postpone` is asked before each interest that a turn wakes, and between those who select
-        for themselves: whether the rest has its turn later, by `wake_interest`. `find_gate_ms`: see
+        `postpone` is called before each interest that a turn wakes, and between calls with filters
+        of their own: whether the rest has a later turn, by `wake_interest`. `find_gate_ms`: see
         `Gates`.
         """
         self._serve, self._postpone = serve, postpone
         self._gates = Gates(find_gate_ms)
         self._waiting: dict[Interest, deque[Waiter]] = {}
         self._left: dict[Interest, int] = {}
-        """How many, from the first on, are still to be asked for what woke them last."""
+        """How many, from the first on, are still to be served since they were woken last."""
         self._queues: dict[Interest, list[int]] = {}
         self._interests_of: dict[int, set[Interest]] = {}
 
     def add(self, interest: Interest, queues: list[int], waiter: Waiter, now_ms: int) -> None:
         """Wait, from the turn on in which `serve` had nothing at `now_ms`.
 
-        `queues` are those that an answer may come from. One that is starved is asked with the
-        others when there is room.
+        `queues` are those that an answer may come from. A starved waiter is served with the others
+        when there is room.
         """
         if waiter.is_starved:
             self._left.pop(interest, None)
@@ -122,13 +122,13 @@ class Waiters:
                     self._gates.unwatch(queue)
 
     def waited_queues(self) -> list[int]:
-        """Queues that somebody waits for."""
+        """Queues with waiters."""
         return list(self._interests_of)
 
     def turn(self, touched: Iterable[int], now_ms: int) -> None:
         """Entries have become visible up to `now_ms`, and these queues were touched: serve.
 
-        The only place that says so: who waits is asked, and the next alarm is set, by one instant.
+        The only place that does: one instant serves the waiters and sets the next alarm.
         """
         interests: set[Interest] = set()
         for queue in self._gates.open(touched, now_ms):
@@ -143,22 +143,23 @@ class Waiters:
         return self._gates.next_ms()
 
     def is_waiting(self, interest: Interest) -> bool:
-        """Whether somebody waits for this."""
+        """Whether an interest has waiters."""
         return interest in self._waiting
 
     def wake_interest(self, interest: Interest, now_ms: int) -> None:
-        """There may be more for those who wait for this, or some of them were not asked yet."""
+        """There may be more for this interest, or some of its waiters were not served yet."""
         if interest in self._waiting:
             count = self._left.pop(interest, len(self._waiting[interest]))
             self._serve_all(interest, count, now_ms)
 
     def _serve_all(self, interest: Interest, count: int, now_ms: int) -> None:
-        """Serve the first `count` of those who wait for this, or as many as this turn has time for.
+        """Serve the first `count` waiters of an interest, or as many as this turn has time for.
 
-        Those that select for themselves are each asked; where the turn ends before all were, they
-        go behind the others. Where there is no room for answers, the rest keeps its place.
+        Each call with a filter of its own is served; where the turn ends before all were, those
+        that were go behind the others. Where there is no room for answers, the rest keeps its
+        place.
         """
-        waiting, asked = self._waiting[interest], list[Waiter]()
+        waiting, served = self._waiting[interest], list[Waiter]()
         while count > 0 and waiting:
             waiter = waiting.popleft()
             count -= 1
@@ -175,18 +176,18 @@ class Waiters:
                 waiting.appendleft(waiter)
                 count += 1
                 break
-            elif waiter.selecting is None:
-                waiting.extendleft((waiter, *reversed(asked)))
-                asked, count = [], 0  # the others want the same
+            elif waiter.call_filter is None:
+                waiting.extendleft((waiter, *reversed(served)))
+                served, count = [], 0  # the others have the same filter
             elif waiter.is_unfinished:
                 waiting.insert(count, waiter)  # the others have their turn first, in other turns
                 count += 1
                 break
             else:
-                asked.append(waiter)
+                served.append(waiter)
                 if count and self._postpone(interest):
                     break
-        waiting.extend(asked)
+        waiting.extend(served)
         if count:
             self._left[interest] = count
         self._forget_if_none(interest)
@@ -194,14 +195,14 @@ class Waiters:
     def refuse(
         self, interest: Interest, find_error: Callable[[Waiter], HourwheelError | None]
     ) -> None:
-        """Tell those who wait for this, and for whom there is an error, that error."""
+        """Fail the waiters of an interest for which `find_error` finds an error."""
         for waiter in self._waiting.get(interest, ()):
             error = None if waiter.future.done() else find_error(waiter)
             if error is not None:
                 waiter.future.set_exception(error)
 
     def close(self, error: HourwheelError | None = None) -> None:
-        """Answer everyone with nothing, or with an error."""
+        """Answer every waiter, with nothing or with an error."""
         for waiting in self._waiting.values():
             for waiter in waiting:
                 if waiter.future.done():

@@ -27,7 +27,7 @@ class DamagedEntry(NamedTuple):
 
     serial: int
     """Ascends in the order in which they were found."""
-    held: GroupQueue
+    group_queue: GroupQueue
     """Of the group `NOBODY` where nobody waits for it yet; its position means nothing then."""
     position: int
     unit: Units
@@ -44,7 +44,7 @@ class DamagedBytes:
     error: errors.DataLoss
     entries: dict[tuple[GroupQueue, int], DamagedEntry] = field(default_factory=dict)
     """By group and queue, and position there; none where nobody but a listing has asked."""
-    unasked: DamagedEntry | None = None
+    scrubbed: DamagedEntry | None = None
     """Of a message that the scrubber came by: it is looked for though nobody waits for it."""
     tries: int = 0
     """How often good bytes were looked for in vain."""
@@ -59,13 +59,15 @@ class DamagedBytes:
     @property
     def is_kept(self) -> bool:
         """It is looked for until it is found."""
-        return bool(self.entries) or self.unasked is not None
+        return bool(self.entries) or self.scrubbed is not None
 
     @property
     def position(self) -> int | None:
         """Where the unit stands in its queue, if that is known."""
         queue = int(self.unit["topic_queue"][0])
-        here = (one.position for one in self.entries.values() if one.held.topic_queue == queue)
+        here = (
+            one.position for one in self.entries.values() if one.group_queue.topic_queue == queue
+        )
         return next(here, None)
 
 
@@ -97,10 +99,10 @@ class DamagedMessages:
     def note(self, corrupt: Corrupt, now_ms: int) -> DamagedBytes | None:
         """A group was to get this message. Returns its bytes where that place is news."""
         if self.count >= ENTRIES_MAX:
-            self.overflowed.add(corrupt.held)
+            self.overflowed.add(corrupt.group_queue)
             return None
         found, is_news = self._bytes_of(corrupt.unit, corrupt.error)
-        key = corrupt.held, corrupt.position
+        key = corrupt.group_queue, corrupt.position
         if key not in found.entries:
             self._last_serial += 1
             self.count += 1
@@ -121,16 +123,16 @@ class DamagedMessages:
         if len(self._bytes) >= ENTRIES_MAX:
             return None
         found, is_news = self._bytes_of(unit, error)
-        if found.unasked is None:
+        if found.scrubbed is None:
             self._last_serial += 1
-            held = GroupQueue(NOBODY, int(unit["topic_queue"][0]))
-            found.unasked = DamagedEntry(self._last_serial, held, 0, unit, now_ms)
+            group_queue = GroupQueue(NOBODY, int(unit["topic_queue"][0]))
+            found.scrubbed = DamagedEntry(self._last_serial, group_queue, 0, unit, now_ms)
         return found if is_news else None
 
     @property
-    def unasked_count(self) -> int:
+    def scrubbed_count(self) -> int:
         """Places that the scrubber came by and nobody waits for."""
-        return sum(one.unasked is not None and not one.entries for one in self._bytes.values())
+        return sum(one.scrubbed is not None and not one.entries for one in self._bytes.values())
 
     def _bytes_of(self, unit: Units, error: errors.DataLoss) -> tuple[DamagedBytes, bool]:
         place = place_of(unit)
@@ -166,7 +168,10 @@ class DamagedMessages:
         """Nobody waits for this entry any more."""
         place = place_of(entry.unit)
         found = self._bytes.get(place)
-        if found is not None and found.entries.pop((entry.held, entry.position), None) is not None:
+        if (
+            found is not None
+            and found.entries.pop((entry.group_queue, entry.position), None) is not None
+        ):
             self.count -= 1
             if not found.is_kept:
                 del self._bytes[place]
@@ -179,19 +184,19 @@ class DamagedMessages:
         found = [
             (one.serial, at, one)
             for at in self._bytes.values()
-            for one in at.entries.values() or ((at.unasked,) if at.unasked else ())
+            for one in at.entries.values() or ((at.scrubbed,) if at.scrubbed else ())
             if one.serial > after_serial
         ]
         found.sort(key=lambda three: three[0])
         return ((at, one) for _, at, one in found)
 
-    def positions(self, held: GroupQueue) -> list[int]:
+    def positions(self, group_queue: GroupQueue) -> list[int]:
         """Of a group and queue: the positions known here."""
         return [
             one.position
             for at in self._bytes.values()
             for one in at.entries.values()
-            if one.held == held
+            if one.group_queue == group_queue
         ]
 
     def has(self, sequence: int) -> bool:

@@ -1,11 +1,11 @@
-"""Pick what a filter wants out of a stretch of a queue, in slices that do not hold up the node.
+"""The filter scan: find what matches in a range of a queue, in slices that do not hold up the node.
 
     genes of a block of entries --mask--> those that may match --read--> verified --exact--> those
                                                                                      that do
 
 Only entries that the mask lets through are read, whole: a message's checksum is over meta and body,
-and a filter must not pass over a message because its meta is damaged. Where the subscription says
-that the client checks, what the mask lets through is what is picked.
+and a message must not count as filtered because its meta is damaged. Where the subscription leaves
+the check to the client, everything that the mask lets through is picked.
 """
 
 from collections import OrderedDict
@@ -33,14 +33,14 @@ LONG_WORK: Final = 131_072
 _LONG_CHECKS_MAX: Final = 64
 """Begun at one time: each holds a message."""
 _LONG_CHECK_TURNS_MAX: Final = 64 * _LONG_CHECKS_MAX
-"""One that was not gone on with while others were so often is given up."""
+"""A check is dropped when it did not go on while others did so often."""
 _WHOLE_WORK: Final = 1 << 60
-STRETCH_WORK: Final = 256
-"""Going from one stretch of a queue to the next, or to its next block."""
+RANGE_WORK: Final = 256
+"""Going from one range of a queue to the next, or to its next block."""
 
 
 @dataclass(slots=True)
-class Wanted:
+class ScanFilter:
     """A filter, and how it is to be used on a queue."""
 
     filter: BlockFilter
@@ -55,7 +55,7 @@ class Counts:
     """What filters did."""
 
     masked: int = 0
-    """Entries that were passed over by their genes, unread."""
+    """Entries that the mask ruled out, unread."""
     read: int = 0
     """Messages read to be checked."""
     refused: int = 0
@@ -63,7 +63,7 @@ class Counts:
 
 
 class Damage(NamedTuple):
-    """A message in the way whose bytes are not what was published."""
+    """A message in the scan's way whose bytes are not what was published."""
 
     position: int
     unit: Units
@@ -72,7 +72,7 @@ class Damage(NamedTuple):
 
 
 @dataclass(slots=True)
-class Picked:
+class ScanResult:
     """Of [first, end): what was picked; the rest does not match."""
 
     end: int
@@ -102,20 +102,20 @@ class LongChecks:
     """Checks of single messages that were begun and take several slices. Belongs to one shard."""
 
     def __init__(self) -> None:
-        """None is begun."""
-        self._begun: OrderedDict[tuple[BlockFilter, int], _Begun] = OrderedDict()
+        """None is under way."""
+        self._begun: OrderedDict[tuple[BlockFilter, int], _BegunCheck] = OrderedDict()
         self._put_count = 0
 
-    def take(self, wanted: BlockFilter, sequence: int) -> tuple[bytes, LongCheck] | None:
-        """(the message's bytes, how far its check is), to go on with; it is forgotten here."""
-        begun = self._begun.pop((wanted, sequence), None)
+    def take(self, block_filter: BlockFilter, sequence: int) -> tuple[bytes, LongCheck] | None:
+        """(the message's bytes, how far its check is), to go on with. Removes them."""
+        begun = self._begun.pop((block_filter, sequence), None)
         return None if begun is None else (begun.raw, begun.check)
 
-    def put(self, wanted: BlockFilter, sequence: int, raw: bytes, check: LongCheck) -> bool:
-        """It goes on in another slice. False: too many are under way, so end this one now.
+    def put(self, block_filter: BlockFilter, sequence: int, raw: bytes, check: LongCheck) -> bool:
+        """Keep a check for another slice. False: too many are under way, so finish this one now.
 
-        One that gave way to others would begin again and again. Only what nobody goes on with any
-        more gives way: its filter is no longer asked for.
+        A check that gave way to others would begin again and again. So only one gives way that no
+        scan goes on with any more: its filter is not in use.
         """
         self._put_count += 1
         if len(self._begun) >= _LONG_CHECKS_MAX:
@@ -123,70 +123,72 @@ class LongChecks:
             if self._put_count - self._begun[oldest].put_count < _LONG_CHECK_TURNS_MAX:
                 return False
             del self._begun[oldest]
-        self._begun[wanted, sequence] = _Begun(raw, check, self._put_count)
+        self._begun[block_filter, sequence] = _BegunCheck(raw, check, self._put_count)
         return True
 
 
-class _Begun(NamedTuple):
+class _BegunCheck(NamedTuple):
     raw: bytes
     check: LongCheck
     put_count: int
 
 
-class _Passed(NamedTuple):
+class _Candidates(NamedTuple):
     """What the mask lets through."""
 
     positions: NDArray[np.int64]
     units: Units
     end: int
-    """Behind what was looked at."""
+    """The end of what was masked."""
 
 
-class Picker:
-    """Picks from queues; `work` is what is left of the slice."""
+class FilterScanner:
+    """Scans queues; `work` is what is left of the slice."""
 
     def __init__(self, bodies: Bodies, counts: Counts, long_checks: LongChecks) -> None:
         """A new slice, which reads from `bodies`."""
         self._bodies, self._counts, self._long_checks = bodies, counts, long_checks
         self.work = SLICE_WORK
 
-    def pick(
+    def scan(
         self,
         queue: ConsumeQueue,
-        wanted: Wanted,
+        scan_filter: ScanFilter,
         bounds: tuple[int, int],
         *,
         count_max: int,
         bytes_max: int,
-    ) -> Picked:
+    ) -> ScanResult:
         """Go through `bounds` of the queue until there is enough, or the slice is used up."""
-        found = Picked(bounds[0])
-        self.work -= STRETCH_WORK
+        found = ScanResult(bounds[0])
+        self.work -= RANGE_WORK
         while found.end < bounds[1] and found.count < count_max and self.work > 0:
-            passed = self._survivors(queue, wanted, (found.end, bounds[1]), count_max - found.count)
-            if not len(passed.positions):
-                found.end = passed.end
-            elif not self._read(wanted, passed, bytes_max, found):
+            candidates = self._mask(
+                queue, scan_filter, (found.end, bounds[1]), count_max - found.count
+            )
+            if not len(candidates.positions):
+                found.end = candidates.end
+            elif not self._read(scan_filter, candidates, bytes_max, found):
                 break
         return found
 
-    def _survivors(
-        self, queue: ConsumeQueue, wanted: Wanted, bounds: tuple[int, int], count_max: int
-    ) -> _Passed:
+    def _mask(
+        self, queue: ConsumeQueue, scan_filter: ScanFilter, bounds: tuple[int, int], count_max: int
+    ) -> _Candidates:
         """Those that may match, up to `count_max` of them."""
         at, end = bounds
         count_max = max(1, min(count_max, self.work // READ_WORK))
-        if not (wanted.masks and wanted.filter.narrows):
+        if not (scan_filter.masks and scan_filter.filter.narrows):
             end = min(end, at + count_max)
             positions = np.arange(at, end, dtype=np.int64)
-            return _Passed(positions, queue.pick(positions), end)
+            return _Candidates(positions, queue.pick(positions), end)
         found: list[NDArray[np.int64]] = []
         units: list[Units] = []
         count = reserved = 0
         # What is masked and then not read, as the slice is used up, was masked for nothing.
         while at < end and self.work > reserved:
             looked_at = queue.look_at(at, min(end - at, self.work - reserved))
-            chosen = np.flatnonzero(wanted.filter.maybe(looked_at["tag_gene"]))
+            chosen = np.flatnonzero(scan_filter.filter.maybe(looked_at["tag_gene"]))
             size = len(looked_at)
             if count + len(chosen) > count_max:
                 size = int(chosen[count_max - count])
@@ -196,26 +198,28 @@ class Picker:
                 found.append(chosen + at)
                 units.append(pick(looked_at, chosen))
                 count += len(chosen)
-                reserved += int(_read_work(wanted, units[-1]).sum())
-            self.work -= size + STRETCH_WORK
+                reserved += int(_read_work(scan_filter, units[-1]).sum())
+            self.work -= size + RANGE_WORK
             del looked_at  # a view of a mapping, which may be closed by the next one
             self._counts.masked += size - len(chosen)
             at += size
         if not count:
-            return _Passed(np.empty(0, np.int64), NO_UNITS, at)
-        return _Passed(np.concatenate(found), join(units), at)
+            return _Candidates(np.empty(0, np.int64), NO_UNITS, at)
+        return _Candidates(np.concatenate(found), join(units), at)
 
-    def _read(self, wanted: Wanted, passed: _Passed, bytes_max: int, found: Picked) -> bool:
+    def _read(
+        self, scan_filter: ScanFilter, candidates: _Candidates, bytes_max: int, found: ScanResult
+    ) -> bool:
         """Read those that may match, and pick those that do. Returns whether to go on."""
-        positions, units, end = passed
+        positions, units, end = candidates
         lengths = units["body_len"].astype(np.int64) + units["meta_len"]
-        each = _read_work(wanted, units)
+        each = _read_work(scan_filter, units)
         work = each.cumsum()
         fitting = self._fitting(units, lengths, bytes_max, found)
         are_long = each > LONG_WORK
-        if wanted.checks and are_long[0] and fitting:
-            return self._check_long(wanted, passed, found)
-        if wanted.checks:
+        if scan_filter.checks and are_long[0] and fitting:
+            return self._check_long(scan_filter, candidates, found)
+        if scan_filter.checks:
             if are_long.any():
                 fitting = min(fitting, int(are_long.argmax()))
             # One is read in any case: a slice must get on.
@@ -237,13 +241,13 @@ class Picker:
             end = int(positions[fitting])
             units, lengths, positions = units[:fitting], lengths[:fitting], positions[:fitting]
         found.end = end
-        if not wanted.checks:
+        if not scan_filter.checks:
             found.add(positions, units, raw)
             return True
         self.work -= int(work[fitting - 1])
         ends = lengths.cumsum()
         starts = ends - lengths
-        matches = wanted.filter.exact(raw, starts, units["meta_len"].astype(np.int64))
+        matches = scan_filter.filter.exact(raw, starts, units["meta_len"].astype(np.int64))
         chosen = np.flatnonzero(matches)
         self._counts.read += fitting
         self._counts.refused += fitting - len(chosen)
@@ -255,22 +259,24 @@ class Picker:
             found.add(positions[chosen], pick(units, chosen), blobs)
         return True
 
-    def _check_long(self, wanted: Wanted, passed: _Passed, found: Picked) -> bool:
+    def _check_long(
+        self, scan_filter: ScanFilter, candidates: _Candidates, found: ScanResult
+    ) -> bool:
         """As `_read` for the first alone, whose check goes on in the next slice if need be."""
-        positions, units, end = passed
+        positions, units, end = candidates
         found.end, sequence = int(positions[0]), int(units["sequence"][0])
-        raw, check = self._long_checks.take(wanted.filter, sequence) or (b"", None)
+        raw, check = self._long_checks.take(scan_filter.filter, sequence) or (b"", None)
         if check is None:
             raw, bad = self._bodies.read_joined(units[:1])
             if bad:
                 self.work -= len(raw) // READ_BYTES_WORK + READ_WORK
                 found.damage = Damage(found.end, copied(units[:1]), bad[0].error)
                 return False
-            check = wanted.filter.begin_check(bytes(raw[: int(units["meta_len"][0])]))
+            check = scan_filter.filter.begin_check(bytes(raw[: int(units["meta_len"][0])]))
         is_match = check.step(min(self.work, LONG_WORK))
         self.work = 0
         if is_match is None:
-            if self._long_checks.put(wanted.filter, sequence, raw, check):
+            if self._long_checks.put(scan_filter.filter, sequence, raw, check):
                 return False
             is_match = check.step(_WHOLE_WORK)
         found.end = int(positions[1]) if len(units) > 1 else end
@@ -282,7 +288,7 @@ class Picker:
         return True
 
     def _fitting(
-        self, units: Units, lengths: NDArray[np.int64], bytes_max: int, found: Picked
+        self, units: Units, lengths: NDArray[np.int64], bytes_max: int, found: ScanResult
     ) -> int:
         """How many of the first units may come next: for their size, and from one topic."""
         fitting = int(lengths.cumsum().searchsorted(bytes_max - found.size_bytes, "right"))
@@ -294,8 +300,8 @@ class Picker:
         return fitting if found.count else max(1, fitting)
 
 
-def _read_work(wanted: Wanted, units: Units) -> NDArray[np.int64]:
+def _read_work(scan_filter: ScanFilter, units: Units) -> NDArray[np.int64]:
     """int64[n]: what reading each message costs, and checking it."""
     meta_lens = units["meta_len"].astype(np.int64)
     work: NDArray[np.int64] = (units["body_len"] + meta_lens) // READ_BYTES_WORK
-    return work + wanted.filter.check_work(meta_lens) if wanted.checks else work
+    return work + scan_filter.filter.check_work(meta_lens) if scan_filter.checks else work

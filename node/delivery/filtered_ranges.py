@@ -1,10 +1,10 @@
-"""What filters have passed over: remembered until the log says so, then resolved in large ranges.
+"""Filtered ranges: what filters did not match, kept in memory until the log says so.
 
-A stretch without a match grows as the queue is looked through. It goes into the log (RESOLVE,
-filtered) when it is long or old enough, several at a time if need be; a lease that begins where a
-stretch ends takes it along instead, and it is resolved with the lease. Only first and end are kept,
-so that looking through a queue may run far ahead of the group's floor. A restart forgets it all,
-and the next master looks again.
+A range without a match grows as the filter scans the queue. It goes into the log (RESOLVE,
+filtered) when it is long or old enough, several at a time if need be. A lease that begins where a
+range ends absorbs it instead, and resolves it along with itself. Only first and end are kept,
+so that a scan may run far ahead of the group's floor. A restart forgets all of it, and the next
+master scans again.
 """
 
 from collections.abc import Iterator
@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
-from hourwheel.internal.v1.replication_pb2 import LeaseTable
-from hourwheel.internal.v1.replication_pb2 import PassedOver as PassedOverWire
+from hourwheel.internal.v1.replication_pb2 import LeaseTable, PassedOver
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import AckWindow
 
 POSITIONS_ENOUGH: Final = 8_192
-"""A stretch so long is resolved at once."""
+"""A range so long is resolved at once."""
 AGE_MS_MAX: Final = 1_000
-"""A stretch so old is resolved however short it is, ..."""
+"""A range so old is resolved however short it is, ..."""
 _AGE_MS_ENOUGH: Final = 500
 """... and with it those half as old: thousands of groups must not all be looked through each ms."""
 _AT_ONCE: Final = 512
@@ -28,73 +27,73 @@ _AT_ONCE: Final = 512
 
 
 @dataclass(slots=True, eq=False)
-class Stretch:
+class FilteredRange:
     """Positions [first, end) of a queue that a group does not want."""
 
-    held: GroupQueue
+    group_queue: GroupQueue
     first: int
     end: int
     since_ms: int
     """When it began to grow, or when it may be proposed again."""
 
 
-class PassedOver:
-    """All stretches of one reign that are not in the log yet.
+class FilteredRanges:
+    """All filtered ranges of one mastership that are not in the log yet.
 
-    Invariants: stretches are disjoint; of a group and queue at most one grows, and what was
+    Invariants: ranges are disjoint; of a group and queue at most one grows, and what was
     proposed grows no more. `_growing` is in the order of `since_ms`.
     """
 
     def __init__(self) -> None:
         """None yet."""
-        self._growing: dict[GroupQueue, Stretch] = {}
-        self._long: dict[GroupQueue, Stretch] = {}
+        self._growing: dict[GroupQueue, FilteredRange] = {}
+        self._long: dict[GroupQueue, FilteredRange] = {}
         """Those of them that are due however young they are."""
-        self._waiting: dict[Stretch, None] = {}
+        self._waiting: dict[FilteredRange, None] = {}
         """They grow no more, and were not proposed yet, or in vain."""
-        self._grown: dict[GroupQueue, list[Stretch]] = {}
+        self._grown: dict[GroupQueue, list[FilteredRange]] = {}
         """Those that grow no more and are not known to be in the log: waiting, or proposed."""
         self._of_group: dict[int, set[GroupQueue]] = {}
-        """Where something of a group's was passed over."""
+        """The queues in which each group has ranges."""
         self._due_ms: int | None = None
         """Nothing is due before; None: nothing at all is, until something is added."""
 
-    def add(self, held: GroupQueue, first: int, end: int, now_ms: int) -> None:
+    def add(self, group_queue: GroupQueue, first: int, end: int, now_ms: int) -> None:
         """[first, end) does not match."""
-        grown = self._growing.get(held)
+        grown = self._growing.get(group_queue)
         if grown is None or grown.end != first:
             if grown is not None:
                 self._stop_growing(grown)
                 self._waiting[grown] = None
-            self._of_group.setdefault(held.group_id, set()).add(held)
-            grown = self._growing[held] = Stretch(held, first, end, now_ms)
+            self._of_group.setdefault(group_queue.group_id, set()).add(group_queue)
+            grown = self._growing[group_queue] = FilteredRange(group_queue, first, end, now_ms)
         grown.end = end
         is_long = grown.end - grown.first >= POSITIONS_ENOUGH
         if is_long:
-            self._long[held] = grown
+            self._long[group_queue] = grown
         self._note_due(now_ms if is_long else grown.since_ms + AGE_MS_MAX)
 
-    def _stop_growing(self, stretch: Stretch) -> None:
-        del self._growing[stretch.held]
-        self._long.pop(stretch.held, None)
-        self._grown.setdefault(stretch.held, []).append(stretch)
+    def _stop_growing(self, filtered: FilteredRange) -> None:
+        del self._growing[filtered.group_queue]
+        self._long.pop(filtered.group_queue, None)
+        self._grown.setdefault(filtered.group_queue, []).append(filtered)
 
     def _note_due(self, at_ms: int) -> None:
         self._due_ms = at_ms if self._due_ms is None else min(self._due_ms, at_ms)
 
-    def absorb(self, held: GroupQueue, first: int) -> int:
-        """Where a lease may begin that begins at `first`: it takes what grew up to there along."""
-        grown = self._growing.get(held)
+    def absorb(self, group_queue: GroupQueue, first: int) -> int:
+        """Where a lease that starts at `first` begins: it absorbs the range that ends there."""
+        grown = self._growing.get(group_queue)
         if grown is None or grown.end != first:
             return first
-        self._long.pop(held, None)
-        return self._growing.pop(held).first
+        self._long.pop(group_queue, None)
+        return self._growing.pop(group_queue).first
 
-    def take_due(self, now_ms: int, held: GroupQueue | None = None) -> list[Stretch]:
-        """Stretches to be proposed now: those long or old enough, and all of `held`."""
+    def take_due(self, now_ms: int, group_queue: GroupQueue | None = None) -> list[FilteredRange]:
+        """Ranges to be proposed now: those long or old enough, and all of `group_queue`."""
         is_any_due = self._due_ms is not None and now_ms >= self._due_ms
-        if held is not None:
-            due = [one for one in self._of(held) if one in self._waiting or self._grows(one)]
+        if group_queue is not None:
+            due = [one for one in self._of(group_queue) if one in self._waiting or self._grows(one)]
         elif is_any_due:
             due = list(islice(self._find_due(now_ms), _AT_ONCE))
         else:
@@ -104,17 +103,17 @@ class PassedOver:
                 self._stop_growing(one)
             else:
                 del self._waiting[one]
-        if held is None and len(due) < _AT_ONCE:
+        if group_queue is None and len(due) < _AT_ONCE:
             oldest = next(iter(self._growing.values()), None)
             left = [*self._waiting, *self._long.values()] + ([] if oldest is None else [oldest])
             self._due_ms = min((one.since_ms + AGE_MS_MAX for one in left), default=None)
         return due
 
-    def _grows(self, stretch: Stretch) -> bool:
-        return self._growing.get(stretch.held) is stretch
+    def _grows(self, filtered: FilteredRange) -> bool:
+        return self._growing.get(filtered.group_queue) is filtered
 
-    def _find_due(self, now_ms: int) -> Iterator[Stretch]:
-        """Stretches long or old enough."""
+    def _find_due(self, now_ms: int) -> Iterator[FilteredRange]:
+        """Ranges long or old enough."""
         for one in self._long.values():
             if now_ms >= one.since_ms:
                 yield one
@@ -125,63 +124,65 @@ class PassedOver:
         for one in self._growing.values():
             if now_ms < one.since_ms + _AGE_MS_ENOUGH:
                 break  # the others are younger
-            if one.held not in self._long:
+            if one.group_queue not in self._long:
                 yield one
 
-    def settle(self, stretch: Stretch, again_ms: int | None = None) -> None:
+    def settle(self, filtered: FilteredRange, again_ms: int | None = None) -> None:
         """It is in the log; or (`again_ms`) it is not, and is to be proposed again then."""
-        grown = self._grown.get(stretch.held, [])
-        if stretch not in grown:
+        grown = self._grown.get(filtered.group_queue, [])
+        if filtered not in grown:
             return  # of a group that was forgotten
         if again_ms is not None:
-            stretch.since_ms = again_ms
-            self._waiting[stretch] = None
+            filtered.since_ms = again_ms
+            self._waiting[filtered] = None
             self._note_due(again_ms + AGE_MS_MAX)
             return
-        grown.remove(stretch)
+        grown.remove(filtered)
         if not grown:
-            del self._grown[stretch.held]
+            del self._grown[filtered.group_queue]
 
     def next_due_ms(self) -> int | None:
         """When to ask `take_due`, or None. Not what is long: that is to be taken at once."""
         return self._due_ms if self._growing or self._waiting else None
 
-    def _of(self, held: GroupQueue) -> list[Stretch]:
-        """What was passed over of a group's queue and may not be in the log."""
-        growing = self._growing.get(held)
-        return [*self._grown.get(held, ()), *([] if growing is None else [growing])]
+    def _of(self, group_queue: GroupQueue) -> list[FilteredRange]:
+        """The ranges of a group's queue that may not be in the log."""
+        growing = self._growing.get(group_queue)
+        return [*self._grown.get(group_queue, ()), *([] if growing is None else [growing])]
 
-    def count_unresolved(self, held: GroupQueue, window: AckWindow) -> int:
-        """Positions of a group's queue that were passed over and are not resolved."""
-        return sum(window.count_unresolved(one.first, one.end) for one in self._of(held))
+    def count_unresolved(self, group_queue: GroupQueue, window: AckWindow) -> int:
+        """Positions of a group's queue that were filtered and are not resolved."""
+        return sum(window.count_unresolved(one.first, one.end) for one in self._of(group_queue))
 
     def drop_group(self, group_id: int) -> None:
         """Forget a group's."""
-        for held in self._of_group.pop(group_id, ()):
-            self._growing.pop(held, None)
-            self._long.pop(held, None)
-            for one in self._grown.pop(held, ()):
+        for group_queue in self._of_group.pop(group_id, ()):
+            self._growing.pop(group_queue, None)
+            self._long.pop(group_queue, None)
+            for one in self._grown.pop(group_queue, ()):
                 self._waiting.pop(one, None)
 
     def add_to(self, table: LeaseTable) -> None:
-        """For the successor of a master: what may not be in the log it finds."""
+        """For the next master: ranges that may not be in the log it finds."""
         table.passed_over.extend(
-            PassedOverWire(
-                group_id=one.held.group_id,
-                topic_queue=one.held.topic_queue,
+            PassedOver(
+                group_id=one.group_queue.group_id,
+                topic_queue=one.group_queue.topic_queue,
                 first=one.first,
                 end=one.end,
             )
-            for held in chain.from_iterable(self._of_group.values())
-            for one in self._of(held)
+            for group_queue in chain.from_iterable(self._of_group.values())
+            for one in self._of(group_queue)
         )
 
     def restore(self, table: LeaseTable, now_ms: int) -> None:
-        """Go on where a former master ended."""
+        """Take over the ranges of the former master."""
         for wire in table.passed_over:
-            one = Stretch(GroupQueue(wire.group_id, wire.topic_queue), wire.first, wire.end, now_ms)
-            self._of_group.setdefault(wire.group_id, set()).add(one.held)
-            self._grown.setdefault(one.held, []).append(one)
+            one = FilteredRange(
+                GroupQueue(wire.group_id, wire.topic_queue), wire.first, wire.end, now_ms
+            )
+            self._of_group.setdefault(wire.group_id, set()).add(one.group_queue)
+            self._grown.setdefault(one.group_queue, []).append(one)
             self._waiting[one] = None
         if self._waiting:
             self._note_due(now_ms)

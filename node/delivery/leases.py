@@ -1,4 +1,4 @@
-"""Leases: which released messages a group's consumers hold, and until when. In the master's memory.
+"""Message leases: what a group's consumers hold, and until when. In the master's memory.
 
 Deliveries of a queue to a group go forward (`next_position`). A lease that ends without an
 acknowledgement becomes a RESOLVE(retry) in the log, so its messages come back through the wheel
@@ -6,8 +6,8 @@ with their attempt counted there: durable, and the group's floor moves on. A res
 leases: what was in flight is delivered again.
 
 A lease without a filter holds neighbours. With one it is *sparse*: it knows where each of its
-messages stands (node/delivery/message_lease.py), and finishing them finishes what was passed over
-in between.
+messages stands (node/delivery/message_lease.py), and finishing them finishes what was filtered in
+between.
 """
 
 import heapq
@@ -26,7 +26,7 @@ _WITHHELD_RANGES_MAX: Final = WINDOW_POSITIONS // 2
 
 
 class Leases:
-    """All leases of one reign.
+    """All message leases of one mastership.
 
     Invariants: the leases of a group and queue are disjoint and have been delivered; `_ends` has an
     entry (until, id) for every lease, and stale ones for leases that changed or ended.
@@ -36,7 +36,7 @@ class Leases:
         """None yet."""
         self._by_id: dict[int, Lease] = {}
         self._former: dict[tuple[int, int], Lease] = {}
-        """(epoch, lease id) that receipts have -> a sparse lease of an earlier reign."""
+        """(epoch, lease id) that receipts have -> a sparse lease of an earlier mastership."""
         self._ends: list[tuple[int, int]] = []
         self._progress: dict[GroupQueue, Progress] = {}
         self._of_group: dict[int, set[GroupQueue]] = {}
@@ -48,25 +48,27 @@ class Leases:
     # -- what to deliver next ---------------------------------------------------------------------
 
     def find_range(
-        self, held: GroupQueue, window: AckWindow, bounds: tuple[int, int], count_max: int
+        self, group_queue: GroupQueue, window: AckWindow, bounds: tuple[int, int], count_max: int
     ) -> tuple[int, int]:
         """[first, end) of the next positions to deliver: unresolved, neighbours, maybe none.
 
         `bounds` are the queue's first position and the end of what may be seen of it.
         """
         floor = window.first_unresolved(bounds[0])
-        limit = min(bounds[1], self.window_floor(held, window, bounds[0]) + WINDOW_POSITIONS)
-        first, end = self.find_stretch(held, window, (floor, limit))
+        limit = min(bounds[1], self.window_floor(group_queue, window, bounds[0]) + WINDOW_POSITIONS)
+        first, end = self.find_undelivered(group_queue, window, (floor, limit))
         return first, min(end, first + count_max)
 
-    def window_floor(self, held: GroupQueue, window: AckWindow, start_position: int = 0) -> int:
+    def window_floor(
+        self, group_queue: GroupQueue, window: AckWindow, start_position: int = 0
+    ) -> int:
         """The first position that the group still works on: where its consumer window begins.
 
-        What is, or was, withheld is stepped over. It may stay unresolved for long, and a group must
-        not stand still for it.
+        Positions that are, or were, withheld do not count. They may stay unresolved for long, and
+        must not stop a group.
         """
         floor = window.first_unresolved(start_position)
-        progress = self._progress.get(held)
+        progress = self._progress.get(group_queue)
         if progress is None or progress.exempt.is_untouched:
             return floor
         at = max(floor, progress.window_floor)
@@ -78,21 +80,21 @@ class Leases:
         progress.window_floor = at
         return at
 
-    def range_count(self, held: GroupQueue, window: AckWindow) -> int:
-        """How many ranges of a window are not there because of what is withheld between them."""
-        progress = self._progress.get(held)
+    def range_count(self, group_queue: GroupQueue, window: AckWindow) -> int:
+        """How many ranges a window has, but for those that only withheld positions separate."""
+        progress = self._progress.get(group_queue)
         exempt = 0 if progress is None else progress.exempt.range_count
         return max(0, window.range_count - exempt)
 
-    def find_stretch(
-        self, held: GroupQueue, window: AckWindow, bounds: tuple[int, int]
+    def find_undelivered(
+        self, group_queue: GroupQueue, window: AckWindow, bounds: tuple[int, int]
     ) -> tuple[int, int]:
         """[first, end) of the next positions in `bounds` neither delivered nor resolved, if any.
 
-        However far above the floor: for filters, which pass over most of it.
+        However far above the floor: most of it may not match a filter.
         """
-        progress = self._progress.get(held)
-        position = max(self.next_position(held), window.floor, bounds[0])
+        progress = self._progress.get(group_queue)
+        position = max(self.next_position(group_queue), window.floor, bounds[0])
         for first, end in window.unresolved(position, bounds[1]):
             if progress is None:
                 return first, end
@@ -100,84 +102,90 @@ class Leases:
                 return found
         return position, position
 
-    def room(self, held: GroupQueue, window: AckWindow, start_position: int = 0) -> int:
+    def room(self, group_queue: GroupQueue, window: AckWindow, start_position: int = 0) -> int:
         """How many messages more a filter may pick: so many that the window's ranges are bounded.
 
-        What lies below `start_position` was trimmed: the group has done with it in any case.
+        What lies below `start_position` was trimmed: the group has finished it in any case.
 
-        A window without a filter is full when so many *positions* above the floor are handed out.
-        With one it is *messages*: what stands between them is finished with them, in one range.
+        A window without a filter is full when so many *positions* above the floor are delivered.
+        With one it is *messages*: positions between them are finished with them, in one range.
         """
-        progress = self._progress.get(held)
-        ranges = min(self.range_count(held, window), WINDOW_POSITIONS // 2)
+        progress = self._progress.get(group_queue)
+        ranges = min(self.range_count(group_queue, window), WINDOW_POSITIONS // 2)
         if progress is None:
             return WINDOW_POSITIONS - ranges
-        floor = self.window_floor(held, window, start_position)
+        floor = self.window_floor(group_queue, window, start_position)
         while progress.sparse and progress.sparse[0][0] <= floor:
             progress.sparse_count -= progress.sparse.popleft()[1]
         return max(0, WINDOW_POSITIONS - ranges - progress.sparse_count)
 
-    def is_blocked(self, held: GroupQueue, window: AckWindow, bounds: tuple[int, int]) -> bool:
+    def is_blocked(
+        self, group_queue: GroupQueue, window: AckWindow, bounds: tuple[int, int]
+    ) -> bool:
         """Whether there is more to deliver, but only behind a full window."""
-        floor = self.window_floor(held, window, bounds[0])
-        position = max(self.next_position(held), floor)
+        floor = self.window_floor(group_queue, window, bounds[0])
+        position = max(self.next_position(group_queue), floor)
         return position < bounds[1] and position >= floor + WINDOW_POSITIONS
 
-    def next_position(self, held: GroupQueue) -> int:
-        """Everything below has been delivered in this reign, or was resolved before it."""
-        progress = self._progress.get(held)
+    def next_position(self, group_queue: GroupQueue) -> int:
+        """Everything below has been delivered in this mastership, or was resolved before it."""
+        progress = self._progress.get(group_queue)
         return 0 if progress is None else progress.delivered.floor
 
-    def delivered_end(self, held: GroupQueue) -> int:
-        """Behind the last position that was delivered in this reign."""
-        progress = self._progress.get(held)
+    def delivered_end(self, group_queue: GroupQueue) -> int:
+        """Behind the last position that was delivered in this mastership."""
+        progress = self._progress.get(group_queue)
         return 0 if progress is None else progress.delivered.floor + progress.delivered.span
 
-    def _progress_of(self, held: GroupQueue) -> Progress:
-        progress = self._progress.get(held)
+    def _progress_of(self, group_queue: GroupQueue) -> Progress:
+        progress = self._progress.get(group_queue)
         if progress is None:
-            progress = self._progress[held] = Progress()
-            self._of_group.setdefault(held.group_id, set()).add(held)
+            progress = self._progress[group_queue] = Progress()
+            self._of_group.setdefault(group_queue.group_id, set()).add(group_queue)
         return progress
 
-    # -- giving -----------------------------------------------------------------------------------
+    # -- granting ---------------------------------------------------------------------------------
 
-    def grant(self, held: GroupQueue, first: int, end: int, until_ms: int) -> Lease:
+    def grant(self, group_queue: GroupQueue, first: int, end: int, until_ms: int) -> Lease:
         """Hold [first, end), which `find_range` found, until an instant."""
-        self.skip_to(held, end)
-        return self.hold(held, first, end, until_ms)
+        self.skip_to(group_queue, end)
+        return self.hold(group_queue, first, end, until_ms)
 
     def grant_picked(
-        self, held: GroupQueue, span: tuple[int, int], positions: NDArray[np.int64], until_ms: int
+        self,
+        group_queue: GroupQueue,
+        span: tuple[int, int],
+        positions: NDArray[np.int64],
+        until_ms: int,
     ) -> Lease:
         """Hold the messages at `positions`, which ascend within `span`, until an instant.
 
-        What else is in the span is passed over, and finished with them.
+        The rest of the span does not match, and is finished with them.
         """
-        progress = self._progress_of(held)
+        progress = self._progress_of(group_queue)
         progress.add_sparse(span[1], len(positions))
         if len(positions) == span[1] - span[0]:
-            return self.grant(held, *span, until_ms)  # its receipts need no memory
-        self.skip_to(held, span[1])
-        return self._add_sparse(held, span, [Part(*span, until_ms)], positions)
+            return self.grant(group_queue, *span, until_ms)  # its receipts need no memory
+        self.skip_to(group_queue, span[1])
+        return self._add_sparse(group_queue, span, [Part(*span, until_ms)], positions)
 
     def grant_selected(
-        self, held: GroupQueue, positions: NDArray[np.int64], until_ms: int
+        self, group_queue: GroupQueue, positions: NDArray[np.int64], until_ms: int
     ) -> Lease:
         """Hold the messages at `positions`, which ascend, until an instant, and nothing else.
 
-        What stands between them is delivered to others, or still to be delivered.
+        Positions between them are delivered to others, or still to be delivered.
         """
         runs = runs_of(positions).tolist()
         for first, end in runs:
-            self.skip(held, first, end)
+            self.skip(group_queue, first, end)
         parts = [Part(first, end, until_ms) for first, end in runs]
         span = runs[0][0], runs[-1][1]
-        return self._add_sparse(held, span, parts, positions, keeps_gaps=True)
+        return self._add_sparse(group_queue, span, parts, positions, keeps_gaps=True)
 
     def _add_sparse(
         self,
-        held: GroupQueue,
+        group_queue: GroupQueue,
         span: tuple[int, int],
         parts: list[Part],
         positions: NDArray[np.int64],
@@ -186,54 +194,54 @@ class Leases:
     ) -> Lease:
         self._last_id += 1
         lease_id = self._last_id | SPARSE_ID
-        return self._add(Lease(lease_id, held, *span, parts, positions, keeps_gaps))
+        return self._add(Lease(lease_id, group_queue, *span, parts, positions, keeps_gaps))
 
     def hold(
         self,
-        held: GroupQueue,
+        group_queue: GroupQueue,
         first: int,
         end: int,
         until_ms: int,
         messages: Sequence[int] | None = None,
     ) -> Lease:
-        """Hold [first, end), which was delivered or skipped before and is nobody's, until then.
+        """Hold [first, end), which was delivered or skipped before and is in no lease, until then.
 
         `messages`: see `Part`.
         """
         parts = [Part(first, end, until_ms)]
         if messages is not None:
-            return self._add_sparse(held, (first, end), parts, np.array(messages, np.int64))
+            return self._add_sparse(group_queue, (first, end), parts, np.array(messages, np.int64))
         self._last_id += 1
-        return self._add(Lease(self._last_id, held, first, end, parts))
+        return self._add(Lease(self._last_id, group_queue, first, end, parts))
 
     def _add(self, lease: Lease) -> Lease:
         self._by_id[lease.lease_id] = lease
         lease.left_count = sum(lease.count_messages(*part[:2]) for part in lease.parts)
         lease.gap_count = sum(part.end - part.first for part in lease.parts) - lease.left_count
-        progress = self._progress_of(lease.held)
+        progress = self._progress_of(lease.group_queue)
         progress.leases[lease.lease_id] = lease
         progress.held_count += lease.left_count
         progress.gap_count += lease.gap_count
         heapq.heappush(self._ends, (lease.until_ms, lease.lease_id))
         return lease
 
-    def skip_to(self, held: GroupQueue, position: int) -> None:
-        """Deliver nothing below `position` in this reign."""
-        self._progress_of(held).delivered.resolve(0, position)
+    def skip_to(self, group_queue: GroupQueue, position: int) -> None:
+        """Deliver nothing below `position` in this mastership."""
+        self._progress_of(group_queue).delivered.resolve(0, position)
 
-    def skip(self, held: GroupQueue, first: int, end: int) -> None:
-        """Do not deliver [first, end) in this reign."""
-        self._progress_of(held).delivered.resolve(first, end - first)
+    def skip(self, group_queue: GroupQueue, first: int, end: int) -> None:
+        """Do not deliver [first, end) in this mastership."""
+        self._progress_of(group_queue).delivered.resolve(first, end - first)
 
     # -- withholding ------------------------------------------------------------------------------
 
-    def withhold(self, held: GroupQueue, position: int) -> bool:
-        """Deliver a message to nobody until it is offered again: it cannot be read here.
+    def withhold(self, group_queue: GroupQueue, position: int) -> bool:
+        """Deliver a message to no consumer until it is offered again: it cannot be read here.
 
         Returns:
             Whether there was room for it: scattered positions are bounded like a group's window.
         """
-        progress = self._progress_of(held)
+        progress = self._progress_of(group_queue)
         exempt = progress.exempt
         if exempt.range_count >= _WITHHELD_RANGES_MAX and not exempt.is_resolved(position):
             exempt.resolve(0, progress.window_floor)  # all that is not exempt there is resolved
@@ -244,9 +252,9 @@ class Leases:
         exempt.resolve(position, 1)
         return True
 
-    def offer_again(self, held: GroupQueue, first: int, end: int) -> None:
-        """Deliver what is withheld of [first, end): it can be read again, or is to be tried."""
-        progress = self._progress.get(held)
+    def offer_again(self, group_queue: GroupQueue, first: int, end: int) -> None:
+        """Deliver what is withheld of [first, end): it can be read again, or may be."""
+        progress = self._progress.get(group_queue)
         if progress is None:
             return
         for low, high in progress.withheld.all_ranges():
@@ -254,20 +262,22 @@ class Leases:
                 progress.delivered.reopen(max(low, first), min(high, end))
         progress.withheld.reopen(first, end)
 
-    def settle(self, held: GroupQueue, position: int) -> None:
-        """A withheld position is resolved, or gone: nothing is to be offered there any more."""
-        progress = self._progress.get(held)
+    def settle(self, group_queue: GroupQueue, position: int) -> None:
+        """A withheld position is resolved, or gone: it will not be offered again."""
+        progress = self._progress.get(group_queue)
         if progress is not None:
             progress.withheld.reopen(position, position + 1)
 
-    def withheld_ranges(self, held: GroupQueue) -> list[tuple[int, int]]:
-        """What is withheld from a group of a queue, as [first, end), ascending."""
-        progress = self._progress.get(held)
+    def withheld_ranges(self, group_queue: GroupQueue) -> list[tuple[int, int]]:
+        """The withheld positions of a group's queue, as [first, end), ascending."""
+        progress = self._progress.get(group_queue)
         return [] if progress is None else progress.withheld.all_ranges()
 
-    def withheld_count(self, held: GroupQueue, window: AckWindow, bounds: tuple[int, int]) -> int:
+    def withheld_count(
+        self, group_queue: GroupQueue, window: AckWindow, bounds: tuple[int, int]
+    ) -> int:
         """How many positions in `bounds` are withheld and not resolved."""
-        ranges = self.withheld_ranges(held)
+        ranges = self.withheld_ranges(group_queue)
         low, high = bounds
         return sum(
             window.count_unresolved(max(first, low), min(end, high)) for first, end in ranges
@@ -280,7 +290,7 @@ class Leases:
         return self._by_id.get(lease_id)
 
     def find_former(self, epoch: int, lease_id: int) -> Lease | None:
-        """A sparse lease that was given in an earlier reign and lasts, or None."""
+        """A sparse lease that was granted in an earlier mastership and lasts, or None."""
         return self._former.get((epoch, lease_id))
 
     def change(self, lease: Lease, first: int, end: int, until_ms: int) -> None:
@@ -311,7 +321,7 @@ class Leases:
         count, gap_count = min(count, lease.left_count), min(gap_count, lease.gap_count)
         lease.left_count -= count
         lease.gap_count -= gap_count
-        progress = self._progress_of(lease.held)
+        progress = self._progress_of(lease.group_queue)
         progress.held_count -= count
         progress.gap_count -= gap_count
 
@@ -320,7 +330,7 @@ class Leases:
         lease = self._by_id.pop(lease_id, None)
         if lease is not None:
             self._let_go(lease, lease.left_count, lease.gap_count)
-            del self._progress_of(lease.held).leases[lease_id]
+            del self._progress_of(lease.group_queue).leases[lease_id]
             self._former.pop(lease.origin, None)
 
     def next_end_ms(self) -> int | None:
@@ -359,7 +369,7 @@ class Leases:
                 over, rest = lease.cut(part, left)
                 lease.parts += [] if rest is None else [rest]
                 self.is_cut = rest is not None
-                ended.append((lease.held, lease.with_messages(over)))
+                ended.append((lease.group_queue, lease.with_messages(over)))
                 count = lease.count_messages(over.first, over.end)
                 left -= count
                 self._let_go(lease, count, over.end - over.first - count)
@@ -369,9 +379,9 @@ class Leases:
                 self.end(lease.lease_id)
         return ended
 
-    def take_at(self, held: GroupQueue, position: int) -> list[Part]:
+    def take_at(self, group_queue: GroupQueue, position: int) -> list[Part]:
         """Remove the lease that holds a position, and return its parts."""
-        progress = self._progress.get(held)
+        progress = self._progress.get(group_queue)
         for lease in progress.leases.values() if progress is not None else ():
             if lease.first <= position < lease.end and any(
                 part.first <= position < part.end for part in lease.parts
@@ -382,14 +392,16 @@ class Leases:
 
     def has_any(self, group_id: int) -> bool:
         """Whether a group holds a lease."""
-        return any(self._progress[held].leases for held in self._of_group.get(group_id, ()))
+        return any(
+            self._progress[group_queue].leases for group_queue in self._of_group.get(group_id, ())
+        )
 
     def drop_group(self, group_id: int) -> None:
         """Forget a group's leases."""
-        for held in self._of_group.pop(group_id, ()):
-            for lease_id in list(self._progress[held].leases):
+        for group_queue in self._of_group.pop(group_id, ()):
+            for lease_id in list(self._progress[group_queue].leases):
                 self.end(lease_id)
-            del self._progress[held]
+            del self._progress[group_queue]
 
     @property
     def count(self) -> int:
@@ -397,61 +409,67 @@ class Leases:
         return len(self._by_id)
 
     def count_unresolved(
-        self, held: GroupQueue, window: AckWindow, bounds: tuple[int, int], passed_count: int
+        self,
+        group_queue: GroupQueue,
+        window: AckWindow,
+        bounds: tuple[int, int],
+        filtered_count: int,
     ) -> tuple[int, int]:
         """(messages leased, positions not delivered), neither resolved; however many leases.
 
-        What is withheld is not delivered. What is delivered, not resolved, and not passed over is
-        leased: messages, and what stands between those that a filter picked. How many of the latter
-        is only counted as they come and go, so where an acknowledgement came twice in part the
-        messages may be too few until their lease ends.
+        Withheld positions are not delivered. What is delivered, not resolved, and not filtered is
+        leased: messages, and positions between those that a filter picked. The latter are only
+        counted as they come and go. So where an acknowledgement came twice in part, the messages
+        may be too few until their lease ends.
 
         Args:
-            held: of which group and queue.
+            group_queue: of which group and queue.
             window: what of it is resolved.
             bounds: the queue's first position and its end.
-            passed_count: unresolved positions that were passed over and are in no lease.
+            filtered_count: unresolved positions that were filtered and are in no lease.
         """
-        progress = self._progress.get(held)
+        progress = self._progress.get(group_queue)
         if progress is None:
             return 0, window.count_unresolved(*bounds)
         waiting = window.count_free(progress.delivered, *bounds)
-        waiting += self.withheld_count(held, window, bounds)
-        covered = window.count_unresolved(*bounds) - waiting - passed_count
+        waiting += self.withheld_count(group_queue, window, bounds)
+        covered = window.count_unresolved(*bounds) - waiting - filtered_count
         return max(0, covered - progress.gap_count), waiting
 
-    def count_resolved(self, held: GroupQueue, window: AckWindow, start_position: int = 0) -> int:
-        """Messages delivered above the group's floor and resolved: so full is its window of them.
+    def count_resolved(
+        self, group_queue: GroupQueue, window: AckWindow, start_position: int = 0
+    ) -> int:
+        """How many messages above the group's floor are delivered and resolved.
 
-        Without a filter these are the resolved positions. With one they are at least so many: asked
-        for at each Receive of a full window, so what leases hold is not looked through.
+        Without a filter these are the resolved positions. With one it is a lower bound: each
+        Receive of a full window needs it, so the leases are not gone through.
         """
-        progress = self._progress.get(held)
+        progress = self._progress.get(group_queue)
         if progress is not None and progress.sparse_count:
             return max(0, progress.sparse_count - progress.held_count)
-        floor = self.window_floor(held, window, start_position)
+        floor = self.window_floor(group_queue, window, start_position)
         return sum(end - first for first, end in window.ranges() if first > floor)
 
-    # -- handing over -----------------------------------------------------------------------------
+    # -- transfer ---------------------------------------------------------------------------------
 
     def table(self, epoch: int) -> LeaseTable:
-        """All of it, for the successor of a master whose reign ends in order."""
+        """All leases, for the next master of a planned transfer."""
         table = LeaseTable(epoch=epoch)
         for lease in self._by_id.values():
             if lease.positions is None:
                 table.ranges.extend(lease.ranges_to_wire())
             else:
                 table.sparse.append(lease.to_wire(epoch))
-        for held, progress in self._progress.items():
+        for group_queue, progress in self._progress.items():
             delivered = progress.delivered
             if not progress.withheld.is_untouched:
-                delivered = delivered.copy()  # the successor's files may well be sound
+                delivered = delivered.copy()  # the next master's files may well be sound
                 for first, end in progress.withheld.all_ranges():
                     delivered.reopen(first, end)
             table.delivered.append(
                 DeliveredTo(
-                    group_id=held.group_id,
-                    topic_queue=held.topic_queue,
+                    group_id=group_queue.group_id,
+                    topic_queue=group_queue.topic_queue,
                     position=delivered.floor,
                     ahead_deltas=delivered.deltas(),
                 )
@@ -459,16 +477,16 @@ class Leases:
         return table
 
     def restore(self, table: LeaseTable) -> None:
-        """Go on where a former master ended; nothing was delivered here yet."""
+        """Take over the leases of the former master; nothing was delivered here yet."""
         for one in table.delivered:
             progress = self._progress_of(GroupQueue(one.group_id, one.topic_queue))
             progress.delivered = AckWindow.from_deltas(one.position, one.ahead_deltas)
         for one_range in table.ranges:
-            held = GroupQueue(one_range.group_id, one_range.topic_queue)
-            self.hold(held, one_range.first, one_range.end, one_range.until_ms)
+            group_queue = GroupQueue(one_range.group_id, one_range.topic_queue)
+            self.hold(group_queue, one_range.first, one_range.end, one_range.until_ms)
         for wire in sorted(table.sparse, key=lambda one: one.end):
             self._last_id += 1
             lease = self._add(Lease.from_wire(self._last_id | SPARSE_ID, wire))
             self._former[lease.origin] = lease
             if not lease.keeps_gaps:
-                self._progress_of(lease.held).add_sparse(lease.end, lease.count)
+                self._progress_of(lease.group_queue).add_sparse(lease.end, lease.count)

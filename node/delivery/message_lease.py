@@ -1,4 +1,4 @@
-"""One lease: which positions of a queue, and how its messages are counted.
+"""One message lease: which positions of a queue it holds, and how its messages are counted.
 
 A receipt names messages by their ordinals in the answer. Where they stand side by side, ordinal i
 is position first + i, and the receipt alone says which positions are meant. Where a filter picked
@@ -7,8 +7,8 @@ them, only the lease knows:
     position   first ........ p0 ............ p1 p2 ............. end
     finished   |<-- with message 0 -->|<- with 1 ->|<-- with 2 -->|
 
-So that an acknowledgement of all of them is one range, and what the filter passed over between them
-is resolved with it. `keeps_gaps` leases finish the messages' own positions and nothing else.
+So an acknowledgement of all of them is one range, which resolves what the filter did not match
+between them, too. A lease that `keeps_gaps` finishes its messages' own positions and nothing else.
 """
 
 from collections import deque
@@ -45,7 +45,7 @@ class Lease:
     """
 
     lease_id: int
-    held: GroupQueue
+    group_queue: GroupQueue
     first: int
     end: int
     parts: list[Part]
@@ -53,7 +53,7 @@ class Lease:
     """int64[n]: where each message stands; None: they are neighbours, from `first` on."""
     keeps_gaps: bool = False
     origin: tuple[int, int] = (0, 0)
-    """(epoch, lease id) that its receipts have, where it was given in an earlier reign."""
+    """(epoch, lease id) that its receipts have, where it was granted in an earlier mastership."""
     gap_count: int = 0
     """Positions of its parts that are not resolved and hold none of its messages."""
     left_count: int = 0
@@ -80,7 +80,7 @@ class Lease:
         return [(first, end)]
 
     def message_runs(self, low: int, high: int) -> NDArray[np.int64]:
-        """int64[n, 2]: [first, end) of the stretches of messages [low, high), ascending."""
+        """int64[n, 2]: [first, end) of the runs of neighbours in messages [low, high)."""
         if self.positions is None:
             return np.array([(self.first + low, self.first + high)], np.int64)
         return runs_of(self.positions[low:high])
@@ -115,11 +115,11 @@ class Lease:
         return part._replace(messages=tuple(self.positions[low:high].tolist()))
 
     def ranges_to_wire(self) -> list[HeldRange]:
-        """For a successor; only of neighbours, whose receipts need no lease."""
+        """For the next master; only of neighbours, whose receipts need no lease."""
         return [
             HeldRange(
-                group_id=self.held.group_id,
-                topic_queue=self.held.topic_queue,
+                group_id=self.group_queue.group_id,
+                topic_queue=self.group_queue.topic_queue,
                 first=part.first,
                 end=part.end,
                 until_ms=part.until_ms,
@@ -128,13 +128,13 @@ class Lease:
         ]
 
     def to_wire(self, epoch: int) -> SparseLease:
-        """For a successor, by the master of `epoch`; only of sparse ones."""
+        """For the next master, by that of `epoch`; only of sparse ones."""
         origin = self.origin if self.origin[0] else (epoch, self.lease_id)
         positions = np.empty(0, np.int64) if self.positions is None else self.positions
         deltas = np.diff(positions, prepend=self.first).tolist()
         return SparseLease(
-            group_id=self.held.group_id,
-            topic_queue=self.held.topic_queue,
+            group_id=self.group_queue.group_id,
+            topic_queue=self.group_queue.topic_queue,
             epoch=origin[0],
             lease_id=origin[1],
             first=self.first,
@@ -149,7 +149,7 @@ class Lease:
 
     @classmethod
     def from_wire(cls, lease_id: int, wire: SparseLease) -> "Lease":
-        """What a former master left, under an id of this reign."""
+        """A lease of the former master, under an id of this mastership."""
         deltas = np.array(wire.position_deltas, np.int64)
         return cls(
             lease_id,
@@ -165,10 +165,10 @@ class Lease:
 
 @dataclass(slots=True)
 class Progress:
-    """How far a queue was delivered to a group in one reign."""
+    """How far a queue was delivered to a group in one mastership."""
 
     delivered: AckWindow = field(default_factory=AckWindow)
-    """What was handed out or passed over: everything below its floor, and ranges ahead."""
+    """What was delivered or filtered: everything below its floor, and ranges ahead."""
     sparse: deque[tuple[int, int]] = field(default_factory=deque)
     """(end, messages) of each lease of picked messages, ascending, for which the group's floor may
     still lie below the end."""
@@ -181,7 +181,7 @@ class Progress:
     gap_count: int = 0
     """Invariant: the sum of their `gap_count`."""
     withheld: AckWindow = field(default_factory=AckWindow)
-    """Positions whose messages cannot be read here now: delivered to nobody, and in no lease.
+    """Positions whose messages cannot be read here now: not to be delivered, and in no lease.
     Invariant: all of it is `delivered`."""
     exempt: AckWindow = field(default_factory=AckWindow)
     """What was ever withheld in this mastership: it does not count in the consumer window."""
@@ -195,7 +195,7 @@ class Progress:
 
 
 def runs_of(positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64[n, 2]: [first, end) of each stretch of neighbours in ascending positions."""
+    """int64[n, 2]: [first, end) of each run of neighbours in ascending positions."""
     cuts = np.flatnonzero(positions[1:] != positions[:-1] + 1) + 1
     runs = np.empty((len(cuts) + min(1, len(positions)), 2), np.int64)
     runs[:1, 0], runs[1:, 0] = positions[:1], positions[cuts]

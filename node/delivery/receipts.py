@@ -1,4 +1,4 @@
-"""Which positions a receipt stands for, and the RESOLVE rows that finish them."""
+"""The positions that a receipt names, and the RESOLVE rows that finish them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,13 +19,13 @@ from storage.views.catalog_items import Group
 
 
 @dataclass(slots=True)
-class Meant:
-    """What one selection of messages stands for."""
+class SelectedPositions:
+    """The queue positions of one selection of messages."""
 
     outcome: int
     """RECEIPT_OUTCOME_OK, or why there is nothing to be done."""
     views: Views
-    held: GroupQueue
+    group_queue: GroupQueue
     ranges: list[tuple[int, int]] = field(default_factory=list)
     """[first, end) of the positions that are finished with the messages."""
     picked: NDArray[np.int64] | None = None
@@ -42,40 +42,42 @@ class Meant:
         return sum(end - first for first, end in self.ranges)
 
     def ack_rows(self) -> NDArray[Any]:
-        """Rows that acknowledge the messages and pass over what else is in the ranges, in order.
+        """Rows that acknowledge the messages, and resolve the rest of the ranges as filtered.
 
-        What a filter left out is said to be left out, and not acknowledged: else nobody could tell
-        from the log what a consumer was given (decision 26).
+        In queue order. What the filter did not match is not acknowledged: the log must tell which
+        messages a consumer got (decision 26).
         """
         if self.picked is None:
-            return ack_rows(self.held, self.ranges)
-        return ack_picked_rows(self.held, self.ranges[0], self.picked)
+            return ack_rows(self.group_queue, self.ranges)
+        return ack_picked_rows(self.group_queue, self.ranges[0], self.picked)
 
     def nack_rows(self, group: Group, now_ms: int, delay_ms: int | None) -> NDArray[Any]:
-        """Rows that give the messages back, and then pass over what else is in the ranges."""
+        """Rows that give the messages back, and then resolve the rest of the ranges as filtered."""
         runs = self.ranges if self.picked is None else self.picked
-        rows = retry_rows(self.views, group, self.held, runs, now_ms, delay_ms)
+        rows = retry_rows(self.views, group, self.group_queue, runs, now_ms, delay_ms)
         if self.picked is None:
             return rows
-        return np.concatenate([rows, filtered_rows(self.held, self.ranges)])
+        return np.concatenate([rows, filtered_rows(self.group_queue, self.ranges)])
 
 
-def meant_by(
+def find_positions(
     shard: Shard,
     receiver: Receiver,
     group: Group,
     one: Selection,
     *,
     reads: Callable[[Group, int], bool],
-) -> Meant:
-    """What a selection stands for. `reads`: whether a group is given messages of a queue.
+) -> SelectedPositions:
+    """The positions of a selection. `reads`: whether a group receives from a queue.
 
-    Neighbours are named by the receipt itself, even after their lease is over. Messages that a
-    filter picked are known to their lease alone: without it nothing is done, and they come again.
+    A receipt names neighbours by itself, even after their lease is over. Only their lease knows
+    where messages stand that a filter picked: without it nothing is done, and they come again.
     """
     receipt = one.receipt
-    held = GroupQueue(group.group_id, receipt.topic_queue)
-    invalid = Meant(int(ReceiptOutcome.RECEIPT_OUTCOME_INVALID), shard.views, held)
+    group_queue = GroupQueue(group.group_id, receipt.topic_queue)
+    invalid = SelectedPositions(
+        int(ReceiptOutcome.RECEIPT_OUTCOME_INVALID), shard.views, group_queue
+    )
     if receipt.cluster != shard.cluster or receipt.group_id != group.group_id or one.count <= 0:
         return invalid
     if receipt.epoch > receiver.epoch or not reads(group, receipt.topic_queue):
@@ -89,8 +91,10 @@ def meant_by(
     high = one.first + one.count
     if receipt.lease_id & SPARSE_ID:
         if lease is None:
-            return Meant(int(ReceiptOutcome.RECEIPT_OUTCOME_STALE), shard.views, held)
-        if lease.held != held or high > lease.count:
+            return SelectedPositions(
+                int(ReceiptOutcome.RECEIPT_OUTCOME_STALE), shard.views, group_queue
+            )
+        if lease.group_queue != group_queue or high > lease.count:
             return invalid
         ranges = lease.ranges(one.first, high)
         if sum(end - first for first, end in ranges) != one.count:
@@ -99,16 +103,19 @@ def meant_by(
         first = receipt.first_position + one.first
         limit: int = shard.views.queues.get(receipt.topic_queue).end_position
         if is_of_epoch:
-            limit = leases.delivered_end(held)
+            limit = leases.delivered_end(group_queue)
         # With the id of another lease it would end one whose messages it does not stand for.
-        is_own = lease is None or (lease.held, lease.first) == (held, receipt.first_position)
+        is_own = lease is None or (lease.group_queue, lease.first) == (
+            group_queue,
+            receipt.first_position,
+        )
         if first + one.count > limit or not is_own:
             return invalid
         ranges = [(first, first + one.count)]
-    return Meant(
+    return SelectedPositions(
         int(ReceiptOutcome.RECEIPT_OUTCOME_OK),
         shard.views,
-        held,
+        group_queue,
         ranges,
         picked,
         one.count,

@@ -1,4 +1,4 @@
-"""Choose what a Receive gets: the group's queues of a topic in turn, up to the release gate."""
+"""The receiver: leases the next messages of a group's queues, up to the release gate."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -10,9 +10,9 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from hourwheel.types import TopicQueue, topic_of, topic_queue
-from node.delivery.dead_letter_selection import Marks, Selecting
-from node.delivery.filter_scan import Counts, LongChecks, Picked, Picker, Wanted
-from node.delivery.filtered_ranges import PassedOver
+from node.delivery.dead_letter_selection import CallFilter, ScanMarks
+from node.delivery.filter_scan import Counts, FilterScanner, LongChecks, ScanFilter, ScanResult
+from node.delivery.filtered_ranges import FilteredRanges
 from node.delivery.leases import Leases
 from node.delivery.message_lease import Lease
 from node.shard.group_queue import GroupQueue
@@ -35,7 +35,7 @@ class Delivery:
     """Meta and body of each message, one behind the other."""
     receive_ms: int
     to_check: FilterExpression | None = None
-    """Some of them may not match this: who asked has to check."""
+    """Some of them may not match this: the client has to check."""
 
     @property
     def invisible_until_ms(self) -> int:
@@ -46,15 +46,15 @@ class Delivery:
 class Corrupt(NamedTuple):
     """A message in a queue whose bytes, as they lie here, are not what was published."""
 
-    held: GroupQueue
+    group_queue: GroupQueue
     position: int
     unit: Units
     """Array[1] of UNIT."""
     error: errors.DataLoss
 
 
-class Ask(NamedTuple):
-    """How much a Receive wants, and when."""
+class ReceiveLimits(NamedTuple):
+    """How much a Receive may lease, for how long, and its reading of the clock."""
 
     count_max: int
     bytes_max: int
@@ -69,8 +69,8 @@ class Receiver:
         """Read from `views` and `bodies`. `epoch`: in which the leases are given."""
         self._views, self._bodies, self.epoch = views, bodies, epoch
         self.leases = Leases()
-        self.passed_over = PassedOver()
-        self._marks = Marks()
+        self.filtered_ranges = FilteredRanges()
+        self._marks = ScanMarks()
         self.counts = Counts()
         """What filters did; the shell adds it up and makes it anew."""
         self._long_checks = LongChecks()
@@ -78,20 +78,20 @@ class Receiver:
         self.corrupt: list[Corrupt] = []
         """Messages that failed their checksum, withheld from the group: the shell sees to them."""
         self.work = 0
-        """What looking through queues has cost; the shell makes it 0 again. See `filter_scan`."""
+        """Work done in scans; the shell makes it 0 again. See `filter_scan`."""
         self.is_unfinished = False
         """The last `receive` ended with its slice: there may be more, so call again soon."""
 
     def table(self) -> LeaseTable:
-        """What the successor of a master needs that steps down in order."""
+        """What the next master needs in a planned transfer."""
         table = self.leases.table(self.epoch)
-        self.passed_over.add_to(table)
+        self.filtered_ranges.add_to(table)
         return table
 
     def restore(self, table: LeaseTable, now_ms: int) -> None:
-        """Go on where a former master ended; nothing was delivered here yet."""
+        """Go on where the former master ended; nothing was delivered here yet."""
         self.leases.restore(table)
-        self.passed_over.restore(table, now_ms)
+        self.filtered_ranges.restore(table, now_ms)
 
     def queues_of(self, group_id: int, topic_id: int) -> list[TopicQueue]:
         """The queues that a group's Receive of a topic reads: its retries first."""
@@ -103,8 +103,10 @@ class Receiver:
         own = [topic_queue(topic_id, queue) for queue in range(topic.queue_count)]
         return [topic_queue(subscription.retry_topic_id, 0), *own]
 
-    def _wanted(self, group_id: int, topic_id: int, selecting: Selecting | None) -> Wanted | None:
-        """What the group wants of the topic's own queues; None for everything.
+    def _scan_filter(
+        self, group_id: int, topic_id: int, call_filter: CallFilter | None
+    ) -> ScanFilter | None:
+        """The filter for the topic's own queues; None where everything matches.
 
         Raises:
             InvalidFilter: the subscription's filter is not understood by this version.
@@ -113,15 +115,15 @@ class Receiver:
         subscription = catalog.find_subscription(group_id, topic_id)
         topic = catalog.find_topic_by_id(topic_id)
         expression = subscription.filter if subscription is not None else None
-        if selecting is not None:
-            expression = selecting.filter
+        if call_filter is not None:
+            expression = call_filter.filter
         if topic is None or expression is None:
             return None
         compiled = compile_filter(expression, topic.gene)
         if compiled.is_everything:
             return None
         masks = not topic.internal  # else units are of several topics, whose genes differ
-        return Wanted(compiled, masks=masks, checks=not (masks and expression.check_at_client))
+        return ScanFilter(compiled, masks=masks, checks=not (masks and expression.check_at_client))
 
     def receive(
         self,
@@ -132,33 +134,35 @@ class Receiver:
         bytes_max: int,
         invisible_ms: int,
         now_ms: int,
-        selecting: Selecting | None = None,
+        call_filter: CallFilter | None = None,
     ) -> Delivery | None:
         """Lease the next messages of one queue, or None where nothing is visible.
 
-        Where a filter leaves much out, it is also None when enough was looked at for one turn of
-        the loop: see `is_unfinished`.
+        Where little matches a filter, it is also None when one turn of the loop has scanned
+        enough: see `is_unfinished`.
         """
-        wanted = self._wanted(group_id, topic_id, selecting)
+        scan_filter = self._scan_filter(group_id, topic_id, call_filter)
         queues = self.queues_of(group_id, topic_id)
         turn = self._turns.get((group_id, topic_id), 0)
-        picker = Picker(self._bodies, self.counts, self._long_checks)
+        scanner = FilterScanner(self._bodies, self.counts, self._long_checks)
         self.is_unfinished = False
-        ask = Ask(count_max, bytes_max, invisible_ms, now_ms)
+        limits = ReceiveLimits(count_max, bytes_max, invisible_ms, now_ms)
         for step in range(len(queues)):
             number = queues[(turn + step) % len(queues)]
-            held, left = GroupQueue(group_id, number), picker.work
-            if wanted is None or topic_of(number) != topic_id:
-                delivery = self._receive_from(held, *ask)
-            elif selecting is None:
-                delivery = self._receive_matching(held, wanted, picker, ask)
+            group_queue, left = GroupQueue(group_id, number), scanner.work
+            if scan_filter is None or topic_of(number) != topic_id:
+                delivery = self._receive_from(group_queue, *limits)
+            elif call_filter is None:
+                delivery = self._receive_matching(group_queue, scan_filter, scanner, limits)
             else:
-                delivery = self._receive_selected(held, wanted, picker, ask, selecting)
-            self.work += left - picker.work
+                delivery = self._receive_by_call(
+                    group_queue, scan_filter, scanner, limits, call_filter
+                )
+            self.work += left - scanner.work
             if delivery is not None or self.is_unfinished:
                 # An unfinished queue lets the others have their turn, too.
                 self._turns[group_id, topic_id] = (turn + step + 1) % len(queues)
-                if delivery is None or wanted is None or wanted.checks:
+                if delivery is None or scan_filter is None or scan_filter.checks:
                     return delivery
                 subscription = self._views.catalog.find_subscription(group_id, topic_id)
                 kept = None if subscription is None else subscription.filter
@@ -167,20 +171,20 @@ class Receiver:
 
     def _receive_from(
         self,
-        held: GroupQueue,
+        group_queue: GroupQueue,
         count_max: int,
         bytes_max: int,
         invisible_ms: int,
         now_ms: int,
     ) -> Delivery | None:
-        queue = self._views.queues.get(held.topic_queue)
+        queue = self._views.queues.get(group_queue.topic_queue)
         visible_end = queue.visible_end(now_ms)
-        if self.leases.next_position(held) >= visible_end:
+        if self.leases.next_position(group_queue) >= visible_end:
             return None
-        window = self._views.acks.get(*held)
+        window = self._views.acks.get(*group_queue)
         bounds = queue.start_position, visible_end
         while True:
-            first, end = self.leases.find_range(held, window, bounds, count_max)
+            first, end = self.leases.find_range(group_queue, window, bounds, count_max)
             if first >= end:
                 return None
             units = _cut_to_origin(_cut_to_bytes(queue.read(first, end - first), bytes_max))
@@ -191,101 +195,120 @@ class Receiver:
             low, high = _good_run([one.ordinal for one in bad], len(units))
             for ordinal, error in bad:
                 unit = units[ordinal : ordinal + 1]
-                if ordinal < low and not self._withhold(held, first + ordinal, unit, error):
+                if ordinal < low and not self._withhold(group_queue, first + ordinal, unit, error):
                     return None
             count_max = max(1, high - low)  # and read those again, by themselves
-        lease = self.leases.grant(held, first, end, now_ms + invisible_ms)
+        lease = self.leases.grant(group_queue, first, end, now_ms + invisible_ms)
         return self._delivery(lease, units, blobs, now_ms)
 
     def _receive_matching(
-        self, held: GroupQueue, wanted: Wanted, picker: Picker, ask: Ask
+        self,
+        group_queue: GroupQueue,
+        scan_filter: ScanFilter,
+        scanner: FilterScanner,
+        limits: ReceiveLimits,
     ) -> Delivery | None:
-        """The next messages that the group wants; what is in between is passed over."""
-        queue, window = self._views.queues.get(held.topic_queue), self._views.acks.get(*held)
-        bounds = queue.start_position, queue.visible_end(ask.now_ms)
-        count_max = min(ask.count_max, self.leases.room(held, window, bounds[0]))
-        while count_max and picker.work > 0:
-            stretch = self.leases.find_stretch(held, window, bounds)
-            first = stretch[0]
-            if first >= stretch[1]:
+        """The next messages that match the group's filter; the others are filtered."""
+        queue, window = (
+            self._views.queues.get(group_queue.topic_queue),
+            self._views.acks.get(*group_queue),
+        )
+        bounds = queue.start_position, queue.visible_end(limits.now_ms)
+        count_max = min(limits.count_max, self.leases.room(group_queue, window, bounds[0]))
+        while count_max and scanner.work > 0:
+            undelivered = self.leases.find_undelivered(group_queue, window, bounds)
+            first = undelivered[0]
+            if first >= undelivered[1]:
                 return None
-            picked = picker.pick(
-                queue, wanted, stretch, count_max=count_max, bytes_max=ask.bytes_max
+            result = scanner.scan(
+                queue, scan_filter, undelivered, count_max=count_max, bytes_max=limits.bytes_max
             )
-            self.leases.skip_to(held, picked.end)
-            gets_on = self._withhold_picked(held, picked)
-            if picked.count:
-                span = self.passed_over.absorb(held, first), picked.end
-                positions, units, blobs = picked.joined()
-                until_ms = ask.now_ms + ask.invisible_ms
-                lease = self.leases.grant_picked(held, span, positions, until_ms)
-                return self._delivery(lease, units, blobs, ask.now_ms)
-            if picked.end > first:
-                self.passed_over.add(held, first, picked.end, ask.now_ms)
-            if not gets_on:
+            self.leases.skip_to(group_queue, result.end)
+            goes_on = self._withhold_picked(group_queue, result)
+            if result.count:
+                span = self.filtered_ranges.absorb(group_queue, first), result.end
+                positions, units, blobs = result.joined()
+                until_ms = limits.now_ms + limits.invisible_ms
+                lease = self.leases.grant_picked(group_queue, span, positions, until_ms)
+                return self._delivery(lease, units, blobs, limits.now_ms)
+            if result.end > first:
+                self.filtered_ranges.add(group_queue, first, result.end, limits.now_ms)
+            if not goes_on:
                 return None
         self.is_unfinished = count_max > 0
         return None
 
-    def _receive_selected(
-        self, held: GroupQueue, wanted: Wanted, picker: Picker, ask: Ask, selecting: Selecting
+    def _receive_by_call(
+        self,
+        group_queue: GroupQueue,
+        scan_filter: ScanFilter,
+        scanner: FilterScanner,
+        limits: ReceiveLimits,
+        call_filter: CallFilter,
     ) -> Delivery | None:
-        """The next messages that one call wants; the others stay for other calls."""
-        queue, window = self._views.queues.get(held.topic_queue), self._views.acks.get(*held)
-        end = int(queue.visible_end(ask.now_ms))
-        if self.leases.range_count(held, window) >= WINDOW_POSITIONS // 2:
-            floor = self.leases.window_floor(held, window, queue.start_position)
+        """The next messages that match the call's filter; the others stay for other calls."""
+        queue, window = (
+            self._views.queues.get(group_queue.topic_queue),
+            self._views.acks.get(*group_queue),
+        )
+        end = int(queue.visible_end(limits.now_ms))
+        if self.leases.range_count(group_queue, window) >= WINDOW_POSITIONS // 2:
+            floor = self.leases.window_floor(group_queue, window, queue.start_position)
             end = min(end, floor + WINDOW_POSITIONS)
-        at = max(queue.start_position, selecting.begin_at(held, self._marks))
-        while picker.work > 0:
-            stretch = self.leases.find_stretch(held, window, (at, end))
-            if stretch[0] >= stretch[1]:
+        at = max(queue.start_position, call_filter.begin_at(group_queue, self._marks))
+        while scanner.work > 0:
+            undelivered = self.leases.find_undelivered(group_queue, window, (at, end))
+            if undelivered[0] >= undelivered[1]:
                 return None
-            picked = picker.pick(
-                queue, wanted, stretch, count_max=ask.count_max, bytes_max=ask.bytes_max
+            result = scanner.scan(
+                queue,
+                scan_filter,
+                undelivered,
+                count_max=limits.count_max,
+                bytes_max=limits.bytes_max,
             )
-            at = picked.end
-            selecting.note(held, at, self._marks)
-            gets_on = self._withhold_picked(held, picked)
-            if picked.count:
-                positions, units, blobs = picked.joined()
-                until_ms = ask.now_ms + ask.invisible_ms
-                lease = self.leases.grant_selected(held, positions, until_ms)
-                return self._delivery(lease, units, blobs, ask.now_ms)
-            if not gets_on:
+            at = result.end
+            call_filter.note(group_queue, at, self._marks)
+            goes_on = self._withhold_picked(group_queue, result)
+            if result.count:
+                positions, units, blobs = result.joined()
+                until_ms = limits.now_ms + limits.invisible_ms
+                lease = self.leases.grant_selected(group_queue, positions, until_ms)
+                return self._delivery(lease, units, blobs, limits.now_ms)
+            if not goes_on:
                 return None
         self.is_unfinished = True
         return None
 
-    def _withhold_picked(self, held: GroupQueue, picked: Picked) -> bool:
-        return picked.damage is None or self._withhold(held, *picked.damage)
+    def _withhold_picked(self, group_queue: GroupQueue, result: ScanResult) -> bool:
+        return result.damage is None or self._withhold(group_queue, *result.damage)
 
     def _withhold(
-        self, held: GroupQueue, position: int, unit: Units, error: errors.DataLoss
+        self, group_queue: GroupQueue, position: int, unit: Units, error: errors.DataLoss
     ) -> bool:
         """Go on behind a message that cannot be read. False: there are too many such places."""
-        if not self.leases.withhold(held, position):
+        if not self.leases.withhold(group_queue, position):
             return False
-        self.corrupt.append(Corrupt(held, position, copied(unit), error))
+        self.corrupt.append(Corrupt(group_queue, position, copied(unit), error))
         return True
 
-    def offer_again(self, held: GroupQueue, first: int, end: int) -> None:
-        """Deliver what was withheld of [first, end)."""
-        self.leases.offer_again(held, first, end)
-        self._marks.forget()
+    def offer_again(self, group_queue: GroupQueue, first: int, end: int) -> None:
+        """Deliver what is withheld of [first, end)."""
+        self.leases.offer_again(group_queue, first, end)
+        self._marks.clear()
 
     def repeat(self, lease_id: int, until_ms: int, now_ms: int) -> Delivery | None:
-        """A lease that was handed out once more, held until then; None if it is not whole any more.
+        """The messages of a lease again, held until then; None where it is not whole any more.
 
-        Whole: all of its messages are held and none is resolved, trimmed, or damaged.
+        Whole: it holds all of its messages, and none is resolved, trimmed, or damaged.
         """
         lease = self.leases.get(lease_id)
         if lease is None or sum(lease.count_messages(*part[:2]) for part in lease.parts) < max(
             1, lease.count
         ):
             return None
-        queue = self._views.queues.get(lease.held.topic_queue)
-        window = self._views.acks.get(*lease.held)
+        queue = self._views.queues.get(lease.group_queue.topic_queue)
+        window = self._views.acks.get(*lease.group_queue)
         runs = lease.message_runs(0, lease.count)
         left = window.count_unresolved_each(runs[:, 0], runs[:, 1])
         if runs[0, 0] < queue.start_position or (left != runs[:, 1] - runs[:, 0]).any():
@@ -306,20 +329,20 @@ class Receiver:
 
     def is_blocked(self, group_id: int, topic_id: int, now_ms: int) -> list[GroupQueue]:
         """The group's queues of a topic that have more, but only behind a full window."""
-        is_filtered = self._wanted(group_id, topic_id, None) is not None
+        is_filtered = self._scan_filter(group_id, topic_id, None) is not None
         found = []
         for number in self.queues_of(group_id, topic_id):
-            held = GroupQueue(group_id, number)
+            group_queue = GroupQueue(group_id, number)
             queue = self._views.queues.get(number)
-            window = self._views.acks.get(*held)
+            window = self._views.acks.get(*group_queue)
             bounds = queue.start_position, queue.visible_end(now_ms)
             if is_filtered and topic_of(number) == topic_id:
-                first, end = self.leases.find_stretch(held, window, bounds)
-                is_blocked = first < end and not self.leases.room(held, window, bounds[0])
+                first, end = self.leases.find_undelivered(group_queue, window, bounds)
+                is_blocked = first < end and not self.leases.room(group_queue, window, bounds[0])
             else:
-                is_blocked = self.leases.is_blocked(held, window, bounds)
+                is_blocked = self.leases.is_blocked(group_queue, window, bounds)
             if is_blocked:
-                found.append(held)
+                found.append(group_queue)
         return found
 
 
@@ -340,7 +363,7 @@ def _cut_to_origin(units: Units) -> Units:
 
 
 def _good_run(bad: list[int], count: int) -> tuple[int, int]:
-    """[low, high) of the first stretch without a bad one."""
+    """[low, high) of the first run without a bad one."""
     low = 0
     for index in [*bad, count]:
         if index > low:

@@ -25,20 +25,20 @@ Ranges: TypeAlias = Sequence[tuple[int, int]] | NDArray[np.int64]
 """[first, end) of positions; where they may be many, int64[n, 2]."""
 
 
-def ack_rows(held: GroupQueue, ranges: Ranges) -> NDArray[Any]:
+def ack_rows(group_queue: GroupQueue, ranges: Ranges) -> NDArray[Any]:
     """Rows that acknowledge positions [first, end)."""
-    return _rows(held, ranges, Outcome.ACK)
+    return _rows(group_queue, ranges, Outcome.ACK)
 
 
 def ack_picked_rows(
-    held: GroupQueue, span: tuple[int, int], runs: NDArray[np.int64]
+    group_queue: GroupQueue, span: tuple[int, int], runs: NDArray[np.int64]
 ) -> NDArray[Any]:
-    """Rows that acknowledge `runs` and pass over the rest of the span [first, end).
+    """Rows that acknowledge `runs` and resolve the rest of [first, end) as filtered.
 
     They ascend: each raises a group's floor.
 
     Args:
-        held: which group and queue.
+        group_queue: which group and queue.
         span: what is finished.
         runs: int64[n, 2]: where the messages stand in it, ascending.
     """
@@ -48,46 +48,46 @@ def ack_picked_rows(
     outcomes = np.full(len(counts), Outcome.FILTERED, np.uint32)
     outcomes[1::2] = Outcome.ACK
     rows = np.zeros(np.count_nonzero(is_there), RESOLVE_ROW)
-    rows["group_id"], rows["topic_queue"] = held
+    rows["group_id"], rows["topic_queue"] = group_queue
     rows["first_position"], rows["count"] = cuts[:-1][is_there], counts[is_there]
     rows["outcome"] = outcomes[is_there]
     return rows
 
 
-def dead_rows(held: GroupQueue, ranges: Ranges) -> NDArray[Any]:
+def dead_rows(group_queue: GroupQueue, ranges: Ranges) -> NDArray[Any]:
     """Rows that make dead letters of positions [first, end)."""
-    return _rows(held, ranges, Outcome.DEAD)
+    return _rows(group_queue, ranges, Outcome.DEAD)
 
 
-def filtered_rows(held: GroupQueue, ranges: Ranges) -> NDArray[Any]:
-    """Rows that pass over positions [first, end)."""
-    return _rows(held, ranges, Outcome.FILTERED)
+def filtered_rows(group_queue: GroupQueue, ranges: Ranges) -> NDArray[Any]:
+    """Rows that resolve positions [first, end) as filtered."""
+    return _rows(group_queue, ranges, Outcome.FILTERED)
 
 
 def give_back_rows(
-    views: Views, group: Group, held: GroupQueue, parts: Sequence[Part], now_ms: int
+    views: Views, group: Group, group_queue: GroupQueue, parts: Sequence[Part], now_ms: int
 ) -> NDArray[Any]:
     """Rows that give back what is left of parts of leases; as `retry_rows`.
 
-    Of parts with gaps the messages are to be tried again; then the rest, whatever is still
-    unresolved by then, is passed over.
+    In parts with gaps the messages become retries; then the rest, whatever is still unresolved by
+    then, is resolved as filtered.
     """
     runs: list[tuple[int, int]] = []
     rests: list[tuple[int, int]] = []
     for part in parts:
         if part.messages is None:
-            runs += unresolved_of(views, held, part)
+            runs += unresolved_of(views, group_queue, part)
         else:
             runs += runs_of(np.array(part.messages, np.int64)).tolist()
             rests.append((part.first, part.end))
-    rows = retry_rows(views, group, held, runs, now_ms, None)
-    return np.concatenate([rows, filtered_rows(held, rests)]) if rests else rows
+    rows = retry_rows(views, group, group_queue, runs, now_ms, None)
+    return np.concatenate([rows, filtered_rows(group_queue, rests)]) if rests else rows
 
 
 def retry_rows(
     views: Views,
     group: Group,
-    held: GroupQueue,
+    group_queue: GroupQueue,
     ranges: Ranges,
     now_ms: int,
     delay_ms: int | None,
@@ -97,27 +97,27 @@ def retry_rows(
     The group's delay depends on the attempt, so a range is cut where the attempts change.
     """
     if delay_ms is not None:
-        return _rows(held, ranges, Outcome.RETRY, now_ms + delay_ms)
+        return _rows(group_queue, ranges, Outcome.RETRY, now_ms + delay_ms)
     # All at once: what a filter picked are thousands of ranges.
-    queue = views.queues.get(held.topic_queue)
+    queue = views.queues.get(group_queue.topic_queue)
     bounds = np.clip(_pairs(ranges), queue.start_position, queue.end_position)
     counts = bounds[:, 1] - bounds[:, 0]
     begins = np.cumsum(counts) - counts
     positions = np.repeat(bounds[:, 0] - begins, counts) + np.arange(int(counts.sum()))
     if not len(positions):
-        return _rows(held, (), Outcome.RETRY)
+        return _rows(group_queue, (), Outcome.RETRY)
     attempts = queue.pick(positions)["attempt"]
     cuts = np.flatnonzero(attempts[1:] != attempts[:-1]) + 1
     begins = np.union1d(begins[begins < len(positions)], cuts)
     lasts = positions[np.append(begins[1:], len(positions)) - 1]
     delays = {each: retry_delay_ms(group, each) for each in np.unique(attempts).tolist()}
     due = [now_ms + delays[attempt] for attempt in attempts[begins].tolist()]
-    return _rows(held, np.stack((positions[begins], lasts + 1), axis=1), Outcome.RETRY, due)
+    return _rows(group_queue, np.stack((positions[begins], lasts + 1), axis=1), Outcome.RETRY, due)
 
 
-def unresolved_of(views: Views, held: GroupQueue, part: Part) -> list[tuple[int, int]]:
+def unresolved_of(views: Views, group_queue: GroupQueue, part: Part) -> list[tuple[int, int]]:
     """What of a part of a lease is still to be resolved."""
-    return list(views.acks.get(*held).unresolved(part.first, part.end))
+    return list(views.acks.get(*group_queue).unresolved(part.first, part.end))
 
 
 def _pairs(ranges: Ranges) -> NDArray[np.int64]:
@@ -126,11 +126,11 @@ def _pairs(ranges: Ranges) -> NDArray[np.int64]:
 
 
 def _rows(
-    held: GroupQueue, ranges: Ranges, outcome: Outcome, due_ms: int | list[int] = 0
+    group_queue: GroupQueue, ranges: Ranges, outcome: Outcome, due_ms: int | list[int] = 0
 ) -> NDArray[Any]:
     pairs = _pairs(ranges)
     rows = np.zeros(len(pairs), RESOLVE_ROW)
-    rows["group_id"], rows["topic_queue"] = held
+    rows["group_id"], rows["topic_queue"] = group_queue
     rows["first_position"], rows["count"] = pairs[:, 0], pairs[:, 1] - pairs[:, 0]
     rows["outcome"], rows["retry_due_ms"] = outcome, due_ms
     return rows

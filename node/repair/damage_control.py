@@ -166,7 +166,7 @@ class DamageControl:
 
     def _count(self) -> None:
         self._stats.damaged_messages = self.damaged.count
-        self._stats.scrub_damaged_messages = self.damaged.unasked_count
+        self._stats.scrub_damaged_messages = self.damaged.scrubbed_count
 
     def _log_seldom(self, level: str, event: str, **fields: Any) -> None:
         """Log one line an event and `_SAY_S`: a damaged disk has many messages."""
@@ -227,23 +227,23 @@ class DamageControl:
         """Forget those who do not wait any more. Returns whether nobody does."""
         views, leases = self._shard.views, self._receiver.leases
         if not one.entries:
-            is_over = one.unasked is not None and (
+            is_over = one.scrubbed is not None and (
                 self._is_gone(one.place) or bool(views.tombstones.contains(one.unit["sequence"])[0])
             )
             if is_over:
                 self.damaged.take(one.place)
             return is_over
         for entry in list(one.entries.values()):
-            held, position = entry.held, entry.position
+            group_queue, position = entry.group_queue, entry.position
             is_there = (
-                views.catalog.find_group_by_id(held.group_id) is not None
-                and views.catalog.find_topic_by_id(topic_of(held.topic_queue)) is not None
-                and views.queues.get(held.topic_queue).start_position <= position
-                and not views.acks.get(*held).is_resolved(position)
+                views.catalog.find_group_by_id(group_queue.group_id) is not None
+                and views.catalog.find_topic_by_id(topic_of(group_queue.topic_queue)) is not None
+                and views.queues.get(group_queue.topic_queue).start_position <= position
+                and not views.acks.get(*group_queue).is_resolved(position)
             )
             if not is_there:
                 self.damaged.drop(entry)
-                leases.settle(held, position)
+                leases.settle(group_queue, position)
         return not one.is_kept
 
     def _is_gone(self, place: Place) -> bool:
@@ -278,8 +278,8 @@ class DamageControl:
         for one in healed:
             for entry in self.damaged.take(one.place):
                 end = entry.position + 1
-                self._receiver.offer_again(entry.held, entry.position, end)
-                queues.add(entry.held.topic_queue)
+                self._receiver.offer_again(entry.group_queue, entry.position, end)
+                queues.add(entry.group_queue.topic_queue)
         if queues:
             self._count()
             self._wake(queues)
@@ -299,13 +299,13 @@ class DamageControl:
         if not self.damaged.overflowed or self.damaged.is_full:
             return
         receiver, queues = self._receiver, set[int]()
-        for held in self.damaged.overflowed:
-            known = set(self.damaged.positions(held))
-            for first, end in receiver.leases.withheld_ranges(held):
+        for group_queue in self.damaged.overflowed:
+            known = set(self.damaged.positions(group_queue))
+            for first, end in receiver.leases.withheld_ranges(group_queue):
                 for position in range(first, end):
                     if position not in known:
-                        receiver.offer_again(held, position, position + 1)
-            queues.add(held.topic_queue)
+                        receiver.offer_again(group_queue, position, position + 1)
+            queues.add(group_queue.topic_queue)
         self.damaged.overflowed.clear()
         self._wake(queues)
 
@@ -368,7 +368,7 @@ class DamageControl:
         return [
             (at, one)
             for at, one in self.damaged.entries(after_serial)
-            if group_id in {0, one.held.group_id}
+            if group_id in {0, one.group_queue.group_id}
             and topic_id in {0, int(one.unit["origin_topic"][0])}
         ]
 
@@ -385,10 +385,10 @@ class DamageControl:
         gone, rows = list[DamagedEntry](), list[Any]()
         for entry in entries:
             is_damaged = bool(shard.bodies.read(entry.unit)[1])
-            if is_damaged and not views.acks.get(*entry.held).is_resolved(entry.position):
+            if is_damaged and not views.acks.get(*entry.group_queue).is_resolved(entry.position):
                 of = [(entry.position, entry.position + 1)]
-                rows_of = ack_rows if self._is_dead_letter_queue(entry.held) else dead_rows
-                rows.append(rows_of(entry.held, of))
+                rows_of = ack_rows if self._is_dead_letter_queue(entry.group_queue) else dead_rows
+                rows.append(rows_of(entry.group_queue, of))
                 gone.append(entry)
         if not gone:
             return []
@@ -400,20 +400,22 @@ class DamageControl:
         except HourwheelError as error:
             for entry in gone if damaged is self.damaged else ():
                 lost = errors.DataLoss(f"not discarded: {error.message}")
-                damaged.note(Corrupt(entry.held, entry.position, entry.unit, lost), entry.found_ms)
+                damaged.note(
+                    Corrupt(entry.group_queue, entry.position, entry.unit, lost), entry.found_ms
+                )
             self._begin()
             raise
         for entry in gone:
-            receiver.leases.settle(entry.held, entry.position)
+            receiver.leases.settle(entry.group_queue, entry.position)
         self._make_room()
         self._count()
         _log.warning("damaged_messages_discarded", messages=len(gone))
         return gone
 
-    def _is_dead_letter_queue(self, held: GroupQueue) -> bool:
+    def _is_dead_letter_queue(self, group_queue: GroupQueue) -> bool:
         """Whether these are a group's own dead letters: to bury one again would never end."""
-        group = self._shard.views.catalog.find_group_by_id(held.group_id)
-        return group is not None and group.dead_letter_topic_id == topic_of(held.topic_queue)
+        group = self._shard.views.catalog.find_group_by_id(group_queue.group_id)
+        return group is not None and group.dead_letter_topic_id == topic_of(group_queue.topic_queue)
 
     # -- the end ----------------------------------------------------------------------------------
 

@@ -99,7 +99,7 @@ async def test_I8_who_waits_is_told_once_when_the_master_steps_down(tmp_path: Pa
         n1.engine.damage.files.peers = None
         assert await received(n1, 4) == [b"1002", b"1003", b"1004", b"1005"]
         polled = asyncio.ensure_future(n1.receive(wait_ms=60_000))
-        await until(lambda: n1.service.consuming.waiting_count)
+        await until(lambda: n1.service.receive_service.waiting_count)
         n2 = await world.elect("n2")
         with pytest.raises(errors.HourwheelError):
             await polled

@@ -268,9 +268,9 @@ class Checkers:
         master = self._cluster.master()
         leases, views = master.mastership.receiver.leases, master.shard.views
         for queue in master.mastership.receiver.queues_of(GROUP, TOPIC):
-            held = GroupQueue(GROUP, queue)
+            group_queue = GroupQueue(GROUP, queue)
             bounds = views.queues.get(queue).start_position, views.queues.get(queue).end_position
-            count = leases.withheld_count(held, views.acks.get(*held), bounds)
+            count = leases.withheld_count(group_queue, views.acks.get(*group_queue), bounds)
             assert not count, f"I8: {count} messages of queue {queue} are withheld for good"
         for node in self._cluster.nodes.values():
             node.damage.check()

@@ -29,7 +29,7 @@ from tests.sim.cluster_clients import (
     Consumer,
     Producer,
     Proposer,
-    pass_over,
+    resolve_filtered,
 )
 from tests.sim.cluster_names import Visitor
 from tests.sim.cluster_node import SimNode
@@ -246,12 +246,12 @@ class Cluster:
             self.checkers.on_dispatched(node)
         if self.visitors and node.names is not None:
             node.names.look()
-            pass_over(node)
+            resolve_filtered(node)
             return
         for held, part in mastership.receiver.leases.take_ended(node.cluster_ms(), 100):
             if unresolved_of(shard.views, held, part):
                 Proposer(node).give_back(held, part)
-        pass_over(node)
+        resolve_filtered(node)
 
     def on_applied(self, node: SimNode) -> None:
         self.checkers.on_applied(node)

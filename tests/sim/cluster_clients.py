@@ -51,17 +51,17 @@ class Proposer(ShardProposals):
         return Call(kind, self.shard.log.end_offset, node=self._node, then=self._then)
 
 
-def pass_over(node: "SimNode") -> None:
+def resolve_filtered(node: "SimNode") -> None:
     """The master's timer: what filters passed over goes into the log."""
-    passed_over = node.mastership.receiver.passed_over
-    due = passed_over.take_due(node.cluster_ms())
+    filtered_ranges = node.mastership.receiver.filtered_ranges
+    due = filtered_ranges.take_due(node.cluster_ms())
 
     def then(_: Any) -> None:
         for one in due:
-            passed_over.settle(one)
+            filtered_ranges.settle(one)
 
     if due:
-        rows = [filtered_rows(one.held, [(one.first, one.end)]) for one in due]
+        rows = [filtered_rows(one.group_queue, [(one.first, one.end)]) for one in due]
         Proposer(node, then).resolve(np.concatenate(rows))
 
 

@@ -17,8 +17,8 @@ from hourwheel.errors import HourwheelError
 from hourwheel.formats.record_batch import Kind, RecordBatch, build_publish
 from hourwheel.internal.v1.state_pb2 import ConfigChange
 from node.catalog.name_expiry import NameExpiry
-from node.catalog.service import Configurator, DefaultsConfig
-from node.consumers.housekeeping import Unasked
+from node.catalog.service import CatalogService, DefaultsConfig
+from node.consumers.housekeeping import Housekeeping
 from node.delivery.retries import ack_rows, retry_rows
 from node.replica.mastership import Mastership, Proposer
 from node.telemetry.stats import EngineStats
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tests.sim.cluster_node import SimNode
 
 IDLE_MS: Final = 120
-LOOK_MS: Final = 5.0
 TOPICS: Final = ("tea", "coffee", "milk", "juice", "water")
 GROUPS: Final = ("cups", "mugs")
 """Of each topic: `tea-cups`, and so on; now and then one of them receives from another topic."""
@@ -77,13 +76,13 @@ class NodeNames:
         self.loop.run_here(self._open)
 
     def _open(self) -> None:
-        self.unasked = Unasked(self)
-        self.configurator = Configurator(
-            self, DEFAULTS, pass_over=lambda *_: None, on_filter=lambda *_: None
+        self.housekeeping = Housekeeping(self)
+        self.catalog_service = CatalogService(
+            self, DEFAULTS, resolve_filtered=lambda *_: None, on_filter=lambda *_: None
         )
         self.expiry = NameExpiry(
             self,
-            self.configurator,
+            self.catalog_service,
             DEFAULTS,
             retention_ms=RETENTION_MS,
             are_some_waiting=lambda: False,
@@ -92,7 +91,7 @@ class NodeNames:
 
     def look(self) -> None:
         """As the engine's timer and its housekeeping do, which come more often here."""
-        self.loop.run_here(lambda: self.unasked.end_leases(self.node.cluster_ms()))
+        self.loop.run_here(lambda: self.housekeeping.end_leases(self.node.cluster_ms()))
         self.loop.run_here(lambda: self.expiry.look(self.node.cluster_ms()))
 
     def check(self) -> None:
@@ -146,8 +145,8 @@ class NodeNames:
 
     async def publish(self, name: str, due_ms: list[int]) -> None:
         """Messages to a topic, which is made if need be."""
-        await self.configurator.settle_topic(name)
-        topic = self.configurator.topic_to_publish(name)
+        await self.catalog_service.settle_topic(name)
+        topic = self.catalog_service.topic_to_publish(name)
         batch = RecordBatch(build_publish(due_ms, [body_of(due) for due in due_ms]))
         queues = np.full(len(due_ms), topic.topic_id << 8, np.uint32)
         publish = self.mastership.publish
@@ -156,7 +155,7 @@ class NodeNames:
 
     async def receive(self, group: str, topic: str, end: str) -> None:
         """What there is, and its end: "ack", "nack" or none of both."""
-        subscribed = await self.configurator.subscribe(group, topic)
+        subscribed = await self.catalog_service.subscribe(group, topic)
         group_id, receiver = subscribed.group.group_id, self.mastership.receiver
         with self.expiry.using(group_id, self.node.cluster_ms):
             delivery = receiver.receive(
@@ -169,7 +168,7 @@ class NodeNames:
         if delivery is None or not end:
             return
         await self.loop.pause(self.node.cluster.events.random.uniform(0.0, 0.2))
-        held, first = delivery.lease.held, int(delivery.lease.first)
+        group_queue, first = delivery.lease.group_queue, int(delivery.lease.first)
         ranges = [(first, first + len(delivery.units))]
         views = self.node.shard.views
         found = views.catalog.find_group_by_id(group_id)
@@ -177,10 +176,10 @@ class NodeNames:
             return
         with self.expiry.using(group_id, self.node.cluster_ms):
             if end == "ack":
-                rows = ack_rows(held, ranges)
+                rows = ack_rows(group_queue, ranges)
             else:
                 now_ms = self.node.cluster_ms()
-                rows = retry_rows(views, found, held, ranges, now_ms, None)
+                rows = retry_rows(views, found, group_queue, ranges, now_ms, None)
             if len(rows):
                 await self.propose(lambda now, who: self.mastership.resolve(rows, now, who))
             receiver.leases.end(delivery.lease.lease_id)

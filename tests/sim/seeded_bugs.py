@@ -167,7 +167,7 @@ def give_up_what_the_master_cannot_read() -> Any:
         receiver = node.mastership.receiver
         found, receiver.corrupt = receiver.corrupt, []
         for one in found:
-            Proposer(node).resolve(dead_rows(one.held, [(one.position, one.position + 1)]))
+            Proposer(node).resolve(dead_rows(one.group_queue, [(one.position, one.position + 1)]))
 
     return mock.patch.object(NodeDamage, "take_found", take_found)
 

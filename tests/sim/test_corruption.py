@@ -102,7 +102,7 @@ def drain_into(world: ShardWorld, delivered: list[Delivery], corrupt: list[Corru
         found, receiver.corrupt = receiver.corrupt, []
         corrupt += found
         for one in found:
-            rows = dead_rows(one.held, [(one.position, one.position + 1)])
+            rows = dead_rows(one.group_queue, [(one.position, one.position + 1)])
             world.resolve(rows)
         if delivery is not None:
             delivered.append(delivery)
@@ -241,7 +241,9 @@ def test_I8_a_bit_flipped_in_a_view_file_is_never_served(path: str, flip: int) -
     for one in corrupt:
         assert one.error.params["file"] == path
     world.model.follow(world.shard.log, world.shard.views.applied_offset)
-    lost = {world.model.queues[one.held.topic_queue][one.position].sequence for one in corrupt}
+    lost = {
+        world.model.queues[one.group_queue.topic_queue][one.position].sequence for one in corrupt
+    }
     assert check_right(world, delivered) == delivered_later(world) - lost
     assert lost == set() or path.endswith(".dlog")
     letters = world.model.queues.get(LETTERS << 8, [])
@@ -306,7 +308,7 @@ def test_message_when_its_bytes_are_damaged_becomes_a_dead_letter(sequence: int)
     assert file.endswith(".log" if sequence == 5 else ".dlog")
     world.disk.flip_bit(file, at + 3)
     delivered, corrupt = drain(world)
-    assert [one.held for one in corrupt] == [GroupQueue(GROUP, queue)]
+    assert [one.group_queue for one in corrupt] == [GroupQueue(GROUP, queue)]
     error = corrupt[0].error
     assert error.params["file"] == file
     assert file in error.message
@@ -329,7 +331,7 @@ def test_message_when_it_was_lost_in_a_log_that_is_deleted_is_still_buried() -> 
     assert first is not None
     assert other is not None
     lost, kept = int(first.units["sequence"][0]), int(other.units["sequence"][0])
-    file, at = place_of(world, lost, first.lease.held.topic_queue)
+    file, at = place_of(world, lost, first.lease.group_queue.topic_queue)
     world.disk.flip_bit(file, at)
     world.nack(first, 9 * DAY_MS)
     world.nack(other, 9 * DAY_MS)

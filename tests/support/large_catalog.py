@@ -68,19 +68,21 @@ def fill(mastership: Mastership, now_ms: int, size: Size) -> None:
     shard.views.queues.get(old).append(released(1, 16_384))
 
 
-def _lease(mastership: Mastership, held: GroupQueue, entries: Units, now_ms: int) -> None:
+def _lease(mastership: Mastership, group_queue: GroupQueue, entries: Units, now_ms: int) -> None:
     """The first is resolved, the last passed over by a filter, and the others are leased."""
     shard, receiver = mastership.shard, mastership.receiver
     units = entries.copy()
-    units["topic_queue"] = held.topic_queue
-    shard.views.queues.get(held.topic_queue).append(units)
-    shard.views.acks.to_change(*held).resolve(0, 1)
+    units["topic_queue"] = group_queue.topic_queue
+    shard.views.queues.get(group_queue.topic_queue).append(units)
+    shard.views.acks.to_change(*group_queue).resolve(0, 1)
     leases, last = receiver.leases, len(units) - 1
-    leases.skip_to(held, last)
+    leases.skip_to(group_queue, last)
     for first in range(1, last, _LEASE_MESSAGES):
-        leases.hold(held, first, min(first + _LEASE_MESSAGES, last), now_ms + _HOUR_MS + first)
-    leases.skip_to(held, last + 1)
-    receiver.passed_over.add(held, last, last + 1, now_ms + _HOUR_MS)
+        leases.hold(
+            group_queue, first, min(first + _LEASE_MESSAGES, last), now_ms + _HOUR_MS + first
+        )
+    leases.skip_to(group_queue, last + 1)
+    receiver.filtered_ranges.add(group_queue, last, last + 1, now_ms + _HOUR_MS)
 
 
 def released(release_ms: int, count: int) -> Units:

@@ -265,9 +265,9 @@ class ShardProposals:
     def ack(self, delivery: Delivery, low: int = 0, high: int | None = None) -> Token:
         """Acknowledge messages [low, high) of a delivery."""
         ranges, runs = _span(delivery, low, high)
-        queue = delivery.lease.held.topic_queue
+        queue = delivery.lease.group_queue.topic_queue
         self.acked |= {(queue, at) for first, end in runs for at in range(first, end)}
-        return self.resolve(ack_rows(delivery.lease.held, ranges))
+        return self.resolve(ack_rows(delivery.lease.group_queue, ranges))
 
     def bury(self, delivery: Delivery, low: int = 0, high: int | None = None) -> Token:
         """Make dead letters of messages [low, high) of a delivery."""
@@ -278,9 +278,9 @@ class ShardProposals:
     ) -> Token:
         """Give messages [low, high) of a delivery back."""
 
-        def rows(held: GroupQueue, runs: list[tuple[int, int]]) -> Any:
+        def rows(group_queue: GroupQueue, runs: list[tuple[int, int]]) -> Any:
             return retry_rows(
-                self.shard.views, self._group(held), held, runs, self.now_ms, delay_ms
+                self.shard.views, self._group(group_queue), group_queue, runs, self.now_ms, delay_ms
             )
 
         return self._put_away(delivery, low, high, rows)
@@ -292,20 +292,20 @@ class ShardProposals:
         high: int | None,
         rows: Callable[[GroupQueue, list[tuple[int, int]]], Any],
     ) -> Token:
-        held = delivery.lease.held
+        group_queue = delivery.lease.group_queue
         ranges, runs = _span(delivery, low, high)
-        made = rows(held, runs)
+        made = rows(group_queue, runs)
         if runs != ranges:
-            made = np.concatenate([made, filtered_rows(held, ranges)])
+            made = np.concatenate([made, filtered_rows(group_queue, ranges)])
         return self.resolve(made)
 
-    def give_back(self, held: GroupQueue, part: Part) -> Token:
+    def give_back(self, group_queue: GroupQueue, part: Part) -> Token:
         """Give back what is left of a part of a lease that is over."""
-        group, views = self._group(held), self.shard.views
-        return self.resolve(give_back_rows(views, group, held, [part], self.now_ms))
+        group, views = self._group(group_queue), self.shard.views
+        return self.resolve(give_back_rows(views, group, group_queue, [part], self.now_ms))
 
-    def _group(self, held: GroupQueue) -> Group:
-        group = self.shard.views.catalog.find_group_by_id(held.group_id)
+    def _group(self, group_queue: GroupQueue) -> Group:
+        group = self.shard.views.catalog.find_group_by_id(group_queue.group_id)
         assert group is not None
         return group
 

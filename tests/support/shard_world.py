@@ -15,7 +15,7 @@ from chaos.log_model import LogModel
 from hourwheel import errors
 from hourwheel.filter_language.evaluate import evaluate
 from hourwheel.filter_language.text import FilterExpression, parse
-from node.delivery.filtered_ranges import Stretch
+from node.delivery.filtered_ranges import FilteredRange
 from node.delivery.receiver import Delivery
 from node.delivery.retries import filtered_rows, unresolved_of
 from node.replica.mastership import Mastership
@@ -115,7 +115,7 @@ class ShardWorld(ShardProposals):
         """Those of them that were not answered when it was looked last."""
         self.held: dict[tuple[int, int], int] = {}
         """(topic_queue, position) -> until when it is leased."""
-        self.filtered: list[tuple[Token, list[Stretch]]] = []
+        self.filtered: list[tuple[Token, list[FilteredRange]]] = []
         """Proposals to pass over."""
         self.place = ShardPlace(self.disk, "shard-0", IDENTITY)
         appended = self.shard.log.end_offset if hasattr(self, "shard") else 0
@@ -266,7 +266,7 @@ class ShardWorld(ShardProposals):
             self.filtered.remove((token, filtered))
             for stretch in filtered:
                 again_ms = None if token.error is None else self.now_ms
-                self.mastership.receiver.passed_over.settle(stretch, again_ms)
+                self.mastership.receiver.filtered_ranges.settle(stretch, again_ms)
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -289,20 +289,20 @@ class ShardWorld(ShardProposals):
             if unresolved_of(self.shard.views, held, part):
                 self.give_back(held, part)
                 proposed = True
-        return self.pass_over() or proposed
+        return self.resolve_filtered() or proposed
 
-    def pass_over(self, held: GroupQueue | None = None) -> bool:
+    def resolve_filtered(self, held: GroupQueue | None = None) -> bool:
         """Append what the filter has passed over, where it is due."""
-        due = self.mastership.receiver.passed_over.take_due(self.now_ms, held)
+        due = self.mastership.receiver.filtered_ranges.take_due(self.now_ms, held)
         if due:
-            rows = [filtered_rows(one.held, [(one.first, one.end)]) for one in due]
+            rows = [filtered_rows(one.group_queue, [(one.first, one.end)]) for one in due]
             self.filtered.append((self.resolve(np.concatenate(rows)), due))
         return bool(due)
 
     def change_filter(self, wanted: FilterExpression) -> None:
         """The group wants something else from now on."""
         for queue in self.mastership.receiver.queues_of(GROUP, TOPIC):
-            self.pass_over(GroupQueue(GROUP, queue))
+            self.resolve_filtered(GroupQueue(GROUP, queue))
         self.subscribe(wanted)
 
     # -- consuming --------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ class ShardWorld(ShardProposals):
 
     def _check_delivery(self, delivery: Delivery) -> None:
         lease = delivery.lease
-        queue, positions = lease.held.topic_queue, lease.positions
+        queue, positions = lease.group_queue.topic_queue, lease.positions
         if positions is None:
             positions = np.arange(lease.first, lease.end)
         resolved = self.model.resolved.get((GROUP, queue), set())

@@ -79,7 +79,7 @@ async def test_nothing_is_accepted_when_the_engine_closes(tmp_path: Path) -> Non
     delivery = await world.leased()
     selection = world.select(delivery)
     waiting = asyncio.ensure_future(world.receive(wait_ms=60_000))
-    await until(lambda: world.service.consuming.waiting_count)
+    await until(lambda: world.service.receive_service.waiting_count)
     under_way = asyncio.ensure_future(world.publish(world.now_ms))
     await asyncio.sleep(0)
     await within(world.engine.close())

@@ -93,7 +93,7 @@ async def test_receiving_during_the_deletion_of_its_topic_waits_for_that(tmp_pat
         assert await world.ack(world.select(await world.leased())) == [1]
         former = world.engine.shard.views.catalog.get_topic("orders").topic_id
         expiring = asyncio.ensure_future(
-            world.service.configurator.expire_topic(former, lambda _: True)
+            world.service.catalog_service.expire_topic(former, lambda _: True)
         )
         await asyncio.sleep(0)
         assert world.engine.shard.views.catalog.find_topic("orders") is not None, "in flight"
@@ -160,7 +160,7 @@ async def test_bug_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         async def fail(*_: object) -> bool:
             raise ZeroDivisionError
 
-        monkeypatch.setattr(world.service.configurator, "expire_group", fail)
+        monkeypatch.setattr(world.service.catalog_service, "expire_group", fail)
         for _ in range(20):
             world.service.expiry.look(world.now_ms)
             await let_others_run()

@@ -222,7 +222,7 @@ async def test_group_has_defaults_where_nothing_is_said(tmp_path: Path) -> None:
 
 async def test_subscription_is_made_once_when_two_receive_at_once(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        subscribe = world.service.configurator.subscribe
+        subscribe = world.service.catalog_service.subscribe
         first, second = await within(
             asyncio.gather(subscribe("billing", "orders"), subscribe("billing", "orders"))
         )
@@ -328,7 +328,7 @@ async def test_consumers_agree_about_who_checks(tmp_path: Path) -> None:
         await world.receive(wanted="a")
         wanted = FilterExpression.tags("a", check_at_client=True)
         with pytest.raises(errors.SubscriptionMismatch):
-            await world.service.configurator.subscribe("billing", "orders", wanted)
+            await world.service.catalog_service.subscribe("billing", "orders", wanted)
 
 
 async def test_filter_that_is_none_is_refused_before_anything_is_made(tmp_path: Path) -> None:

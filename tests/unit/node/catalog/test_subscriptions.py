@@ -15,7 +15,7 @@ from tests.support.eventually import until
 
 async def polling(world: EngineWorld, wanted: str | None, count: int = 1) -> Any:
     poll = asyncio.ensure_future(world.receive(wait_ms=600_000, wanted=wanted))
-    await until(lambda: world.service.consuming.waiting_count == count)
+    await until(lambda: world.service.receive_service.waiting_count == count)
     return poll
 
 
@@ -29,7 +29,7 @@ async def test_long_poll_that_named_another_filter_is_told_when_it_is_changed(
             await within(poll)
         assert caught.value.params["subscription"] == "tags 'b'"
         assert caught.value.params["receive"] == "tags 'a'"
-        assert world.service.consuming.waiting_count == 0
+        assert world.service.receive_service.waiting_count == 0
 
 
 async def test_long_poll_that_named_none_goes_on_with_what_is_wanted_now(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ async def test_call_is_refused_when_the_filter_is_changed_while_it_looks(
     async with EngineWorld(tmp_path) as world:
         await world.put_subscription("a")
         await world.publish_tagged(*["x"] * 2_000, "b")
-        async with world.service.consuming._turn:  # it cannot go on before the change
+        async with world.service.receive_service._turn:  # it cannot go on before the change
             call = asyncio.ensure_future(world.receive(wanted="a"))
             await let_others_run()
             await world.put_subscription("b")
@@ -80,7 +80,7 @@ async def test_call_is_refused_when_the_filter_is_changed_while_it_looks(
 async def test_poll_that_is_cancelled_as_it_is_refused_ends_as_cancelled(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         poll = await polling(world, "a")
-        waiters = world.service.consuming._polls._waiters
+        waiters = world.service.receive_service._polls._waiters
         waiters.refuse(
             next(iter(waiters._waiting)),
             lambda _: errors.SubscriptionMismatch("it wants something else"),

@@ -106,7 +106,7 @@ async def test_group_stays_while_somebody_waits(tmp_path: Path) -> None:
     async with configured(tmp_path) as world:
         await world.publish(world.now_ms + 10 * IDLE_MS)
         waiting = asyncio.ensure_future(world.receive(wait_ms=600_000))
-        await until(lambda: world.service.consuming.waiting_count == 1)
+        await until(lambda: world.service.receive_service.waiting_count == 1)
         world.advance(2 * IDLE_MS)
         await rounds(world)
         assert names(world) == ["billing"]
@@ -157,13 +157,13 @@ async def test_receiving_during_the_deletion_makes_the_group_anew(tmp_path: Path
         assert await world.receive() is None
         former = world.engine.shard.views.catalog.get_group("billing").group_id
         expiring = asyncio.ensure_future(
-            world.service.configurator.expire_group(former, lambda _: True)
+            world.service.catalog_service.expire_group(former, lambda _: True)
         )
         await asyncio.sleep(0)
         assert world.engine.shard.views.catalog.find_group("billing") is not None, "in flight"
         waiting = asyncio.ensure_future(world.receive(wait_ms=600_000))
         assert await within(expiring)
-        await until(lambda: world.service.consuming.waiting_count == 1)
+        await until(lambda: world.service.receive_service.waiting_count == 1)
         world.advance(2 * IDLE_MS)
         found = await within(waiting)
         assert found is not None
@@ -232,7 +232,7 @@ async def test_no_room_is_another_try(tmp_path: Path, monkeypatch: pytest.Monkey
             raise errors.DiskFull("no room")
 
         with monkeypatch.context() as patch:
-            patch.setattr(world.service.configurator, "expire_group", refuse)
+            patch.setattr(world.service.catalog_service, "expire_group", refuse)
             await rounds(world)
         assert names(world) == ["billing"]
         await rounds(world)

@@ -202,7 +202,7 @@ async def test_publishing_during_the_deletion_makes_the_topic_anew(
         await empty_topic(world)
         former = world.engine.shard.views.catalog.get_topic("orders").topic_id
         expiring = asyncio.ensure_future(
-            world.service.configurator.expire_topic(former, lambda _: True)
+            world.service.catalog_service.expire_topic(former, lambda _: True)
         )
         await asyncio.sleep(0)
         assert world.engine.shard.views.catalog.find_topic("orders") is not None, "in flight"
@@ -266,7 +266,7 @@ async def test_no_room_is_another_try(tmp_path: Path, monkeypatch: pytest.Monkey
             raise errors.DiskFull("no room")
 
         with monkeypatch.context() as patch:
-            patch.setattr(world.service.configurator, "expire_topic", refuse)
+            patch.setattr(world.service.catalog_service, "expire_topic", refuse)
             await world.look_for_unused()
         assert names(world) == ["orders"]
         await rounds(world)
@@ -281,7 +281,7 @@ async def test_bug_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         async def fail(*_: object) -> bool:
             raise ZeroDivisionError
 
-        monkeypatch.setattr(world.service.configurator, "expire_topic", fail)
+        monkeypatch.setattr(world.service.catalog_service, "expire_topic", fail)
         for _ in range(20):
             world.service.expiry.look(world.now_ms)
             await let_others_run()

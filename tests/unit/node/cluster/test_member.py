@@ -204,7 +204,7 @@ async def test_long_polls_are_told_when_the_master_retires(tmp_path: Path) -> No
         await n1.publish(100_000)
         await n1.receive()
         poll = asyncio.ensure_future(n1.receive(wait_ms=60_000))
-        await until(lambda: n1.service.consuming.waiting_count)
+        await until(lambda: n1.service.receive_service.waiting_count)
         world.control.elect("n2")
         with pytest.raises(errors.NotMaster) as refused:
             await within(poll)
@@ -291,7 +291,7 @@ async def test_callers_are_told_when_the_lease_does_not_come_back(tmp_path: Path
         await until(lambda: not world.connected())
         poll = asyncio.ensure_future(n1.receive(wait_ms=60_000))
         publish = asyncio.ensure_future(n1.publish(100_000))
-        await until(lambda: n1.shard.uncommitted_bytes and n1.service.consuming.waiting_count)
+        await until(lambda: n1.shard.uncommitted_bytes and n1.service.receive_service.waiting_count)
         world.jump_ms(LEASE_MS + 900)
         await let_others_run()
         assert not poll.done()

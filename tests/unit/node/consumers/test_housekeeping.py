@@ -50,7 +50,7 @@ async def test_short_stretch_is_resolved_when_it_is_old_enough(tmp_path: Path) -
         await until(lambda: window(world).floor == 3)
         assert resolved(world) == [(0, 3, Outcome.FILTERED)]
         assert world.engine.stats.acknowledged == 0
-        assert world.service.consuming.next_wakeup_ms() is None
+        assert world.service.receive_service.next_wakeup_ms() is None
 
 
 async def test_long_stretch_is_resolved_at_once(
@@ -77,13 +77,13 @@ async def test_master_that_may_not_append_just_now_passes_over_later(tmp_path: P
     async with EngineWorld(tmp_path) as world:
         assert await world.receive(wanted="a") is None
         poll = asyncio.ensure_future(world.receive(wait_ms=600_000))
-        await until(lambda: world.service.consuming.waiting_count == 1)
+        await until(lambda: world.service.receive_service.waiting_count == 1)
         await world.publish_tagged("x", "x")
         world.advance(AGE_MS_MAX)
         world.mono_ms = float("inf")  # no lease lasts for so long
-        world.service.consuming.turn({HELD.topic_queue}, world.now_ms)
+        world.service.receive_service.turn({HELD.topic_queue}, world.now_ms)
         world.now_ms += AGE_MS_MAX
-        world.service.consuming.turn({HELD.topic_queue}, world.now_ms)
+        world.service.receive_service.turn({HELD.topic_queue}, world.now_ms)
         await let_others_run()
         assert not world.failure.found.done()
         assert window(world).floor == 0
@@ -139,7 +139,7 @@ async def test_group_that_goes_leaves_nothing_to_resolve(tmp_path: Path) -> None
         await world.publish_tagged("x")
         assert await world.receive(wanted="a") is None
         await world.engine.delete_group("billing")
-        assert world.service.consuming.next_wakeup_ms() is None
+        assert world.service.receive_service.next_wakeup_ms() is None
 
 
 # --- damaged messages
@@ -225,13 +225,13 @@ async def test_many_leases_end_in_slices_with_few_records_on_their_way(
         await world.leased(wanted="a", count=10)
         for _ in range(20):
             await world.leased(count=1)
-        mastership, unasked = world.mastership, world.service.consuming.unasked
+        mastership, housekeeping = world.mastership, world.service.receive_service.housekeeping
         resolve, rows, most = mastership.resolve, [], 0
 
         def counted(given: Any, now_ms: int, token: Any) -> None:
             nonlocal most
             rows.append(int((given["outcome"] == Outcome.RETRY).sum()))
-            most = max(most, 1 + len(unasked._ending))
+            most = max(most, 1 + len(housekeeping._ending))
             resolve(given, now_ms, token)
 
         monkeypatch.setattr(mastership, "resolve", counted)
@@ -254,8 +254,11 @@ async def test_leases_end_in_the_next_epoch_though_nobody_heard_of_the_last_reco
     async with EngineWorld(tmp_path) as world:
         await world.publish_tagged("a")
         await world.leased(invisible_ms=1_000)
-        table, unasked = world.mastership.receiver.table(), world.service.consuming.unasked
-        unasked._ending = {asyncio.get_running_loop().create_future() for _ in range(9)}
+        table, housekeeping = (
+            world.mastership.receiver.table(),
+            world.service.receive_service.housekeeping,
+        )
+        housekeeping._ending = {asyncio.get_running_loop().create_future() for _ in range(9)}
         world.advance(1_000)
         await let_others_run()
         assert world.engine.stats.lease_expirations == 0
@@ -269,14 +272,14 @@ async def test_nothing_is_given_back_of_what_is_resolved(tmp_path: Path) -> None
     async with EngineWorld(tmp_path) as world:
         await world.publish_tagged("a")
         await world.leased(wanted="a")
-        unasked, mastership = world.service.consuming.unasked, world.mastership
+        housekeeping, mastership = world.service.receive_service.housekeeping, world.mastership
         rows = dead_rows(HELD, [(0, 1)])
         await world.service.propose(lambda now, who: mastership.resolve(rows, now, who))
-        assert not unasked.give_back(HELD, Part(0, 1, 0), world.now_ms)
-        assert not unasked.give_back(GroupQueue(9, 1 << 8), Part(0, 1, 0), world.now_ms)
-        world.service.consuming.close()
-        assert not unasked.end_leases(world.now_ms + 60_000)
-        assert not unasked.pass_over(world.now_ms + 60_000)
+        assert not housekeeping.give_back(HELD, Part(0, 1, 0), world.now_ms)
+        assert not housekeeping.give_back(GroupQueue(9, 1 << 8), Part(0, 1, 0), world.now_ms)
+        world.service.receive_service.close()
+        assert not housekeeping.end_leases(world.now_ms + 60_000)
+        assert not housekeeping.resolve_filtered(world.now_ms + 60_000)
 
 
 async def test_lag_counts_neither_what_was_passed_over_nor_what_stands_between(

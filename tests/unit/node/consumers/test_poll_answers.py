@@ -44,7 +44,7 @@ def gone_as_its_answer_came(stepped: SteppedEngine) -> None:
     stepped.call(stepped.publish(LEAD_MS - 5))
     stepped.settle()
     stepped.now_ms += LEAD_MS
-    stepped.service.consuming.turn((), stepped.now_ms)
+    stepped.service.receive_service.turn((), stepped.now_ms)
     assert stepped.mastership.receiver.leases.count == 1
     poll.cancel()
     stepped.settle()

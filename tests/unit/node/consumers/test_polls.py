@@ -112,14 +112,14 @@ def test_nobody_looks_on_while_the_node_may_not_act(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("node.consumers.polls.SLICE_WORK", 0)
     with SteppedEngine() as stepped:
         poll = waiting(stepped)
-        turn = stepped.service.consuming.turn
+        turn = stepped.service.receive_service.turn
 
         def turn_and_lapse(touched: Sequence[int], now_ms: int) -> bool:
             is_appended = turn(touched, now_ms)
             stepped.gate.is_lapsed = bool(touched)
             return is_appended
 
-        monkeypatch.setattr(stepped.service.consuming, "turn", turn_and_lapse)
+        monkeypatch.setattr(stepped.service.receive_service, "turn", turn_and_lapse)
         stepped.begin(stepped.publish(0))
         stepped.settle()
         assert not poll.done()
@@ -135,14 +135,14 @@ def test_call_is_refused_that_comes_to_its_turn_when_the_node_may_not_act_any_mo
 ) -> None:
     with SteppedEngine() as stepped:
         stepped.call(stepped.publish(0))
-        subscribe = stepped.service.configurator.subscribe
+        subscribe = stepped.service.catalog_service.subscribe
 
         async def subscribe_and_lapse(*names: Any) -> Any:
             subscribed = await subscribe(*names)
             stepped.gate.is_lapsed = True
             return subscribed
 
-        monkeypatch.setattr(stepped.service.configurator, "subscribe", subscribe_and_lapse)
+        monkeypatch.setattr(stepped.service.catalog_service, "subscribe", subscribe_and_lapse)
         with pytest.raises(errors.NotMaster):
             stepped.call(stepped.receive())
         assert stepped.mastership.receiver.leases.count == 0

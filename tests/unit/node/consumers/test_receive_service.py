@@ -12,7 +12,7 @@ import pytest
 from hourwheel.formats.receipt import Receipt
 from hourwheel.types import topic_of
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
-from node.consumers.receive_service import LOOK_MS
+from node.consumers.receive_service import SCAN_MS
 from node.contracts.broker import GroupSettings, Selection
 from node.delivery.filter_scan import LONG_WORK
 from tests.support.engine_world import (
@@ -37,7 +37,7 @@ RETRY_MS = 1_000
 async def waiting(world: EngineWorld, count: int = 1) -> "asyncio.Future[Any]":
     """A long poll that waits."""
     poll = asyncio.ensure_future(world.receive(wait_ms=600_000))
-    await until(lambda: world.service.consuming.waiting_count == count)
+    await until(lambda: world.service.receive_service.waiting_count == count)
     return poll
 
 
@@ -71,7 +71,7 @@ async def test_group_goes_on_that_came_after_the_queue_was_trimmed(
             first = await world.leased()
             assert first.first_position == 8
             poll = asyncio.ensure_future(world.leased())
-            await until(lambda: world.service.consuming.waiting_count == 1)
+            await until(lambda: world.service.receive_service.waiting_count == 1)
             assert await world.ack(world.select(first)) == [OK]
             assert (await within(poll)).first_position == 12, "woken by the acknowledgement"
             assert shard.views.acks.get(first.group_id, first.topic_queue).floor == 0
@@ -91,7 +91,7 @@ async def test_long_poll_is_woken_at_the_due_time_although_the_dispatch_was_earl
         world.advance(1)
         delivery = await poll
         assert delivery.receive_ms == delivery.due_ms[0] == world.now_ms
-        assert world.service.consuming.waiting_count == 0
+        assert world.service.receive_service.waiting_count == 0
         assert world.engine.stats.early_deliveries == 0
 
 
@@ -117,7 +117,7 @@ async def test_long_polls_are_served_in_their_order(tmp_path: Path) -> None:
 async def test_long_poll_ends_with_nothing_when_its_time_is_over(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         assert await world.receive(wait_ms=1) is None
-        assert world.service.consuming.waiting_count == 0
+        assert world.service.receive_service.waiting_count == 0
 
 
 async def test_long_poll_is_woken_when_acknowledgements_make_room_in_a_full_window(
@@ -145,7 +145,7 @@ async def test_lease_is_given_back_when_the_caller_goes_as_its_answer_comes(
         world.advance(5_000 - LEAD_MS)
         await released(world, 1)
         world.now_ms += LEAD_MS
-        world.service.consuming.turn((), world.now_ms)
+        world.service.receive_service.turn((), world.now_ms)
         leases = world.mastership.receiver.leases
         assert leases.count == 1
         poll.cancel()
@@ -164,7 +164,7 @@ async def test_nothing_is_leased_when_the_caller_went_before(tmp_path: Path) -> 
         poll = await waiting(world)
         poll.cancel()
         await asyncio.wait([poll])
-        assert world.service.consuming.waiting_count == 0
+        assert world.service.receive_service.waiting_count == 0
         await world.publish(world.now_ms)
         assert world.mastership.receiver.leases.count == 0
         assert (await world.leased()).units["attempt"].tolist() == [1]
@@ -436,7 +436,7 @@ async def test_call_that_does_not_wait_is_answered_in_time_and_the_next_goes_on_
         monkeypatch.setattr(receiver, "receive", slow)
         empty = 0
         while (delivery := await world.receive()) is None:
-            assert slices <= LOOK_MS / 100 + 1, "not all there is"
+            assert slices <= SCAN_MS / 100 + 1, "not all there is"
             slices, empty = 0, empty + 1
             assert empty < 100
         assert delivery.units["sequence"].tolist() == [6_000]

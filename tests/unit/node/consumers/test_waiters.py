@@ -9,7 +9,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from node.consumers.waiters import Interest, Waiter, Waiters
-from node.delivery.dead_letter_selection import Selecting
+from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.message_lease import Lease
 from node.delivery.receiver import Delivery
 from node.shard.group_queue import GroupQueue
@@ -180,7 +180,7 @@ async def test_those_who_select_for_themselves_do_not_hold_up_one_another() -> N
     shop = Shop()
     waiters = [shop.wait(ORDERS, [256]) for _ in range(4)]
     for waiter in waiters[:2]:
-        waiter.selecting = Selecting(FilterExpression.tags("a"))
+        waiter.call_filter = CallFilter(FilterExpression.tags("a"))
     shop.waiters.turn({256}, 0)
     assert [waiter for _, waiter in shop.asked] == waiters[:3], (
         "the fourth wants what the third does"
@@ -196,7 +196,7 @@ async def test_of_many_who_select_some_have_their_turn_later() -> None:
     shop = Shop()
     waiters = [shop.wait(ORDERS, [256]) for _ in range(6)]
     for waiter in waiters:
-        waiter.selecting = Selecting(FilterExpression.tags("a"))
+        waiter.call_filter = CallFilter(FilterExpression.tags("a"))
     answers = iter([False, False, True, True, True])
     shop.waiters = Waiters(shop.serve, lambda _: next(answers, True), shop.find_gate_ms)
     for waiter in waiters:
@@ -218,7 +218,7 @@ async def test_those_who_select_are_all_asked_again_when_something_new_comes() -
     shop = Shop()
     waiters = [shop.wait(ORDERS, [256]) for _ in range(3)]
     for waiter in waiters:
-        waiter.selecting = Selecting(FilterExpression.tags("a"))
+        waiter.call_filter = CallFilter(FilterExpression.tags("a"))
     answers = iter([False, True, True, False, False, False])
     shop.waiters = Waiters(shop.serve, lambda _: next(answers), shop.find_gate_ms)
     for waiter in waiters:
@@ -237,7 +237,7 @@ async def test_one_who_selects_has_one_slice_a_turn_and_then_the_others() -> Non
     shop = Shop()
     waiters = [shop.wait(ORDERS, [256]) for _ in range(3)]
     for waiter in waiters:
-        waiter.selecting, waiter.is_unfinished = Selecting(FilterExpression.tags("a")), True
+        waiter.call_filter, waiter.is_unfinished = CallFilter(FilterExpression.tags("a")), True
     for _ in range(4):
         shop.waiters.wake_interest(ORDERS, 0)
     assert [waiter for _, waiter in shop.asked] == [*waiters, waiters[0]]
@@ -274,13 +274,13 @@ async def test_groups_with_filters_are_served_in_several_turns(
     """A slice for each of many groups in one turn would hold up the loop."""
     monkeypatch.setattr("node.consumers.polls.SLICE_WORK", 300)
     async with EngineWorld(tmp_path) as world:
-        consuming, count = world.service.consuming, 9
+        receive_service, count = world.service.receive_service, 9
         polls = [
             asyncio.ensure_future(world.receive(group=f"g{at}", wait_ms=600_000, wanted="!x"))
             for at in range(count)
         ]
-        await until(lambda: consuming.waiting_count == count)
-        read, turn = list[int](), consuming.turn
+        await until(lambda: receive_service.waiting_count == count)
+        read, turn = list[int](), receive_service.turn
 
         def watched(touched: Iterable[int], now_ms: int) -> bool:
             is_appended = turn(touched, now_ms)
@@ -288,7 +288,7 @@ async def test_groups_with_filters_are_served_in_several_turns(
                 read.append(world.engine.stats.filter_read)
             return is_appended
 
-        monkeypatch.setattr(consuming, "turn", watched)
+        monkeypatch.setattr(receive_service, "turn", watched)
         await world.publish_tagged("a")
         for delivery in await within(asyncio.gather(*polls)):
             assert delivery is not None

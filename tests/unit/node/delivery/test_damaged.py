@@ -17,8 +17,10 @@ def unit_at(position: int, sequence: int = 7) -> Units:
     return make_units(sequence, 1, position=position, topic_queue=256)
 
 
-def corrupt(held: GroupQueue, position: int, place: int) -> Corrupt:
-    return Corrupt(held, position, unit_at(place, sequence=position), errors.DataLoss("a bit"))
+def corrupt(group_queue: GroupQueue, position: int, place: int) -> Corrupt:
+    return Corrupt(
+        group_queue, position, unit_at(place, sequence=position), errors.DataLoss("a bit")
+    )
 
 
 def test_two_groups_wait_for_one_place() -> None:
@@ -29,13 +31,13 @@ def test_two_groups_wait_for_one_place() -> None:
     assert found.note(corrupt(FIRST, 3, 900), 11) is None
     assert found.note(corrupt(SECOND, 3, 900), 12) is None
     assert (found.count, len(found), found.found_count) == (2, 1, 1)
-    assert [one.held for _, one in found.entries()] == [FIRST, SECOND]
+    assert [one.group_queue for _, one in found.entries()] == [FIRST, SECOND]
     assert [one.found_ms for _, one in found.entries()] == [10, 12]
-    assert [one.held for _, one in found.entries(after_serial=1)] == [SECOND]
+    assert [one.group_queue for _, one in found.entries(after_serial=1)] == [SECOND]
     assert found.positions(FIRST) == [3]
     assert found.has(3)
     taken = found.take(news.place)
-    assert [one.held for one in taken] == [FIRST, SECOND]
+    assert [one.group_queue for one in taken] == [FIRST, SECOND]
     assert (found.count, len(found), found.take(news.place)) == (0, 0, [])
     assert not found.has(3)
 

@@ -7,7 +7,7 @@ import pytest
 
 from hourwheel.filter_language.text import FilterExpression
 from node.contracts.broker import GroupSettings
-from node.delivery.dead_letter_selection import _MARKS_BYTES, Marks, Selecting
+from node.delivery.dead_letter_selection import _MARKS_BYTES, CallFilter, ScanMarks
 from node.shard.group_queue import GroupQueue
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.eventually import until
@@ -102,30 +102,30 @@ async def test_letters_are_found_slice_by_slice_though_marks_are_forgotten(
     monkeypatch.setattr("node.delivery.filter_scan.SLICE_WORK", 600)
     monkeypatch.setattr("node.delivery.dead_letter_selection._MARKS_BYTES", 0)
     async with EngineWorld(tmp_path) as world:
-        world.mastership.receiver._marks = Marks()
+        world.mastership.receiver._marks = ScanMarks()
         await bury(world, *["x"] * 60, "a")
         assert await selected(world, "a") == [60]
 
 
 def test_marks_are_of_a_group_a_queue_and_a_filter() -> None:
-    marks = Marks()
-    one = Selecting(A)
+    marks = ScanMarks()
+    one = CallFilter(A)
     one.note(HELD, 7, marks)
     one.note(HELD, 9, marks)
-    assert Selecting(A).begin_at(HELD, marks) == 9
-    assert Selecting(A).begin_at(OTHER, marks) == 0
-    assert Selecting(B).begin_at(HELD, marks) == 0
-    late = Selecting(A)
+    assert CallFilter(A).begin_at(HELD, marks) == 9
+    assert CallFilter(A).begin_at(OTHER, marks) == 0
+    assert CallFilter(B).begin_at(HELD, marks) == 0
+    late = CallFilter(A)
     late.note(HELD, 3, marks)
-    assert Selecting(A).begin_at(HELD, marks) == 9, "a mark never goes back"
+    assert CallFilter(A).begin_at(HELD, marks) == 9, "a mark never goes back"
 
 
 def test_marks_are_bounded_however_many_filters_are_asked() -> None:
-    marks = Marks()
-    first = Selecting(FilterExpression.tags("first"))
+    marks = ScanMarks()
+    first = CallFilter(FilterExpression.tags("first"))
     first.note(HELD, 5, marks)
     for number in range(10_000):
         marks.put(HELD, FilterExpression.tags(f"{number}" * 100), number)
     assert marks._marks.used_bytes <= _MARKS_BYTES
-    assert Selecting(first.filter).begin_at(HELD, marks) == 0
+    assert CallFilter(first.filter).begin_at(HELD, marks) == 0
     assert first.begin_at(HELD, marks) == 5, "a call under way keeps its place"

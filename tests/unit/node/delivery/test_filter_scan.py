@@ -14,13 +14,13 @@ from hourwheel.formats.tag_gene import DEFAULT_SPEC, GENE_UNKNOWN
 from hourwheel.internal.v1.state_pb2 import QueueState
 from hourwheel.v1 import meta_pb2
 from node.delivery.filter_scan import (
+    RANGE_WORK,
     READ_WORK,
-    STRETCH_WORK,
     Counts,
+    FilterScanner,
     LongChecks,
-    Picked,
-    Picker,
-    Wanted,
+    ScanFilter,
+    ScanResult,
 )
 from storage.files.file_header import Identity
 from storage.queues.consume_queue import ConsumeQueue
@@ -65,7 +65,7 @@ class Shelf:
         raw = b"".join(self.metas[one].raw + BODY for one in sequences)
         return (b"" if bad else raw), bad
 
-    def pick(
+    def scan(
         self,
         text: str,
         *,
@@ -75,23 +75,23 @@ class Shelf:
         count_max: int = 1_000,
         bytes_max: int = 1 << 20,
         work: int | None = None,
-    ) -> Picked:
+    ) -> ScanResult:
         compiled = compile_filter(FilterExpression.tags(text), DEFAULT_SPEC)
-        picker = Picker(cast(Bodies, self), self.counts, self.long_checks)
+        scanner = FilterScanner(cast(Bodies, self), self.counts, self.long_checks)
         if work is not None:
-            picker.work = work
-        wanted = Wanted(compiled, masks=masks, checks=checks)
+            scanner.work = work
+        wanted = ScanFilter(compiled, masks=masks, checks=checks)
         span = bounds or (0, len(self.metas))
-        return picker.pick(self.queue, wanted, span, count_max=count_max, bytes_max=bytes_max)
+        return scanner.scan(self.queue, wanted, span, count_max=count_max, bytes_max=bytes_max)
 
 
-def positions(picked: Picked) -> list[int]:
+def positions(picked: ScanResult) -> list[int]:
     return picked.joined()[0].tolist() if picked.count else []
 
 
 def test_what_matches_is_picked_with_its_unit_and_its_bytes() -> None:
     shelf = Shelf(*["a", "b", "a b", "", "c"] * 8)
-    picked = shelf.pick("a && !b")
+    picked = shelf.scan("a && !b")
     assert positions(picked) == list(range(0, 40, 5))
     assert picked.end == 40
     found, units, raw = picked.joined()
@@ -105,34 +105,34 @@ def test_what_matches_is_picked_with_its_unit_and_its_bytes() -> None:
 
 def test_everything_is_read_when_nobody_knows_the_genes() -> None:
     shelf = Shelf(*["a", "b"] * 20, gene=GENE_UNKNOWN)
-    assert positions(shelf.pick("b")) == list(range(1, 40, 2))
+    assert positions(shelf.scan("b")) == list(range(1, 40, 2))
     assert shelf.counts == Counts(masked=0, read=40, refused=20)
 
 
 @pytest.mark.parametrize(("text", "matching"), [("!a", {1, 2}), ("a || !c", {0, 1})])
 def test_everything_is_read_when_genes_cannot_tell(text: str, matching: set[int]) -> None:
     shelf = Shelf(*["a", "b", "c"] * 10)
-    assert positions(shelf.pick(text)) == [at for at in range(30) if at % 3 in matching]
+    assert positions(shelf.scan(text)) == [at for at in range(30) if at % 3 in matching]
     assert shelf.counts.read == 30
 
 
 def test_genes_are_not_looked_at_where_they_are_of_several_topics() -> None:
     shelf = Shelf(*["a", "b"] * 10, gene=0)
-    assert positions(shelf.pick("a")) == [], "these genes are wrong"
-    assert positions(shelf.pick("a", masks=False)) == list(range(0, 20, 2))
+    assert positions(shelf.scan("a")) == [], "these genes are wrong"
+    assert positions(shelf.scan("a", masks=False)) == list(range(0, 20, 2))
 
 
 def test_what_the_mask_lets_through_is_picked_when_the_client_checks() -> None:
     shelf = Shelf(*["a", "b", ""] * 10, gene=GENE_UNKNOWN)
-    assert positions(shelf.pick("a", checks=False)) == list(range(30))
+    assert positions(shelf.scan("a", checks=False)) == list(range(30))
     assert shelf.counts == Counts()
 
 
 def test_as_many_are_picked_as_were_asked_for_and_what_follows_is_passed_over() -> None:
     shelf = Shelf(*["", "a", "", "", ""] * 8)
-    picked = shelf.pick("a", count_max=2)
+    picked = shelf.scan("a", count_max=2)
     assert (positions(picked), picked.end) == ([1, 6], 11)
-    picked = shelf.pick("a", count_max=2, bounds=(11, 15))
+    picked = shelf.scan("a", count_max=2, bounds=(11, 15))
     assert (positions(picked), picked.end) == ([11], 15)
 
 
@@ -140,14 +140,14 @@ def test_as_many_are_picked_as_fit_and_at_least_one() -> None:
     shelf = Shelf(*["a"] * 20)
     size = len(shelf.metas[0].raw) + len(BODY)
     for bytes_max, count in ((0, 1), (size, 1), (2 * size - 1, 1), (3 * size, 3)):
-        picked = shelf.pick("a", bytes_max=bytes_max)
+        picked = shelf.scan("a", bytes_max=bytes_max)
         assert (positions(picked), picked.end) == (list(range(count)), count)
 
 
 def test_one_that_may_not_fit_is_left_for_the_next_call() -> None:
     shelf = Shelf("a", "b", "a", gene=GENE_UNKNOWN)
     size = len(shelf.metas[0].raw) + len(BODY)
-    picked = shelf.pick("a", bytes_max=size)
+    picked = shelf.scan("a", bytes_max=size)
     assert (positions(picked), picked.end) == ([0], 1)
 
 
@@ -159,7 +159,7 @@ def test_messages_of_two_topics_are_not_picked_together() -> None:
     ends = []
     at = 6
     while at < 12:
-        picked = shelf.pick("a", masks=False, bounds=(at, 12))
+        picked = shelf.scan("a", masks=False, bounds=(at, 12))
         at = picked.end
         ends.append((positions(picked), at))
     assert ends == [([6, 7], 8), ([8, 9], 10), ([10, 11], 12)]
@@ -170,8 +170,8 @@ def test_slice_ends_when_its_work_is_done_and_the_next_goes_on(*, masks: bool) -
     shelf = Shelf(*["b", "b", "a", "b"] * 250)
     at, found, slices = 0, [], 0
     while at < 1_000:
-        picked = shelf.pick(
-            "a", masks=masks, bounds=(at, 1_000), work=2 * STRETCH_WORK + 3 * READ_WORK
+        picked = shelf.scan(
+            "a", masks=masks, bounds=(at, 1_000), work=2 * RANGE_WORK + 3 * READ_WORK
         )
         found += positions(picked)
         assert picked.end > at, "each goes on by something"
@@ -192,17 +192,17 @@ def test_slice_is_short_where_the_filter_is_costly() -> None:
     for _ in range(20):
         shelf.queue.append(units)
     text = " OR ".join(f"p CONTAINS 'xy{ordinal}'" for ordinal in range(100))
-    wanted = Wanted(compile_filter(FilterExpression.sql(text), DEFAULT_SPEC))
-    picker = Picker(cast(Bodies, shelf), shelf.counts, shelf.long_checks)
+    wanted = ScanFilter(compile_filter(FilterExpression.sql(text), DEFAULT_SPEC))
+    scanner = FilterScanner(cast(Bodies, shelf), shelf.counts, shelf.long_checks)
     bounds = 400, 400 + 20 * CHUNK
-    picked = picker.pick(shelf.queue, wanted, bounds, count_max=1_000, bytes_max=1 << 23)
+    picked = scanner.scan(shelf.queue, wanted, bounds, count_max=1_000, bytes_max=1 << 23)
     assert 0 < len(shelf.read) < 10
     assert (picked.count, picked.end) == (0, 400 + len(shelf.read))
 
 
 @pytest.mark.parametrize("masks", [True, False])
 def test_nothing_is_picked_when_nothing_is_wanted(*, masks: bool) -> None:
-    picked = Shelf(*["a"] * 3).pick("!*", masks=masks)
+    picked = Shelf(*["a"] * 3).scan("!*", masks=masks)
     assert (positions(picked), picked.end) == ([], 3)
 
 
@@ -211,7 +211,7 @@ def test_damage_is_part_of_the_slices_work() -> None:
     shelf.bad = set(range(500))
     at, read = 0, 0
     while at < 500:
-        picked = shelf.pick("a", bounds=(at, 500), work=100 * READ_WORK)
+        picked = shelf.scan("a", bounds=(at, 500), work=100 * READ_WORK)
         assert picked.damage is not None
         at = picked.end + 1
         assert len(shelf.read) - read <= 101
@@ -221,46 +221,46 @@ def test_damage_is_part_of_the_slices_work() -> None:
 def test_slice_ends_with_damage_when_its_work_is_done() -> None:
     shelf = Shelf(*["a"] * 500)
     shelf.bad = {0}
-    picker = Picker(cast(Bodies, shelf), shelf.counts, shelf.long_checks)
-    wanted = Wanted(compile_filter(FilterExpression.tags("a"), DEFAULT_SPEC))
-    picker.work = 100 * READ_WORK
-    picker.pick(shelf.queue, wanted, (0, 500), count_max=500, bytes_max=1 << 20)
-    assert picker.work < 10 * READ_WORK
+    scanner = FilterScanner(cast(Bodies, shelf), shelf.counts, shelf.long_checks)
+    wanted = ScanFilter(compile_filter(FilterExpression.tags("a"), DEFAULT_SPEC))
+    scanner.work = 100 * READ_WORK
+    scanner.scan(shelf.queue, wanted, (0, 500), count_max=500, bytes_max=1 << 20)
+    assert scanner.work < 10 * READ_WORK
 
 
 def test_slice_stops_before_a_damaged_message_and_tells_of_it() -> None:
     shelf = Shelf(*["a", "", "b"] * 10)
     shelf.bad = {6, 9}
-    picked = shelf.pick("a")
+    picked = shelf.scan("a")
     assert (positions(picked), picked.end) == ([0, 3], 6)
     assert picked.damage is not None
     assert (picked.damage.position, str(picked.damage.error)) == (6, "6")
-    picked = shelf.pick("a", bounds=(7, 30))
+    picked = shelf.scan("a", bounds=(7, 30))
     assert (positions(picked), picked.end) == ([], 9), "nothing but damage"
     assert picked.damage is not None
     assert picked.damage.position == 9
-    picked = shelf.pick("a", bounds=(10, 30))
+    picked = shelf.scan("a", bounds=(10, 30))
     assert (positions(picked), picked.damage) == (list(range(12, 30, 3)), None)
 
 
 def test_damage_is_not_looked_for_in_what_genes_leave_out() -> None:
     shelf = Shelf(*["a", "b"] * 4)
     shelf.bad = {1, 3, 5, 7}
-    assert positions(shelf.pick("a")) == [0, 2, 4, 6]
+    assert positions(shelf.scan("a")) == [0, 2, 4, 6]
 
 
 def test_what_was_masked_is_not_masked_again_because_reading_had_no_work_left() -> None:
     shelf = Shelf(*["a" if at % 20 == 0 else "b" for at in range(4_000)])
     at, found, slices = 0, 0, 0
     while at < 4_000:
-        picked = shelf.pick("a", bounds=(at, 4_000), work=20_000)
+        picked = shelf.scan("a", bounds=(at, 4_000), work=20_000)
         found, at, slices = found + picked.count, picked.end, slices + 1
     assert (found, shelf.counts.read) == (200, 200)
     assert shelf.counts.masked <= 1.1 * 3_800
     assert slices < 10, "each slice gets on"
 
 
-def costly_shelf(*texts: str) -> tuple[Shelf, Wanted]:
+def costly_shelf(*texts: str) -> tuple[Shelf, ScanFilter]:
     """Messages with 31 KB of text each, and a filter of 110 searches for what is in none."""
     shelf = Shelf(*["a"] * len(texts))
     shelf.metas = [
@@ -270,16 +270,16 @@ def costly_shelf(*texts: str) -> tuple[Shelf, Wanted]:
     units = shelf.queue.read(0, len(texts))
     units["meta_len"] = [len(meta.raw) for meta in shelf.metas]
     shelf.queue.append(units)
-    return shelf, Wanted(compile_filter(SEARCHES, DEFAULT_SPEC))
+    return shelf, ScanFilter(compile_filter(SEARCHES, DEFAULT_SPEC))
 
 
-def pick_costly(shelf: Shelf, wanted: Wanted, at: int) -> Picked:
-    picker = Picker(cast(Bodies, shelf), shelf.counts, shelf.long_checks)
+def pick_costly(shelf: Shelf, wanted: ScanFilter, at: int) -> ScanResult:
+    scanner = FilterScanner(cast(Bodies, shelf), shelf.counts, shelf.long_checks)
     count = len(shelf.metas)
-    picked = picker.pick(
+    picked = scanner.scan(
         shelf.queue, wanted, (count + at, 2 * count), count_max=9, bytes_max=1 << 23
     )
-    assert picker.work <= 0 or picked.end == 2 * count or picked.damage
+    assert scanner.work <= 0 or picked.end == 2 * count or picked.damage
     return picked
 
 

@@ -218,17 +218,17 @@ def positions(*numbers: int) -> NDArray[np.int64]:
 def test_stretch_is_neither_delivered_nor_resolved_however_far_from_the_floor() -> None:
     leases, window = Leases(), AckWindow(5, [(8, 10)])
     far = WINDOW_POSITIONS * 3
-    assert leases.find_stretch(HELD, window, (0, far)) == (5, 8)
+    assert leases.find_undelivered(HELD, window, (0, far)) == (5, 8)
     leases.grant_picked(HELD, (5, 8), positions(6), 1_000)
-    assert leases.find_stretch(HELD, window, (0, far)) == (10, far)
+    assert leases.find_undelivered(HELD, window, (0, far)) == (10, far)
     leases.skip_to(HELD, far - 2)
-    assert leases.find_stretch(HELD, window, (0, far)) == (far - 2, far)
+    assert leases.find_undelivered(HELD, window, (0, far)) == (far - 2, far)
     leases.skip(HELD, far - 1, far)
-    assert leases.find_stretch(HELD, window, (0, far)) == (far - 2, far - 1)
+    assert leases.find_undelivered(HELD, window, (0, far)) == (far - 2, far - 1)
     assert leases.next_position(HELD) == far - 2
     assert leases.delivered_end(HELD) == far
     leases.skip_to(HELD, far)
-    first, end = leases.find_stretch(HELD, window, (0, far))
+    first, end = leases.find_undelivered(HELD, window, (0, far))
     assert first >= end
 
 

@@ -70,7 +70,7 @@ def test_lease_is_the_same_when_it_was_handed_over_twice(*, keeps_gaps: bool) ->
     assert (once.lease_id, once.origin) == (70, (4, 2))
     twice = Lease.from_wire(71, once.to_wire(epoch=5))
     assert twice.origin == (4, 2), "its receipts still say so"
-    assert (twice.held, twice.first, twice.end, twice.parts) == (HELD, 10, 20, lease.parts)
+    assert (twice.group_queue, twice.first, twice.end, twice.parts) == (HELD, 10, 20, lease.parts)
     assert twice.positions is not None
     assert twice.positions.tolist() == [12, 13, 17]
     assert twice.keeps_gaps == keeps_gaps

@@ -79,7 +79,7 @@ class Counter:
         if delivery is None:
             return 0, []
         assert delivery.lease.count == len(delivery.units)
-        return delivery.lease.held.topic_queue, delivery.units["sequence"].tolist()
+        return delivery.lease.group_queue.topic_queue, delivery.units["sequence"].tolist()
 
 
 # -- turns ----------------------------------------------------------------------------------------
@@ -215,7 +215,9 @@ def test_corrupt_ones_are_skipped_and_each_is_reported_once(
         found.append(delivery.units["sequence"].tolist())
     assert found == deliveries
     corrupt = counter.receiver.corrupt
-    assert [(one.held, one.position) for one in corrupt] == [(FIRST, at) for at in sorted(bad)]
+    assert [(one.group_queue, one.position) for one in corrupt] == [
+        (FIRST, at) for at in sorted(bad)
+    ]
     assert [str(one.error) for one in corrupt] == [f"message {at}" for at in sorted(bad)]
     assert counter.receiver.leases.count == len(deliveries)
 
@@ -253,7 +255,7 @@ def test_a_flipped_bit_is_found_and_its_place_named() -> None:
     assert delivery.lease.first == 1
     sequence = int(delivery.units["sequence"][0])
     assert delivery.blobs == body_of(due_ms[sequence])
-    assert [(one.held, one.position) for one in receiver.corrupt] == [(FIRST, 0)]
+    assert [(one.group_queue, one.position) for one in receiver.corrupt] == [(FIRST, 0)]
     assert path in str(receiver.corrupt[0].error)
 
 
@@ -318,7 +320,7 @@ async def test_queues_take_turns_though_one_is_not_looked_through(
 async def test_long_poll_waits_on_when_nothing_that_comes_is_wanted(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         poll = asyncio.ensure_future(world.leased(wanted="a"))
-        await until(lambda: world.service.consuming.waiting_count == 1)
+        await until(lambda: world.service.receive_service.waiting_count == 1)
         await world.publish_tagged("x", "x")
         await let_others_run()
         assert not poll.done()
@@ -398,7 +400,7 @@ async def test_long_polls_on_dead_letters_wait_for_what_each_selects(tmp_path: P
             )
             for text in ("b", "c")
         ]
-        await until(lambda: world.service.consuming.waiting_count == 2)
+        await until(lambda: world.service.receive_service.waiting_count == 2)
         await buried(world, "c")
         found = await polls[1]
         assert found is not None

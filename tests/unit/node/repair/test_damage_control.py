@@ -111,7 +111,7 @@ async def test_damaged_message_waits_and_the_queue_goes_on_when_the_node_is_alon
         assert set(outcomes) == {Outcome.ACK}, "no record tells of damage"
 
         polled = asyncio.ensure_future(world.receive(wait_ms=600_000))
-        await until(lambda: world.service.consuming.waiting_count)
+        await until(lambda: world.service.receive_service.waiting_count)
         flip.flip()  # an operator has restored the file
         delivery = await polled
         assert delivery is not None

@@ -226,7 +226,7 @@ def test_resolve_counts_only_what_was_unresolved_when_acknowledged_twice(world: 
     first, whole, again = world.ack(delivery, 1, 3), world.ack(delivery), world.ack(delivery)
     world.commit()
     assert [first.verdict, whole.verdict, again.verdict] == [[2], [2], [0]]
-    assert world.shard.views.acks.get(*delivery.lease.held).floor == delivery.lease.end
+    assert world.shard.views.acks.get(*delivery.lease.group_queue).floor == delivery.lease.end
 
 
 def test_resolve_brings_messages_back_with_their_attempt_counted_when_retried(
@@ -279,7 +279,7 @@ def test_resolve_does_nothing_when_the_group_does_not_read_the_queue(world: Shar
 def test_resolve_leaves_nothing_behind_when_filtered(world: ShardWorld) -> None:
     delivery = deliver(world, 2)
     world.model.filters[GROUP, TOPIC] = [FilterExpression.tags("nothing")]
-    token = world.resolve(filtered_rows(delivery.lease.held, delivery.lease.ranges(0, 2)))
+    token = world.resolve(filtered_rows(delivery.lease.group_queue, delivery.lease.ranges(0, 2)))
     world.commit()
     assert (token.verdict, world.shard.views.counters.pending) == ([2], 0)
     assert queued(world, LETTERS << 8) == []
@@ -351,7 +351,7 @@ def test_trim_lets_go_of_full_chunks_when_they_are_old_enough() -> None:
         world.now_ms += 1_000
         delivery = world.receive(1)
         assert delivery is not None
-        queue = world.shard.views.queues.get(delivery.lease.held.topic_queue)
+        queue = world.shard.views.queues.get(delivery.lease.group_queue.topic_queue)
         world.ack(delivery)
         world.mastership.trim(early, world.now_ms)
         world.commit()
@@ -359,7 +359,7 @@ def test_trim_lets_go_of_full_chunks_when_they_are_old_enough() -> None:
         world.mastership.trim(early + 1, world.now_ms)
         world.commit()
         assert (queue.start_position, queue.end_position) == (32, 40)
-        assert world.shard.views.acks.get(*delivery.lease.held).floor == 32
+        assert world.shard.views.acks.get(*delivery.lease.group_queue).floor == 32
 
 
 def test_expire_forgets_producers_when_they_are_idle(world: ShardWorld) -> None:

@@ -26,7 +26,7 @@ from node.api.status_answer import NodeIdentity
 from node.config.checks import split_address
 from node.config.model import LimitsSection, NodeConfig
 from node.contracts.broker import EnginePort, Failure
-from node.contracts.cluster import ClusterPort, LoneCluster
+from node.contracts.cluster import ClusterPort, StandaloneCluster
 from node.telemetry.stats import ApiStats
 
 _DAY_MS: Final = 86_400_000
@@ -119,7 +119,9 @@ class ApiServer:
         allowed, horizon_ms = parts.config.limits, parts.config.wheel.horizon_days * _DAY_MS
         calls = Calls(self._admission, parts.clock, parts.failure)
         identity = NodeIdentity(parts.config.node.id, address, parts.started_ms)
-        cluster = parts.cluster or LoneCluster(identity.node_id, address, hourwheel.__version__)
+        cluster = parts.cluster or StandaloneCluster(
+            identity.node_id, address, hourwheel.__version__
+        )
         gate = RequestGate(allowed.request_wait_ms)
         streams = PublishStreams(calls, parts.engine, allowed, horizon_ms)
         for service, servicer in (

@@ -59,7 +59,7 @@ class Time(Protocol):
         """How long until `now_ms` says so, more exactly than the difference of milliseconds."""
         ...
 
-    def mono_ms(self) -> float:
+    def monotonic_ms(self) -> float:
         """The monotonic clock, of leases."""
         ...
 
@@ -91,7 +91,11 @@ class Engine:
         self.stats = EngineStats()
         self.answers = AnswerBudget(config.answer_bytes)
         self._time, self._failure = time, failure
-        self.now_ms, self.mono_ms, self.redirect = time.now_ms, time.mono_ms, membership.redirect
+        self.now_ms, self.monotonic_ms, self.redirect = (
+            time.now_ms,
+            time.monotonic_ms,
+            membership.redirect,
+        )
         self._loop = asyncio.get_running_loop()
         self.is_closing = False
         """Nothing new is accepted any more."""

@@ -50,7 +50,7 @@ class Host(Protocol):
     cluster_id: bytes
     is_closing: bool
     now_ms: Callable[[], int]
-    mono_ms: Callable[[], float]
+    monotonic_ms: Callable[[], float]
     redirect: Callable[[], errors.NotMaster]
 
     def rearm(self) -> None:
@@ -133,7 +133,7 @@ class MasterService:
     @property
     def may_act(self) -> bool:
         """Whether this node is the master, now."""
-        return self._host.mono_ms() < self.mastership.act_until_ms
+        return self._host.monotonic_ms() < self.mastership.act_until_ms
 
     def check(self) -> None:
         """Raises ShuttingDown or NotMaster: nothing was done."""

@@ -20,17 +20,17 @@ class ClusterTime:
     Invariant: `now_ms` never falls, but by `begin`.
     """
 
-    def __init__(self, own: SlewedClock, mono_ms: Callable[[], float]) -> None:
+    def __init__(self, own: SlewedClock, monotonic_ms: Callable[[], float]) -> None:
         """Follow `own` alone, for now."""
-        self._own, self._mono_ms = own, mono_ms
+        self._own, self._monotonic_ms = own, monotonic_ms
         self._offset_ms = 0.0
         self._target_ms = 0.0
-        self._moved_ms = mono_ms()
+        self._moved_ms = monotonic_ms()
         self._now_ms = own.now_ms()
 
-    def mono_ms(self) -> float:
+    def monotonic_ms(self) -> float:
         """The monotonic clock, in milliseconds."""
-        return self._mono_ms()
+        return self._monotonic_ms()
 
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch."""
@@ -55,10 +55,10 @@ class ClusterTime:
         self._target_ms = offset_ms
 
     def _exact(self) -> float:
-        mono_ms = self._mono_ms()
+        monotonic_ms = self._monotonic_ms()
         error_ms = self._target_ms - self._offset_ms
         if error_ms:
-            bound_ms = _SLEW_RATIO * (mono_ms - self._moved_ms)
+            bound_ms = _SLEW_RATIO * (monotonic_ms - self._moved_ms)
             self._offset_ms += max(-bound_ms, min(error_ms, bound_ms))
-        self._moved_ms = mono_ms
+        self._moved_ms = monotonic_ms
         return self._own.exact_ms() + self._offset_ms

@@ -61,10 +61,10 @@ def find_cluster_id(config: NodeConfig, trust: Trust) -> bytes:
 
 
 def _socket_folder(data_directory: Path) -> Path:
-    """A folder that nobody else may enter, the same at each start.
+    """A folder that only this user may enter, the same at each start.
 
-    Not in the data directory: the paths of sockets must be short, and people copy that. Raises
-    DiskFull, DiskFailed.
+    Not in the data directory: the paths of sockets must be short, and operators copy that one.
+    Raises DiskFull, DiskFailed.
     """
     digest = hashlib.blake2b(os.fsencode(data_directory.absolute()), digest_size=6).hexdigest()
     folder = _temporary_folder() / f"hourwheel-{os.getuid()}-{digest}"
@@ -74,13 +74,13 @@ def _socket_folder(data_directory: Path) -> Path:
         is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
         if is_ours and not found.st_mode & 0o077:
             return folder
-        return Path(tempfile.mkdtemp(prefix="hourwheel-"))  # somebody took the name
+        return Path(tempfile.mkdtemp(prefix="hourwheel-"))  # another user has the name
     except OSError as error:
         fail(error, "make folder", str(folder))
 
 
 def _make_way(folder: Path, boot_id: bytes) -> Path:
-    """Where this life's control process listens; what former lives have left there is removed.
+    """Where this control process listens; removes what former ones left there.
 
     A path of its own: the process of a broker that was killed may not have noticed yet, and would
     take this one for its own.
@@ -100,10 +100,10 @@ def _temporary_folder() -> Path:
 
 
 class ControlEnds:
-    """How often a control process has ended by itself, and how: kept over the node's lives.
+    """How often a control process has ended by itself, and how: kept across restarts.
 
-    A node whose control process is gone ends, too, and is started again by whatever watches it. So
-    it is the next life that can tell. Nothing depends on it, and nothing is synced.
+    A node whose control process is gone ends, too, and its supervisor starts it again. So only the
+    next process can report it. Nothing depends on the file, and it is not synced.
 
     Attributes:
         count: how often, since the node's directory was made.
@@ -111,18 +111,18 @@ class ControlEnds:
     """
 
     def __init__(self, path: Path) -> None:
-        """Read what the lives before have noted in the file `path`; what cannot be read is none."""
+        """Read what former processes noted in the file `path`; an unreadable one counts as none."""
         self._path = path
         self.count = self.last_code = 0
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            told: dict[str, Any] = json.loads(path.read_text())
-            self.count, self.last_code = int(told["count"]), int(told["last_code"])
+            noted: dict[str, Any] = json.loads(path.read_text())
+            self.count, self.last_code = int(noted["count"]), int(noted["last_code"])
 
     def note(self, code: int) -> None:
-        """It has ended with this exit code though nobody had asked it to."""
+        """It has ended with this exit code, and not at the node's request."""
         self.count, self.last_code = self.count + 1, code
         beside = self._path.with_name(self._path.name + ".tmp")
-        with contextlib.suppress(OSError):  # a full disk: that is said elsewhere
+        with contextlib.suppress(OSError):  # a full disk: reported elsewhere
             beside.write_text(json.dumps({"count": self.count, "last_code": code}))
             beside.replace(self._path)
 
@@ -139,7 +139,7 @@ class ClusterControl:
         on_state: Callable[[ControlState], None],
         on_lost: Callable[[], None],
     ) -> None:
-        """Nothing runs yet. `on_lost` is told when the process is gone or silent."""
+        """Nothing runs yet. `on_lost` is called when the process is gone or silent."""
         self._config, self._cluster_id, self._boot_id = config, cluster_id, boot_id
         self._on_state = on_state
         self._folder = _socket_folder(config.node.data_directory)
@@ -148,9 +148,9 @@ class ClusterControl:
         self._on_lost = on_lost
         self.client = ControlClient(
             socket_path,
-            on_state=self._tell_state,
+            on_state=self._on_client_state,
             on_leader=self._on_leader,
-            on_lost=self._take_leave,
+            on_lost=self._on_link_lost,
         )
         self._commands = Histogram(DURATION_BOUNDS)
         self._commands_failed = self._leader_changes = 0
@@ -213,7 +213,7 @@ class ClusterControl:
             starting.cancel()
             ended.cancel()
 
-    def _take_leave(self) -> None:
+    def _on_link_lost(self) -> None:
         self._leaving = asyncio.get_running_loop().create_task(self._note_end())
 
     async def _note_end(self) -> None:
@@ -226,7 +226,7 @@ class ClusterControl:
         self._on_lost()
 
     async def register(self, *, is_sound: bool, seen: wire.SeenEpoch) -> None:
-        """Tell the cluster that this node is there, however long it takes to find a majority."""
+        """Register this node, however long it takes to find a majority."""
         config = self._config
         nodes = cluster_nodes(config.cluster.nodes)
         mine = nodes[config.node.id]
@@ -262,7 +262,7 @@ class ClusterControl:
         self.is_registered = True
         self._on_state(self.client.state)
 
-    def _tell_state(self, state: ControlState) -> None:
+    def _on_client_state(self, state: ControlState) -> None:
         if self.is_registered:
             self._on_state(state)
 

@@ -1,8 +1,8 @@
 """The brokers' own gRPC: who may call, how to dial, and the server. Nothing for clients.
 
-With certificates: mutual TLS, and whoever shows a certificate of the cluster's authority may call.
-Without: a secret that all nodes share, in the call's metadata; on loopback only, where nobody else
-listens on the wire (`check_loopback` is asked at the start).
+With certificates: mutual TLS; a certificate of the cluster's authority lets a peer call. Without: a
+secret that all nodes share, in the call's metadata; on loopback only, where no one else listens on
+the wire (the server checks it by `check_loopback` when it starts).
 """
 
 import hmac
@@ -44,7 +44,7 @@ CALLS_PER_CONNECTION_MAX: Final = 32
 HANDSHAKE_MS: Final = 5_000
 """TLS included. gRPC's own is two minutes, of a place for each stranger."""
 LOOKAHEAD_BYTES: Final = 64 * 1024
-"""What gRPC takes from the network of a call that nobody reads: a stranger's is not read."""
+"""What gRPC takes from the network of a call that is not read, as a stranger's is not."""
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
@@ -60,7 +60,7 @@ _OPTIONS: Final = (
 )
 _SERVER_OPTIONS: Final = (
     *_OPTIONS,
-    # What comes before anybody has proved who he is. The cluster's nodes have one connection each.
+    # Before a peer has proved its identity. The cluster's nodes have one connection each.
     ("grpc.max_allowed_incoming_connections", CONNECTION_COUNT_MAX),
     ("grpc.max_connection_idle_ms", 60_000),
     ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION_MAX),
@@ -72,9 +72,9 @@ _SECRET_OPTIONS: Final = (
     ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
 )
 PING_MS: Final = 2_000
-"""A connection on which nothing comes for so long is asked for a sign of life, and cut after as
-long again. After a partition TCP tries again as late as the partition was long: without this, a
-follower would be away for as long once more."""
+"""A connection on which nothing comes for so long is pinged, and cut after as long again. After a
+partition TCP retries as late as the partition was long: without pings a follower would be away for
+as long once more."""
 
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
@@ -246,8 +246,8 @@ class _SecretCheck(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
-        told = dict(handler_call_details.invocation_metadata or ()).get(_PROOF, "")
-        if isinstance(told, str) and hmac.compare_digest(told.encode(), self._secret.encode()):
+        given = dict(handler_call_details.invocation_metadata or ()).get(_PROOF, "")
+        if isinstance(given, str) and hmac.compare_digest(given.encode(), self._secret.encode()):
             return await continuation(handler_call_details)
         # On the wire all kinds of calls are the same; of a stream gRPC reads nothing unasked.
         return grpc.stream_stream_rpc_method_handler(_refuse)
@@ -261,7 +261,7 @@ class DataServer:
     """The data plane's listener."""
 
     def __init__(self, trust: Trust, listen: str, *, handshake_ms: int = HANDSHAKE_MS) -> None:
-        """Nothing listens yet. `handshake_ms`: who has not begun to talk HTTP/2 then is cut off."""
+        """Nothing listens yet. `handshake_ms`: how long a peer may take to begin HTTP/2."""
         self._trust, self._listen = trust, listen
         checks = [_SecretCheck(trust.secret)] if trust.secret else []
         options = [

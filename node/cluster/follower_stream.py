@@ -26,17 +26,17 @@ from node.replica.replica import Replica
 from node.telemetry import logs
 
 _ANSWER_S: Final = 2.0
-_LAST_WORD_S: Final = 0.5
+_CLOSE_S: Final = 0.5
 _AGAIN_S: Final = 0.1
 _AGAIN_S_MAX: Final = 1.0
 _BROKEN: Final = (asyncio.InvalidStateError, grpc.aio.UsageError)
-"""So a call says that it is over already."""
-_NOBODY_LISTENS: Final = "failed to connect"
+"""What a call raises that is over already."""
+_CONNECT_FAILED: Final = "failed to connect"
 _log = logs.get(__name__)
 
 
 class StreamOwner(Protocol):
-    """The master's member of the cluster: what is used of node/cluster/member.py."""
+    """What a stream uses of node/cluster/member.py."""
 
     replica: Replica
     time: ClusterTime
@@ -51,7 +51,7 @@ class StreamOwner(Protocol):
         """Do what the rules ask for."""
         ...
 
-    def tell_damage(self, error: errors.DataLoss) -> None:
+    def report_damage(self, error: errors.DataLoss) -> None:
         """The log cannot be read for a follower: it is to be repaired."""
         ...
 
@@ -64,13 +64,13 @@ class FollowerStream:
         replica = owner.replica
         self._owner, self._failure = owner, owner.failure
         self._node, self._replica = node, replica
-        self._mono_ms, self._clock_ms = owner.time.mono_ms, owner.time.now_ms
+        self._monotonic_ms, self._clock_ms = owner.time.monotonic_ms, owner.time.now_ms
         self._epoch = replica.assignment.epoch
         self._has_more = asyncio.Event()
         self._is_heartbeat_due = True
         self._is_closing = False
         self._refusal = ""
-        """Why it does not follow, as it said last."""
+        """Why it does not follow, by its last answer."""
         self._call: Any = None
         self._sending: asyncio.Future[None] | None = None
         """Both only while the log is being sent."""
@@ -86,7 +86,7 @@ class FollowerStream:
         self._has_more.set()
 
     def close(self, leases: LeaseTable, last_heartbeat: SyncBeat) -> Coroutine[Any, Any, None]:
-        """The mastership is over: what is returned says so, if there is a stream, and ends it."""
+        """The mastership is over: the coroutine sends the last messages, and ends the stream."""
         self._is_closing = True
         call, sending = self._call, self._sending
         return self._close(call, sending, leases, last_heartbeat)
@@ -101,7 +101,7 @@ class FollowerStream:
         self._has_more.set()
         if sending is not None:  # not cancelled: gRPC would end the call where a write is under way
             with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
-                async with asyncio.timeout(_LAST_WORD_S):
+                async with asyncio.timeout(_CLOSE_S):
                     await asyncio.wait([sending])
                     await call.write(ReplicateRequest(leases=leases))
                     await call.write(ReplicateRequest(beat=last_heartbeat))
@@ -111,7 +111,7 @@ class FollowerStream:
 
     @property
     def _is_of_this_epoch(self) -> bool:
-        master = self._replica.master
+        master = self._replica.rules
         return master is not None and master.start.epoch == self._epoch
 
     async def _run_or_fail(self) -> None:
@@ -133,29 +133,29 @@ class FollowerStream:
                 _log.debug("replication_stream_ended", follower=self._node, reason=str(error))
             except errors.CorruptLog as error:  # the others have the batches: no reason to end
                 failures += 1
-                self._owner.tell_damage(error)
-            master = self._replica.master
+                self._owner.report_damage(error)
+            master = self._replica.rules
             if master is None or not self._is_of_this_epoch:
                 return
-            master.on_lost(self._node, self._mono_ms())
+            master.on_lost(self._node, self._monotonic_ms())
             self._owner.perform()
             await asyncio.sleep(max(wait_s, min(_AGAIN_S_MAX, _AGAIN_S * failures)))
 
     def _note_break(self, error: grpc.aio.AioRpcError) -> None:
-        master = self._replica.master
+        master = self._replica.rules
         details = error.details() or ""
         is_refused = error.code() is grpc.StatusCode.UNAUTHENTICATED
         level = logging.WARNING if is_refused else logging.DEBUG
         _log.log(level, "replication_stream_failed", follower=self._node, reason=details)
-        if master is not None and _NOBODY_LISTENS in details:
-            master.on_lost(self._node, self._mono_ms())
+        if master is not None and _CONNECT_FAILED in details:
+            master.on_lost(self._node, self._monotonic_ms())
             master.on_unreachable(self._node)
 
     async def _stream(self) -> float:
         """One stream from begin to end. Returns how long to wait before the next, in seconds."""
         call = self._owner.links.replicate(self._node)
         try:
-            await call.write(ReplicateRequest(hello=self._replica.greet(self._node)))
+            await call.write(ReplicateRequest(hello=self._replica.on_connected(self._node)))
             async with asyncio.timeout(_ANSWER_S):
                 answer = await call.read()
             if answer is grpc.aio.EOF:
@@ -170,7 +170,9 @@ class FollowerStream:
             if begin.take_snapshot:
                 await call.done_writing()
                 async with asyncio.timeout(_ANSWER_S):
-                    await call.read()  # it has heard: a call that is cancelled may lose its words
+                    await (
+                        call.read()
+                    )  # it has read that: a call that is cancelled may lose messages
                 return _AGAIN_S_MAX
             await self._replicate(call)
         finally:
@@ -178,19 +180,19 @@ class FollowerStream:
         return _AGAIN_S
 
     async def _replicate(self, call: Any) -> None:
-        """Send and hear until either ends; what is the last word is `close`'s."""
+        """Send and receive until either ends; `close` sends the last messages."""
         sending = asyncio.ensure_future(self._send(call))
-        hearing = asyncio.ensure_future(self._hear(call))
+        receiving = asyncio.ensure_future(self._receive(call))
         self._call, self._sending = call, sending
         try:
-            await asyncio.wait([sending, hearing], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([sending, receiving], return_when=asyncio.FIRST_COMPLETED)
             if self._is_closing:
-                await asyncio.wait([hearing], timeout=_LAST_WORD_S)
+                await asyncio.wait([receiving], timeout=_CLOSE_S)
         finally:
             self._call = self._sending = None
             sending.cancel()
-            hearing.cancel()
-            results = await asyncio.gather(sending, hearing, return_exceptions=True)
+            receiving.cancel()
+            results = await asyncio.gather(sending, receiving, return_exceptions=True)
         for result in results:
             if isinstance(result, Exception):
                 raise result
@@ -201,7 +203,7 @@ class FollowerStream:
             self._has_more.clear()
             if self._is_heartbeat_due:
                 self._is_heartbeat_due = False
-                heartbeat = replica.make_heartbeat(self._mono_ms(), self._clock_ms())
+                heartbeat = replica.make_heartbeat(self._monotonic_ms(), self._clock_ms())
                 replica.stats.heartbeats_sent += 1
                 await call.write(ReplicateRequest(beat=heartbeat))
             part = replica.find_part(self._node)
@@ -210,12 +212,12 @@ class FollowerStream:
             elif not self._is_heartbeat_due:
                 await self._has_more.wait()
 
-    async def _hear(self, call: Any) -> None:
+    async def _receive(self, call: Any) -> None:
         while (response := await call.read()) is not grpc.aio.EOF:
             self._take(response)
 
     def _take(self, response: ReplicateResponse) -> None:
-        """What the follower says; why it does not follow is logged when it is news."""
+        """Pass an answer on; log why the follower refuses, when the reason is new."""
         refused = response.refused
         if response.HasField("refused") and self._refusal != refused.why:
             self._refusal = refused.why

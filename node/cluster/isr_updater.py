@@ -1,4 +1,4 @@
-"""Have a change of the in-sync set agreed upon, until it is known whether it was."""
+"""Propose a change of the in-sync set until it is known whether it was agreed upon."""
 
 import asyncio
 import secrets
@@ -17,7 +17,7 @@ _AGAIN_S: Final = 0.1
 _log = logs.get(__name__)
 
 
-async def ask_isr(
+async def propose_isr(
     change: IsrChange,
     replica: Replica,
     control: ControlPort,
@@ -27,7 +27,7 @@ async def ask_isr(
 
     What was agreed upon comes by the control plane's state.
     """
-    shard, master = replica.shard.shard_id, replica.master
+    shard, master = replica.shard.shard_id, replica.rules
     command = wire.ControlCommand(
         request_id=secrets.token_bytes(16),
         change_isr=wire.ChangeIsrCommand(
@@ -46,14 +46,14 @@ async def ask_isr(
             break
         except HourwheelError as error:
             _log.warning("isr_change_unanswered", reason=error.message)
-        if master is not replica.master:
+        if master is not replica.rules:
             return
         await asyncio.sleep(_AGAIN_S)
     _log.info(
         "isr_change_decided", members=change.members, outcome=result.outcome, reason=result.reason
     )
     is_done = result.outcome == wire.ControlOutcome.CONTROL_OUTCOME_OK
-    if not is_done and master is not None and master is replica.master:
+    if not is_done and master is not None and master is replica.rules:
         master.isr.on_refused(change)
 
 
@@ -63,7 +63,7 @@ def _members(change: IsrChange, replica: Replica, state: ControlState | None) ->
     boots = {} if shard is None else {one.node_id: one.boot_id for one in shard.isr}
     found = []
     for node in change.members:
-        progress = None if replica.master is None else replica.master.followers.get(node)
+        progress = None if replica.rules is None else replica.rules.followers.get(node)
         boot = boots.get(node, b"")
         if progress is not None and progress.boot_id and node not in boots:
             boot = bytes.fromhex(progress.boot_id)

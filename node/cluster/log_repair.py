@@ -1,14 +1,14 @@
-"""What a member of a cluster does when its files turn out damaged where nobody reads. A shell.
+"""What a member of a cluster does when it finds files damaged that it does not need now. A shell.
 
     damaged     the batches are fetched from other replicas, and the segment is rewritten: it leads
                 or follows meanwhile as before
-    given up    nobody has them, or too much is damaged, or a view that a snapshot was to carry: it
-                is not to be elected, and transfers mastership if it is the master
+    given up    no replica has them, or too much is damaged, or a view for a snapshot is: it must
+                not be elected, and transfers mastership if it is the master
     spared      it follows a master, and enough others are in sync: it starts again with an empty
                 shard in the place of this one, and is filled by the master (decision 0013)
 
 Until then it goes on: what it has beyond the damage may be needed. With two nodes of two in sync it
-never is spared; then somebody has to decide, and the log of the node and its metrics say so.
+never is spared; then an operator has to decide: the node's log and metrics say so.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class LogRepair:
 
         Args:
             member: this node.
-            failure: is told of a bug.
+            failure: takes bugs.
             min_in_sync: so many others must be in sync before this node's log may go.
             mend: repairs the segment of an offset; returns whether it is sound.
             renew: stops the node and starts it again with an empty shard.
@@ -55,7 +55,7 @@ class LogRepair:
         self._min_in_sync, self._renew, self._sleep = min_in_sync, renew, sleep
         self._mend = mend
         self.on_mended: Callable[[errors.DataLoss], None] = lambda _: None
-        """Told what is repaired."""
+        """Called with what is repaired."""
         self._found: deque[errors.DataLoss] = deque()
         self._task: asyncio.Task[None] | None = None
         self._is_given_up = False
@@ -68,9 +68,9 @@ class LogRepair:
             self._begin()
 
     def give_up(self, error: errors.DataLoss) -> None:
-        """What cannot be repaired piece by piece: others should lead, and this node be filled anew.
+        """Much of the log, or a view, is damaged, and cannot be repaired piece by piece.
 
-        Much of the log, or a view.
+        Another node should lead, and this one start with an empty shard.
         """
         if self._is_given_up:
             return
@@ -121,7 +121,7 @@ class LogRepair:
 
     def _is_spared(self) -> bool:
         replica = self._member.replica
-        others = replica.assignment.isr - {replica.who.me}
+        others = replica.assignment.isr - {replica.identity.node_id}
         return (
             replica.mastership is None
             and not replica.is_elected

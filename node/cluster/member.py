@@ -2,10 +2,10 @@
 
     control plane --on_state--> Replica.on_assignment --+
     streams ------on_response, ReplicationServer -------+--> effects --> streams, engine, control
-    50 ms tick ---step, beats, report ------------------+
+    50 ms tick ---step, heartbeats, report ------------------+
 
-It is also the gate before the engine: nothing is done or told in the master's name without the
-lease, which is looked at when something is asked and again when it is answered.
+It also guards the engine: a master acts and answers only while it has the lease, which is checked
+when a request comes and again before its answer goes.
 """
 
 import asyncio
@@ -14,26 +14,28 @@ from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import RecordBatch
+from hourwheel.internal.v1.control_link_pb2 import ShardReport
 from hourwheel.internal.v1.replication_pb2 import ReplicateResponse
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.follower_stream import FollowerStream
-from node.cluster.isr_updater import ask_isr
+from node.cluster.isr_updater import propose_isr
 from node.cluster.peer_links import PeerLinks
 from node.cluster.replication_server import ReplicationServer
-from node.cluster.shard_report import report_of
-from node.cluster.snapshot_receiver import Snapshots
+from node.cluster.snapshot_receiver import SnapshotReceiver, Snapshots, log_received
+from node.cluster.snapshot_sender import SnapshotSender
 from node.contracts.broker import Failure
 from node.contracts.control import ControlPort
 from node.repair.peers import Peers
 from node.replica.effects import (
-    AskForSuccessor,
-    AskIsr,
     Assignment,
     CloseStreams,
     Effect,
     OpenStreams,
+    ProposeIsr,
+    ReplicaIdentity,
+    RequestSuccessor,
     Role,
     Serve,
     StepDown,
@@ -41,12 +43,17 @@ from node.replica.effects import (
 )
 from node.replica.mastership import NEVER
 from node.replica.replica import Replica
+from node.shard.recovery import Opened
 from node.shard.shard import Applied
 from node.telemetry import logs
 from replication.control_state.state import ControlState
+from replication.rules.epoch_store import EpochStore
+from replication.rules.follower import Follower, Stage
+from replication.rules.master import ReplicationConfig
+from replication.rules.master_lease import LeaseGrant
 
 _EAGER_S: Final = 0.005
-_LAST_WORD_S: Final = 1.0
+_CLOSE_S: Final = 1.0
 _HEARTBEATS_A_REPORT: Final = 4
 _SYNC_S: Final = 0.05
 _log = logs.get(__name__)
@@ -65,11 +72,11 @@ class ClusterMember:
         guard: DiskGuard,
         failure: Failure,
     ) -> None:
-        """Take no part yet. `guard`: of the disk's room; `failure` is told of bugs."""
+        """Take no part yet. `guard` watches the room on the disk; `failure` collects bugs."""
         self.replica = replica
         self.time, self._control, self.links = time, control, links
         self._snapshots, self._guard, self.failure = snapshots, guard, failure
-        self._mono_ms = time.mono_ms
+        self._monotonic_ms = time.monotonic_ms
         self._loop = asyncio.get_running_loop()
         self._engine: Engine | None = None
         """From `start` on."""
@@ -86,20 +93,20 @@ class ClusterMember:
         """The cluster clock was set for this mastership."""
         self._state: ControlState | None = None
         self._is_stale = False
-        """The rules have not heard of `_state` yet."""
+        """The replica has not taken `_state` up yet."""
         self._has_no_room = False
-        """Not even for noting its epoch."""
-        self._resigns = False
+        """The disk has no room even for the epoch."""
+        self._requests_step_down = False
         self._transfer_to = ""
         self.has_served = asyncio.Event()
         """Set when it serves for the first time."""
         self._is_performing = False
         self._is_closed = False
         self.on_log_damage: Callable[[errors.DataLoss], None] = lambda _: None
-        """Told where the log could not be read for a follower: to have it repaired."""
+        """Starts the repair of the log where it could not be read for a follower."""
         self.on_view_damage: Callable[[errors.DataLoss], None] = lambda _: None
-        """Told of a view that is damaged on the disk: to have somebody else lead."""
-        snapshots.sender.on_damage = self.tell_damage
+        """Gives a view up that is damaged on the disk: another node should lead."""
+        snapshots.sender.on_damage = self.report_damage
         self.is_damaged = False
         """Its log is, somewhere: it should not lead."""
 
@@ -121,8 +128,12 @@ class ClusterMember:
 
     def _others(self) -> list[str]:
         """The other nodes that live: first the master, then those in sync."""
-        who, assignment = self.replica.who, self.replica.assignment
-        others = [one for one in who.members if one != who.me and not self._control.is_dead(one)]
+        identity, assignment = self.replica.identity, self.replica.assignment
+        others = [
+            one
+            for one in identity.members
+            if one != identity.node_id and not self._control.is_dead(one)
+        ]
         return sorted(others, key=lambda one: (one != assignment.master, one not in assignment.isr))
 
     async def close(self) -> None:
@@ -130,24 +141,24 @@ class ClusterMember:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if not self.replica.who.is_alone:  # alone, whoever waits is still answered
+        if not self.replica.identity.is_alone:  # alone, it still answers those who wait
             self.replica.step_down("the node stops")
             self.perform()
         await self._snapshots.receiver.close()
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=_LAST_WORD_S)
+            _, late = await asyncio.wait(self._tasks, timeout=_CLOSE_S)
             for task in late:
                 task.cancel()
 
-    # -- what the engine asks ---------------------------------------------------------------------
+    # -- what the engine calls --------------------------------------------------------------------
 
     def may_act(self) -> bool:
         """Whether this node is the master, now."""
-        return self._mono_ms() < self.act_until_ms
+        return self._monotonic_ms() < self.act_until_ms
 
     @property
     def act_until_ms(self) -> float:
-        """Until when this node may act as master, if it hears of nobody more; monotonic."""
+        """Until when this node may act as master if no more answers come; monotonic, in ms."""
         mastership = self.replica.mastership
         return NEVER if mastership is None else mastership.act_until_ms
 
@@ -161,7 +172,7 @@ class ClusterMember:
 
         The master's address and epoch, where the control plane names another node.
         """
-        state, me = self._state, self.replica.who.me
+        state, me = self._state, self.replica.identity.node_id
         shard = None if state is None else state.shards.get(self.replica.shard.shard_id)
         if state is None or shard is None or shard.master is None or shard.master.node_id == me:
             return errors.NotMaster("no node is the master now; try again")
@@ -173,11 +184,11 @@ class ClusterMember:
 
     def _refresh(self) -> None:
         """How long this node may act, as of what it has heard by now."""
-        mastership, mono_ms = self.replica.mastership, self._mono_ms()
+        mastership, monotonic_ms = self.replica.mastership, self._monotonic_ms()
         if mastership is None:
             return
-        was_acting = mono_ms < mastership.act_until_ms
-        offset_ms = mastership.renew(mono_ms)
+        was_acting = monotonic_ms < mastership.act_until_ms
+        offset_ms = mastership.renew(monotonic_ms)
         if offset_ms is not None:
             if self._has_begun:
                 self.time.set_offset(offset_ms)
@@ -200,7 +211,7 @@ class ClusterMember:
         self._timer = self._loop.call_later(wait_s, self._tick)
 
     def _step(self) -> None:
-        master = self.replica.master
+        master = self.replica.rules
         if master is not None:
             for node in master.followers:
                 if self._control.is_dead(node):
@@ -208,10 +219,12 @@ class ClusterMember:
         self._guard.note_others(frozenset() if master is None else master.low_members)
         try:
             if self._is_stale and self._state is not None:
-                self._take(self._state)
-            self.replica.step(self._mono_ms())
-        except errors.DiskFull:  # its epoch cannot even be noted: somebody else should be master
-            self._has_no_room = not (self.replica.who.is_alone and self._guard.give_up_reserve())
+                self._apply_state(self._state)
+            self.replica.step(self._monotonic_ms())
+        except errors.DiskFull:  # it cannot even note the epoch: another node should be master
+            self._has_no_room = not (
+                self.replica.identity.is_alone and self._guard.give_up_reserve()
+            )
         else:
             self._has_no_room = False
         now_s = self._loop.time()
@@ -226,7 +239,7 @@ class ClusterMember:
         self.perform()
 
     def _report(self) -> None:
-        report = report_of(self.replica, self._guard, resigns=self._resigns)
+        report = report_of(self.replica, self._guard, requests_step_down=self._requests_step_down)
         if self._has_no_room and self._state is not None:
             report.epoch = self._state.shards[report.shard].epoch
             report.is_resigning = True
@@ -250,69 +263,69 @@ class ClusterMember:
             with self.failure.catching():
                 self._step()
 
-    def _take(self, state: ControlState) -> None:
-        """Raises DiskFull where a new epoch cannot be noted; it is to be tried again."""
+    def _apply_state(self, state: ControlState) -> None:
+        """Raises DiskFull where a new epoch cannot be noted; the next tick tries again."""
         shard = state.shards.get(self.replica.shard.shard_id)
         if shard is None or shard.master is None or self._is_closed:
             return
-        who = self.replica.who
+        identity = self.replica.identity
         master = shard.master.node_id
-        if master == who.me and shard.master.boot_id.hex() != who.boot_id:
-            return  # an epoch of this node's former life: another one will begin
+        if master == identity.node_id and shard.master.boot_id.hex() != identity.boot_id:
+            return  # an epoch of this node's former life: the next is on its way
         isr = frozenset(one.node_id for one in shard.isr)
         self.replica.level_max = state.feature_level
         if shard.epoch > self.replica.assignment.epoch:
-            self._resigns, self._transfer_to = False, ""
+            self._requests_step_down, self._transfer_to = False, ""
         self.replica.on_assignment(
-            Assignment(shard.epoch, master, isr, shard.version), self._mono_ms()
+            Assignment(shard.epoch, master, isr, shard.version), self._monotonic_ms()
         )
         self._is_stale = False
         if self.replica.is_elected:
-            self.replica.stats.on_elected(self._mono_ms())
+            self.replica.stats.on_elected(self._monotonic_ms())
 
     def transfer_mastership(self, to: str) -> None:
-        """Ask for another master: `to`, or whoever is best."""
-        self._resigns, self._transfer_to = not to, to
+        """Request another master: `to`, or the best one."""
+        self._requests_step_down, self._transfer_to = not to, to
         self._report()
 
     def cancel_transfer(self) -> None:
-        """Take back the wish of `transfer_mastership`: nobody came."""
-        self._resigns, self._transfer_to = False, ""
+        """Take the request of `transfer_mastership` back: no node took over."""
+        self._requests_step_down, self._transfer_to = False, ""
         self._report()
 
     # -- from the group commit --------------------------------------------------------------------
 
     def on_appended(self) -> None:
         """See node.broker.group_commit.Replication."""
-        master, end = self.replica.master, self.replica.shard.log.end_offset
+        master, end = self.replica.rules, self.replica.shard.log.end_offset
         if master is None:
             return
         master.on_appended(end)
         if self._commit is None:
-            self._commit = (end, self._mono_ms())
+            self._commit = (end, self._monotonic_ms())
         for stream in self._streams.values():
             stream.wake()
 
     def on_flushed(self) -> None:
         """See node.broker.group_commit.Replication."""
-        self.replica.on_flushed(self._mono_ms())
+        self.replica.on_flushed(self._monotonic_ms())
         if self.server is not None and self.replica.mastership is None:
             self.server.wake()
         self.perform()
 
     def _observe_commit(self) -> None:
-        """Tell the dispatcher how long a commit takes."""
+        """Report to the dispatcher how long a commit took."""
         mastership = self.replica.mastership
         if mastership is None or self._commit is None:
             return
         end, begun_ms = self._commit
         if self.replica.shard.high_watermark >= end:
-            mastership.dispatcher.observe_commit(self._mono_ms() - begun_ms)
+            mastership.dispatcher.observe_commit(self._monotonic_ms() - begun_ms)
             self._commit = None
 
     def on_applied(self, applied: list[Applied]) -> None:
         """See node.broker.group_commit.Replication."""
-        self.replica.on_applied(applied, self._mono_ms())
+        self.replica.on_applied(applied, self._monotonic_ms())
         self._observe_commit()
         self.replica.stats.on_applied(self.replica.shard.views)
         self.perform()
@@ -335,7 +348,7 @@ class ClusterMember:
     def on_response(self, node: str, response: ReplicateResponse) -> None:
         """A follower says something on its stream."""
         if response.HasField("ack"):
-            self.replica.on_ack(node, response.ack, self._mono_ms(), self.time.own_ms())
+            self.replica.on_ack(node, response.ack, self._monotonic_ms(), self.time.own_ms())
             self._refresh()
             stream = self._streams.get(node)
             if stream is not None:
@@ -347,7 +360,7 @@ class ClusterMember:
     # -- effects ----------------------------------------------------------------------------------
 
     def perform(self) -> None:
-        """Do what the replica asks for, in its order; what that asks for, too."""
+        """Carry out the replica's effects in order, and those that they cause."""
         if self._is_performing:
             return
         self._is_performing = True
@@ -372,7 +385,7 @@ class ClusterMember:
             engine.serve(effect.mastership)
             self._refresh()
             stats, views = self.replica.stats, self.replica.shard.views
-            stats.on_serving(self._mono_ms(), self.time.now_ms(), views)
+            stats.on_serving(self._monotonic_ms(), self.time.now_ms(), views)
             _log.info(
                 "mastership_started",
                 epoch=self.replica.assignment.epoch,
@@ -389,21 +402,23 @@ class ClusterMember:
             self.replica.stats.on_stepped_down()
             self._commit, self._has_begun = None, False
             engine.step_down(effect.mastership)
-        elif isinstance(effect, AskIsr):
-            self._spawn(ask_isr(effect.change, self.replica, self._control, lambda: self._state))
-        elif isinstance(effect, AskForSuccessor):
+        elif isinstance(effect, ProposeIsr):
+            self._spawn(
+                propose_isr(effect.change, self.replica, self._control, lambda: self._state)
+            )
+        elif isinstance(effect, RequestSuccessor):
             _log.warning("step_down_requested", reason=effect.why)
             self.replica.stats.step_down_requests += 1
             self.transfer_mastership("")
 
     def _open_streams(self) -> None:
-        who = self.replica.who
-        for node in who.members:
-            if node != who.me:
+        identity = self.replica.identity
+        for node in identity.members:
+            if node != identity.node_id:
                 self._streams[node] = FollowerStream(node, self)
 
-    def tell_damage(self, error: errors.DataLoss) -> None:
-        """Something is damaged that was to be sent to a follower."""
+    def report_damage(self, error: errors.DataLoss) -> None:
+        """What was to be sent to a follower is damaged here."""
         tell = self.on_log_damage if isinstance(error, errors.CorruptLog) else self.on_view_damage
         tell(error)
 
@@ -413,6 +428,78 @@ class ClusterMember:
         task.add_done_callback(self._tasks.discard)
 
     async def _run_or_fail(self, work: Any) -> None:
-        """A bug in what nobody waits for must not look like an answer that is still to come."""
+        """A bug in a task that no caller awaits must not look like an answer on its way."""
         with self.failure.catching():
             await work
+
+
+def report_of(replica: Replica, guard: DiskGuard, *, requests_step_down: bool) -> ShardReport:
+    """How a replica stands, for the control plane: epoch, log and disk. Pure.
+
+    `requests_step_down`: it wants another node to be master. Once it has stepped down, that counts
+    only as long as it cannot write: maybe no other node can lead.
+    """
+    shard, assignment = replica.shard, replica.assignment
+    last = shard.views.epochs[-1].epoch if shard.views.epochs else 0
+    is_master = replica.mastership is not None or replica.is_elected
+    return ShardReport(
+        shard=shard.shard_id,
+        epoch=assignment.epoch,
+        last_epoch=max(last, replica.last_epoch),
+        log_end=shard.log.flushed_end_offset,
+        high_watermark=shard.high_watermark,
+        is_resigning=requests_step_down and (is_master or guard.is_exhausted),
+        is_low=guard.is_low,
+        has_retired=assignment.master == replica.identity.node_id and not is_master,
+    )
+
+
+def build_member(
+    opened: Opened,
+    seen: EpochStore,
+    identity: ReplicaIdentity,
+    rules: ReplicationConfig,
+    *,
+    time: ClusterTime,
+    control: ControlPort,
+    links: PeerLinks,
+    guard: DiskGuard,
+    failure: Failure,
+    on_snapshot_received: Callable[[], None] = log_received,
+) -> ClusterMember:
+    """A member of the cluster, be it of one node, that takes part when it is started.
+
+    `on_snapshot_received` is called when one is complete: the next start installs it.
+    """
+    place = opened.maintenance.place
+    # No lease was granted before the first epoch, nor where there is no other node.
+    granted_ms = rules.lease.lease_ms if seen.epoch and not identity.is_alone else 0.0
+    follower = Follower(
+        me=identity.node_id,
+        boot_id=identity.boot_id,
+        cluster_id=identity.cluster_id,
+        shard=place.identity.shard,
+        seen=seen,
+        grant=LeaseGrant(time.monotonic_ms(), granted_ms),
+    )
+    replica = Replica(opened, follower, identity, rules, now_ms=time.now_ms)
+    sender = SnapshotSender(
+        place,
+        opened.shard,
+        opened.epochs,
+        epoch=lambda: replica.assignment.epoch,
+        # With or without a lease, serving or not yet: what is committed is the same for ever, and
+        # whoever asks may be the one without whom nothing more is committed, nor a lease granted.
+        may_send=lambda: replica.mastership is not None,
+        stats=replica.stats,
+    )
+    receiver = SnapshotReceiver(
+        place,
+        links.fetch_snapshot,
+        log_end=lambda: replica.facts.end_offset,
+        is_needed=lambda: replica.mastership is None and follower.stage is not Stage.FOLLOWING,
+        on_received=on_snapshot_received,
+        on_failure=failure.report,
+        stats=replica.stats,
+    )
+    return ClusterMember(replica, time, control, links, Snapshots(sender, receiver), guard, failure)

@@ -28,14 +28,14 @@ from node.telemetry import logs
 
 SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
 _NOTHING: Final = ReplicateRequest()
-"""Instead of what does not come any more."""
+"""In place of a message that does not come any more."""
 _log = logs.get(__name__)
 
 Requests = AsyncIterator[ReplicateRequest]
 
 
 class ReplicationServer:
-    """Follows whoever the rules let it follow; one stream at a time, the latest."""
+    """Follows the master that the rules allow; one stream at a time, the latest."""
 
     def __init__(
         self,
@@ -47,21 +47,21 @@ class ReplicationServer:
         failure: Failure,
         snapshots: Snapshots,
     ) -> None:
-        """Follow nobody yet.
+        """Follow no master yet.
 
         Args:
             replica: whose rules these are.
             engine: writes and applies; while its group commit's turn is held nothing is written.
-            control: knows whether this life of the node is registered. Before that it follows
-                nobody: what it has must be judged as it was when it started.
+            control: knows whether this boot of the node is registered. Until then it follows no
+                master: the election must see its log as it was when it started.
             time: for acknowledgements.
             perform: does what the replica's effects ask for.
-            failure: is told of what must end the process.
+            failure: takes what must end the process.
             snapshots: sent, and received where a master says that one is needed.
         """
         self._replica, self._engine, self._control, self._time = replica, engine, control, time
         self._perform, self._failure, self._snapshots = perform, failure, snapshots
-        self._turn, self._mono_ms = engine.group_commit.turn, time.mono_ms
+        self._turn, self._monotonic_ms = engine.group_commit.turn, time.monotonic_ms
         self._reads = PeerReads(engine.shard, engine.place.identity)
         self._stream = 0
         self._complained_of: tuple[str, int] | None = None
@@ -101,8 +101,8 @@ class ReplicationServer:
         if not self._control.is_registered:
             raise NotFollowed("this node is not registered yet")
         async with self._turn:
-            answer = self._replica.on_hello(first.hello, self._mono_ms())
-            if isinstance(answer, FollowerHello):  # a stranger's stream ends nobody else's
+            answer = self._replica.on_hello(first.hello, self._monotonic_ms())
+            if isinstance(answer, FollowerHello):  # a refused stream must not end the one in use
                 self._stream += 1
             stream = self._stream
         self._perform()
@@ -148,13 +148,13 @@ class ReplicationServer:
 
     def _take(self, request: ReplicateRequest) -> None:
         follower = self._replica.follower
-        is_last_word = request.HasField("leases") or request.beat.releases_lease
-        if follower.is_superseded and not is_last_word:
-            self._has_news.set()  # the master is told, and still has the last word
+        is_final = request.HasField("leases") or request.beat.releases_lease
+        if follower.is_superseded and not is_final:
+            self._has_news.set()  # the answer is a refusal; the last messages still count
         elif request.HasField("log"):
             self._replica.on_log(request.log)
         elif request.HasField("beat"):
-            self._replica.on_heartbeat(request.beat, self._mono_ms())
+            self._replica.on_heartbeat(request.beat, self._monotonic_ms())
             self._replica.stats.heartbeats_received += 1
             self._has_news.set()
         elif request.HasField("leases"):
@@ -167,7 +167,7 @@ class ReplicationServer:
         while True:
             await has_news.wait()
             has_news.clear()
-            # A node that fell silent would go unnoticed: its stream stays, and its master waits.
+            # A node that fell silent would not be noticed: its stream stays, and its master waits.
             with self._failure.catching():
                 answer = self._answer()
             if self._failure.found.done():
@@ -179,7 +179,7 @@ class ReplicationServer:
         follower = self._replica.follower
         if follower.is_superseded:
             return ReplicateResponse(refused=follower.refuse("a later epoch has begun"))
-        ack = self._replica.acknowledge(self._mono_ms(), self._time.own_ms())
+        ack = self._replica.acknowledge(self._monotonic_ms(), self._time.own_ms())
         ack.is_full = self._engine.guard.is_low
         return ReplicateResponse(ack=ack)
 

@@ -1,10 +1,10 @@
-"""What a node of several has beside a node alone: control process, data plane, membership.
+"""What runs beside a node of several: control process, data plane, membership.
 
 start       trust and cluster id -> control process
 make_member the shard is open: its replica
 take_part   the engine runs: listen to other brokers, follow and be followed
-join        everything answers: register, and hear who is master
-transfer_mastership   at a stop: somebody else should be master before this node is gone
+join        everything answers: register, and learn which node is master
+transfer_mastership   at a stop: another node should be master before this one is gone
 """
 
 import asyncio
@@ -24,23 +24,25 @@ from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.control import ClusterControl, find_cluster_id
 from node.cluster.data_plane import DataServer, Dialer, read_trust
-from node.cluster.joining import build_member, open_epoch_seen, replication_config
 from node.cluster.log_repair import LogRepair
-from node.cluster.member import ClusterMember
-from node.cluster.readiness import why_not_ready
+from node.cluster.member import ClusterMember, build_member
 from node.cluster.transfer import ServedCluster
-from node.cluster.view import ClusterView
+from node.cluster.view import ClusterView, why_not_ready
 from node.config.checks import cluster_nodes
-from node.config.model import NodeConfig
+from node.config.model import ClusterSection, NodeConfig
 from node.contracts.broker import Failure
 from node.metrics.family import ClusterFacts
 from node.repair.file_repair import FileRepair
-from node.replica.effects import Who
+from node.replica.effects import ReplicaIdentity
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import Opened, ShardConfig
 from node.snapshot.reopening import reopen_shard
 from node.telemetry import logs
 from replication.control_state.state import ControlState
+from replication.rules.cluster_clock import ClockConfig
+from replication.rules.epoch_store import EPOCH_SEEN, EpochStore
+from replication.rules.master import ReplicationConfig
+from replication.rules.master_lease import LeaseConfig
 
 _BOOT_ID_BYTES: Final = 16
 _TRANSFER_S: Final = 2.0
@@ -48,7 +50,24 @@ _LOOK_S: Final = 0.005
 _log = logs.get(__name__)
 
 
-class Clustering:
+def replication_config(config: ClusterSection) -> ReplicationConfig:
+    """The rules' part of a configuration."""
+    return ReplicationConfig(
+        min_in_sync=config.min_in_sync,
+        lag_ms=float(config.lag_ms),
+        lease=LeaseConfig(lease_ms=float(config.lease_ms)),
+        clock=ClockConfig(),
+    )
+
+
+def open_epoch_seen(place: ShardPlace) -> EpochStore:
+    """The highest epoch that this node has seen. Raises CorruptFile."""
+    seen = EpochStore.open(place.disk, place.under(EPOCH_SEEN), place.identity)
+    seen.keep_room()
+    return seen
+
+
+class ClusterRuntime:
     """See the top of this file."""
 
     def __init__(
@@ -63,13 +82,13 @@ class Clustering:
     ) -> None:
         """Read what the configuration names. Raises ConfigError.
 
-        `former_damage`: what the node's former life has found where a start would not look.
+        `former_damage`: what the former process found damaged where a start would not look.
 
         `on_snapshot_received` is called when the next start will install one.
         """
         self._on_snapshot_received, self._former_damage = on_snapshot_received, former_damage
         self._config, self._failure = config, failure
-        self._mono_ms = clock.monotonic_ms
+        self._monotonic_ms = clock.monotonic_ms
         self._trust = read_trust(config.cluster)
         self._certificate_ends = self._trust.read_certificate_ends()
         self._nodes = cluster_nodes(config.cluster.nodes)
@@ -112,13 +131,13 @@ class Clustering:
     def make_member(self, opened: Opened, guard: DiskGuard) -> ClusterMember:
         """This node's part in its shard."""
         self._seen = open_epoch_seen(opened.maintenance.place)
-        who = Who(
+        identity = ReplicaIdentity(
             self._config.node.id, self.boot_id.hex(), self.cluster_id, tuple(sorted(self._nodes))
         )
         self.member = build_member(
             opened,
             self._seen,
-            who,
+            identity,
             replication_config(self._config.cluster),
             time=self.time,
             control=self._control,
@@ -168,22 +187,22 @@ class Clustering:
         """The cluster as the API sees it."""
         silent_ms = float(self._config.cluster.report_timeout_ms)
         view = ClusterView(
-            self._nodes, self._control.client, self._member, self._mono_ms, silent_ms
+            self._nodes, self._control.client, self._member, self._monotonic_ms, silent_ms
         )
         return ServedCluster(view, self._member)
 
     def read_facts(self) -> ClusterFacts:
         """For the metrics."""
-        replica, mono_ms = self._member.replica, self._mono_ms()
-        master = replica.master
+        replica, monotonic_ms = self._member.replica, self._monotonic_ms()
+        master = replica.rules
         heartbeat_age_ms = 0.0
         if master is None:
             heard_ms = replica.follower.heartbeat_heard_ms
-            heartbeat_age_ms = mono_ms - heard_ms if isfinite(heard_ms) else -1.0
+            heartbeat_age_ms = monotonic_ms - heard_ms if isfinite(heard_ms) else -1.0
         return ClusterFacts(
             self.make_served().status(),
             replica.stats,
-            is_clock_unsure=master is not None and master.clock.update(mono_ms) is None,
+            is_clock_unsure=master is not None and master.clock.update(monotonic_ms) is None,
             heartbeat_age_ms=heartbeat_age_ms,
             min_in_sync=self._config.cluster.min_in_sync,
             control=self._control.facts(),
@@ -198,7 +217,7 @@ class Clustering:
         return why_not_ready(self.read_facts(), self._config.node.id, silent_ms)
 
     async def join(self) -> None:
-        """Register in the background: a node starts and tells its status without a majority."""
+        """Register in the background: a node starts and answers status calls without a majority."""
         self._joining = asyncio.get_running_loop().create_task(self._register())
 
     async def _register(self) -> None:
@@ -214,7 +233,7 @@ class Clustering:
         self._failure.report(errors.Unavailable("the control process is gone"))
 
     async def transfer_mastership(self) -> None:
-        """Let somebody else be master, if this node is and anybody can."""
+        """Have another node take over, if this one is the master and another can."""
         member = self._member
         if not member.may_act() or len(self._nodes) == 1:
             return

@@ -1,6 +1,6 @@
 """FetchSnapshot, the follower's side: fetches a snapshot from the master.
 
-It is left beside the shard, for the next start to install (node.snapshot.install).
+It leaves the snapshot beside the shard, for the next start to install (node.snapshot.install).
 """
 
 import asyncio
@@ -29,7 +29,7 @@ Fetch: TypeAlias = Callable[[str, FetchSnapshotRequest], Any]
 """Begins a FetchSnapshot call to a node: an asynchronous iterator of parts, with `cancel`."""
 
 
-async def take_snapshot(
+async def receive_snapshot(
     call: Any,
     place: ShardPlace,
     *,
@@ -44,15 +44,15 @@ async def take_snapshot(
     Args:
         call: of FetchSnapshot, begun.
         place: of the shard; the snapshot lies beside it.
-        epoch: of the master that is asked.
+        epoch: of the master that sends.
         replaced_end_offset: where the log ends that the snapshot is to replace.
-        silence_s: after so long without a part the master is given up, in seconds.
+        silence_s: after so long without a part the master counts as gone, in seconds.
 
     Raises:
-        PeerRefused: the peer does not give what it should.
-        Unavailable, Timeout: it does not give anything.
+        PeerRefused: the peer does not send what it should.
+        Unavailable, Timeout: it does not send anything.
         DiskFull: there is no room.
-        CorruptFile, ForeignDirectory: what it gives is damaged, or of another cluster.
+        CorruptFile, ForeignDirectory: what it sends is damaged, or of another cluster.
         FsyncFailed, DiskFailed: stop the process.
     """
     incoming = Incoming(place, epoch)
@@ -69,7 +69,7 @@ async def take_snapshot(
 
 
 class _SingleThread(ThreadPoolExecutor):
-    """A thread that is not waited for: the loop must not stand still."""
+    """A thread that no caller waits for: the loop must not block."""
 
     def __init__(self) -> None:
         super().__init__(1, "hourwheel-snapshot")
@@ -108,7 +108,7 @@ async def _next_part(parts: Any, silence_s: float) -> FetchSnapshotResponse:
 
 
 def log_received() -> None:
-    """What is done by default when a snapshot is complete."""
+    """Say in the log that a snapshot waits for a restart."""
     _log.warning("snapshot_restart_needed")
 
 
@@ -120,7 +120,7 @@ class Snapshots(NamedTuple):
 
 
 class SnapshotReceiver:
-    """Takes a snapshot when the master says that it is needed; one at a time.
+    """Fetches a snapshot when the master says that it is needed; one at a time.
 
     The master says so again and again, which is what brings the next attempt after a failure.
     """
@@ -145,7 +145,7 @@ class SnapshotReceiver:
             is_needed: whether a snapshot would still be used, now.
             on_received: called when one is complete: the next start installs it.
             on_failure: called when the process must stop.
-            stats: where what is taken is counted.
+            stats: counts what is received.
         """
         self._place, self._fetch = place, fetch
         self._log_end, self._is_needed = log_end, is_needed
@@ -172,7 +172,7 @@ class SnapshotReceiver:
         request = FetchSnapshotRequest(
             cluster_id=identity.cluster_id, shard=identity.shard, epoch=epoch
         )
-        marker = await take_snapshot(
+        marker = await receive_snapshot(
             self._fetch(master, request),
             place,
             epoch=epoch,
@@ -208,7 +208,7 @@ class SnapshotReceiver:
         self._not_before_s = self._loop.time() + wait_s
 
     async def close(self) -> None:
-        """Take no more; what is under way is given up."""
+        """Fetch no more; abandon what is under way."""
         task = self._task
         if task is not None:
             task.cancel()

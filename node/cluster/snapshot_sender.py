@@ -1,9 +1,9 @@
-"""FetchSnapshot, the master's side: gives the shard's files to a node that cannot follow the log.
+"""FetchSnapshot, the master's side: sends the shard's files to a node that cannot follow the log.
 
     head -> pieces -> end
 
 Reading is done in other threads; between two pieces the loop is free, and the pace is bounded, so
-that the log's own writes are not kept waiting. What is damaged is not given: see
+that the log's own writes are not kept waiting. It sends nothing damaged: see
 node/snapshot/check.py.
 """
 
@@ -53,7 +53,7 @@ class SnapshotSender:
         count_max: int = 2,
         bytes_per_s: int = _BYTES_PER_S,
     ) -> None:
-        """Give snapshots of a shard.
+        """Send snapshots of a shard.
 
         Args:
             place: of its files.
@@ -61,7 +61,7 @@ class SnapshotSender:
             epochs: its history.
             epoch: the one that this node knows of.
             may_send: whether this node is master in it, serving or not.
-            stats: where what is given is counted.
+            stats: counts what is sent.
             count_max: so many snapshots at the same time.
             bytes_per_s: pace of each.
         """
@@ -71,7 +71,7 @@ class SnapshotSender:
         self._count_max, self._bytes_per_s = count_max, bytes_per_s
         self._numbers: set[int] = set()
         self.on_damage: Callable[[errors.DataLoss], None] = lambda _: None
-        """Told what is damaged of that which was to be given."""
+        """Called with what is damaged of what was to be sent."""
 
     def handler(self) -> "grpc.RpcMethodHandler[Any, Any]":
         """For a generic handler of the service."""
@@ -87,7 +87,7 @@ class SnapshotSender:
         """The handler of FetchSnapshot."""
         refusal: grpc.Status | None = None
         try:
-            async with aclosing(self.give(request)) as parts:
+            async with aclosing(self.send(request)) as parts:
                 async for part in parts:
                     yield part
         except errors.HourwheelError as error:
@@ -97,7 +97,7 @@ class SnapshotSender:
         if refusal is not None:
             await context.abort_with_status(refusal)
 
-    async def give(
+    async def send(
         self, request: FetchSnapshotRequest
     ) -> AsyncGenerator[FetchSnapshotResponse, None]:
         """The parts of a snapshot.
@@ -106,7 +106,7 @@ class SnapshotSender:
             PeerRefused: of another cluster or shard. NotMaster. Overloaded: too many at a time.
             FailedPrecondition: the shard has too many files.
             Unavailable: checkpoints come too fast.
-            DataLoss: something is damaged here; `on_damage` is told.
+            DataLoss: something is damaged here; `on_damage` is called.
             DiskFull, Internal: see `Stage`.
         """
         self._check(request)
@@ -127,7 +127,7 @@ class SnapshotSender:
             self._stats.snapshots_sent += 1
             _log.info("snapshot_sent", bytes=stage.total_bytes)
         finally:
-            # The number is free when the files are, also where nobody waits for that any more.
+            # The number is free when the files are, also where no caller waits for that any more.
             ending = asyncio.ensure_future(asyncio.to_thread(stage.close))
             ending.add_done_callback(lambda done: self._on_closed(number, done))
             await asyncio.shield(ending)
@@ -144,7 +144,7 @@ class SnapshotSender:
             raise errors.PeerRefused("a snapshot for another cluster or shard")
         self._check_master(request.epoch)
         if len(self._numbers) >= self._count_max:
-            raise errors.Overloaded("other snapshots are being given")
+            raise errors.Overloaded("other snapshots are being sent")
 
     def _check_master(self, epoch: int) -> None:
         if epoch != self._epoch() or not self._may_send():

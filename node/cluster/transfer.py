@@ -1,10 +1,10 @@
-"""The cluster as the API sees it: its status, and handing mastership over on request."""
+"""The cluster as the API sees it: its status, and transfers of mastership."""
 
 import asyncio
 from typing import Final, Protocol
 
 from hourwheel import errors
-from node.cluster.view import Acting, ClusterView
+from node.cluster.view import ActingMember, ClusterView
 from node.contracts.cluster import ClusterStatusData, check_shard
 from node.telemetry import logs
 
@@ -13,15 +13,15 @@ _LOOK_S: Final = 0.002
 _log = logs.get(__name__)
 
 
-class Transferring(Acting, Protocol):
-    """What is asked of node/cluster/member.py."""
+class TransferMember(ActingMember, Protocol):
+    """What a transfer uses of node/cluster/member.py."""
 
     def check(self) -> None:
         """Raises NotMaster."""
         ...
 
     def transfer_mastership(self, to: str) -> None:
-        """Ask for another master: `to`, or whoever is best."""
+        """Request another master: `to`, or the best one."""
         ...
 
     def cancel_transfer(self) -> None:
@@ -33,7 +33,7 @@ class ServedCluster:
     """Is a `ClusterPort`. On the event loop's thread."""
 
     def __init__(
-        self, view: ClusterView, member: Transferring, *, timeout_s: float = _TRANSFER_S
+        self, view: ClusterView, member: TransferMember, *, timeout_s: float = _TRANSFER_S
     ) -> None:
         """`view` of the cluster that `member` is one of; `timeout_s`: for a transfer."""
         self._view, self._member, self._timeout_s = view, member, timeout_s
@@ -47,22 +47,22 @@ class ServedCluster:
         check_shard(shard)
         self._member.check()
         before = self.status().shard
-        me = self._member.replica.who.me
+        me = self._member.replica.identity.node_id
         if to == me:
             return me, before.epoch
         self._check_successor(to, me)
         _log.info("mastership_transfer_requested", to=to)
         self._member.transfer_mastership(to)
-        found = await self._wait_for_another(me, before.epoch)
+        found = await self._wait_for_successor(me, before.epoch)
         if found is None:
             self._member.cancel_transfer()
-            raise errors.FailedPrecondition(self._why_nobody(to), node=to)
+            raise errors.FailedPrecondition(self._why_no_successor(to), node=to)
         return found
 
     async def _until_served(self, found: tuple[str, int], until_s: float) -> tuple[str, int]:
-        """The master that serves, and its epoch: whom `found` names, or who comes after that one.
+        """The master that serves, and its epoch: the one of `found`, or a later one.
 
-        In time: that one is named cannot be taken back.
+        At the end of the time, the one that is elected by then: that cannot be taken back.
         """
         loop = asyncio.get_running_loop()
         while loop.time() < until_s:
@@ -75,7 +75,7 @@ class ServedCluster:
         return found
 
     def _check_successor(self, to: str, me: str) -> None:
-        """Raises FailedPrecondition where it is clear beforehand that nobody will come."""
+        """Raises FailedPrecondition where it is clear beforehand that no node can take over."""
         status = self.status()
         if to and all(one.node_id != to for one in status.nodes):
             raise errors.FailedPrecondition(f"there is no node {to}", node=to)
@@ -84,18 +84,18 @@ class ServedCluster:
         if not set(status.shard.in_sync) - {me}:
             raise errors.FailedPrecondition("no other node is in sync", node=to)
 
-    def _why_nobody(self, to: str) -> str:
+    def _why_no_successor(self, to: str) -> str:
         late = f"over within {self._timeout_s:g} s"
         if not to:
             return f"no other node took {late}"
         node = next(one for one in self.status().nodes if one.node_id == to)
         if not node.is_alive:
-            return f"node {to} did not take {late}: nothing is heard of it"
+            return f"node {to} did not take {late}: it is not alive"
         if not node.is_ready:
             return f"node {to} did not take {late}: its log or its disk keeps it from leading"
         return f"node {to} did not take {late}"
 
-    async def _wait_for_another(self, me: str, epoch: int) -> tuple[str, int] | None:
+    async def _wait_for_successor(self, me: str, epoch: int) -> tuple[str, int] | None:
         """The next master and its epoch; None: there is none in time."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._timeout_s

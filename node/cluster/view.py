@@ -1,7 +1,7 @@
 """The cluster as one of its nodes knows it: what control plane, member and replica say, together.
 
-Nothing is asked of other nodes: it is told also without a majority, and by any node. How far
-followers are is known to their master only.
+It asks no other node: any node can answer, also without a majority. Only the master knows how far
+its followers are. The same facts say whether clients should be sent to this node.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +19,7 @@ from node.contracts.cluster import (
     MastershipData,
     NodeStatusData,
 )
+from node.metrics.family import ClusterFacts
 from node.replica.effects import Role
 from node.replica.replica import Replica
 from replication.control.client import Leader
@@ -49,7 +50,7 @@ class Control(Protocol):
     heard_ms: dict[str, float]
 
 
-class Acting(Protocol):
+class ActingMember(Protocol):
     """What is read of node/cluster/member.py."""
 
     replica: Replica
@@ -72,18 +73,18 @@ class ClusterView:
     nodes: Mapping[str, NodeAddresses]
     """All nodes, as configured."""
     control: Control
-    member: Acting
-    mono_ms: Callable[[], float]
+    member: ActingMember
+    monotonic_ms: Callable[[], float]
     silent_ms: float
     """A node whose control process says nothing for so long does not count as alive."""
 
     def status(self) -> ClusterStatusData:
         """As it is now."""
-        mono_ms = self.mono_ms()
+        monotonic_ms = self.monotonic_ms()
         leader, state = self.control.leader, self.control.state
         return ClusterStatusData(
-            nodes=tuple(self._node(node, mono_ms) for node in sorted(self.nodes)),
-            shard=self._mastership(mono_ms),
+            nodes=tuple(self._node(node, monotonic_ms) for node in sorted(self.nodes)),
+            shard=self._mastership(monotonic_ms),
             control=ControlStatusData(
                 leader.node_id, leader.term, leader.has_majority, state.revision
             ),
@@ -99,15 +100,15 @@ class ClusterView:
 
     # -- nodes ------------------------------------------------------------------------------------
 
-    def _node(self, node: str, mono_ms: float) -> NodeStatusData:
+    def _node(self, node: str, monotonic_ms: float) -> NodeStatusData:
         registered = self.control.state.nodes.get(node)
-        if node == self.member.replica.who.me:
+        if node == self.member.replica.identity.node_id:
             return self._me(registered)
         known = self._as_registered(node, registered)
         report = self.control.reports.get(node)
         if report is None:
             return known
-        ago_ms = max(0.0, mono_ms - self.control.heard_ms.get(node, mono_ms))
+        ago_ms = max(0.0, monotonic_ms - self.control.heard_ms.get(node, monotonic_ms))
         is_alive = report.broker_alive and ago_ms < self.silent_ms
         shard = next((one for one in report.shards if one.shard == self._shard_id), None)
         return replace(
@@ -123,8 +124,8 @@ class ClusterView:
     def _me(self, registered: NodeInfo | None) -> NodeStatusData:
         replica = self.member.replica
         return replace(
-            self._as_registered(replica.who.me, registered),
-            boot_id=replica.who.boot_id,
+            self._as_registered(replica.identity.node_id, registered),
+            boot_id=replica.identity.boot_id,
             is_alive=True,
             is_ready=self.member.is_ready,
             epoch=replica.assignment.epoch,
@@ -149,7 +150,7 @@ class ClusterView:
     def _shard_id(self) -> int:
         return self.member.replica.shard.shard_id
 
-    def _mastership(self, mono_ms: float) -> MastershipData:
+    def _mastership(self, monotonic_ms: float) -> MastershipData:
         replica = self.member.replica
         assigned = replica.assignment
         known = self.control.state.shards.get(self._shard_id)
@@ -164,12 +165,12 @@ class ClusterView:
             in_sync=tuple(sorted(assigned.isr if known is None else known.isr_node_ids)),
             version=assigned.version if known is None else known.version,
             role=_ROLES[replica.role],
-            may_act=mono_ms < self.member.act_until_ms,
-            lease_left_ms=_lease_left_ms(replica.master, mono_ms),
-            followers=self._followers(replica, mono_ms),
+            may_act=monotonic_ms < self.member.act_until_ms,
+            lease_left_ms=_lease_left_ms(replica.rules, monotonic_ms),
+            followers=self._followers(replica, monotonic_ms),
             append_cursor_ms=cursor_ms,
             append_cursor_sequence=cursor_sequence,
-            clock_offset_ms=self._clock_offset_ms(replica.master, mono_ms),
+            clock_offset_ms=self._clock_offset_ms(replica.rules, monotonic_ms),
         )
 
     @staticmethod
@@ -184,25 +185,25 @@ class ClusterView:
         return (due_ms, sequence) if due_ms >= 0 else (0, 0)
 
     @staticmethod
-    def _clock_offset_ms(master: Master | None, mono_ms: float) -> float:
-        return 0.0 if master is None else master.clock.update(mono_ms) or 0.0
+    def _clock_offset_ms(master: Master | None, monotonic_ms: float) -> float:
+        return 0.0 if master is None else master.clock.update(monotonic_ms) or 0.0
 
-    def _followers(self, replica: Replica, mono_ms: float) -> tuple[FollowerStatusData, ...]:
-        master = replica.master
+    def _followers(self, replica: Replica, monotonic_ms: float) -> tuple[FollowerStatusData, ...]:
+        master = replica.rules
         if master is None:
             return ()
-        offsets = master.clock.offsets(mono_ms)
+        offsets = master.clock.offsets(monotonic_ms)
         end = replica.shard.log.end_offset
         return tuple(
-            _follower(one, end, offsets.get(node), mono_ms)
+            _follower(one, end, offsets.get(node), monotonic_ms)
             for node, one in sorted(master.followers.items())
         )
 
 
 def _follower(
-    one: Progress, log_end: int, offset_ms: float | None, mono_ms: float
+    one: Progress, log_end: int, offset_ms: float | None, monotonic_ms: float
 ) -> FollowerStatusData:
-    ago_ms = mono_ms - one.heard_ms
+    ago_ms = monotonic_ms - one.heard_ms
     return FollowerStatusData(
         node_id=one.node,
         phase=_PHASES[one.phase],
@@ -215,11 +216,37 @@ def _follower(
     )
 
 
-def _lease_left_ms(master: Master | None, mono_ms: float) -> int | None:
+def _lease_left_ms(master: Master | None, monotonic_ms: float) -> int | None:
     """None: no master, or a lease without end."""
     if master is None:
         return None
-    left_ms = master.lease.until_ms() - mono_ms
+    left_ms = master.lease.until_ms() - monotonic_ms
     if left_ms == float("inf"):
         return None
     return int(left_ms) if left_ms > 0 else 0
+
+
+def why_not_ready(facts: ClusterFacts, me: str, silent_ms: float) -> str:
+    """The reason against sending clients to this node, as it knows itself; empty where none is.
+
+    It is ready when it is in sync, and serves or follows the node that does. An orchestrator sends
+    clients to nodes that are ready, and restarts the next node when the one before is ready again:
+    so a node is ready only when another one may go.
+
+    Args:
+        facts: what the node knows of its cluster.
+        me: its id.
+        silent_ms: a master that sends no heartbeat for so long is not followed.
+    """
+    shard, control = facts.status.shard, facts.status.control
+    if control is None or not control.has_majority:
+        return "its control process does not hear from a majority"
+    if not shard.master:
+        return "there is no master"
+    if me not in shard.in_sync:
+        return "it is not in sync"
+    if shard.master == me:
+        return "" if shard.may_act else "it is the master, and may not act"
+    if not 0 <= facts.heartbeat_age_ms <= silent_ms:
+        return f"it does not hear from the master, {shard.master}"
+    return ""

@@ -1,7 +1,7 @@
 """What the API needs to know of the cluster, and the one thing that it asks of it.
 
-`ClusterPort` is what node/cluster/view.py is; `LoneCluster` here, for a node that has no others.
-The values have the names and meanings of proto/hourwheel/v1/admin.proto.
+The port is `ClusterPort`: node/cluster/transfer.py implements it, and `StandaloneCluster` here for
+a node that has no others. The values have the names and meanings of proto/hourwheel/v1/admin.proto.
 """
 
 from dataclasses import dataclass, field
@@ -101,7 +101,7 @@ class ClusterPort(Protocol):
         ...
 
 
-class LoneCluster:
+class StandaloneCluster:
     """A cluster of one."""
 
     def __init__(self, node_id: str, address: str, version: str) -> None:

@@ -4,9 +4,9 @@
             -> SERVING
     stop    NOT_SERVING -> calls in flight end -> metrics -> engine (checkpoint) -> probes -> unlock
 
-A node alone is a cluster of one (node/cluster/alone.py). With others (node/cluster/runtime.py) the
-control process starts before the shard, and the data plane behind the engine; and at a stop
-mastership is transferred first.
+A node alone is a cluster of one (node/cluster/standalone.py). With others
+(node/cluster/runtime.py) the control process starts before the shard, and the data plane behind the
+engine; at a stop mastership is transferred first.
 
 Who runs it in a process of its own is node/process/lifecycle.py; inside another program,
 tests/support/embedded_node.py.
@@ -27,8 +27,8 @@ from node.broker.due_reading import DueReading
 from node.broker.engine import Engine
 from node.broker.settings import engine_config, shard_config
 from node.broker.slewed_clock import SlewedClock, StepEvent
-from node.cluster.alone import Alone
-from node.cluster.runtime import Clustering
+from node.cluster.runtime import ClusterRuntime
+from node.cluster.standalone import StandaloneRuntime
 from node.config.model import NodeConfig
 from node.console.server import Console, reached_at
 from node.contracts.broker import Failure
@@ -58,7 +58,7 @@ _ROOM_S: Final = 1.0
 """How often a node looks for room that cannot be opened without."""
 _log = logs.get(__name__)
 
-Cluster: TypeAlias = Alone | Clustering
+Cluster: TypeAlias = StandaloneRuntime | ClusterRuntime
 
 
 class Node:
@@ -209,7 +209,7 @@ class Node:
     def _make_cluster(self, undo: AsyncExitStack, clock: SlewedClock) -> Cluster:
         cluster: Cluster
         if self.config.cluster.nodes:
-            cluster = Clustering(
+            cluster = ClusterRuntime(
                 self.config,
                 self._clock,
                 clock,
@@ -218,7 +218,7 @@ class Node:
                 former_damage=self._former_damage,
             )
         else:
-            cluster = Alone(self.config.node.id, self._clock, clock, self.failure)
+            cluster = StandaloneRuntime(self.config.node.id, self._clock, clock, self.failure)
         undo.push_async_callback(cluster.stop)
         return cluster
 
@@ -277,7 +277,7 @@ class Node:
         cluster: Cluster,
     ) -> None:
         repair = None
-        if isinstance(cluster, Clustering):  # others have what is damaged here
+        if isinstance(cluster, ClusterRuntime):  # others have what is damaged here
             repair = cluster.make_repair(engine.damage.files, self._renew)
             undo.push_async_callback(repair.close)
             engine.damage.on_many = repair.give_up
@@ -365,7 +365,7 @@ class Node:
     ) -> None:
         if server is None:
             return
-        of_cluster = cluster.read_facts if isinstance(cluster, Clustering) else None
+        of_cluster = cluster.read_facts if isinstance(cluster, ClusterRuntime) else None
         lag = ConsumerLag(engine.lags, self.config.telemetry.lag_series)
         undo.push_async_callback(lag.close)
         due = DueReading(engine.describe_wheel, engine.now_ms)
@@ -395,7 +395,7 @@ class Node:
         cluster: Cluster,
     ) -> None:
         forwarder = served = None
-        if isinstance(cluster, Clustering):
+        if isinstance(cluster, ClusterRuntime):
             served = cluster.make_served()
             forwarder = Forwarder(
                 self.config.node.id,

@@ -1,4 +1,4 @@
-"""What a replica is told, and what it asks its shell to do."""
+"""What a replica hears from the control plane, and the effects that its shell carries out."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -34,7 +34,7 @@ class OpenStreams:
 
 @dataclass(frozen=True)
 class CloseStreams:
-    """The mastership is over: end all streams to followers, with a last word."""
+    """The mastership is over: end all streams to followers, with these as the last messages."""
 
     leases: LeaseTable
     """What consumers hold."""
@@ -51,22 +51,22 @@ class Serve:
 
 @dataclass(frozen=True)
 class StepDown:
-    """Serve no more: close the mastership, so that everybody who waits is answered."""
+    """Serve no more: close the mastership, which answers all that wait."""
 
     mastership: Mastership
     why: str
 
 
 @dataclass(frozen=True)
-class AskIsr:
+class ProposeIsr:
     """Propose a change of the in-sync set to the control plane."""
 
     change: IsrChange
 
 
 @dataclass(frozen=True)
-class AskForSuccessor:
-    """Ask the control plane for another master."""
+class RequestSuccessor:
+    """Request another master from the control plane."""
 
     why: str
 
@@ -76,13 +76,15 @@ class Write:
     """Something was appended, or may be applied: wake the writer."""
 
 
-Effect: TypeAlias = OpenStreams | CloseStreams | Serve | StepDown | AskIsr | AskForSuccessor | Write
+Effect: TypeAlias = (
+    OpenStreams | CloseStreams | Serve | StepDown | ProposeIsr | RequestSuccessor | Write
+)
 
 
-class Who(NamedTuple):
+class ReplicaIdentity(NamedTuple):
     """Identities that do not change while the process lives."""
 
-    me: str
+    node_id: str
     boot_id: str
     cluster_id: bytes
     members: tuple[str, ...]
@@ -90,5 +92,5 @@ class Who(NamedTuple):
 
     @property
     def is_alone(self) -> bool:
-        """Whether nobody else has a copy: what is durable here is committed."""
+        """Whether no other node has a copy: what is durable here is committed."""
         return len(self.members) == 1

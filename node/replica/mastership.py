@@ -5,8 +5,8 @@
     closed        everything that waited was answered, and nothing is accepted any more
 
 It holds what only a master has: the rules of replication with lease, clock and in-sync set
-(`rules`), the dispatcher, the message leases (`receiver`), who waits for the verdict of a record,
-and what else waits (`hold`). The log and its views are the shard's, whoever is its master.
+(`rules`), the dispatcher, the message leases (`receiver`), the proposers that wait for the result
+of a record, and what else waits (`hold`). Log and views are the shard's, whichever node leads.
 """
 
 from collections import deque
@@ -44,10 +44,10 @@ OUTCOME_UNKNOWN: Final = "the node ceased to be master: the outcome is unknown"
 
 
 class Proposer(Protocol):
-    """Who waits for what becomes of a record."""
+    """A caller that waits for the result of a record."""
 
-    def answer(self, verdict: ApplyResult, error: HourwheelError | None) -> None:
-        """Tell it: the verdict of the record's own apply, or why there is none. Called once."""
+    def answer(self, result: ApplyResult, error: HourwheelError | None) -> None:
+        """The result of applying the record, or why there is none. Called once."""
         ...
 
 
@@ -73,7 +73,7 @@ class Mastership:
     """
 
     def __init__(self, shard: Shard, rules: Master, dispatch: DispatchConfig) -> None:
-        """Go on where the log ends, whoever wrote it. Nothing is being written."""
+        """Go on where the log ends, whichever master wrote it. Nothing is being written."""
         self.shard, self.rules = shard, rules
         self.epoch = rules.start.epoch
         self.dispatcher = Dispatcher(dispatch, shard.views.cursor.key)
@@ -82,7 +82,7 @@ class Mastership:
         """It has committed and applied all that it inherited, and had a lease and a clock then."""
         self.is_closed = False
         self.act_until_ms = NEVER
-        """Until when it may act if it hears of no follower any more; monotonic. See `renew`."""
+        """Until when it may act if no follower answers any more; monotonic, in ms. See `renew`."""
         self.next_sequence = shard.views.next_sequence
         self.dispatches_in_flight = 0
         """DISPATCH records appended and not yet applied."""
@@ -103,16 +103,16 @@ class Mastership:
 
     # -- whether it may act -----------------------------------------------------------------------
 
-    def may_act(self, mono_ms: float) -> bool:
+    def may_act(self, monotonic_ms: float) -> bool:
         """Whether to dispatch and to answer at this instant."""
         return (
             self.is_serving
             and not self.is_closed
-            and self.rules.lease.is_valid(mono_ms)
-            and self.rules.clock.update(mono_ms) is not None
+            and self.rules.lease.is_valid(monotonic_ms)
+            and self.rules.clock.update(monotonic_ms) is not None
         )
 
-    def renew(self, mono_ms: float) -> float | None:
+    def renew(self, monotonic_ms: float) -> float | None:
         """Note how long it may act, as of what it has heard by now. Returns the clock's offset.
 
         None: the cluster clock is not known, or nothing is served.
@@ -120,7 +120,7 @@ class Mastership:
         self.act_until_ms = NEVER
         if not self.is_serving or self.is_closed:
             return None
-        offset_ms = self.rules.clock.update(mono_ms)
+        offset_ms = self.rules.clock.update(monotonic_ms)
         if offset_ms is not None:
             self.act_until_ms = self.rules.lease.until_ms()
         return offset_ms
@@ -141,7 +141,7 @@ class Mastership:
         due_ms: NDArray[np.int64] | None = None,
         topic_queue: NDArray[np.uint32] | None = None,
     ) -> None:
-        """Stamp and append a batch; `proposer` hears its verdict (None: nobody asks)."""
+        """Stamp and append a batch; `proposer` hears its result (None: no caller waits)."""
         shard = self.shard
         log = shard.log
         offset = log.end_offset
@@ -171,12 +171,12 @@ class Mastership:
         self._append(batch, now_ms, proposer, due_ms=due_ms, topic_queue=topic_queue)
 
     def configure(self, change: ConfigChange, now_ms: int, proposer: Proposer | None) -> None:
-        """Append a change of the configuration; its verdict is whether it took effect."""
+        """Append a change of the configuration; its result is whether it took effect."""
         blob = change.SerializeToString(deterministic=True)
         self._append(RecordBatch(build_blob(Kind.CONFIG, blob)), now_ms, proposer)
 
     def cancel(self, ids: NDArray[Any], now_ms: int, proposer: Proposer | None) -> None:
-        """Append a cancel by id: array[n] of ID_DTYPE. The verdict: CancelOutcome[n]."""
+        """Append a cancel by id: array[n] of ID_DTYPE. The result: CancelOutcome[n]."""
         rows = np.zeros(len(ids), CANCEL_ROW)
         rows["due_ms"] = ids["due_ms"]
         rows["sequence"] = ids["sequence"]
@@ -184,7 +184,7 @@ class Mastership:
         self._append(RecordBatch(build_rows(Kind.CANCEL, rows)), now_ms, proposer)
 
     def resolve(self, rows: NDArray[Any], now_ms: int, proposer: Proposer | None) -> None:
-        """Append RESOLVE rows; the verdict counts what each newly resolved."""
+        """Append RESOLVE rows; the result counts what each newly resolved."""
         invariant(rows.dtype == RESOLVE_ROW, "rows of RESOLVE")
         self._append(RecordBatch(build_rows(Kind.RESOLVE, rows)), now_ms, proposer)
 
@@ -212,16 +212,16 @@ class Mastership:
     # -- what becomes of it -----------------------------------------------------------------------
 
     def on_applied(self, applied: list[Applied]) -> None:
-        """Tell who proposed these what their apply has decided."""
+        """Answer the proposers of these with the results of their apply."""
         proposals = self._proposals
-        for batch, verdict in applied:
+        for batch, result in applied:
             if batch.header.kind == Kind.DISPATCH:
                 self.dispatches_in_flight -= 1
             if proposals and proposals[0].offset == batch.header.offset:
-                proposals.popleft().proposer.answer(verdict, None)
+                proposals.popleft().proposer.answer(result, None)
 
     def on_abandoned(self, dropped: list[RecordBatch], error: HourwheelError) -> None:
-        """These found no room on the disk, and are not in the log any more: `error` says so."""
+        """These found no room on the disk and left the log: their proposers get `error`."""
         for batch in reversed(dropped):
             if batch.header.kind == Kind.PUBLISH:
                 self.next_sequence -= batch.header.count
@@ -243,7 +243,7 @@ class Mastership:
     def release(self) -> None:
         """The epoch is over: never act again. `close` is next, before anything else is waited for.
 
-        (What is said to followers stands between the two: they are free as soon as possible.)
+        (The last messages to followers go between the two: they are free as soon as possible.)
         """
         self.is_closed, self.act_until_ms = True, NEVER
         self.rules.lease.release()
@@ -252,8 +252,8 @@ class Mastership:
         """Step down: answer everything that waits, once.
 
         Args:
-            error: where to go instead, for those for whom nothing was done. Whoever proposed a
-                record that is not applied is told that the outcome is unknown.
+            error: where to go instead, for callers for whom nothing was done. The proposer of a
+                record that is not applied gets a Timeout: its outcome is unknown.
         """
         self.release()
         proposals, self._proposals = self._proposals, deque()

@@ -1,15 +1,15 @@
-"""One node's part in one shard: its log and views, and the rules of whoever it is. Pure but files.
+"""One node's replica of one shard: log, views, and the rules of its role. Pure, but for files.
 
     assignment (control plane) --> follower, or elected
     elected       the former master's lease over, nothing being written --> a `Mastership`
     taking over   EPOCH_START -> followers agree -> all inherited is committed and applied
                   -> lease and clock -> it serves
-    serving       its lease or its clock gone: it says nothing until they are back
+    serving       without lease or clock it answers nothing until they are back
                   another epoch begun, its disk full, its lease gone for long: it steps down
 
 A node alone is a replica list of one: its own majority, for each lease and for each commit.
 The shell (node/cluster/member.py) moves the messages, runs the writes and performs the effects.
-Times called `mono_ms` are of the node's monotonic clock.
+Times called `monotonic_ms` are of the node's monotonic clock.
 """
 
 from collections.abc import Callable
@@ -29,16 +29,16 @@ from hourwheel.internal.v1.replication_pb2 import (
 )
 from hourwheel.types import Offset
 from node.replica.effects import (
-    AskForSuccessor,
-    AskIsr,
     Assignment,
     CloseStreams,
     Effect,
     OpenStreams,
+    ProposeIsr,
+    ReplicaIdentity,
+    RequestSuccessor,
     Role,
     Serve,
     StepDown,
-    Who,
     Write,
 )
 from node.replica.mastership import Mastership, opening_records
@@ -68,13 +68,18 @@ class Replica:
         self,
         opened: Opened,
         follower: Follower,
-        who: Who,
+        identity: ReplicaIdentity,
         config: ReplicationConfig,
         *,
         now_ms: Callable[[], int],
     ) -> None:
-        """Begin as a follower of nobody. `now_ms` is the clock that batches are stamped with."""
-        self.shard, self.follower, self.who, self.config = opened.shard, follower, who, config
+        """Begin as a follower without a master. `now_ms` is the clock that stamps batches."""
+        self.shard, self.follower, self.identity, self.config = (
+            opened.shard,
+            follower,
+            identity,
+            config,
+        )
         self.mastership: Mastership | None = None
         self.is_sound = opened.is_sound
         """The log had at the start all that it is known to have had: else it must not lead."""
@@ -84,8 +89,8 @@ class Replica:
         self._predecessor: LeaseTable | None = None
         """What the last master left, if it ended in order."""
         self._is_elected = False
-        self._has_asked = False
-        """For a successor, in this epoch."""
+        self._has_requested_successor = False
+        """In this epoch."""
         self._effects: list[Effect] = []
         self.stats = EpochStats()
         self.level_max = FEATURE_LEVEL
@@ -99,8 +104,8 @@ class Replica:
         return Role.MASTER if self.mastership.is_serving else Role.TAKING_OVER
 
     @property
-    def master(self) -> Master | None:
-        """The rules of its mastership; None: it has none."""
+    def rules(self) -> Master | None:
+        """The rules of replication in its mastership; None: it is not the master."""
         return None if self.mastership is None else self.mastership.rules
 
     def take_effects(self) -> list[Effect]:
@@ -131,8 +136,8 @@ class Replica:
 
     # -- who is master ----------------------------------------------------------------------------
 
-    def on_assignment(self, assignment: Assignment, mono_ms: float) -> None:
-        """The control plane's word, maybe an old one."""
+    def on_assignment(self, assignment: Assignment, monotonic_ms: float) -> None:
+        """An assignment of the control plane, maybe an old one."""
         mastership = self.mastership
         is_newer = (assignment.epoch, assignment.version) >= (
             self.assignment.epoch,
@@ -142,7 +147,7 @@ class Replica:
             if is_newer:
                 self.assignment = assignment
             rules = mastership.rules
-            if rules.on_isr(assignment.isr, assignment.version, mono_ms):
+            if rules.on_isr(assignment.isr, assignment.version, monotonic_ms):
                 self._commit(rules.high_watermark)
             return
         is_news = self.follower.on_epoch(assignment.epoch, assignment.master)
@@ -150,9 +155,9 @@ class Replica:
             self.assignment = assignment
         if is_news:
             self.step_down("another epoch has begun")
-            self._is_elected = assignment.master == self.who.me
+            self._is_elected = assignment.master == self.identity.node_id
 
-    def _take_over(self, mono_ms: float) -> None:
+    def _take_over(self, monotonic_ms: float) -> None:
         """Become the master, step by step; goes on each time that something has happened.
 
         Raises DiskFull where the epoch cannot be noted; nothing has changed then.
@@ -164,10 +169,15 @@ class Replica:
             if self.shard.has_appended:
                 return
             # 3. The lease that this node granted to the former master is over.
-            if self.follower.grant_left_ms(self.assignment.epoch, self.who.me, mono_ms) > 0:
+            if (
+                self.follower.grant_left_ms(
+                    self.assignment.epoch, self.identity.node_id, monotonic_ms
+                )
+                > 0
+            ):
                 return
             # 4. The epoch begins where the log ends, and EPOCH_START is its first record.
-            self._begin_epoch(mono_ms)
+            self._begin_epoch(monotonic_ms)
         mastership = self.mastership
         if mastership is None or mastership.is_serving:
             return
@@ -180,28 +190,30 @@ class Replica:
             return
         # 7. A majority has granted the lease, and a majority's clocks are known.
         lease, clock = mastership.rules.lease, mastership.rules.clock
-        if not lease.is_valid(mono_ms) or clock.update(mono_ms) is None:
+        if not lease.is_valid(monotonic_ms) or clock.update(monotonic_ms) is None:
             return
         # 8. Only now is anything dispatched, leased or answered.
         mastership.is_serving = True
         self._effects.append(Serve(mastership))
 
-    def _begin_epoch(self, mono_ms: float) -> None:
+    def _begin_epoch(self, monotonic_ms: float) -> None:
         """Raises DiskFull where it cannot be noted; nothing has changed then."""
-        epoch, shard, who = self.assignment.epoch, self.shard, self.who
+        epoch, shard, identity = self.assignment.epoch, self.shard, self.identity
         start = shard.log.end_offset
         self._epochs.truncate(start)  # what was noted as it came, and then was not written
         self._epochs.append(epoch, start, log_start_offset=shard.log.start_offset)
-        self._is_elected = self._has_asked = False
+        self._is_elected = self._has_requested_successor = False
         self.follower.end()
-        records = opening_records(self.shard.views, who.me, who.boot_id, self.level_max)
+        records = opening_records(
+            self.shard.views, identity.node_id, identity.boot_id, self.level_max
+        )
         start_of_epoch = EpochStart(
             epoch,
-            who.me,
-            who.boot_id,
-            who.cluster_id,
+            identity.node_id,
+            identity.boot_id,
+            identity.cluster_id,
             shard.shard_id,
-            who.members,
+            identity.members,
             start_offset=start,
             start_end=start + sum(one.header.total_bytes for one in records),
             high_watermark=shard.committed_offset,
@@ -209,7 +221,7 @@ class Replica:
         isr = InSyncReplicas(
             epoch, self.assignment.isr, self.assignment.version, self.config.min_in_sync
         )
-        rules = Master(start_of_epoch, isr, self.config, mono_ms)
+        rules = Master(start_of_epoch, isr, self.config, monotonic_ms)
         mastership = self.mastership = Mastership(shard, rules, self._dispatch)
         if self._predecessor is not None and self._predecessor.epoch == self.last_epoch_before(
             epoch
@@ -237,66 +249,66 @@ class Replica:
         self._effects += [StepDown(mastership, why), CloseStreams(leases, last_heartbeat)]
 
     def _step_down_for(self, why: str) -> None:
-        """The same where nobody else knows of it yet: somebody should come."""
+        """The same, and request a successor: no other node knows of it yet."""
         self.step_down(why)
-        self._effects.append(AskForSuccessor(why))
+        self._effects.append(RequestSuccessor(why))
 
     # -- time -------------------------------------------------------------------------------------
 
-    def step(self, mono_ms: float) -> None:
+    def step(self, monotonic_ms: float) -> None:
         """Do what time and the state ask for. To be called often, at least every 50 ms."""
         mastership = self.mastership
-        if mastership is not None and not self.who.is_alone:
+        if mastership is not None and not self.identity.is_alone:
             rules = mastership.rules
-            if mastership.is_serving and rules.is_lease_lost(mono_ms):
+            if mastership.is_serving and rules.is_lease_lost(monotonic_ms):
                 self._step_down_for(_LEASE_LOST)
                 return
-            change = rules.plan_isr(mono_ms)
+            change = rules.plan_isr(monotonic_ms)
             if change is not None:
-                self._effects.append(AskIsr(change))
-            why = rules.find_reason_to_step_down(mono_ms)
-            if why is not None and not self._has_asked:
-                self._has_asked = True
-                self._effects.append(AskForSuccessor(why))
-        self._take_over(mono_ms)
+                self._effects.append(ProposeIsr(change))
+            why = rules.find_reason_to_step_down(monotonic_ms)
+            if why is not None and not self._has_requested_successor:
+                self._has_requested_successor = True
+                self._effects.append(RequestSuccessor(why))
+        self._take_over(monotonic_ms)
 
-    def may_act(self, mono_ms: float) -> bool:
+    def may_act(self, monotonic_ms: float) -> bool:
         """Whether to dispatch and to answer as master, at this instant."""
-        return self.mastership is not None and self.mastership.may_act(mono_ms)
+        return self.mastership is not None and self.mastership.may_act(monotonic_ms)
 
     # -- the log ----------------------------------------------------------------------------------
 
-    def on_flushed(self, mono_ms: float) -> None:
+    def on_flushed(self, monotonic_ms: float) -> None:
         """A write has become durable."""
-        rules = self.master
-        if rules is not None and rules.on_flushed(self.shard.log.flushed_end_offset, mono_ms):
+        rules = self.rules
+        if rules is not None and rules.on_flushed(self.shard.log.flushed_end_offset, monotonic_ms):
             self._commit(rules.high_watermark)
 
-    def on_applied(self, applied: list[Applied], mono_ms: float) -> None:
+    def on_applied(self, applied: list[Applied], monotonic_ms: float) -> None:
         """Records were applied."""
         if self.mastership is not None:
             self.mastership.on_applied(applied)
-            self._take_over(mono_ms)
+            self._take_over(monotonic_ms)
 
     def on_abandoned(self, dropped: list[RecordBatch], error: errors.DiskFull) -> None:
         """A write found no room, and these were dropped."""
         mastership = self.mastership
         if mastership is None:
             self.follower.end()
-        elif self.who.is_alone:
+        elif self.identity.is_alone:
             mastership.on_abandoned(dropped, error)
             if self.shard.log.end_offset <= mastership.rules.start.start_offset:
                 self._open_epoch(mastership, dropped)  # until there is room
         else:
             # Followers may have what was dropped, and its offsets must not be used again in this
-            # epoch: the next master's first words to each node settle what counts.
+            # epoch: the next master settles with each node, first of all, what counts.
             unknown = errors.Timeout("the disk is full: the outcome is unknown")
             mastership.on_abandoned(dropped, unknown)
             self._step_down_for(_FULL_DISK)
 
     def on_stalled(self) -> None:
-        """Nothing more can be applied, for want of room: somebody else should be master."""
-        if self.mastership is not None and not self.who.is_alone:
+        """Nothing more can be applied, for want of room: another node should be master."""
+        if self.mastership is not None and not self.identity.is_alone:
             self._step_down_for(_FULL_DISK)
 
     def _commit(self, offset: int) -> None:
@@ -308,7 +320,7 @@ class Replica:
 
     # -- to followers -----------------------------------------------------------------------------
 
-    def greet(self, node: str) -> MasterHello:
+    def on_connected(self, node: str) -> MasterHello:
         """The first message to a follower. Raises NotFollowed where this node is not the master."""
         return self._own.rules.on_connected(node)
 
@@ -325,7 +337,7 @@ class Replica:
         )
 
     def find_part(self, node: str) -> LogPart | None:
-        """More of the log for a follower, if it may be sent any; reads files for who is behind."""
+        """More of the log for a follower that may get any; reads files where it is far behind."""
         master = self._own.rules
         progress = master.followers[node]
         start, log = progress.sent_end, self.shard.log
@@ -346,7 +358,7 @@ class Replica:
             high_watermark=master.high_watermark,
         )
 
-    def make_heartbeat(self, mono_ms: float, clock_ms: int) -> SyncBeat:
+    def make_heartbeat(self, monotonic_ms: float, clock_ms: int) -> SyncBeat:
         """The 50 ms sync, as of now."""
         mastership, views = self._own, self.shard.views
         master, cursor = mastership.rules, mastership.dispatcher.append_cursor
@@ -359,38 +371,38 @@ class Replica:
             log_end_offset=self.shard.log.end_offset,
             high_watermark=master.high_watermark,
             clock_ms=clock_ms,
-            sent_us=int(mono_ms * 1_000),
+            sent_us=int(monotonic_ms * 1_000),
             lease_ms=int(self.config.lease.lease_ms),
         )
 
-    def on_ack(self, node: str, ack: FollowerAck, mono_ms: float, own_ms: float) -> None:
+    def on_ack(self, node: str, ack: FollowerAck, monotonic_ms: float, own_ms: float) -> None:
         """A follower's acknowledgement."""
-        master = self.master
+        master = self.rules
         if master is None or ack.epoch != master.start.epoch:
             return
         self._compare(node, ack)
-        if master.on_ack(node, ack, mono_ms, own_ms):
+        if master.on_ack(node, ack, monotonic_ms, own_ms):
             self._commit(master.high_watermark)
-        self._take_over(mono_ms)
+        self._take_over(monotonic_ms)
 
     def _compare(self, node: str, ack: FollowerAck) -> None:
         """Both have applied the log up to there: have both released the same?"""
         mine = self.shard.views.find_check(ack.applied_offset)
         if mine is not None and mine != (ack.released_count, ack.released_mix):
             why = f"node {node} has released something else"
-            self._effects.append(AskForSuccessor(why))
+            self._effects.append(RequestSuccessor(why))
 
     def on_refused(self, refused: Refused) -> None:
-        """A node follows somebody else: if its epoch is higher, this one is over."""
-        if self.master is not None and refused.epoch > self.master.start.epoch:
+        """A node follows another master: if its epoch is higher, this one is over."""
+        if self.rules is not None and refused.epoch > self.rules.start.epoch:
             self.step_down(f"epoch {refused.epoch} has begun")
 
     # -- from the master --------------------------------------------------------------------------
 
-    def on_hello(self, hello: MasterHello, mono_ms: float) -> FollowerHello | Refused:
+    def on_hello(self, hello: MasterHello, monotonic_ms: float) -> FollowerHello | Refused:
         """A master introduces itself. Nothing is being written."""
-        answer = self.follower.on_hello(hello, self.facts, self._epochs, mono_ms)
-        if isinstance(answer, FollowerHello) and hello.node_id != self.who.me:
+        answer = self.follower.on_hello(hello, self.facts, self._epochs, monotonic_ms)
+        if isinstance(answer, FollowerHello) and hello.node_id != self.identity.node_id:
             self.step_down(f"epoch {hello.epoch} has begun")
         if isinstance(answer, FollowerHello):
             # What is appended and not written is not in the answer: it must not be written, and
@@ -434,16 +446,16 @@ class Replica:
         self._commit(min(self.follower.high_watermark, shard.log.end_offset))
         self._effects.append(Write())
 
-    def on_heartbeat(self, heartbeat: SyncBeat, mono_ms: float) -> None:
+    def on_heartbeat(self, heartbeat: SyncBeat, monotonic_ms: float) -> None:
         """The 50 ms sync. Raises NotFollowed."""
-        self.follower.on_heartbeat(heartbeat, mono_ms)
+        self.follower.on_heartbeat(heartbeat, monotonic_ms)
         self._commit(min(self.follower.high_watermark, self.shard.log.end_offset))
 
     def on_leases(self, table: LeaseTable) -> None:
         """What a master leaves that steps down; also where a later epoch is known already."""
         self._predecessor = table
 
-    def acknowledge(self, mono_ms: float, clock_ms: float) -> FollowerAck:
+    def acknowledge(self, monotonic_ms: float, clock_ms: float) -> FollowerAck:
         """How far this node is."""
         released = self.shard.views.released
-        return self.follower.acknowledge(self.facts, released, mono_ms, clock_ms)
+        return self.follower.acknowledge(self.facts, released, monotonic_ms, clock_ms)

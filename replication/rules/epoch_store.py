@@ -19,10 +19,12 @@ from storage.files import atomic_file
 from storage.files.disk import Disk
 from storage.files.file_header import FileType, Identity, pack_file_header
 
+EPOCH_SEEN: Final = "epoch_seen"
+"""The name of its file in the shard's folder."""
 _EPOCH: Final = Struct("<I")
 
 
-class EpochSeen:
+class EpochStore:
     """One shard's highest epoch. Each change is durable when the method returns.
 
     Raises, from `note`: FsyncFailed, DiskFailed (stop the process), DiskFull (nothing has changed;
@@ -38,7 +40,7 @@ class EpochSeen:
         """Its node id; empty before the first."""
 
     @classmethod
-    def open(cls, disk: Disk, path: str, identity: Identity) -> "EpochSeen":
+    def open(cls, disk: Disk, path: str, identity: Identity) -> "EpochStore":
         """Read the file; without one, no epoch was seen yet.
 
         Raises:

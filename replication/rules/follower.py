@@ -24,7 +24,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
-from replication.rules.epoch_store import EpochSeen
+from replication.rules.epoch_store import EpochStore
 from replication.rules.master import PROTOCOL
 from replication.rules.master_lease import LeaseGrant
 from storage.log.epoch_file import EpochFile
@@ -61,7 +61,7 @@ class Follower:
         boot_id: str,
         cluster_id: bytes,
         shard: int,
-        seen: EpochSeen,
+        seen: EpochStore,
         grant: LeaseGrant,
     ) -> None:
         """Follow no master yet."""

@@ -4,11 +4,11 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.v1.status_pb2 import SHARD_ROLE_MASTER
-from node.contracts.cluster import LoneCluster, check_shard
+from node.contracts.cluster import StandaloneCluster, check_shard
 
 
 def test_lone_node_is_the_master_of_itself() -> None:
-    status = LoneCluster("n1", "127.0.0.1:7400", "1.2").status()
+    status = StandaloneCluster("n1", "127.0.0.1:7400", "1.2").status()
     (node,) = status.nodes
     assert (node.node_id, node.address, node.version) == ("n1", "127.0.0.1:7400", "1.2")
     assert (node.is_alive, node.is_ready, node.is_heard) == (True, True, True)
@@ -18,7 +18,7 @@ def test_lone_node_is_the_master_of_itself() -> None:
 
 
 async def test_transfer_is_refused_when_there_is_nobody_else() -> None:
-    lone = LoneCluster("n1", "a:1", "1")
+    lone = StandaloneCluster("n1", "a:1", "1")
     assert await lone.transfer_master(0, "n1") == ("n1", 0)
     for to in ("", "n2"):
         with pytest.raises(errors.FailedPrecondition):

@@ -157,7 +157,7 @@ async def test_follower_whose_next_batch_is_deleted_is_asked_again(
         await world.agreed()
         start = forget_the_beginning(n1)
         n1.shard.recent.truncate(0)
-        progress = n1.replica.master.followers["n3"]
+        progress = n1.replica.rules.followers["n3"]
         progress.sent_end = progress.acked_end = start - 8
         with pytest.raises(NotFollowed, match="deleted"):
             n1.replica.find_part("n3")

@@ -125,9 +125,9 @@ class Checkers:
         ]
         holders = []
         for node in masters:
-            master = node.replica.master
+            master = node.replica.rules
             assert master is not None
-            if master.lease.is_valid(node.mono_ms()):
+            if master.lease.is_valid(node.monotonic_ms()):
                 epoch = master.start.epoch
                 holders.append((node.name, epoch))
                 if epoch not in self._reigns:
@@ -186,8 +186,8 @@ class Checkers:
 
     def check_may_act(self, node: "SimNode") -> None:
         """I4: who does or says something holds the lease, whatever it thinks itself."""
-        master = node.replica.master
-        is_holder = master is not None and master.lease.is_valid(node.mono_ms())
+        master = node.replica.rules
+        is_holder = master is not None and master.lease.is_valid(node.monotonic_ms())
         assert is_holder, f"I4: {node.name} acts without a lease"
 
     def on_answer(self, node: "SimNode", token: Token) -> None:

@@ -225,7 +225,7 @@ class Cluster:
             if not node.is_up:
                 lines.append(f"{node.name}: down")
                 continue
-            log, master = node.shard.log, node.replica.master
+            log, master = node.shard.log, node.replica.rules
             lines.append(
                 f"{node.name}: {node.replica.role.value}, log {log.flushed_end_offset} of"
                 f" {log.end_offset}, applied {node.applied_offset}, seen {node.seen.epoch} of"

@@ -145,7 +145,7 @@ class NodeDamage:
                 await self.loop.pause(wait_s)
                 wait_s *= 2
             else:
-                master = node.replica.master
+                master = node.replica.rules
                 if master is not None:
                     node.note(f"cannot repair its log at {offset}")
                     node.control_link.resigned_epoch = master.start.epoch

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from hourwheel import errors
 from node.broker.slewed_clock import SlewedClock
 from node.replica.effects import (
-    AskForSuccessor,
-    AskIsr,
     CloseStreams,
     OpenStreams,
+    ProposeIsr,
+    ReplicaIdentity,
+    RequestSuccessor,
     Serve,
     StepDown,
-    Who,
 )
 from node.replica.mastership import Mastership
 from node.replica.replica import Replica
@@ -25,7 +25,7 @@ from node.shard.checkpoint import ShardPlace
 from node.shard.job_planner import Job, Work
 from node.shard.recovery import Opened, open_shard
 from node.shard.shard import Shard
-from replication.rules.epoch_store import EpochSeen
+from replication.rules.epoch_store import EpochStore
 from replication.rules.follower import Follower
 from replication.rules.master_lease import LeaseGrant
 from storage.log.commit_log import LogWrite
@@ -73,13 +73,13 @@ class SimNode:
 
     # -- time -------------------------------------------------------------------------------------
 
-    def mono_ms(self) -> float:
+    def monotonic_ms(self) -> float:
         return self.machine.monotonic_ms()
 
     def cluster_ms(self) -> int:
         """The cluster clock as a master knows it; else the own clock."""
-        master = self.replica.master
-        offset = master.clock.update(self.mono_ms()) if master is not None else None
+        master = self.replica.rules
+        offset = master.clock.update(self.monotonic_ms()) if master is not None else None
         return int(self.clock.exact_ms() + (offset or 0.0))
 
     def later(self, delay_ms: float, action: Callable[[], None]) -> None:
@@ -173,7 +173,7 @@ class SimNode:
         self.damage = NodeDamage(self)
         self._loop = self.damage.loop
         self.names: NodeNames | None = None
-        self.seen = EpochSeen.open(self.disk, place.under("epoch_seen"), IDENTITY)
+        self.seen = EpochStore.open(self.disk, place.under("epoch_seen"), IDENTITY)
         is_new = is_blank and self.boots == 1
         lease_ms = 0.0 if is_new else cluster.rules.lease.lease_ms
         follower = Follower(
@@ -182,13 +182,13 @@ class SimNode:
             cluster_id=IDENTITY.cluster_id,
             shard=0,
             seen=self.seen,
-            grant=LeaseGrant(self.mono_ms(), lease_ms),
+            grant=LeaseGrant(self.monotonic_ms(), lease_ms),
         )
-        who = Who(self.name, self.boot_id, IDENTITY.cluster_id, cluster.names)
+        identity = ReplicaIdentity(self.name, self.boot_id, IDENTITY.cluster_id, cluster.names)
         self.replica = Replica(
             opened,
             follower,
-            who,
+            identity,
             cluster.rules,
             now_ms=self.cluster_ms,
         )
@@ -261,7 +261,7 @@ class SimNode:
 
     @property
     def may_act(self) -> bool:
-        return self.is_up and self.replica.may_act(self.mono_ms())
+        return self.is_up and self.replica.may_act(self.monotonic_ms())
 
     @property
     def mastership(self) -> Mastership:
@@ -281,7 +281,7 @@ class SimNode:
     def _tick(self) -> None:
         self.later(STEP_MS * self.cluster.events.random.uniform(0.5, 1.0), self._tick)
         try:
-            self.replica.step(self.mono_ms())
+            self.replica.step(self.monotonic_ms())
         except errors.DiskFull:
             self.make_room()
         if self.may_act:
@@ -300,7 +300,7 @@ class SimNode:
 
     def _perform(self, effect: Any) -> None:
         if isinstance(effect, OpenStreams):
-            master = self.replica.master
+            master = self.replica.rules
             for name in self.cluster.names:
                 if name != self.name and master is not None:
                     self.dial(name, master.start.epoch)
@@ -311,9 +311,9 @@ class SimNode:
         elif isinstance(effect, StepDown):
             effect.mastership.close(errors.NotMaster("ask another node"))
             self.names = None
-        elif isinstance(effect, AskIsr):
-            self.control_link.ask_isr(effect.change)
-        elif isinstance(effect, AskForSuccessor):
+        elif isinstance(effect, ProposeIsr):
+            self.control_link.propose_isr(effect.change)
+        elif isinstance(effect, RequestSuccessor):
             self.note(f"resigns: {effect.why}")
             self.control_link.resigned_epoch = self.replica.assignment.epoch
         elif isinstance(effect, Serve):
@@ -323,7 +323,7 @@ class SimNode:
 
     def dial(self, name: str, epoch: int) -> None:
         """Open a stream, while the epoch lasts."""
-        master = self.replica.master
+        master = self.replica.rules
         if master is not None and master.start.epoch == epoch:
             self.outgoing[name] = MasterSide(self, name, epoch)
 
@@ -353,8 +353,8 @@ class SimNode:
         if self.write is None and not any(side.is_waiting for side in self._sides):
             self.write = self.shard.take_write()
             if self.write is not None:
-                if self.replica.master is not None:
-                    self.replica.master.on_appended(self.shard.log.end_offset)
+                if self.replica.rules is not None:
+                    self.replica.rules.on_appended(self.shard.log.end_offset)
                 duration = self.cluster.events.random.uniform(*self.write_ms)
                 self.later(duration / 2, self._run_write)
 
@@ -379,7 +379,7 @@ class SimNode:
         assert self.write is not None
         self.shard.finish_write(self.write)
         self.write = None
-        self.replica.on_flushed(self.mono_ms())
+        self.replica.on_flushed(self.monotonic_ms())
         if self.incoming is not None:
             self.incoming.acknowledge()
         self._on_quiet()
@@ -399,7 +399,7 @@ class SimNode:
                 self.kill()
                 raise ProcessEnded from None
             self.cluster.on_applied(self)
-            self.replica.on_applied(applied, self.mono_ms())
+            self.replica.on_applied(applied, self.monotonic_ms())
 
     # -- background jobs --------------------------------------------------------------------------
 

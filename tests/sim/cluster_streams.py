@@ -35,23 +35,23 @@ class MasterSide:
 
     def __init__(self, node: "SimNode", follower: str, epoch: int) -> None:
         self._node, self._follower, self._epoch = node, follower, epoch
-        self._heard_ms = node.mono_ms()
+        self._heard_ms = node.monotonic_ms()
         self._is_over = False
         self._is_begun = False
         self._stream = node.cluster.network.open(node, node.cluster.nodes[follower], self)
-        self._stream.send_to_server(node.replica.greet(follower))
+        self._stream.send_to_server(node.replica.on_connected(follower))
         node.later(BEAT_MS, self._beat)
 
     @property
     def _is_reigning(self) -> bool:
-        master = self._node.replica.master
+        master = self._node.replica.rules
         return not self._is_over and master is not None and master.start.epoch == self._epoch
 
     def on_message(self, message: Any) -> None:
         node, replica = self._node, self._node.replica
         if not self._is_reigning:
             return
-        self._heard_ms = node.mono_ms()
+        self._heard_ms = node.monotonic_ms()
         if isinstance(message, FollowerHello):
             begin = replica.answer_hello(self._follower, message)
             self._stream.send_to_server(begin)
@@ -60,7 +60,7 @@ class MasterSide:
                 node.cluster.on_snapshot_asked(node, self._follower, message)
             self.pump()
         elif isinstance(message, FollowerAck):
-            replica.on_ack(self._follower, message, node.mono_ms(), node.clock.exact_ms())
+            replica.on_ack(self._follower, message, node.monotonic_ms(), node.clock.exact_ms())
             node.act()
             self.pump()
         elif isinstance(message, Refused):
@@ -89,7 +89,7 @@ class MasterSide:
         node = self._node
         if not self._is_reigning:
             return
-        if node.mono_ms() - self._heard_ms > SILENCE_MS:
+        if node.monotonic_ms() - self._heard_ms > SILENCE_MS:
             self._stream.end()
             self._over(RETRY_MS)
             return
@@ -99,7 +99,7 @@ class MasterSide:
             return
         node.later(BEAT_MS, self._beat)
         if self._is_begun:
-            beat = node.replica.make_heartbeat(node.mono_ms(), node.cluster_ms())
+            beat = node.replica.make_heartbeat(node.monotonic_ms(), node.cluster_ms())
             self._stream.send_to_server(beat)
             self.pump()
 
@@ -109,9 +109,9 @@ class MasterSide:
             return
         is_reigning = self._is_reigning
         self.close()
-        node, master = self._node, self._node.replica.master
+        node, master = self._node, self._node.replica.rules
         if is_reigning and master is not None:
-            master.on_lost(self._follower, node.mono_ms())
+            master.on_lost(self._follower, node.monotonic_ms())
             if not node.cluster.nodes[self._follower].is_up:
                 master.on_unreachable(self._follower)
             node.later(retry_ms, lambda: node.dial(self._follower, self._epoch))
@@ -141,7 +141,7 @@ class FollowerSide:
     def __init__(self, node: "SimNode", stream: Stream) -> None:
         self._node, self._stream = node, stream
         self._inbox: deque[Any] = deque()
-        self._heard_ms = node.mono_ms()
+        self._heard_ms = node.monotonic_ms()
         self.is_over = False
         node.later(SILENCE_MS, self._watch)
 
@@ -151,7 +151,7 @@ class FollowerSide:
         return bool(self._inbox) and not self.is_over
 
     def on_message(self, message: Any) -> None:
-        self._heard_ms = self._node.mono_ms()
+        self._heard_ms = self._node.monotonic_ms()
         self._inbox.append(message)
         self.work()
 
@@ -178,7 +178,7 @@ class FollowerSide:
     def _take(self, message: Any) -> None:
         node, replica = self._node, self._node.replica
         if isinstance(message, MasterHello):
-            answer = replica.on_hello(message, node.mono_ms())
+            answer = replica.on_hello(message, node.monotonic_ms())
             self._stream.send_to_client(answer)
             if isinstance(answer, FollowerHello):
                 node.follow(self)
@@ -197,10 +197,10 @@ class FollowerSide:
 
     def _take_more(self, message: Any) -> None:
         node, replica = self._node, self._node.replica
-        is_last_word = isinstance(message, LeaseTable) or (
+        is_final = isinstance(message, LeaseTable) or (
             isinstance(message, SyncBeat) and message.releases_lease
         )
-        if replica.follower.is_superseded and not is_last_word:
+        if replica.follower.is_superseded and not is_final:
             refused = replica.follower.refuse("a later epoch has begun")
             self._stream.send_to_client(refused)
         elif isinstance(message, LeaseTable):
@@ -208,7 +208,7 @@ class FollowerSide:
         elif isinstance(message, LogPart):
             replica.on_log(message)
         elif isinstance(message, SyncBeat):
-            replica.on_heartbeat(message, node.mono_ms())
+            replica.on_heartbeat(message, node.monotonic_ms())
             self.acknowledge()
 
     def acknowledge(self) -> None:
@@ -216,12 +216,12 @@ class FollowerSide:
         node = self._node
         if not self.is_over and node.replica.follower.stage is Stage.FOLLOWING:
             clock_ms = node.clock.exact_ms()
-            self._stream.send_to_client(node.replica.acknowledge(node.mono_ms(), clock_ms))
+            self._stream.send_to_client(node.replica.acknowledge(node.monotonic_ms(), clock_ms))
 
     def _watch(self) -> None:
         if self.is_over:
             return
-        if self._node.mono_ms() - self._heard_ms > SILENCE_MS:
+        if self._node.monotonic_ms() - self._heard_ms > SILENCE_MS:
             self.close()
             return
         self._node.later(SILENCE_MS / 4, self._watch)

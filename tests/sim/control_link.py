@@ -71,12 +71,12 @@ class ControlLink:
     def _on_assignment(self, assignment: Assignment) -> None:
         node = self._node
         try:
-            node.replica.on_assignment(assignment, node.mono_ms())
+            node.replica.on_assignment(assignment, node.monotonic_ms())
         except errors.DiskFull:
             node.make_room()
         node.act()
 
-    def ask_isr(self, change: IsrChange) -> None:
+    def propose_isr(self, change: IsrChange) -> None:
         """Propose a change of the in-sync set."""
         self._ask_count += 1
         self._ask(self._ask_count, change)
@@ -84,7 +84,7 @@ class ControlLink:
     def _ask(self, number: int, change: IsrChange) -> None:
         """Ask until there is an answer: nothing else tells what became of it."""
         node, control = self._node, self._node.cluster.control
-        master = node.replica.master
+        master = node.replica.rules
         if number in self._answered or master is None or master.start.epoch != change.epoch:
             return
         request = node.boot_id, number
@@ -93,7 +93,7 @@ class ControlLink:
         def then(is_done: bool) -> None:
             if number not in self._answered:
                 self._answered.add(number)
-                if not is_done and node.replica.master is master:
+                if not is_done and node.replica.rules is master:
                     master.isr.on_refused(change)
 
         self._call(lambda: control.change_isr(request, change, boots), then)

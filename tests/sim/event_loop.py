@@ -41,7 +41,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """What was raised where nobody catches it."""
 
     def time(self) -> float:
-        return self._node.mono_ms() / 1_000
+        return self._node.monotonic_ms() / 1_000
 
     def get_debug(self) -> bool:
         return False

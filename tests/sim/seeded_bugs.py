@@ -18,7 +18,7 @@ from node.replica.effects import Role
 from node.replica.replica import Replica
 from node.shard.message_lookup import MessageLookup, Wanted
 from replication.rules.cluster_clock import ClusterClock
-from replication.rules.epoch_store import EpochSeen
+from replication.rules.epoch_store import EpochStore
 from replication.rules.follower import LogFacts
 from replication.rules.isr import InSyncReplicas
 from replication.rules.master import Master, ReplicationConfig
@@ -54,11 +54,11 @@ def truncate_at_the_high_watermark() -> Any:
     """A follower cuts its log at its own high watermark, as Kafka did before KIP-101."""
     right = Replica.on_hello
 
-    def on_hello(self: Replica, hello: MasterHello, mono_ms: float) -> Any:
+    def on_hello(self: Replica, hello: MasterHello, monotonic_ms: float) -> Any:
         shard = self.shard
         known = min(shard.committed_offset, shard.log.flushed_end_offset)
         shard.truncate(max(known, shard.views.applied_offset))
-        return right(self, hello, mono_ms)
+        return right(self, hello, monotonic_ms)
 
     return mock.patch.object(Replica, "on_hello", on_hello)
 
@@ -82,9 +82,9 @@ def forget_promises_at_restart() -> Any:
     """A node that has just started follows anybody at once."""
     right = LeaseGrant.__init__
 
-    def init(self: LeaseGrant, mono_ms: float, lease_ms: float) -> None:
+    def init(self: LeaseGrant, monotonic_ms: float, lease_ms: float) -> None:
         del lease_ms
-        right(self, mono_ms, 0.0)
+        right(self, monotonic_ms, 0.0)
 
     return mock.patch.object(LeaseGrant, "__init__", init)
 
@@ -92,8 +92,8 @@ def forget_promises_at_restart() -> Any:
 def act_without_a_lease() -> Any:
     """A master goes on until it hears that there is another one."""
 
-    def may_act(self: Replica, mono_ms: float) -> bool:
-        del mono_ms
+    def may_act(self: Replica, monotonic_ms: float) -> bool:
+        del monotonic_ms
         return self.role is Role.MASTER
 
     return mock.patch.object(Replica, "may_act", may_act)
@@ -127,8 +127,8 @@ def believe_what_was_not_sent() -> Any:
     """An acknowledgement counts at once up to the master's end."""
     right = Progress.acknowledge
 
-    def acknowledge(self: Progress, flushed_end: int, log_end: int, mono_ms: float) -> None:
-        right(self, flushed_end, log_end, mono_ms)
+    def acknowledge(self: Progress, flushed_end: int, log_end: int, monotonic_ms: float) -> None:
+        right(self, flushed_end, log_end, monotonic_ms)
         self.acked_end = log_end
 
     return mock.patch.object(Progress, "acknowledge", acknowledge)
@@ -137,18 +137,18 @@ def believe_what_was_not_sent() -> Any:
 def forget_epochs_at_restart() -> Any:
     """A node does not keep which epochs it has seen: one can be given twice."""
 
-    def note(self: EpochSeen, epoch: int, master: str) -> None:
+    def note(self: EpochStore, epoch: int, master: str) -> None:
         self.epoch, self.master = epoch, master
 
-    return mock.patch.object(EpochSeen, "note", note)
+    return mock.patch.object(EpochStore, "note", note)
 
 
 def apply_what_is_not_committed() -> Any:
     """Views run ahead of the high watermark."""
     right = Replica.on_flushed
 
-    def on_flushed(self: Replica, mono_ms: float) -> None:
-        right(self, mono_ms)
+    def on_flushed(self: Replica, monotonic_ms: float) -> None:
+        right(self, monotonic_ms)
         self.shard.committed_offset = self.shard.log.flushed_end_offset
 
     return mock.patch.object(Replica, "on_flushed", on_flushed)
@@ -269,7 +269,7 @@ def master_cut_off(seed: int) -> None:
 
 
 def master_cut_off_and_others_restarted(seed: int) -> None:
-    """Who had promised is killed, starts again and is asked by another master, or is that."""
+    """A node that granted a lease is killed and restarts; another master asks it, or it leads."""
     cluster = _start(seed, ReplicationConfig(lease=LeaseConfig(lease_ms=3_000.0)))
     former = cluster.master()
     friend, rival = cluster.others()

@@ -144,11 +144,11 @@ def test_I7_both_sets_count_when_the_answer_to_a_shrink_is_lost(cluster: Cluster
     follower.kill()
     shrunk = cluster.events.run_until(lambda: follower.name not in cluster.control.isr, 4_000)
     assert shrunk
-    assert master.replica.master is not None
-    assert follower.name in master.replica.master.isr.union
+    assert master.replica.rules is not None
+    assert follower.name in master.replica.rules.isr.union
     follower.start()
     cluster.run(700)
-    assert follower.name in master.replica.master.isr.union
+    assert follower.name in master.replica.rules.isr.union
     cluster.network.heal()
     cluster.await_commit(3)
     cluster.settle()

@@ -27,8 +27,8 @@ from node.broker.engine import Engine
 from node.broker.master_service import MasterService
 from node.broker.settings import EngineConfig
 from node.catalog.service import DefaultsConfig
-from node.cluster.alone import elected
 from node.cluster.member import ClusterMember
+from node.cluster.standalone import elected
 from node.contracts.broker import (
     Delivery,
     Failure,
@@ -102,8 +102,8 @@ class EngineWorld:
         self.guard = DiskGuard(self.disk, free_bytes_min=0, reserve_bytes=0)
         place = ShardPlace(self.disk, "shard-0", Identity(_CLUSTER_ID, 0))
         self.opened = open_shard(place, self._shard)
-        self.mono_ms = 0.0
-        time = GivenTime(lambda: self.now_ms, mono_ms=lambda: self.mono_ms)
+        self.monotonic_ms = 0.0
+        time = GivenTime(lambda: self.now_ms, monotonic_ms=lambda: self.monotonic_ms)
         lone = make_alone(self.opened, self._config, time, self.guard, self.failure, self._boots)
         self.engine, self.member = lone.engine, lone.member
         await within(lone.serve())
@@ -132,7 +132,7 @@ class EngineWorld:
     def become_master(self) -> None:
         """Begin to take over again, in the next epoch."""
         replica = self.member.replica
-        self.member.on_state(elected(self.opened, replica.who, replica.assignment.epoch))
+        self.member.on_state(elected(self.opened, replica.identity, replica.assignment.epoch))
 
     async def restart(self) -> None:
         """Stop cleanly and start again."""

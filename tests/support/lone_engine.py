@@ -6,12 +6,11 @@ from typing import Final, NamedTuple
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.settings import EngineConfig
-from node.cluster.alone import EpochOfOne, NoControl, serve
 from node.cluster.data_plane import Dialer, Trust
-from node.cluster.joining import build_member
-from node.cluster.member import ClusterMember
+from node.cluster.member import ClusterMember, build_member
+from node.cluster.standalone import EpochInMemory, NoControlPlane, serve
 from node.contracts.broker import Failure
-from node.replica.effects import Who
+from node.replica.effects import ReplicaIdentity
 from node.shard.recovery import Opened
 from replication.rules.master import ReplicationConfig
 
@@ -25,12 +24,12 @@ class GivenTime:
         self,
         now_ms: Callable[[], int],
         until_ms: Callable[[int], float] | None = None,
-        mono_ms: Callable[[], float] | None = None,
+        monotonic_ms: Callable[[], float] | None = None,
     ) -> None:
         """By default timers go by `now_ms`, and the monotonic clock stands still."""
         self.now_ms = now_ms
         self.until_ms = until_ms or (lambda at_ms: float(at_ms - now_ms()))
-        self.mono_ms = mono_ms or (lambda: 0.0)
+        self.monotonic_ms = monotonic_ms or (lambda: 0.0)
 
     def own_ms(self) -> float:
         """This node's clock."""
@@ -73,11 +72,11 @@ def make_alone(
     place = opened.maintenance.place
     member = build_member(
         opened,
-        EpochOfOne.begin(place),
-        Who(NODE, f"{boot:032x}", place.identity.cluster_id, (NODE,)),
+        EpochInMemory.begin(place),
+        ReplicaIdentity(NODE, f"{boot:032x}", place.identity.cluster_id, (NODE,)),
         ReplicationConfig(min_in_sync=1),
         time=time,  # type: ignore[arg-type]
-        control=NoControl(),
+        control=NoControlPlane(),
         links=Dialer(Trust(), {}),
         guard=guard,
         failure=failure,

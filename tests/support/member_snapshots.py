@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from node.cluster.joining import build_member
+from node.cluster.member import build_member
 from node.shard.recovery import ShardConfig
 from storage.log.commit_log import LogConfig
 from tests.support import member_world
@@ -17,8 +17,10 @@ def fetch_snapshots(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
 
     def build(*args: Any, **kwargs: Any) -> Any:
-        who = args[2]
-        return build_member(*args, **kwargs, on_snapshot_received=lambda: found.append(who.me))
+        identity = args[2]
+        return build_member(
+            *args, **kwargs, on_snapshot_received=lambda: found.append(identity.node_id)
+        )
 
     config = ShardConfig(log=LogConfig(segment_bytes=2_048, index_interval_bytes=512))
     monkeypatch.setattr(member_world, "shard_config", lambda _: config)

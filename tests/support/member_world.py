@@ -30,10 +30,11 @@ from node.broker.settings import engine_config, shard_config
 from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.data_plane import DataServer, Dialer, Trust
-from node.cluster.joining import build_member, open_epoch_seen, replication_config
+from node.cluster.member import build_member
+from node.cluster.runtime import open_epoch_seen, replication_config
 from node.config.model import NodeConfig
 from node.contracts.broker import Delivery, Failure, PublishedBatchResult
-from node.replica.effects import Role, Who
+from node.replica.effects import ReplicaIdentity, Role
 from node.replica.mastership import Mastership
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import open_shard
@@ -154,7 +155,7 @@ class MemberNode:
         self.member = build_member(
             opened,
             open_epoch_seen(place),
-            Who(self.node, control.boots[self.node].hex(), self.cluster_id, NODES),
+            ReplicaIdentity(self.node, control.boots[self.node].hex(), self.cluster_id, NODES),
             replication_config(CONFIG.cluster),
             time=self.time,
             control=control.port(self.node),
@@ -297,7 +298,7 @@ class MemberWorld:
 
     def connected(self) -> list[tuple[str, Any]]:
         """(node, what its master knows of it) of all streams that stand."""
-        masters = [one.replica.master for one in self.nodes.values() if one.is_open]
+        masters = [one.replica.rules for one in self.nodes.values() if one.is_open]
         return [
             (node, progress)
             for master in masters

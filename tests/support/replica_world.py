@@ -1,11 +1,11 @@
 """Replicas driven by hand: messages are calls, writes happen when a test says so."""
 
-from node.replica.effects import Assignment, Effect, Who
+from node.replica.effects import Assignment, Effect, ReplicaIdentity
 from node.replica.mastership import Mastership
 from node.replica.replica import Replica
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import Opened, ShardConfig, open_shard
-from replication.rules.epoch_store import EpochSeen
+from replication.rules.epoch_store import EpochStore
 from replication.rules.follower import Follower
 from replication.rules.master import ReplicationConfig
 from replication.rules.master_lease import LeaseGrant
@@ -39,24 +39,24 @@ class ReplicaWorld:
         self.replica: Replica
         self.open(grant_left_ms)
 
-    def open(self, grant_left_ms: float = 0.0, mono_ms: float = 0.0) -> None:
+    def open(self, grant_left_ms: float = 0.0, monotonic_ms: float = 0.0) -> None:
         """Start the process."""
         place = ShardPlace(self.disk, "shard-0", IDENTITY)
         self.opened = open_shard(place, ShardConfig(log=self.log, has_peers=True))
         self.shard = self.opened.shard
-        self.seen = EpochSeen.open(self.disk, place.under("epoch_seen"), IDENTITY)
+        self.seen = EpochStore.open(self.disk, place.under("epoch_seen"), IDENTITY)
         follower = Follower(
             me=self.name,
             boot_id=self.boot_id,
             cluster_id=IDENTITY.cluster_id,
             shard=0,
             seen=self.seen,
-            grant=LeaseGrant(mono_ms, grant_left_ms),
+            grant=LeaseGrant(monotonic_ms, grant_left_ms),
         )
         self.replica = Replica(
             self.opened,
             follower,
-            Who(self.name, self.boot_id, IDENTITY.cluster_id, self.members),
+            ReplicaIdentity(self.name, self.boot_id, IDENTITY.cluster_id, self.members),
             ReplicationConfig(min_in_sync=min(2, len(self.members))),
             now_ms=lambda: START_MS,
         )
@@ -76,39 +76,45 @@ class ReplicaWorld:
         return [type(effect).__name__ for effect in self.effects()]
 
     def assign(
-        self, epoch: int, master: str, *, isr: str = "abc", version: int = 0, mono_ms: float = 1.0
+        self,
+        epoch: int,
+        master: str,
+        *,
+        isr: str = "abc",
+        version: int = 0,
+        monotonic_ms: float = 1.0,
     ) -> None:
         """The control plane's word."""
         self.replica.on_assignment(
-            Assignment(epoch, master, frozenset(isr), version or epoch), mono_ms
+            Assignment(epoch, master, frozenset(isr), version or epoch), monotonic_ms
         )
 
-    def write(self, mono_ms: float = 1.0) -> None:
+    def write(self, monotonic_ms: float = 1.0) -> None:
         """Write what is appended, and apply what is committed."""
         write = self.shard.take_write()
         if write is not None:
             write.run(durable=True)
             self.shard.finish_write(write)
-            self.replica.on_flushed(mono_ms)
-        self.apply(mono_ms)
+            self.replica.on_flushed(monotonic_ms)
+        self.apply(monotonic_ms)
 
-    def apply(self, mono_ms: float = 1.0) -> None:
+    def apply(self, monotonic_ms: float = 1.0) -> None:
         """Apply what is committed."""
         while applied := self.shard.apply_some(8):
-            self.replica.on_applied(applied, mono_ms)
+            self.replica.on_applied(applied, monotonic_ms)
 
-    def become_master(self, epoch: int, *, isr: str = "abc", mono_ms: float = 1.0) -> None:
+    def become_master(self, epoch: int, *, isr: str = "abc", monotonic_ms: float = 1.0) -> None:
         """Become the master of an epoch; EPOCH_START is written."""
-        self.assign(epoch, self.name, isr=isr, mono_ms=mono_ms)
-        self.replica.step(mono_ms)
-        assert self.replica.master is not None
-        self.write(mono_ms)
+        self.assign(epoch, self.name, isr=isr, monotonic_ms=monotonic_ms)
+        self.replica.step(monotonic_ms)
+        assert self.replica.rules is not None
+        self.write(monotonic_ms)
 
 
-def join(master: ReplicaWorld, follower: ReplicaWorld, mono_ms: float = 1.0) -> None:
+def join(master: ReplicaWorld, follower: ReplicaWorld, monotonic_ms: float = 1.0) -> None:
     """Open a stream, and let the two agree where their logs part."""
-    hello = master.replica.greet(follower.name)
-    answer = follower.replica.on_hello(hello, mono_ms)
+    hello = master.replica.on_connected(follower.name)
+    answer = follower.replica.on_hello(hello, monotonic_ms)
     begin = master.replica.answer_hello(follower.name, answer)  # type: ignore[arg-type]
     follower.replica.begin_following(begin)
 
@@ -119,17 +125,19 @@ def send(master: ReplicaWorld, follower: ReplicaWorld) -> None:
         follower.replica.on_log(part)
 
 
-def sync(master: ReplicaWorld, follower: ReplicaWorld, mono_ms: float = 1.0) -> None:
+def sync(master: ReplicaWorld, follower: ReplicaWorld, monotonic_ms: float = 1.0) -> None:
     """One round: log, write, heartbeat, acknowledgement."""
     send(master, follower)
-    follower.write(mono_ms)
-    follower.replica.on_heartbeat(master.replica.make_heartbeat(mono_ms, START_MS), mono_ms)
-    acknowledge(master, follower, mono_ms)
-    master.apply(mono_ms)
-    follower.apply(mono_ms)
+    follower.write(monotonic_ms)
+    follower.replica.on_heartbeat(
+        master.replica.make_heartbeat(monotonic_ms, START_MS), monotonic_ms
+    )
+    acknowledge(master, follower, monotonic_ms)
+    master.apply(monotonic_ms)
+    follower.apply(monotonic_ms)
 
 
-def acknowledge(master: ReplicaWorld, follower: ReplicaWorld, mono_ms: float = 1.0) -> None:
+def acknowledge(master: ReplicaWorld, follower: ReplicaWorld, monotonic_ms: float = 1.0) -> None:
     """The follower says how far it is."""
-    ack = follower.replica.acknowledge(mono_ms, float(START_MS))
-    master.replica.on_ack(follower.name, ack, mono_ms, float(START_MS))
+    ack = follower.replica.acknowledge(monotonic_ms, float(START_MS))
+    master.replica.on_ack(follower.name, ack, monotonic_ms, float(START_MS))

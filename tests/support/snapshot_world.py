@@ -86,7 +86,7 @@ def age(world: ShardWorld, rng: Random) -> None:
 
 
 def log_state(world: ShardWorld) -> LogState:
-    """The log as the giver takes it."""
+    """The log as the sender takes it."""
     shard = world.shard
     epochs = world.opened.epochs.entries
     return LogState(EPOCH, shard.high_watermark, shard.log.segments(), epochs)

@@ -24,7 +24,7 @@ from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.master_service import MasterService
 from node.broker.settings import EngineConfig
-from node.cluster.alone import elected
+from node.cluster.standalone import elected
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.broker import Attempt, Delivery, Failure, PublishedBatchResult, Selection
 from node.replica.mastership import Mastership
@@ -100,7 +100,7 @@ class Lapses:
 
     is_lapsed = False
 
-    def mono_ms(self) -> float:
+    def monotonic_ms(self) -> float:
         return float("inf") if self.is_lapsed else 0.0
 
 
@@ -154,7 +154,7 @@ class SteppedEngine:
                 GivenTime(
                     self._read,
                     lambda at_ms: float(at_ms - self.now_ms),  # by the timer's own clock
-                    self.gate.mono_ms,
+                    self.gate.monotonic_ms,
                 ),
                 DiskGuard(disk, free_bytes_min=0, reserve_bytes=0),
                 self.failure,
@@ -192,7 +192,7 @@ class SteppedEngine:
     def become_master(self) -> None:
         """Begin to take over again, in the next epoch."""
         replica = self.member.replica
-        self.member.on_state(elected(self.opened, replica.who, replica.assignment.epoch))
+        self.member.on_state(elected(self.opened, replica.identity, replica.assignment.epoch))
 
     # -- steps ------------------------------------------------------------------------------------
 

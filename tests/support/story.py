@@ -26,11 +26,11 @@ from hourwheel import errors
 from hourwheel.formats.record_batch import Kind, RecordBatch, build_publish
 from hourwheel.internal.v1.replication_pb2 import FollowerAck, Refused, SyncBeat
 from node.replica.effects import (
-    AskForSuccessor,
-    AskIsr,
     CloseStreams,
     Effect,
     OpenStreams,
+    ProposeIsr,
+    RequestSuccessor,
     Serve,
     StepDown,
 )
@@ -178,8 +178,8 @@ class Story:
             if not applied:
                 break
             world.replica.on_applied(applied, self.now_ms)
-        if world.replica.master is not None:
-            world.replica.master.check()
+        if world.replica.rules is not None:
+            world.replica.rules.check()
 
     def _perform(self, node: _Node, effects: list[Effect]) -> None:
         name = node.world.name
@@ -196,15 +196,15 @@ class Story:
                 effect.mastership.close(errors.NotMaster("ask another node"))
             elif isinstance(effect, CloseStreams):
                 node.closing = effect
-            elif isinstance(effect, AskIsr):
+            elif isinstance(effect, ProposeIsr):
                 node.requested = effect.change
                 members, version = "".join(effect.change.members), effect.change.version
                 self._say(f"{name}: asks that {members} be in sync, in place of version {version}")
-            elif isinstance(effect, AskForSuccessor):
+            elif isinstance(effect, RequestSuccessor):
                 self._say(f"{name}: asks for another master ({effect.why})")
 
     def _start_of(self, node: _Node) -> str:
-        master = node.world.replica.master
+        master = node.world.replica.rules
         return "" if master is None else at(master.start.start_offset)
 
     # -- the world --------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class Story:
             world = self.nodes[name].world
             members = isr or "".join(self.nodes)
             number = int(version or epoch)
-            world.assign(int(epoch), master, isr=members, version=number, mono_ms=self.now_ms)
+            world.assign(int(epoch), master, isr=members, version=number, monotonic_ms=self.now_ms)
             world.replica.step(self.now_ms)
             if name == master and world.replica.is_elected:
                 self._say(f"{name}: may not take over epoch {epoch} yet")
@@ -302,12 +302,12 @@ class Story:
         """The control plane tells a master the set that is in force."""
         world = self.nodes[name].world
         epoch = world.replica.assignment.epoch
-        world.assign(epoch, name, isr=isr, version=int(version), mono_ms=self.now_ms)
+        world.assign(epoch, name, isr=isr, version=int(version), monotonic_ms=self.now_ms)
 
     def do_insync_refused(self, name: str) -> None:
         """The control plane says that the change did not happen and will not."""
         node = self.nodes[name]
-        master = node.world.replica.master
+        master = node.world.replica.rules
         if master is not None:
             master.isr.on_refused(node.requested)
 
@@ -371,14 +371,14 @@ class Story:
 
     def _connect(self, master: ReplicaWorld, follower: ReplicaWorld) -> None:
         there, back = f"{master.name} -> {follower.name}", f"{follower.name} -> {master.name}"
-        hello = master.replica.greet(follower.name)
+        hello = master.replica.on_connected(follower.name)
         self._say(f"{there} hello of epoch {hello.epoch}")
         answer = follower.replica.on_hello(hello, self.now_ms)
         if isinstance(answer, Refused):
             self._say(f"{back} refused: {answer.why}{_wait(answer)}")
             master.replica.on_refused(answer)
-            if master.replica.master is not None:
-                master.replica.master.on_lost(follower.name, self.now_ms)
+            if master.replica.rules is not None:
+                master.replica.rules.on_lost(follower.name, self.now_ms)
             return
         epochs = " ".join(f"{one.epoch}@{at(one.start_offset)}" for one in answer.epochs)
         span = f"[{at(answer.log_start_offset)}, {at(answer.log_end_offset)})"
@@ -396,14 +396,14 @@ class Story:
 
     def do_lose(self, master: str, follower: str) -> None:
         """The stream breaks."""
-        rules = self.nodes[master].world.replica.master
+        rules = self.nodes[master].world.replica.rules
         if rules is not None:
             rules.on_lost(follower, self.now_ms)
         self.nodes[follower].world.replica.follower.end()
 
     def do_unreachable(self, master: str, follower: str) -> None:
         """Nobody listens at the follower's address."""
-        rules = self.nodes[master].world.replica.master
+        rules = self.nodes[master].world.replica.rules
         if rules is not None:
             rules.on_unreachable(follower)
 
@@ -515,13 +515,13 @@ class Story:
 
     def _times(self, node: _Node) -> str:
         replica = node.world.replica
-        if replica.master is None:
+        if replica.rules is None:
             left_ms = replica.follower.grant_left_ms(-1, "", self.now_ms)
             return f", granted {left_ms:.0f} ms"
-        left_ms = max(0.0, replica.master.lease.until_ms() - self.now_ms)
-        offset_ms = replica.master.clock.update(self.now_ms)
+        left_ms = max(0.0, replica.rules.lease.until_ms() - self.now_ms)
+        offset_ms = replica.rules.clock.update(self.now_ms)
         clock = "unknown" if offset_ms is None else f"{offset_ms:+.0f} ms"
-        union = "".join(sorted(replica.master.isr.union))
+        union = "".join(sorted(replica.rules.isr.union))
         return f"\n   counting {union}, lease {left_ms:.0f} ms, cluster clock {clock}"
 
     def _log_of(self, node: _Node) -> str:

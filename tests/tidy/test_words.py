@@ -62,14 +62,6 @@ PUBLISHED: Final = {
 }
 """Keys of the audit's JSON report, by the files that name them."""
 
-EXEMPT: Final = (
-    "node/broker/engine.py",
-    "node/broker/master_service.py",
-    "node/cluster/",
-    "node/replica/",
-)
-"""Replication and its users: they still have older words, in names that the rest does not see."""
-
 
 def words(name: str) -> list[str]:
     """The words of a name, in small letters."""
@@ -107,7 +99,6 @@ def test_names_use_the_words_of_the_field() -> None:
     wrong = [
         f"{path}:{line}: {name}: say {better}"
         for path in tree.modules()
-        if not path.startswith(EXEMPT)
         for line, name in names_in(tree.text(path))
         if name not in wire and name not in PUBLISHED.get(path, ())
         if (better := find_wrong(name)) is not None

@@ -26,7 +26,7 @@ from node.tools.inspect.verify_views import verify_chunk, verify_sequences, veri
 from node.tools.inspect.verify_wheel import Blobs, verify_run
 from node.tools.inspect.views import show_chunk, show_manifest, show_node
 from node.tools.inspect.wheel import delay_log_row, open_run, show_run
-from replication.rules.epoch_store import EpochSeen
+from replication.rules.epoch_store import EpochStore
 from storage.files import atomic_file
 from storage.files.directory_lock import LOCK_NAME
 from storage.files.file_header import FileHeader, FileType
@@ -114,7 +114,7 @@ def _watermark(files: ShardFiles, _: FileHeader, options: InspectOptions, report
 def _epoch_seen(
     files: ShardFiles, header: FileHeader, options: InspectOptions, report: Report
 ) -> None:
-    seen = EpochSeen.open(files.disk, options.path, header.identity)
+    seen = EpochStore.open(files.disk, options.path, header.identity)
     report.add("epoch seen", options.path, [{"epoch": seen.epoch, "master": seen.master}])
 
 

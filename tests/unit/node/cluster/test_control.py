@@ -78,7 +78,9 @@ async def test_node_registers_until_it_is_taken(
     client = FakeClient(errors.Unavailable("no leader"), REFUSED, lost, lost, REFUSED, OK)
     told: list[int] = []
     made = control(tmp_path, client, lambda state: told.append(state.revision))
-    made._tell_state(ControlState(revision=5))  # nobody is told before the cluster knows this life
+    made._on_client_state(
+        ControlState(revision=5)
+    )  # nobody is told before the cluster knows this life
     seen = wire.SeenEpoch(shard=0, epoch=4, master_node_id="n2")
     await within(made.register(is_sound=True, seen=seen))
     again = bytes.fromhex("ab" * 16)
@@ -89,7 +91,7 @@ async def test_node_registers_until_it_is_taken(
     assert command.isr_is_sound
     assert list(command.seen) == [seen]
     assert made.is_registered
-    made._tell_state(ControlState(revision=78))
+    made._on_client_state(ControlState(revision=78))
     assert told == [77, 78]
     await made.stop()
 

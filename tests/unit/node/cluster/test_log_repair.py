@@ -23,7 +23,7 @@ class World:
         self.replica: Any = SimpleNamespace(
             mastership=None,
             is_elected=False,
-            who=SimpleNamespace(me="n1"),
+            identity=SimpleNamespace(node_id="n1"),
             assignment=SimpleNamespace(isr=frozenset({"n1", "n2", "n3"})),
             follower=SimpleNamespace(stage=Stage.FOLLOWING),
         )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hourwheel.v1.status_pb2 import SHARD_ROLE_FOLLOWER, SHARD_ROLE_MASTER
-from node.cluster.readiness import why_not_ready
+from node.cluster.view import why_not_ready
 from node.contracts.cluster import ClusterStatusData, ControlStatusData, MastershipData
 from node.metrics.family import ClusterFacts
 from node.telemetry.epoch_stats import EpochStats

@@ -245,8 +245,8 @@ async def test_node_ends_when_it_cannot_say_how_far_it_is(
 ) -> None:
     """Its stream would stay, and its master would wait for acknowledgements for ever."""
 
-    def acknowledge(mono_ms: float, clock_ms: float) -> FollowerAck:
-        raise AttributeError(f"a bug at {mono_ms} and {clock_ms}")
+    def acknowledge(monotonic_ms: float, clock_ms: float) -> FollowerAck:
+        raise AttributeError(f"a bug at {monotonic_ms} and {clock_ms}")
 
     async with MemberWorld(tmp_path) as world:
         n2 = world["n2"]

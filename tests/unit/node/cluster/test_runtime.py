@@ -11,7 +11,7 @@ from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message, errors
 from hourwheel.internal.v1 import control_pb2 as wire
 from node.broker.slewed_clock import SlewedClock
 from node.cluster import runtime
-from node.cluster.runtime import Clustering
+from node.cluster.runtime import ClusterRuntime
 from node.config.model import NodeConfig
 from node.contracts.broker import Failure
 from tests.support.addresses import free_address
@@ -56,13 +56,13 @@ class FakeControl:
 
 
 class World:
-    """A Clustering with a fake control process and a fake member."""
+    """A ClusterRuntime with a fake control process and a fake member."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(runtime, "ClusterControl", FakeControl)
         monkeypatch.setattr(runtime, "_LOOK_S", 0.0)
         clock, self.failure = FakeClock(), Failure()
-        self.clustering = Clustering(
+        self.clustering = ClusterRuntime(
             NodeConfig.of(cluster_of(tmp_path, "n1", "n2", "n3")),
             clock,
             SlewedClock(clock),

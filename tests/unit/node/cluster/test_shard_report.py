@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from hourwheel.internal.v1.control_link_pb2 import ShardReport
-from node.cluster.shard_report import report_of
+from node.cluster.member import report_of
 from tests.support.member_world import MemberNode, MemberWorld
 
 
-def of(node: MemberNode, *, resigns: bool = False) -> ShardReport:
-    return report_of(node.replica, node.guard, resigns=resigns)
+def of(node: MemberNode, *, requests_step_down: bool = False) -> ShardReport:
+    return report_of(node.replica, node.guard, requests_step_down=requests_step_down)
 
 
 async def test_report_of_a_new_replica_is_empty(tmp_path: Path) -> None:
@@ -39,15 +39,15 @@ async def test_report_tells_that_a_master_has_stepped_down_and_whether_it_may_le
     async with MemberWorld(tmp_path) as world:
         n1, n2 = await world.elect("n1"), world["n2"]
         assert not of(n1).has_retired
-        assert of(n1, resigns=True).is_resigning
+        assert of(n1, requests_step_down=True).is_resigning
         n1.replica.on_stalled()
         n1.member.perform()
         assert of(n1).has_retired
         assert not of(n2).has_retired
-        assert not of(n1, resigns=True).is_resigning, "its reserve has made room"
+        assert not of(n1, requests_step_down=True).is_resigning, "its reserve has made room"
         n1.guard.on_disk_full(0)
         n1.guard.on_disk_full(0)
-        assert of(n1, resigns=True).is_resigning
+        assert of(n1, requests_step_down=True).is_resigning
 
 
 @pytest.mark.parametrize("free_bytes_min", [0, 1 << 60])

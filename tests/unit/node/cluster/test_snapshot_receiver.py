@@ -14,7 +14,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     FetchSnapshotResponse,
     SnapshotEnd,
 )
-from node.cluster.snapshot_receiver import SnapshotReceiver, take_snapshot
+from node.cluster.snapshot_receiver import SnapshotReceiver, receive_snapshot
 from node.shard.snapshot_files import Marker, find_marker, incoming
 from node.snapshot.source import Stage
 from tests.sim.disk import SimulatedDisk
@@ -61,7 +61,9 @@ class FakeCall:
 
 
 async def take(call: FakeCall, disk: SimulatedDisk, **settings: Any) -> Marker:
-    return await take_snapshot(call, place_on(disk), epoch=EPOCH, replaced_end_offset=5, **settings)
+    return await receive_snapshot(
+        call, place_on(disk), epoch=EPOCH, replaced_end_offset=5, **settings
+    )
 
 
 async def test_snapshot_is_complete_when_all_parts_came(parts: list[FetchSnapshotResponse]) -> None:
@@ -132,7 +134,7 @@ async def test_failed_sync_is_told(parts: list[FetchSnapshotResponse]) -> None:
 # -- one at a time, again and again ----------------------------------------------------------------
 
 
-class Taker:
+class Fetching:
     """A node that may need snapshots."""
 
     def __init__(self) -> None:
@@ -143,7 +145,7 @@ class Taker:
         self.is_needed = True
         self.taken = 0
         self.failures: list[errors.HourwheelError] = []
-        self.taking = SnapshotReceiver(
+        self.receiver = SnapshotReceiver(
             place_on(self.disk),
             self.fetch,
             log_end=lambda: 17,
@@ -161,24 +163,24 @@ class Taker:
 
     def pass_time(self) -> None:
         """As if the time until the next attempt had passed."""
-        self.taking._not_before_s = 0.0
+        self.receiver._not_before_s = 0.0
 
     async def idle(self) -> None:
-        await until(lambda: self.taking._task is None)
+        await until(lambda: self.receiver._task is None)
 
 
 async def test_taking_when_it_succeeds(parts: list[FetchSnapshotResponse]) -> None:
-    taker = Taker()
-    taker.answers = [FakeCall(parts)]
-    taker.taking.need("n1", EPOCH)
-    taker.taking.need("n2", EPOCH + 1)
-    await taker.idle()
-    assert taker.taken == 1
-    assert taker.taking.is_complete
-    taker.taking.need("n2", EPOCH + 1)
+    fetching = Fetching()
+    fetching.answers = [FakeCall(parts)]
+    fetching.receiver.need("n1", EPOCH)
+    fetching.receiver.need("n2", EPOCH + 1)
+    await fetching.idle()
+    assert fetching.taken == 1
+    assert fetching.receiver.is_complete
+    fetching.receiver.need("n2", EPOCH + 1)
     request = FetchSnapshotRequest(cluster_id=IDENTITY.cluster_id, shard=0, epoch=EPOCH)
-    assert taker.requests == [("n1", request)]
-    marker = find_marker(incoming(place_on(taker.disk)))
+    assert fetching.requests == [("n1", request)]
+    marker = find_marker(incoming(place_on(fetching.disk)))
     assert marker is not None
     assert marker.replaced_end_offset == 17
 
@@ -186,51 +188,51 @@ async def test_taking_when_it_succeeds(parts: list[FetchSnapshotResponse]) -> No
 async def test_taking_when_it_fails_is_tried_again_later(
     parts: list[FetchSnapshotResponse],
 ) -> None:
-    taker = Taker()
-    taker.answers = [FakeCall(parts[:2]), FakeCall([], broken()), FakeCall(parts)]
+    fetching = Fetching()
+    fetching.answers = [FakeCall(parts[:2]), FakeCall([], broken()), FakeCall(parts)]
     loop, waits = asyncio.get_running_loop(), []
     for node in ("n1", "n2", "n3"):
-        taker.taking.need(node, EPOCH)
-        await taker.idle()
-        taker.taking.need(node, EPOCH)
-        assert taker.taking._task is None, "too early, or complete"
-        waits.append(taker.taking._not_before_s - loop.time())
-        taker.pass_time()
-    assert [node for node, _ in taker.requests] == ["n1", "n2", "n3"]
-    assert taker.taken == 1
+        fetching.receiver.need(node, EPOCH)
+        await fetching.idle()
+        fetching.receiver.need(node, EPOCH)
+        assert fetching.receiver._task is None, "too early, or complete"
+        waits.append(fetching.receiver._not_before_s - loop.time())
+        fetching.pass_time()
+    assert [node for node, _ in fetching.requests] == ["n1", "n2", "n3"]
+    assert fetching.taken == 1
     assert waits[0] < waits[1]
-    assert taker.failures == []
+    assert fetching.failures == []
 
 
 async def test_taking_when_no_longer_needed(parts: list[FetchSnapshotResponse]) -> None:
-    taker = Taker()
-    taker.answers = [FakeCall(parts), FakeCall(parts)]
-    taker.is_needed = False
-    taker.taking.need("n1", EPOCH)
-    await taker.idle()
-    assert (taker.taken, taker.taking.is_complete) == (0, False)
-    assert taker.disk.list("") == []
-    taker.is_needed = True
-    taker.taking.need("n1", EPOCH)
-    await taker.idle()
-    assert taker.taken == 1
+    fetching = Fetching()
+    fetching.answers = [FakeCall(parts), FakeCall(parts)]
+    fetching.is_needed = False
+    fetching.receiver.need("n1", EPOCH)
+    await fetching.idle()
+    assert (fetching.taken, fetching.receiver.is_complete) == (0, False)
+    assert fetching.disk.list("") == []
+    fetching.is_needed = True
+    fetching.receiver.need("n1", EPOCH)
+    await fetching.idle()
+    assert fetching.taken == 1
 
 
 async def test_taking_when_the_process_must_stop(parts: list[FetchSnapshotResponse]) -> None:
-    taker = Taker()
-    taker.answers = [FakeCall(parts)]
-    taker.disk.fail_sync("shard-0.incoming/epochs")
-    taker.taking.need("n1", EPOCH)
-    await taker.idle()
-    assert [type(error) for error in taker.failures] == [errors.FsyncFailed]
+    fetching = Fetching()
+    fetching.answers = [FakeCall(parts)]
+    fetching.disk.fail_sync("shard-0.incoming/epochs")
+    fetching.receiver.need("n1", EPOCH)
+    await fetching.idle()
+    assert [type(error) for error in fetching.failures] == [errors.FsyncFailed]
 
 
 async def test_taking_when_closed(parts: list[FetchSnapshotResponse]) -> None:
-    taker = Taker()
-    await taker.taking.close()
-    taker.answers = [FakeCall(parts[:2], "hang")]
-    taker.taking.need("n1", EPOCH)
-    await until(taker.answers[0].is_hanging.is_set)
-    await taker.taking.close()
-    assert taker.disk.list("") == []
-    assert taker.taken == 0
+    fetching = Fetching()
+    await fetching.receiver.close()
+    fetching.answers = [FakeCall(parts[:2], "hang")]
+    fetching.receiver.need("n1", EPOCH)
+    await until(fetching.answers[0].is_hanging.is_set)
+    await fetching.receiver.close()
+    assert fetching.disk.list("") == []
+    assert fetching.taken == 0

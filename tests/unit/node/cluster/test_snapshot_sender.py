@@ -13,7 +13,7 @@ from hourwheel import errors
 from hourwheel.internal.v1.replication_pb2 import FetchSnapshotRequest, FetchSnapshotResponse
 from hourwheel.transport.grpc_errors import failure_of
 from node.cluster.data_plane import SERVICE, DataServer, Dialer, Trust
-from node.cluster.snapshot_receiver import take_snapshot
+from node.cluster.snapshot_receiver import receive_snapshot
 from node.cluster.snapshot_sender import SnapshotSender
 from node.snapshot.install import install_snapshot
 from node.snapshot.source import Stage
@@ -46,11 +46,11 @@ def world() -> Iterator[ShardWorld]:
 
 
 class Master:
-    """The giver's side, with switches."""
+    """The sending side, with switches."""
 
     def __init__(self, world: ShardWorld, **settings: Any) -> None:
         self.is_master, self.epoch = True, EPOCH
-        self.giver = SnapshotSender(
+        self.sender = SnapshotSender(
             world.place,
             world.shard,
             world.opened.epochs,
@@ -70,13 +70,13 @@ def master(world: ShardWorld) -> Master:
 
 
 async def take_all(
-    giver: SnapshotSender, request: FetchSnapshotRequest
+    sender: SnapshotSender, request: FetchSnapshotRequest
 ) -> list[FetchSnapshotResponse]:
-    return [part async for part in giver.give(request)]
+    return [part async for part in sender.send(request)]
 
 
 async def test_parts_when_given(master: Master) -> None:
-    parts = await take_all(master.giver, REQUEST)
+    parts = await take_all(master.sender, REQUEST)
     assert parts[0].HasField("head")
     assert parts[-1].HasField("end")
     pieces = [part.bytes for part in parts[1:-1]]
@@ -110,28 +110,28 @@ async def test_request_is_refused(
     master: Master, request_: FetchSnapshotRequest, error: type[errors.HourwheelError]
 ) -> None:
     with pytest.raises(error):
-        await take_all(master.giver, request_)
+        await take_all(master.sender, request_)
     assert master.folders() == ["shard-0"]
 
 
 async def test_request_is_refused_when_not_master(master: Master) -> None:
     master.is_master = False
     with pytest.raises(errors.NotMaster):
-        await take_all(master.giver, REQUEST)
+        await take_all(master.sender, REQUEST)
 
 
 async def test_request_is_refused_when_too_many_are_given(world: ShardWorld) -> None:
     master = Master(world, count_max=2)
-    given = [master.giver.give(REQUEST) for _ in range(2)]
+    given = [master.sender.send(REQUEST) for _ in range(2)]
     for one in given:
         await anext(one)
     assert len(master.folders()) == 3
     with pytest.raises(errors.Overloaded):
-        await take_all(master.giver, REQUEST)
+        await take_all(master.sender, REQUEST)
     for one in given:
         await one.aclose()
     assert master.folders() == ["shard-0"]
-    await take_all(master.giver, REQUEST)
+    await take_all(master.sender, REQUEST)
 
 
 async def test_shard_that_never_stands_still(
@@ -139,7 +139,7 @@ async def test_shard_that_never_stands_still(
 ) -> None:
     monkeypatch.setattr(Stage, "complete", lambda *_: False)
     with pytest.raises(errors.Unavailable, match="too fast"):
-        await take_all(master.giver, REQUEST)
+        await take_all(master.sender, REQUEST)
     assert master.folders() == ["shard-0"]
 
 
@@ -154,7 +154,7 @@ async def test_reign_ends_while_files_are_held(
 
     monkeypatch.setattr(Stage, "begin", end_reign)
     with pytest.raises(errors.NotMaster):
-        await take_all(master.giver, REQUEST)
+        await take_all(master.sender, REQUEST)
     assert master.folders() == ["shard-0"]
 
 
@@ -165,7 +165,7 @@ async def test_pace_is_bounded(world: ShardWorld, monkeypatch: pytest.MonkeyPatc
         waits.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    parts = await take_all(Master(world, bytes_per_s=1_000).giver, REQUEST)
+    parts = await take_all(Master(world, bytes_per_s=1_000).sender, REQUEST)
     size = sum(len(part.bytes.data) for part in parts)
     assert waits[-1] > size / 1_000 - 60, "each piece is after what the ones before it took"
     assert waits == sorted(waits)
@@ -175,7 +175,7 @@ async def test_pace_is_bounded(world: ShardWorld, monkeypatch: pytest.MonkeyPatc
 
 
 class Wire:
-    """A data server with the giver, and ways to call it."""
+    """A data server with the sender, and ways to call it."""
 
     def __init__(self, master: Master) -> None:
         self.master = master
@@ -183,7 +183,7 @@ class Wire:
         self._dialers: list[Dialer] = []
 
     async def start(self) -> None:
-        methods = {"FetchSnapshot": self.master.giver.handler(), "Replicate": _REPLICATE}
+        methods = {"FetchSnapshot": self.master.sender.handler(), "Replicate": _REPLICATE}
         self.port = await self._server.start(
             grpc.method_handlers_generic_handler(SERVICE.full_name, methods)
         )
@@ -218,7 +218,7 @@ async def test_follower_has_the_masters_views_when_it_fetched_them(
 ) -> None:
     disk, master = RealDisk(tmp_path), wire.master.world
     call = wire.dialer().fetch_snapshot("n1", REQUEST)
-    marker = await take_snapshot(call, place_on(disk), epoch=EPOCH, replaced_end_offset=0)
+    marker = await receive_snapshot(call, place_on(disk), epoch=EPOCH, replaced_end_offset=0)
     assert install_snapshot(disk, "shard-0", IDENTITY) == marker
     assert disk.list("") == ["shard-0"]
     opened = open_replica(disk)
@@ -233,7 +233,7 @@ async def test_refusal_comes_over_the_wire(wire: Wire, tmp_path: Path) -> None:
     wire.master.is_master = False
     place = place_on(RealDisk(tmp_path))
     with pytest.raises(errors.Unavailable, match="not the master"):
-        await take_snapshot(
+        await receive_snapshot(
             wire.dialer().fetch_snapshot("n1", REQUEST), place, epoch=EPOCH, replaced_end_offset=0
         )
     with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from hourwheel import errors
-from node.cluster.transfer import ServedCluster, Transferring
+from node.cluster.transfer import ServedCluster, TransferMember
 from node.cluster.view import ClusterView
 from node.contracts.cluster import ClusterStatusData, MastershipData, NodeStatusData
 from tests.support.engine_world import let_others_run
@@ -23,7 +23,7 @@ class World:
     """A member n1 in a cluster whose state the test moves."""
 
     def __init__(self, *, is_master: bool = True) -> None:
-        self.replica = SimpleNamespace(who=SimpleNamespace(me="n1"))
+        self.replica = SimpleNamespace(identity=SimpleNamespace(node_id="n1"))
         self.now = ClusterStatusData(NODES, BEFORE)
         self.asked: list[str] = []
         self.stayed = 0
@@ -53,7 +53,9 @@ class World:
 
     def served(self, timeout_s: float = 30.0) -> ServedCluster:
         view: Any = self
-        return ServedCluster(cast(ClusterView, view), cast(Transferring, view), timeout_s=timeout_s)
+        return ServedCluster(
+            cast(ClusterView, view), cast(TransferMember, view), timeout_s=timeout_s
+        )
 
 
 @pytest.mark.parametrize("to", ["", "n2"])
@@ -111,7 +113,7 @@ async def test_transfer_is_refused_at_once_when_nobody_can_come(
     [
         ("", {}, "no other node took over within"),
         ("n2", {}, "n2 did not take over within"),
-        ("n2", {"is_alive": False}, "nothing is heard of it"),
+        ("n2", {"is_alive": False}, "it is not alive"),
         ("n2", {"is_ready": False}, "keeps it from leading"),
     ],
 )

@@ -8,9 +8,9 @@ from hourwheel.internal.v1.control_link_pb2 import NodeReport, ShardReport
 from hourwheel.internal.v1.replication_pb2 import FollowerAck, FollowerHello, SyncBeat
 from hourwheel.types import Epoch, Key, ShardId
 from hourwheel.v1 import status_pb2
-from node.cluster.view import Acting, ClusterView
+from node.cluster.view import ActingMember, ClusterView
 from node.config.checks import cluster_nodes
-from node.replica.effects import Assignment, Role, Who
+from node.replica.effects import Assignment, ReplicaIdentity, Role
 from replication.control.client import Leader
 from replication.control_state.state import ControlState, Member, NodeInfo, ShardInfo
 from replication.rules.isr import InSyncReplicas
@@ -43,11 +43,11 @@ def master() -> Master:
     return found
 
 
-def member(**changes: Any) -> Acting:
+def member(**changes: Any) -> ActingMember:
     replica = SimpleNamespace(
-        who=Who("n1", "b1", bytes(16), ("n1", "n2", "n3")),
+        identity=ReplicaIdentity("n1", "b1", bytes(16), ("n1", "n2", "n3")),
         role=Role.MASTER,
-        master=master(),
+        rules=master(),
         assignment=Assignment(4, "n1", ISR, 7),
         follower=SimpleNamespace(last_heartbeat=None),
         shard=SimpleNamespace(
@@ -59,7 +59,7 @@ def member(**changes: Any) -> Acting:
     acting = SimpleNamespace(replica=replica, act_until_ms=MONO_MS + 300, is_ready=True)
     for name, value in changes.items():
         setattr(replica if hasattr(replica, name) else acting, name, value)
-    return cast(Acting, acting)
+    return cast(ActingMember, acting)
 
 
 LEVEL = 3
@@ -95,7 +95,7 @@ def control() -> Any:
     )
 
 
-def view(acting: Acting, plane: Any) -> ClusterView:
+def view(acting: ActingMember, plane: Any) -> ClusterView:
     return ClusterView(NODES, plane, acting, lambda: MONO_MS, 1_000.0)
 
 
@@ -109,8 +109,8 @@ def test_master_tells_how_far_its_followers_are() -> None:
     near, away = shard.followers
     assert (near.node_id, near.phase) == ("n2", status_pb2.FOLLOWER_PHASE_REPLICATING)
     assert (near.acked_end_offset, near.lag_bytes, near.applied_offset) == (400, 100, 300)
-    assert acting.replica.master is not None
-    offsets_ms = acting.replica.master.clock.offsets(MONO_MS)
+    assert acting.replica.rules is not None
+    offsets_ms = acting.replica.rules.clock.offsets(MONO_MS)
     assert (near.heard_ms_ago, near.clock_offset_ms) == (8, offsets_ms["n2"])
     assert shard.clock_offset_ms == 0.0
     assert (away.phase, away.heard_ms_ago, away.clock_offset_ms) == (
@@ -143,7 +143,7 @@ def test_follower_tells_what_its_master_told_last() -> None:
     beat = SyncBeat(append_cursor_ms=55, append_cursor_sequence=3)
     acting = member(
         role=Role.FOLLOWER,
-        master=None,
+        rules=None,
         mastership=None,
         follower=SimpleNamespace(last_heartbeat=beat),
         act_until_ms=float("-inf"),
@@ -164,7 +164,7 @@ def test_status_is_told_when_there_is_no_control_plane_yet() -> None:
     plane = SimpleNamespace(state=ControlState(), leader=Leader(), reports={}, heard_ms={})
     acting = member(
         role=Role.FOLLOWER,
-        master=None,
+        rules=None,
         mastership=None,
         assignment=Assignment(0, "", frozenset(), 0),
         act_until_ms=float("-inf"),
@@ -179,5 +179,5 @@ def test_status_is_told_when_there_is_no_control_plane_yet() -> None:
 def test_lease_has_no_end_when_there_is_nobody_to_grant_it() -> None:
     reign = EpochStart(1, "n1", "b1", bytes(16), 0, ("n1",), 0, 0, 0)
     alone = Master(reign, InSyncReplicas(1, frozenset({"n1"}), 1, 1), ReplicationConfig(), MONO_MS)
-    one = replace(view(member(master=alone), control()), nodes={"n1": NODES["n1"]})
+    one = replace(view(member(rules=alone), control()), nodes={"n1": NODES["n1"]})
     assert one.status().shard.lease_left_ms is None

@@ -80,14 +80,14 @@ async def test_master_that_may_not_append_just_now_passes_over_later(tmp_path: P
         await until(lambda: world.service.receive_service.waiting_count == 1)
         await world.publish_tagged("x", "x")
         world.advance(AGE_MS_MAX)
-        world.mono_ms = float("inf")  # no lease lasts for so long
+        world.monotonic_ms = float("inf")  # no lease lasts for so long
         world.service.receive_service.turn({HELD.topic_queue}, world.now_ms)
         world.now_ms += AGE_MS_MAX
         world.service.receive_service.turn({HELD.topic_queue}, world.now_ms)
         await let_others_run()
         assert not world.failure.found.done()
         assert window(world).floor == 0
-        world.mono_ms = 0.0
+        world.monotonic_ms = 0.0
         world.advance(AGE_MS_MAX)
         await until(lambda: window(world).floor == 2)
         poll.cancel()

@@ -153,7 +153,7 @@ async def test_probes_tell_start_recovery_service_and_stop_apart(
         assert may_go_on.wait(60)
         return open_shard(*arguments)
 
-    monkeypatch.setattr("node.cluster.alone.open_shard", open_slowly)
+    monkeypatch.setattr("node.cluster.standalone.open_shard", open_slowly)
     node = node_in(tmp_path, node={"metrics_listen": "127.0.0.1:0"})
     starting = asyncio.ensure_future(node.start())
     await until(lambda: node.metrics_address)

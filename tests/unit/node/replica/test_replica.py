@@ -79,7 +79,7 @@ def test_I5_nothing_is_written_between_hello_and_begin() -> None:  # noqa: N802
     configure(a, 1)
     send(a, b)
     sync(a, c)
-    hello = a.replica.greet("b")
+    hello = a.replica.on_connected("b")
     answer = b.replica.on_hello(hello, 1.0)
     assert isinstance(answer, FollowerHello)
     assert b.shard.take_write() is None
@@ -93,17 +93,17 @@ def test_I5_nothing_is_written_between_hello_and_begin() -> None:  # noqa: N802
 def test_reign_begins_when_an_epoch_was_noted_whose_batches_never_came() -> None:
     """The epochs' file was ahead of the log: a write found no room, or a stream broke."""
     a, b, c = cluster()
-    b.become_master(2, mono_ms=1_000.0)
+    b.become_master(2, monotonic_ms=1_000.0)
     join(b, c, 1_000.0)
     configure(b, 1)
     send(b, c)
     assert [one.epoch for one in c.opened.epochs.entries] == [1, 2]
     b.replica.step_down("test")
-    a.become_master(3, mono_ms=2_000.0)
+    a.become_master(3, monotonic_ms=2_000.0)
     join(a, c, 2_000.0)  # forgets what was not written
     assert [one.epoch for one in c.opened.epochs.entries] == [1]
     c.opened.epochs.append(3, c.shard.log.end_offset + 96)
-    c.assign(4, "c", mono_ms=3_000.0)
+    c.assign(4, "c", monotonic_ms=3_000.0)
     c.replica.step(3_000.0)
     assert [one.epoch for one in c.opened.epochs.entries] == [1, 4]
 
@@ -115,7 +115,7 @@ def test_I3_master_resigns_when_a_follower_has_released_something_else() -> None
     assert a.kinds() == []
     ack.applied_offset, ack.released_count = a.shard.views.applied_offset, 7
     a.replica.on_ack("b", ack, 1.0, float(START_MS))
-    assert "AskForSuccessor" in a.kinds()
+    assert "RequestSuccessor" in a.kinds()
 
 
 def test_I3_follower_says_what_it_has_released_when_a_record_is_half_applied() -> None:  # noqa: N802
@@ -141,20 +141,20 @@ def test_I3_follower_says_what_it_has_released_when_a_record_is_half_applied() -
     assert ack.applied_offset < a.shard.views.applied_offset
     a.effects()
     a.replica.on_ack("b", ack, 50.0, float(START_MS))
-    assert "AskForSuccessor" not in a.kinds()
+    assert "RequestSuccessor" not in a.kinds()
 
 
 def test_acknowledgement_of_another_epoch_is_ignored() -> None:
     a, b, _ = cluster()
-    assert a.replica.master is not None
-    until_ms = a.replica.master.lease.until_ms()
+    assert a.replica.rules is not None
+    until_ms = a.replica.rules.lease.until_ms()
     b.replica.on_heartbeat(a.replica.make_heartbeat(50.0, START_MS), 50.0)
     ack = b.replica.acknowledge(50.0, float(START_MS))
     ack.epoch = 7
     a.replica.on_ack("b", ack, 50.0, float(START_MS))
-    assert a.replica.master.lease.until_ms() == until_ms
+    assert a.replica.rules.lease.until_ms() == until_ms
     acknowledge(a, b, 50.0)
-    assert a.replica.master.lease.until_ms() > until_ms
+    assert a.replica.rules.lease.until_ms() > until_ms
 
 
 def test_follower_reads_the_log_from_files_when_it_is_far_behind() -> None:
@@ -184,6 +184,6 @@ def test_log_is_not_taken_when_it_is_damaged() -> None:
 def test_nothing_is_said_in_the_masters_name_when_there_is_none() -> None:
     b = ReplicaWorld("b")
     with pytest.raises(NotFollowed):
-        b.replica.greet("a")
+        b.replica.on_connected("a")
     with pytest.raises(NotFollowed):
         b.replica.find_part("a")

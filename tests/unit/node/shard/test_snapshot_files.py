@@ -3,7 +3,6 @@
 import pytest
 
 from hourwheel import errors
-from node.cluster.joining import EPOCH_SEEN
 from node.shard.recovery import WATERMARK
 from node.shard.snapshot_files import (
     LOST_END,
@@ -26,6 +25,7 @@ from node.shard.snapshot_files import (
     write_lost_end,
     write_marker,
 )
+from replication.rules.epoch_store import EPOCH_SEEN
 from tests.sim.disk import SimulatedDisk
 from tests.support.snapshot_world import begin_world, place_on
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from hourwheel import errors
-from node.cluster.joining import open_epoch_seen
+from node.cluster.runtime import open_epoch_seen
 from node.shard.recovery import Opened
 from node.shard.snapshot_files import MARKER, Marker, end_of_log, read_lost_end, write_lost_end
 from node.snapshot.install import install_snapshot, set_aside_damaged

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from hourwheel import errors
-from replication.rules.epoch_store import EpochSeen
+from replication.rules.epoch_store import EpochStore
 from storage.files import atomic_file
 from storage.files.file_header import FileType, Identity, pack_file_header
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
@@ -13,8 +13,8 @@ from tests.sim.disk import SimulatedCrash, SimulatedDisk
 IDENTITY = Identity(bytes(range(16)), 0)
 
 
-def open_seen(disk: SimulatedDisk) -> EpochSeen:
-    return EpochSeen.open(disk, "seen", IDENTITY)
+def open_seen(disk: SimulatedDisk) -> EpochStore:
+    return EpochStore.open(disk, "seen", IDENTITY)
 
 
 def test_nothing_is_seen_when_there_is_no_file() -> None:

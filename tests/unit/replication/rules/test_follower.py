@@ -14,7 +14,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
-from replication.rules.epoch_store import EpochSeen
+from replication.rules.epoch_store import EpochStore
 from replication.rules.follower import Follower, LogFacts, Stage
 from replication.rules.master import PROTOCOL
 from replication.rules.master_lease import LeaseGrant
@@ -32,7 +32,7 @@ class World:
 
     def __init__(self, *, grant_left_ms: float = 0.0) -> None:
         disk = SimulatedDisk()
-        self.seen = EpochSeen.open(disk, "seen", IDENTITY)
+        self.seen = EpochStore.open(disk, "seen", IDENTITY)
         self.epochs = EpochFile.open(disk, "epochs", IDENTITY)
         self.epochs.append(1, 0)
         self.follower = Follower(

@@ -1,8 +1,8 @@
 """A node alone: a cluster of one, without a control process or another node beside it.
 
-Its replica list has one node, which is its own majority for each lease and each commit; so all that
-a master is and does is the same as with others. What is missing is who elects: the node elects
-itself, once at each start, in an epoch above all that it knows of.
+Its replica list has one node, which is its own majority for each lease and each commit; so a master
+is and does the same as with others. Only the election differs: the node elects itself, once at each
+start, in an epoch above all that it knows of.
 """
 
 import asyncio
@@ -21,27 +21,26 @@ from node.broker.engine import Engine
 from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.data_plane import Dialer, Trust
-from node.cluster.joining import EPOCH_SEEN, build_member
-from node.cluster.member import ClusterMember
+from node.cluster.member import ClusterMember, build_member
 from node.contracts.broker import Failure
-from node.replica.effects import Who
+from node.replica.effects import ReplicaIdentity
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import Opened, ShardConfig, open_shard
 from node.shard.views import FEATURE_LEVEL
 from replication.control_state.state import ControlState, Member, NodeInfo, ShardInfo
-from replication.rules.epoch_store import EpochSeen
+from replication.rules.epoch_store import EPOCH_SEEN, EpochStore
 from replication.rules.master import ReplicationConfig
 
 _BOOT_ID_BYTES: Final = 16
 _SYNC_INTERVAL_MS: Final = 1_000
-"""Nobody else has to hear of this node in between."""
+"""No other node waits for its heartbeats."""
 
 
-class EpochOfOne(EpochSeen):
-    """In memory: a node alone is told no epoch but its own, and those are in the log's history."""
+class EpochInMemory(EpochStore):
+    """In memory: a node alone has no epochs but its own, and those are in the log's history."""
 
     @classmethod
-    def begin(cls, place: ShardPlace) -> "EpochOfOne":
+    def begin(cls, place: ShardPlace) -> "EpochInMemory":
         """None was seen in this life of the node."""
         return cls(place.disk, place.under(EPOCH_SEEN), place.identity, 0, "")
 
@@ -50,7 +49,7 @@ class EpochOfOne(EpochSeen):
         self.epoch, self.master = epoch, master
 
 
-class NoControl:
+class NoControlPlane:
     """In place of the control plane. Is a `ControlPort`."""
 
     is_registered = True
@@ -61,40 +60,43 @@ class NoControl:
         return False
 
     def report(self, shards: list[ShardReport]) -> None:
-        """Nobody listens."""
+        """There is no control process."""
 
     async def propose(self, command: wire.ControlCommand) -> wire.ControlResult:
         """An in-sync set of one never changes."""
         errors.violated("a node alone has nothing to propose", command=str(command))
 
 
-def elected(opened: Opened, who: Who, epoch_seen: int = 0) -> ControlState:
+def elected(opened: Opened, identity: ReplicaIdentity, epoch_seen: int = 0) -> ControlState:
     """The control state by which a node alone is the master, in the next epoch.
 
     `epoch_seen`: of this life of the node; 0 for none.
     """
     known = [one.epoch for one in opened.shard.views.epochs]
     known += [one.epoch for one in opened.epochs.entries]
-    me = Member(who.me, bytes.fromhex(who.boot_id))
+    me = Member(identity.node_id, bytes.fromhex(identity.boot_id))
     epoch = Epoch(max([epoch_seen, *known]) + 1)
     shard = ShardInfo(ShardId(opened.shard.shard_id), epoch, me, (me,), 1)
-    node = NodeInfo(who.me, "", "", "", me.boot_id, "", {}, 1, FEATURE_LEVEL)
+    node = NodeInfo(identity.node_id, "", "", "", me.boot_id, "", {}, 1, FEATURE_LEVEL)
     return ControlState(
-        cluster_id=who.cluster_id, min_in_sync=1, nodes={who.me: node}, shards={shard.shard: shard}
+        cluster_id=identity.cluster_id,
+        min_in_sync=1,
+        nodes={identity.node_id: node},
+        shards={shard.shard: shard},
     )
 
 
 async def serve(member: ClusterMember, engine: Engine, opened: Opened, failure: Failure) -> None:
     """Take part, and return when this node serves.
 
-    Where there is no room for what opens an epoch, not even the reserve's, it waits for some.
+    Where the disk has no room for what opens an epoch, reserve included, it waits for some.
 
     Raises:
         HourwheelError: why the node cannot go on.
     """
     engine.start()
     member.start(engine, _SYNC_INTERVAL_MS)
-    member.on_state(elected(opened, member.replica.who))
+    member.on_state(elected(opened, member.replica.identity))
     serving = asyncio.ensure_future(member.has_served.wait())
     ends: list[asyncio.Future[Any]] = [serving, failure.found]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -103,8 +105,8 @@ async def serve(member: ClusterMember, engine: Engine, opened: Opened, failure: 
         raise failure.found.result()
 
 
-class Alone:
-    """See the top of this file. As `Clustering` in node/cluster/runtime.py, for one node."""
+class StandaloneRuntime:
+    """See the top of this file. As `ClusterRuntime` in node/cluster/runtime.py, for one node."""
 
     cluster_id: Final = None
     """Whichever the directory has."""
@@ -132,14 +134,14 @@ class Alone:
         place = opened.maintenance.place
         self._opened = opened
         cluster_id = place.identity.cluster_id
-        who = Who(self._node_id, self._boot_id.hex(), cluster_id, (self._node_id,))
+        identity = ReplicaIdentity(self._node_id, self._boot_id.hex(), cluster_id, (self._node_id,))
         self._member = build_member(
             opened,
-            EpochOfOne.begin(place),
-            who,
+            EpochInMemory.begin(place),
+            identity,
             ReplicationConfig(min_in_sync=1),
             time=self.time,
-            control=NoControl(),
+            control=NoControlPlane(),
             links=self._links,
             guard=guard,
             failure=self._failure,
@@ -152,14 +154,14 @@ class Alone:
         await serve(self._member, engine, self._opened, self._failure)
 
     async def join(self) -> None:
-        """There is nobody to tell."""
+        """There is no cluster to register with."""
 
     def why_not_ready(self) -> str:
         """Nothing: there is no other node to send clients to."""
         return ""
 
     async def transfer_mastership(self) -> None:
-        """There is nobody to take it."""
+        """There is no other node to take it."""
 
     async def stop(self) -> None:
         """End what was opened."""

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from hourwheel import errors
-from node.cluster.joining import EPOCH_SEEN, open_epoch_seen, replication_config
+from node.cluster.runtime import open_epoch_seen, replication_config
 from node.config.model import ClusterSection
 from node.shard.checkpoint import ShardPlace
+from replication.rules.epoch_store import EPOCH_SEEN
 from storage.files.disk import RealDisk
 from storage.files.file_header import Identity
 from tests.support.member_world import LEASE_MS, MemberWorld

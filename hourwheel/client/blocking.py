@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from hourwheel.client import admin
 from hourwheel.client.admin import AsyncAdmin
@@ -81,9 +81,11 @@ class Producer:
         message_id = producer.publish("orders", Message(b"...", delay_ms=90_000))
     """
 
+    _twin_class: ClassVar[type[AsyncProducer]] = AsyncProducer
+
     def __init__(self, server: Servers = SERVER_DEFAULT, **settings: Any) -> None:
         """`settings`: see `AsyncProducer`."""
-        self._twin = AsyncProducer(server, **settings)
+        self._twin = self._twin_class(server, **settings)
         self._thread = LoopThread(partial(self._twin.close, CLOSE_TIMEOUT_MS))
         _close_with(self, self._thread)
 

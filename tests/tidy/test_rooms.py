@@ -23,6 +23,7 @@ DISTRIBUTIONS: Final[dict[str, str]] = {
     "h11": "h11",
     "lark": "lark",
     "numpy": "numpy",
+    "opentelemetry": "opentelemetry-api",
     "pandas": "pandas",
     "prometheus_client": "prometheus-client",
     "pyarrow": "pyarrow",
@@ -44,6 +45,9 @@ CLI: Final = "hourwheel/cli"
 FILTERS: Final = tuple(f"hourwheel/filter_language/{name}" for name in ("grammar", "sql", "tags"))
 """Of what reads filters, which a program may be without: it may use the `filters` extra."""
 
+
+TRACING: Final = "hourwheel/otel.py"
+"""What only programs import that trace: it may use the `otel` extra."""
 
 _PROCESSES: Final = {"node", "node.process", "node.tools", "node.cluster", "node.telemetry"}
 _JOBS: Final = {"spark_jobs", "spark_jobs.commands", "spark_jobs.runtime", "spark_jobs.schedule"}
@@ -142,6 +146,7 @@ def test_every_import_of_the_client_is_a_declared_dependency() -> None:
         not in declared(
             *(("cli",) if path.startswith(CLI) else ()),
             *(("filters",) if path.startswith(FILTERS) else ()),
+            *(("otel",) if path == TRACING else ()),
             *(() if path.startswith("hourwheel/") else ("cli", "node")),
             *(("spark",) if path.startswith("spark_jobs/") else ()),
         )

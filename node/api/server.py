@@ -39,6 +39,9 @@ way: a node that is stopped is found out (`hourwheel.transport.connection.PING_M
 _SPARE_CALLS: Final = 256
 """Health and reflection calls, and those that are about to be refused, beside those that admission
 counts."""
+_PENDING_MAX: Final = 1_024
+"""Calls that have come and that nobody has looked at yet; gRPC drops more (CANCELLED), which our
+client tries again. It would hold 3,000, each with its lookahead."""
 LOOKAHEAD_BYTES: Final = 1024 * 1024
 """What gRPC takes from the network of a call before anybody reads it. Left to itself it probes for
 bandwidth and takes up to 16 MiB. A larger message is taken whole once the call is read; where the
@@ -79,7 +82,7 @@ class ApiServer:
         self._admission = Admission(parts.config.limits, parts.stats)
         self._server = grpc.aio.server(
             options=_options(parts.config),
-            maximum_concurrent_rpcs=_calls_max(parts.config),
+            maximum_concurrent_rpcs=calls_max(parts.config.limits),
         )
         self._health = health.Health(
             [PRODUCER.full_name, CONSUMER.full_name, ADMIN.full_name],
@@ -198,11 +201,15 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-def _calls_max(config: NodeConfig) -> int:
-    """Calls that gRPC lets in at all: what is above costs no memory and gets no typed reason."""
-    allowed = config.limits
+def calls_max(allowed: LimitsSection) -> int:
+    """Calls that gRPC lets in at all: what is above gets no typed reason."""
     counted = allowed.requests_in_flight + allowed.long_polls + allowed.publish_streams
     return counted + _SPARE_CALLS
+
+
+def pending_max(calls_max: int) -> int:
+    """Calls that gRPC holds before anybody looks at them."""
+    return min(calls_max, _PENDING_MAX)
 
 
 def request_bytes_max(allowed: LimitsSection) -> int:
@@ -211,6 +218,7 @@ def request_bytes_max(allowed: LimitsSection) -> int:
 
 
 def _options(config: NodeConfig) -> list[tuple[str, Any]]:
+    pending = pending_max(calls_max(config.limits))
     return [
         ("grpc.max_receive_message_length", request_bytes_max(config.limits)),
         ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
@@ -219,6 +227,8 @@ def _options(config: NodeConfig) -> list[tuple[str, Any]]:
         # Bounds of what gRPC itself holds: docs/LIMITS.md, "Memory".
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
+        ("grpc.server.max_pending_requests", pending),
+        ("grpc.server.max_pending_requests_hard_limit", pending),
         ("grpc.max_allowed_incoming_connections", config.limits.connections),
         ("grpc.server_handshake_timeout_ms", config.limits.request_wait_ms),
         ("grpc.max_concurrent_streams", config.limits.calls_per_connection),

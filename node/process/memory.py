@@ -15,7 +15,9 @@ take 0.9 ms, and less processor time in all, since they are still in the process
 import asyncio
 import ctypes
 import gc
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 _M_TRIM_THRESHOLD: Final = -1
@@ -33,7 +35,12 @@ _GARBAGE_THRESHOLDS: Final = (2_000, 20, 100)
 """New objects between two collections; of these, until the next older generation is looked at."""
 _LOOK_S: Final = 5.0
 TRAFFIC_BYTES_MIN: Final = 64 << 20
-"""After less than so much has been taken in, there is nothing much to give back."""
+"""Of requests and answers between two looks, or under way: with less it is quiet."""
+GROWN_BYTES_MIN: Final = 64 << 20
+"""Less than so much more than before is not worth giving back."""
+AGAIN_LOOKS_MAX: Final = 32
+"""After a trim there are others, after 1, 2, 4 and so on looks, up to this: what a flood has left,
+such as calls whose clients do not read, goes by and by."""
 
 
 def configure() -> bool:
@@ -54,6 +61,15 @@ def trim() -> bool:
     return malloc_trim is not None and malloc_trim(0) == 1
 
 
+def resident_bytes() -> int:
+    """What the process takes of the machine's memory; 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def settle_garbage_collector() -> None:
     """What lives as long as the process is not looked through again, and the rest often.
 
@@ -72,34 +88,49 @@ def _find(name: str) -> Any | None:
 
 
 class Trimming:
-    """Trims once after each flood of requests, when it is over."""
+    """Trims when the process has grown and it is quiet again: after a flood, whatever it was of.
+
+    What requests had is no measure of that: gRPC holds some of each that is refused unread.
+    """
 
     def __init__(
         self,
         bytes_taken: Callable[[], int],
         bytes_in_flight: Callable[[], int],
         give_back: Callable[[], object] = trim,
+        resident: Callable[[], int] = resident_bytes,
     ) -> None:
         """`bytes_taken` is what requests had in all since the start; it grows."""
         self._bytes_taken, self._bytes_in_flight = bytes_taken, bytes_in_flight
-        self._give_back = give_back
-        self._trimmed_at = self._seen = bytes_taken()
+        self._give_back, self._resident = give_back, resident
+        self._seen_bytes = bytes_taken()
+        self._low_bytes = resident()
+        """What was resident after the last trim."""
+        self._again_looks = self._left_looks = 0
 
-    def is_due(self) -> bool:
-        """Whether a flood is over: call it every few seconds."""
-        taken, before = self._bytes_taken(), self._seen
-        self._seen = taken
-        is_quiet = taken - before < TRAFFIC_BYTES_MIN and (
-            self._bytes_in_flight() < TRAFFIC_BYTES_MIN
-        )
-        if not is_quiet or taken - self._trimmed_at < TRAFFIC_BYTES_MIN:
+    async def look(self) -> None:
+        """Trim if that is due: call it every few seconds."""
+        if self._is_due():
+            await asyncio.to_thread(self._give_back)
+            self._low_bytes = self._resident()
+
+    def _is_due(self) -> bool:
+        taken, before = self._bytes_taken(), self._seen_bytes
+        self._seen_bytes = taken
+        if max(taken - before, self._bytes_in_flight()) >= TRAFFIC_BYTES_MIN:
             return False
-        self._trimmed_at = taken
+        if self._resident() >= self._low_bytes + GROWN_BYTES_MIN:
+            self._again_looks = self._left_looks = 1
+            return True
+        self._left_looks -= 1
+        if self._left_looks != 0:
+            return False
+        self._again_looks *= 2
+        self._left_looks = self._again_looks if self._again_looks <= AGAIN_LOOKS_MAX else 0
         return True
 
     async def run(self) -> None:
         """Look from time to time, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            if self.is_due():
-                await asyncio.to_thread(self._give_back)
+            await self.look()

@@ -62,9 +62,10 @@ async def test_whole_requests_are_read_though_many_halves_are_on_their_way() -> 
 
 
 async def test_request_is_given_up_when_it_does_not_arrive() -> None:
-    gate = RequestGate(1)
+    gate, caller = RequestGate(1), Caller()
     with pytest.raises(errors.Overloaded, match="has not arrived whole") as caught:
-        await reading(gate, Caller())
+        await reading(gate, caller)
+    assert not caller.request.cancelled(), "what came of it would stay in memory"
     assert caught.value.params["limit"] == "limits.request_wait_ms"
     assert gate.slow_count == 0
 

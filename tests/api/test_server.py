@@ -270,4 +270,4 @@ async def test_calls_in_flight_are_cancelled_when_the_grace_is_over() -> None:
 
 
 def test_defaults_are_bounded_by_what_a_laptop_has() -> None:
-    assert bound_bytes(LimitsSection()) <= 5.3 * 2**30
+    assert bound_bytes(LimitsSection()) <= 6.3 * 2**30

@@ -24,7 +24,7 @@ TREE: Final = Path(__file__).resolve().parents[2]
 STREAMS: Final = 120 if IS_SOAK else 24
 CALLS: Final = 500 if IS_SOAK else 60
 """At one time; some thousands until the end."""
-BATCHES: Final = 2_000 if IS_SOAK else 60
+BATCHES: Final = 2_000 if IS_SOAK else 24
 BODY_BYTES: Final = 4_000_000
 VALUES: Final[dict[str, Any]] = {
     "disk": {"free_bytes_min": 0},

@@ -4,19 +4,18 @@ from pathlib import Path
 from typing import Final
 
 from node.api.request_gate import PLACES
-from node.api.server import LOOKAHEAD_BYTES, request_bytes_max
+from node.api.server import LOOKAHEAD_BYTES, calls_max, pending_max, request_bytes_max
 from node.config.model import LimitsSection
 
 BASE_BYTES: Final = 512 << 20
 """What a node needs for itself at most while it publishes as fast as it can."""
 _READ_AT_ONCE: Final = 2 * PLACES + 32
 """Calls of which gRPC reads the request: unary ones, of health, and reflection streams."""
-_SPARE_CALLS: Final = 256
 
 
 def bound_bytes(allowed: LimitsSection) -> int:
     """What a node with these limits holds at the very worst."""
-    calls = allowed.requests_in_flight + allowed.long_polls + allowed.publish_streams + _SPARE_CALLS
+    calls = calls_max(allowed) + pending_max(calls_max(allowed))
     return (
         BASE_BYTES
         + (allowed.bytes_in_flight + allowed.answer_bytes) * 3 // 2

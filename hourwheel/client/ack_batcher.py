@@ -156,8 +156,11 @@ class Acker:
                 self._on_failure(error, soon)
                 if not self._waiting:
                     return
-            except BaseException:  # whoever ends this task tells those who wait
+            except BaseException as error:  # whoever ends this task tells those who wait
                 self._waiting = waiting + self._waiting
+                if isinstance(error, asyncio.CancelledError):  # and acknowledges the rest
+                    for chosen in soon:
+                        self._soon.add_range(*chosen)
                 raise
             else:
                 self._last_error = None

@@ -320,10 +320,15 @@ class AsyncConsumer:
         if pollers:
             await asyncio.wait(pollers)
         self._arrived.set()
+        held = self._buffer.take_all() + select(unused)
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1_000):
-                await self._give_back(self._buffer.take_all() + select(unused))
-                await self._acker.flush()
+                try:
+                    await self._acker.flush()  # first: what follows is a kindness
+                except errors.HourwheelError:
+                    await self._give_back(held)
+                    raise
+                await self._give_back(held)
         except TimeoutError:
             raise errors.Timeout(
                 "some messages could not be acknowledged: they come again"

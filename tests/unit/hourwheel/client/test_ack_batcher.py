@@ -98,6 +98,21 @@ async def test_flush_when_a_call_fails(node: FakeNode) -> None:
         await acker.close()
 
 
+async def test_flush_when_a_call_is_cancelled_by_grpc(
+    node: FakeNode, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cancelled(*_: object) -> object:
+        monkeypatch.undo()
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(channel, "call", cancelled)
+    acker = acker_of(channel)
+    acker.add_soon(leased(node, 2))
+    await acker.flush()
+    assert [(r.receipt, r.count) for r in node.calls["Ack"][-1].ranges] == [("r", 2)]
+    await acker.close()
+
+
 async def test_ack_when_closed_meanwhile(node: FakeNode, channel: Channel) -> None:
     acker = acker_of(channel)
     with node.hold("Ack"):

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from hourwheel import errors
+from hourwheel.client import consumer as consumer_module
 from hourwheel.client.consumer import AsyncConsumer
 from hourwheel.client.message import Message, ReceivedMessage
 from hourwheel.client.producer import AsyncProducer
@@ -126,6 +127,19 @@ async def test_close_when_messages_were_not_taken(node: FakeNode, channel: Chann
     with pytest.raises(errors.Cancelled):
         await consumer.receive()
     await consumer.close()
+
+
+async def test_close_acknowledges_though_nothing_can_be_given_back(
+    node: FakeNode, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "CLOSE_TIMEOUT_MS", 300.0)
+    node.add_topic("orders", b"0", b"1")
+    consumer = consumer_of(channel, polls=1, ack_linger_ms=60_000.0)
+    (first,) = await consumer.receive(max_messages=1)
+    consumer.ack_soon(first)
+    with node.hold("Nack"), pytest.raises(errors.Timeout):
+        await consumer.close()
+    assert node.acked() == {b"0"}
 
 
 async def test_ack_when_many_wait_at_once(node: FakeNode, channel: Channel) -> None:

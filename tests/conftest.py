@@ -1,6 +1,6 @@
 """What all tests share: how Hypothesis searches, that gRPC says no more than errors, which tests
-workers begin with, what a test that hangs shows, and that what this machine cannot test is said at
-the end.
+workers begin with, that the garbage collector leaves the collected tests alone, what a test that
+hangs shows, and that what this machine cannot test is said at the end.
 
 `gate` (the default) takes the same examples every time, so that a red build is about the change.
 `soak` takes new ones and many more: `make soak`. Neither has a deadline: no test here is timed.
@@ -8,6 +8,7 @@ A failure prints `@reproduce_failure(...)`, to be put above the test while it is
 """
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -44,6 +45,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if workers > 1:
         ids = [item.nodeid for item in items]
         items[:] = [items[at] for at in long_first(ids, LONG, workers)]
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of collected tests live until the end. To look through them takes half a second,
+    and many a test calls the garbage collector."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)

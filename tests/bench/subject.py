@@ -174,6 +174,7 @@ def _tail(path: Path, lines: int = 15) -> str:
 @contextlib.contextmanager
 def frozen_garbage(*, is_off: bool = False) -> Iterator[None]:
     """Inside, what this process holds now is no garbage to look for; with `is_off` nothing is."""
+    was_frozen = gc.get_freeze_count() > 0  # pytest has frozen its collected tests
     gc.collect()
     gc.freeze()
     if is_off:
@@ -182,4 +183,5 @@ def frozen_garbage(*, is_off: bool = False) -> Iterator[None]:
         yield
     finally:
         gc.enable()
-        gc.unfreeze()
+        if not was_frozen:
+            gc.unfreeze()

@@ -20,7 +20,7 @@ class Ring:
 def thawed() -> Iterator[None]:
     gc.unfreeze()
     yield
-    gc.unfreeze()
+    gc.freeze()  # as tests/conftest.py has it
 
 
 def test_heap_when_it_is_settled_holds_what_was_there_and_frees_what_comes_later() -> None:

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -30,22 +32,40 @@ def install(folder: Path) -> Path:
         target = source / path
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(tree.ROOT / path, target)
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-    run(*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, source, cwd=folder)
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
+    run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, source, cwd=folder)
     (wheel,) = folder.glob("*.whl")
     shutil.rmtree(source)
-    run(sys.executable, "-m", "venv", folder / "env", cwd=folder)
-    own = (folder / "env" / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "-q")
-    locked = tree.ROOT / "requirements" / "node.txt"
-    run(*own, "install", "--require-hashes", "-r", locked, cwd=folder)
-    run(*own, "install", "--no-index", f"{wheel}[server]", cwd=folder)  # all it needs is there
-    return folder / "env" / "bin"
+    env = folder / "env"
+    run(sys.executable, "-m", "venv", "--without-pip", env, cwd=folder)
+    copy_locked(packages_of(env))
+    install = ("--python", env, "install", "--no-index")  # all that it needs is there
+    run(*pip, *install, f"{wheel}[server]", cwd=folder)
+    return env / "bin"
+
+
+def packages_of(env: Path) -> Path:
+    (packages,) = (env / "lib").glob("python3*/site-packages")
+    return packages
+
+
+def copy_locked(packages: Path) -> None:
+    """What `requirements/node.txt` names and nothing else, as `make` has installed it for us."""
+    for name in re.findall(r"^([\w.-]+)==", tree.text("requirements/node.txt"), re.MULTILINE):
+        try:
+            parts = metadata.files(name) or []
+        except metadata.PackageNotFoundError:
+            continue  # for another platform: where it is needed, the wheel is not installed
+        for part in parts:
+            if ".." not in part.parts and part.locate().is_file():  # a command is not below
+                target = packages / part
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(part.locate(), target)
 
 
 def files_of(commands: Path) -> list[str]:
     """What the wheel has brought, below site-packages."""
-    (packages,) = (commands.parent / "lib").glob("python3*/site-packages")
-    (told,) = packages.glob("hourwheel-*.dist-info/RECORD")
+    (told,) = packages_of(commands.parent).glob("hourwheel-*.dist-info/RECORD")
     files = [line.split(",")[0] for line in told.read_text().splitlines()]
     return [file for file in files if not file.startswith("../")]
 

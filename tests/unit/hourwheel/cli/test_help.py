@@ -77,13 +77,8 @@ def test_command_of_the_server_says_what_it_is_and_what_all_its_arguments_are(
 
 @pytest.mark.parametrize("command", SERVER)
 def test_command_of_the_server_shows_its_help(cli: Cli, command: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "hourwheel.cli", command, "--help"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = cli(command, "--help")
+    assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith(f"usage: hourwheel {command}")
 
 

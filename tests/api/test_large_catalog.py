@@ -7,14 +7,11 @@ exceeds several times: work is counted, and no machine is too slow or too busy f
 
 import asyncio
 import gc
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
-
-import pytest
 
 from hourwheel import errors
 from hourwheel.clock import SystemClock
@@ -33,6 +30,7 @@ from tests.support.eventually import until
 from tests.support.fake_engine import FakeEngine
 from tests.support.large_catalog import BROAD, OLD, POPULAR, Size, fill, group_name, topic_name
 from tests.support.turns import Turns
+from tests.support.unsynced import unsynced
 from timewheel.wheel import WheelConfig
 
 LINES_MAX: Final = 8_000
@@ -63,13 +61,14 @@ async def opened(root: Path) -> AsyncIterator[World]:
     shard = ShardConfig(wheel=WheelConfig(memtable_span_bytes_max=SPAN_BYTES))
     gc.disable()  # it would look at all leases again and again; a node has frozen it
     try:
-        async with EngineWorld(root, EngineConfig(defaults=ROOM), shard) as node:
-            fill(node.mastership, node.now_ms, Size())
-            async with ApiWorld(engine=cast("FakeEngine", node.engine)) as api:
-                yield World(node, api)
-            # To save all of it takes a disk that is busy a minute, and shows nothing: it ends as a
-            # process does that may not go on.
-            node.engine.fail(errors.Internal("the world ends"))
+        with unsynced():  # there are ten thousand queues with files
+            async with EngineWorld(root, EngineConfig(defaults=ROOM), shard) as node:
+                fill(node.mastership, node.now_ms, Size())
+                async with ApiWorld(engine=cast("FakeEngine", node.engine)) as api:
+                    yield World(node, api)
+                # To save all of it takes a disk that is busy a minute, and shows nothing: it ends
+                # as a process does that may not go on.
+                node.engine.fail(errors.Internal("the world ends"))
     finally:
         gc.enable()
 
@@ -282,19 +281,11 @@ CASES: Final[dict[str, Callable[[World], Awaitable[None]]]] = {
 }
 
 
-@pytest.fixture
-def _unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of ten thousand queues need not be durable here: on a busy disk that takes minutes."""
-    for name in ("fsync", "fdatasync"):
-        monkeypatch.setattr(os, name, lambda _: None)
-
-
 def test_every_method_of_the_api_has_a_case() -> None:
     methods = {method.name for service in SERVICES for method in service.methods}
     assert methods - CASES.keys() == set()
 
 
-@pytest.mark.usefixtures("_unsynced")
 async def test_nothing_looks_at_all_topics_groups_or_leases_in_one_turn(tmp_path: Path) -> None:
     too_long = []
     async with opened(tmp_path) as world:

@@ -17,6 +17,7 @@ from node.catalog.service import DefaultsConfig
 from node.contracts.broker import Delivery, GroupSettings
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.small_sizes import small_sizes
+from tests.support.unsynced import unsynced
 
 IDLE_MS: Final = 100_000
 INVISIBLE_MS: Final = 30_000
@@ -176,7 +177,7 @@ async def play(root: Path, steps: list[Step]) -> int:
     ]
 )
 def test_group_that_comes_back_gets_what_it_would_have_got(steps: list[Step]) -> None:
-    with tempfile.TemporaryDirectory() as root, small_sizes(entries=CHUNK_ENTRIES):
+    with tempfile.TemporaryDirectory() as root, unsynced(), small_sizes(CHUNK_ENTRIES):
         asyncio.run(play(Path(root), steps))
 
 

@@ -18,6 +18,7 @@ from node.catalog.service import DefaultsConfig
 from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import ShardConfig
 from tests.support.engine_world import EngineWorld, let_others_run, within
+from tests.support.unsynced import unsynced
 
 IDLE_MS: Final = 100_000
 RETENTION_MS: Final = 3 * IDLE_MS
@@ -160,7 +161,7 @@ async def play(root: Path, steps: list[tuple[str, Any]]) -> int:
 @example([("publish", ("orders", 400_000)), ("cancel", "orders"), ("restart", None)])
 @example([("publish", ("orders", 50_000)), ("receive", "orders"), ("delete group", "orders")])
 def test_no_topic_with_a_message_is_deleted_whatever_is_done(steps: list[tuple[str, Any]]) -> None:
-    with tempfile.TemporaryDirectory() as root:
+    with tempfile.TemporaryDirectory() as root, unsynced():
         asyncio.run(play(Path(root), steps))
 
 

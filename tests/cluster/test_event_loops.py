@@ -1,4 +1,5 @@
-"""A cluster on each event loop that a node can have. All other tests take the default, uvloop."""
+"""A cluster on the event loop that nodes do not take by themselves. All other tests, among them the
+same kill of a master in `test_cluster.py`, are on uvloop."""
 
 import json
 from pathlib import Path
@@ -17,13 +18,10 @@ def loop_of(node: LocalNode) -> str:
     return str(kind).split(".", maxsplit=1)[0]
 
 
-@pytest.mark.parametrize("event_loop", ["asyncio", "uvloop"])
-async def test_messages_survive_a_kill_of_the_master_on_either_event_loop(
-    tmp_path: Path, event_loop: str
-) -> None:
+async def test_messages_survive_a_kill_of_the_master_on_asyncios_event_loop(tmp_path: Path) -> None:
     values = {
         "disk": {"free_bytes_min": 0, "reserve_bytes": 0},
-        "node": {"metrics_listen": "", "event_loop": event_loop},
+        "node": {"metrics_listen": "", "event_loop": "asyncio"},
         "telemetry": {"log_level": "debug"},
     }
     async with LocalCluster(tmp_path, values=values) as cluster:
@@ -39,10 +37,11 @@ async def test_messages_survive_a_kill_of_the_master_on_either_event_loop(
             assert load.early() == []
             assert load.failures == []
             assert await load.released_count() == len(load.arrived) >= 400
-        assert {loop_of(node) for node in cluster.nodes} == {event_loop}
+        assert {loop_of(node) for node in cluster.nodes} == {"asyncio"}
 
 
-async def test_uvloop_is_what_a_node_takes_by_itself(tmp_path: Path) -> None:
-    values = {"node": {"metrics_listen": ""}, "telemetry": {"log_level": "debug"}}
+@pytest.mark.parametrize("given", [{}, {"event_loop": "uvloop"}], ids=["by itself", "as told"])
+async def test_uvloop_is_what_a_node_takes(tmp_path: Path, given: dict[str, str]) -> None:
+    values = {"node": {"metrics_listen": "", **given}, "telemetry": {"log_level": "debug"}}
     async with LocalCluster(tmp_path, 1, values=values) as cluster:
         assert loop_of(cluster.nodes[0]) == "uvloop"

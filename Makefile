@@ -79,7 +79,6 @@ test: $(VENV)/dev.stamp  ## everything that must pass before a change goes in (a
 test-static: $(VENV)/dev.stamp
 	@$(BESIDE) -j 3 lint types contracts
 
-test-most: WORKERS = 3
 test-most: $(VENV)/dev.stamp
 	@$(PYTEST) $(SPREAD) --durations 25 --durations-min 1 --ignore tests/spark \
 		--ignore tests/ops --ignore tests/console

@@ -11,7 +11,7 @@ from typing import Final
 LONG: Final = {
     "tests/clients/test_other_languages.py": 40.0,  # and minutes where the caches are empty
     "tests/api/test_large_catalog.py": 48.0,
-    "tests/cluster/test_installed.py": 45.0,
+    "tests/cluster/test_installed.py": 30.0,
     "tests/sim/test_cluster_damage.py": 36.0,
     "tests/cluster/test_hostile_streams.py": 30.0,
     "tests/cluster/test_damage_walk.py": 30.0,
@@ -22,6 +22,13 @@ LONG: Final = {
     "tests/cluster/test_damage.py": 20.0,
     "tests/cluster/test_packaging.py": 20.0,
     "tests/cluster/test_bench_smoke.py": 30.0,
+    "tests/cluster/test_cluster.py": 25.0,
+    "tests/cluster/test_rolling_restart.py": 25.0,
+    "tests/cluster/test_frozen_broker.py": 25.0,
+    "tests/cluster/test_stopped_master.py": 25.0,
+    "tests/cluster/test_unused_names.py": 20.0,
+    "tests/cluster/test_faults.py": 20.0,
+    "tests/cluster/test_full_disks.py": 20.0,
 }
 """How long tests take, in seconds, on two cores with nothing else to do, by the beginnings of their
 ids: "file.py", or "file.py::test_name"."""

@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from chaos.history import Cancel, Delivery, Finish, History, Stored
-from hourwheel.client.outcomes import CancelOutcome
+from hourwheel.outcomes import CancelOutcome
 
 _SHOWN_MAX: Final = 5
 _RETRY: Final = "%RETRY%"

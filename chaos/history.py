@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from hourwheel.client.outcomes import CancelOutcome
 from hourwheel.formats.message_id import MessageId
+from hourwheel.outcomes import CancelOutcome
 
 _SERIAL_BYTES: Final = 8
 _FILLER: Final = bytes(number * 167 % 251 for number in range(1_024))

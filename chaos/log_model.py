@@ -17,7 +17,7 @@ from hourwheel.filter_language.wire import filter_from_wire
 from hourwheel.formats.meta import decode
 from hourwheel.formats.record_batch import Flag, Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription
-from hourwheel.v1.broker_pb2 import CancelOutcome
+from hourwheel.outcomes import CancelOutcome
 
 
 class Log(Protocol):
@@ -224,11 +224,11 @@ class LogModel:
             sequence, due_ms = int(row["sequence"]), int(row["due_ms"])
             is_right = self.messages.get(sequence) == due_ms
             if not is_right or self.epoch_of(sequence) != int(row["epoch"]):
-                outcomes.append(CancelOutcome.CANCEL_OUTCOME_UNKNOWN)
+                outcomes.append(CancelOutcome.UNKNOWN)
             elif sequence in self.released or sequence in self.discarded:
-                outcomes.append(CancelOutcome.CANCEL_OUTCOME_ALREADY_RELEASED)
+                outcomes.append(CancelOutcome.ALREADY_RELEASED)
             else:
-                outcomes.append(CancelOutcome.CANCEL_OUTCOME_CANCELLED)
+                outcomes.append(CancelOutcome.CANCELLED)
                 self.cancelled.add(sequence)
                 self.waiting.pop((sequence, 0), None)  # cancelled twice: the same answer
         return outcomes

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hourwheel.client.consumer import AsyncConsumer
     from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
     from hourwheel.client.message_ids import PublishedIds
-    from hourwheel.client.outcomes import CancelOutcome, DeadLetterReason, MessageState
     from hourwheel.client.producer import AsyncProducer
     from hourwheel.errors import HourwheelError
     from hourwheel.filter_language.inputs import Sql, Tags
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from hourwheel.formats.message_id import MessageId
     from hourwheel.formats.meta import MessageMeta
     from hourwheel.formats.tag_gene import GeneKind, GeneSpec
+    from hourwheel.outcomes import CancelOutcome, DeadLetterReason, MessageState
     from hourwheel.transport.channel import Channel
 
 __version__ = "0.1.0"
@@ -64,7 +64,7 @@ _HOMES = {
     "AsyncAdmin": "client.admin",
     "AsyncConsumer": "client.consumer",
     "AsyncProducer": "client.producer",
-    "CancelOutcome": "client.outcomes",
+    "CancelOutcome": "outcomes",
     "Channel": "transport.channel",
     "Columns": "client.batch_builder",
     "Consumer": "client.blocking",
@@ -75,8 +75,8 @@ _HOMES = {
     "Message": "client.message",
     "MessageId": "formats.message_id",
     "MessageMeta": "formats.meta",
-    "DeadLetterReason": "client.outcomes",
-    "MessageState": "client.outcomes",
+    "DeadLetterReason": "outcomes",
+    "MessageState": "outcomes",
     "Producer": "client.blocking",
     "PublishedIds": "client.message_ids",
     "ReceivedBatch": "client.message",

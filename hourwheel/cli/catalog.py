@@ -10,9 +10,9 @@ from hourwheel.cli.options import Json, Server, Yes, duration_option, run_with_a
 from hourwheel.cli.output import Output, format_duration, format_instant
 from hourwheel.cli.subscribe import subscribe, subscription_row
 from hourwheel.client.admin import AsyncAdmin, GroupInfo, MessageDescription, TopicInfo
-from hourwheel.client.outcomes import DeadLetterReason, MessageState
 from hourwheel.formats import message_id
 from hourwheel.formats.tag_gene import GeneKind, GeneSpec
+from hourwheel.outcomes import DeadLetterReason, MessageState
 from hourwheel.transport.channel import SERVER_DEFAULT
 
 topics = typer.Typer(help="List, create, show and delete topics.", invoke_without_command=True)

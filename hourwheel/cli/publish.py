@@ -22,11 +22,11 @@ from hourwheel.cli.output import Output, format_duration, format_instant, run
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.message import Message
 from hourwheel.client.message_ids import PublishedIds
-from hourwheel.client.outcomes import CancelOutcome
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.clock import SystemClock
 from hourwheel.errors import HourwheelError, InvalidArgument
 from hourwheel.formats.message_id import MessageId
+from hourwheel.outcomes import CancelOutcome
 from hourwheel.transport.channel import SERVER_DEFAULT
 
 CHUNK_MESSAGES: Final = 1_000

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hourwheel import errors
-from hourwheel.client.outcomes import ReceiptOutcome
 from hourwheel.client.prefetch_buffer import AckBuffer, Finishable, Selection, select
 from hourwheel.limits import RECEIPT_COUNT_MAX
+from hourwheel.outcomes import ReceiptOutcome
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.methods import ACK
 from hourwheel.v1 import consumer_pb2

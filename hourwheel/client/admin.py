@@ -9,7 +9,6 @@ import grpc
 from hourwheel.client import cancellation, damage, pending, wheel
 from hourwheel.client.cluster_status import ClusterStatus, Mastership, cluster_status
 from hourwheel.client.damage import DamagedMessage
-from hourwheel.client.outcomes import CancelOutcome, DeadLetterReason, MessageState
 from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
 from hourwheel.client.wheel import WheelDescription
 from hourwheel.filter_language.inputs import as_filter
@@ -25,6 +24,7 @@ from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.instants import check_count
 from hourwheel.limits import LIST_PAGE_SIZE_MAX
+from hourwheel.outcomes import CancelOutcome, DeadLetterReason, MessageState
 from hourwheel.transport.channel import SERVER_DEFAULT, Channel
 from hourwheel.transport.endpoints import Servers
 from hourwheel.transport.methods import (

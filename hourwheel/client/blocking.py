@@ -26,7 +26,6 @@ from hourwheel.client.damage import DamagedMessage
 from hourwheel.client.loop_thread import LoopThread
 from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
 from hourwheel.client.message_ids import PublishedIds
-from hourwheel.client.outcomes import CancelOutcome
 from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
 from hourwheel.client.prefetch_buffer import AckBuffer, Finishable
 from hourwheel.client.producer import CLOSE_TIMEOUT_MS, AsyncProducer
@@ -37,6 +36,7 @@ from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.tag_gene import GeneSpec
 from hourwheel.instants import check_count
 from hourwheel.limits import LIST_PAGE_SIZE_MAX
+from hourwheel.outcomes import CancelOutcome
 from hourwheel.transport.channel import SERVER_DEFAULT
 from hourwheel.transport.endpoints import Servers
 from hourwheel.transport.fork_guard import Home

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from hourwheel import limits
 from hourwheel.client.message_ids import PublishedIds
-from hourwheel.client.outcomes import CancelOutcome
 from hourwheel.formats import message_id
 from hourwheel.formats.message_id import ID_BYTES, ID_DTYPE, MessageId
+from hourwheel.outcomes import CancelOutcome
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.methods import CANCEL
 from hourwheel.v1 import broker_pb2

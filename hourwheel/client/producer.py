@@ -13,10 +13,10 @@ from hourwheel.client import batch_builder, cancellation
 from hourwheel.client.batch_builder import Columns, Draft
 from hourwheel.client.message import Message
 from hourwheel.client.message_ids import PublishedIds
-from hourwheel.client.outcomes import CancelOutcome
 from hourwheel.client.sender import PublishPump, PumpSettings
 from hourwheel.formats.message_id import ID_DTYPE, MessageId
 from hourwheel.instants import INSTANT_MS_MIN, check_count, check_instant, wait_of_ms
+from hourwheel.outcomes import CancelOutcome
 from hourwheel.transport.channel import SERVER_DEFAULT, Channel
 from hourwheel.transport.endpoints import Servers
 

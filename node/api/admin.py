@@ -11,6 +11,7 @@ from hourwheel.filter_language.wire import (
     gene_to_wire,
 )
 from hourwheel.formats import message_id
+from hourwheel.outcomes import MessageState
 from hourwheel.types import QUEUE_COUNT_MAX
 from hourwheel.v1 import admin_pb2 as wire
 from node.api import damage, pending
@@ -215,7 +216,7 @@ class Admin:
         parsed = message_id.parse(request.message_id)
         found = self._engine.describe(parsed)
         dead = DeadLettersInfo()
-        if found.state == wire.MESSAGE_STATE_RELEASED:
+        if found.state == MessageState.RELEASED:
             dead = await self._engine.dead_letters(parsed)
         return wire.DescribeMessageResponse(
             message_id=request.message_id,

@@ -33,7 +33,7 @@ from node.api.calls import Context
 from node.api.names import check_group, check_readable_topic
 from node.api.selections import Selected
 from node.contracts.answer_budget import HeldAnswer
-from node.contracts.broker import Attempt, Delivery, EnginePort
+from node.contracts.broker import Attempt, Delivery, EnginePort, ReceiveParams
 
 _MESSAGES_DEFAULT: Final = 32
 _BYTES_DEFAULT: Final = 1 << 20
@@ -69,17 +69,19 @@ class Consumer:
     async def _take(
         self, request: ReceiveRequest, wait_ms: int, held: HeldAnswer
     ) -> Delivery | None:
-        return await self._engine.receive(
-            request.group,
-            request.topic,
-            max_messages=request.max_messages or _MESSAGES_DEFAULT,
-            max_bytes=request.max_bytes or _BYTES_DEFAULT,
+        attempt = Attempt(request.poller_id, request.poll_number) if request.poller_id else None
+        params = ReceiveParams(
+            group=request.group,
+            topic=request.topic,
+            messages_max=request.max_messages or _MESSAGES_DEFAULT,
+            bytes_max=request.max_bytes or _BYTES_DEFAULT,
             wait_ms=wait_ms,
             invisible_ms=request.invisible_ms,
-            wanted=filter_from_wire(request.filter) if request.HasField("filter") else None,
-            attempt=Attempt(request.poller_id, request.poll_number) if request.poller_id else None,
-            held=held,
+            filter=filter_from_wire(request.filter) if request.HasField("filter") else None,
+            attempt=attempt,
+            held_answer=held,
         )
+        return await self._engine.receive(params)
 
     async def _poll(
         self, request: ReceiveRequest, wait_ms: int, held: HeldAnswer

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from hourwheel import errors, limits
 from hourwheel.formats.receipt import RECEIPT_DTYPE, Receipt, parse_many
-from hourwheel.v1.consumer_pb2 import RECEIPT_OUTCOME_INVALID, ReceiptRange
+from hourwheel.outcomes import ReceiptOutcome
+from hourwheel.v1.consumer_pb2 import ReceiptRange
 from node.contracts.broker import Selection
 
 _PARTS: Final = [name for name in RECEIPT_DTYPE.names or () if name not in {"version", "crc"}]
@@ -47,8 +48,8 @@ class Selected:
                 count=count,
                 count_max=limits.RECEIPT_COUNT_MAX,
             )
-        self.outcomes: list[Any] = [RECEIPT_OUTCOME_INVALID] * count
-        """A ReceiptOutcome for each receipt, then for each range."""
+        self.outcomes: list[Any] = [ReceiptOutcome.INVALID] * count
+        """A ReceiptOutcome for each receipt, then for each range: the numbers are the wire's."""
         self.valid: list[Selection] = []
         """What to ask the engine."""
         self._places: list[int] = []
@@ -71,7 +72,7 @@ class Selected:
             self.valid.append(Selection(receipt, receipt.index + first, count))
             self._places.append(place)
 
-    def fill(self, outcomes: Iterable[int]) -> None:
+    def fill(self, outcomes: Iterable[ReceiptOutcome]) -> None:
         """Put in the engine's answers to `valid`, in order."""
         for place, outcome in zip(self._places, outcomes, strict=True):
             self.outcomes[place] = outcome

@@ -21,6 +21,7 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
+from hourwheel.outcomes import ReceiptOutcome
 from node.broker.disk_guard import DiskGuard
 from node.broker.group_commit import GroupCommit, Replication
 from node.broker.job_runner import Background
@@ -32,7 +33,7 @@ from node.broker.wheel_query import WheelQuery
 from node.catalog.listing import Listing
 from node.consumers.dead_letters import DeadLetterSearch
 from node.contracts import broker
-from node.contracts.answer_budget import AnswerBudget, HeldAnswer
+from node.contracts.answer_budget import AnswerBudget
 from node.contracts.broker import Failure
 from node.contracts.pending_page import CancelledPage, PendingPage
 from node.contracts.pending_token import PendingQuery
@@ -290,34 +291,10 @@ class Engine:
         master = self._master
         return await master.answer(master.publishing.cancel(ids))
 
-    async def receive(
-        self,
-        group: str,
-        topic: str,
-        *,
-        max_messages: int,
-        max_bytes: int,
-        wait_ms: int,
-        invisible_ms: int,
-        wanted: FilterExpression | None = None,
-        attempt: broker.Attempt | None = None,
-        held: HeldAnswer | None = None,
-    ) -> broker.Delivery | None:
+    async def receive(self, params: broker.ReceiveParams) -> broker.Delivery | None:
         """See EnginePort."""
         master = self._master
-        return await master.answer(
-            master.receive(
-                group,
-                topic,
-                max_messages=max_messages,
-                max_bytes=max_bytes,
-                wait_ms=wait_ms,
-                invisible_ms=invisible_ms,
-                wanted=wanted,
-                attempt=attempt,
-                held=held,
-            )
-        )
+        return await master.answer(master.receive(params))
 
     async def resolve(
         self,
@@ -326,7 +303,7 @@ class Engine:
         *,
         retry_delay_ms: int | None,
         is_ack: bool,
-    ) -> list[int]:
+    ) -> list[ReceiptOutcome]:
         """See EnginePort."""
         master = self._master
         return await master.answer(
@@ -335,7 +312,7 @@ class Engine:
 
     def change_invisible(
         self, group: str, selections: "list[broker.Selection]", invisible_ms: int
-    ) -> tuple[list[int], int]:
+    ) -> tuple[list[ReceiptOutcome], int]:
         """See EnginePort."""
         return self._master.change_invisible(group, selections, invisible_ms)
 

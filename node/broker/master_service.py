@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
-from hourwheel.filter_language.text import FilterExpression
+from hourwheel.outcomes import ReceiptOutcome
 from node.broker.damage_desk import DamageDesk
 from node.broker.disk_guard import DiskGuard
 from node.broker.group_commit import GroupCommit
@@ -27,7 +27,7 @@ from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService
 from node.consumers.receive_service import ReceiveService
 from node.contracts import broker
-from node.contracts.answer_budget import AnswerBudget, HeldAnswer
+from node.contracts.answer_budget import AnswerBudget
 from node.repair.damage_control import DamageControl
 from node.replica.mastership import OUTCOME_UNKNOWN, Mastership, Proposer
 from node.telemetry.stats import EngineStats
@@ -201,32 +201,12 @@ class MasterService:
 
     # -- consumers' calls -------------------------------------------------------------------------
 
-    async def receive(
-        self,
-        group: str,
-        topic: str,
-        *,
-        max_messages: int,
-        max_bytes: int,
-        wait_ms: int,
-        invisible_ms: int,
-        wanted: FilterExpression | None = None,
-        attempt: broker.Attempt | None = None,
-        held: HeldAnswer | None = None,
-    ) -> broker.Delivery | None:
+    async def receive(self, params: broker.ReceiveParams) -> broker.Delivery | None:
         """See EnginePort."""
-        subscribed = await self.catalog_service.subscribe(group, topic, wanted)
+        subscribed = await self.catalog_service.subscribe(params.group, params.topic, params.filter)
         group_id = subscribed.group.group_id
         with self._host.failing_with_damage(), self.expiry.using(group_id, self.now_ms):
-            return await self.receive_service.receive(
-                subscribed,
-                max_messages=max_messages,
-                max_bytes=max_bytes,
-                wait_ms=wait_ms,
-                invisible_ms=invisible_ms or subscribed.group.invisible_ms,
-                attempt=attempt,
-                held=held,
-            )
+            return await self.receive_service.receive(subscribed, params)
 
     async def resolve(
         self,
@@ -235,7 +215,7 @@ class MasterService:
         *,
         retry_delay_ms: int | None,
         is_ack: bool,
-    ) -> list[int]:
+    ) -> list[ReceiptOutcome]:
         """See EnginePort."""
         found = self._shard.views.catalog.get_group(group)
         using = self.expiry.using(found.group_id, self.now_ms)
@@ -246,7 +226,7 @@ class MasterService:
 
     def change_invisible(
         self, group: str, selections: "list[broker.Selection]", invisible_ms: int
-    ) -> tuple[list[int], int]:
+    ) -> tuple[list[ReceiptOutcome], int]:
         """See EnginePort."""
         found = self._shard.views.catalog.get_group(group)
         with self.expiry.using(found.group_id, self.now_ms):

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from filters.compile import compile_filter
 from hourwheel import errors, limits
+from hourwheel.outcomes import CancelOutcome
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX
-from hourwheel.v1.broker_pb2 import CancelOutcome
 from node.catalog.filter_cache import make_ready
 from node.catalog.serving import Serving
 from node.consumers.loop_share import LoopShare
@@ -216,6 +216,6 @@ class _Budget:
 
 
 def _count(page: CancelledPage, outcomes: NDArray[np.uint8]) -> None:
-    cancelled = int((outcomes == CancelOutcome.CANCEL_OUTCOME_CANCELLED).sum())
+    cancelled = int((outcomes == CancelOutcome.CANCELLED).sum())
     page.cancelled_count += cancelled
     page.already_released_count += len(outcomes) - cancelled

@@ -110,14 +110,14 @@ class Merge:
 
     def build(self) -> RecordBatch:
         """The batch, unstamped; due times and queues are in it, too."""
-        _, *columns, _, _ = zip(*self._requests, strict=True)
-        due_ms, bodies, metas, genes, key_hashes = (
-            list(chain.from_iterable(column)) for column in columns
-        )
+        requests, joined = self._requests, chain.from_iterable
+        metas = list(joined([one.metas for one in requests]))
+        genes = list(joined([one.tag_genes for one in requests]))
+        key_hashes = list(joined([one.key_hashes for one in requests]))
         return RecordBatch(
             build_publish(
-                due_ms,
-                bodies,
+                list(joined([one.due_ms for one in requests])),
+                list(joined([one.bodies for one in requests])),
                 metas=metas if any(metas) else None,
                 tag_genes=genes if any(genes) else None,
                 key_hashes=key_hashes if any(key_hashes) else None,

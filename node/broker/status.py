@@ -6,8 +6,8 @@ import numpy as np
 
 from hourwheel.errors import DiskFull
 from hourwheel.formats.message_id import MessageId
+from hourwheel.outcomes import MessageState
 from hourwheel.types import SEQUENCE_MAX, Key
-from hourwheel.v1.admin_pb2 import MessageState
 from node.broker.disk_guard import DiskGuard
 from node.contracts.broker import MessageInfo, ShardStatusData
 from node.delivery.damaged import DamagedMessages
@@ -75,11 +75,11 @@ def describe(
         and int(views.epochs_of(sequence)[0]) == message_id.epoch
     )
     if not known:
-        return MessageInfo(MessageState.MESSAGE_STATE_UNKNOWN, message_id.due_ms)
+        return MessageInfo(MessageState.UNKNOWN, message_id.due_ms)
     if bool(views.tombstones.contains(sequence)[0]):
-        return MessageInfo(MessageState.MESSAGE_STATE_CANCELLED, message_id.due_ms)
+        return MessageInfo(MessageState.CANCELLED, message_id.due_ms)
     key = Key(message_id.due_ms, message_id.sequence)
     waits = int(states[0]) == SlotState.WHEEL and key > views.cursor.key
-    state = MessageState.MESSAGE_STATE_PENDING if waits else MessageState.MESSAGE_STATE_RELEASED
+    state = MessageState.PENDING if waits else MessageState.RELEASED
     is_damaged = damaged is not None and damaged.has(message_id.sequence)
     return MessageInfo(state, message_id.due_ms, is_damaged)

@@ -14,13 +14,13 @@ from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin, GroupInfo, TopicInfo
 from hourwheel.client.cluster_status import ClusterStatus
 from hourwheel.client.node_probe import NodeProbe
-from hourwheel.client.outcomes import MessageState
 from hourwheel.client.pending import PendingMessage
 from hourwheel.client.wheel import WheelDescription
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats import message_id
 from hourwheel.formats.message_id import MessageId
+from hourwheel.outcomes import MessageState
 from node.console.history import History
 from node.console.recent import Recent
 from node.console.snapshot import master_of, snapshot

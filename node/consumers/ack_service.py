@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.v1.consumer_pb2 import ReceiptOutcome
+from hourwheel.outcomes import ReceiptOutcome
 from node.catalog.serving import Serving
 from node.contracts.broker import Selection
 from node.delivery.receipts import SelectedPositions, find_positions
@@ -26,8 +26,6 @@ _ROWS_AT_ONCE: Final = 256
 """Of one RESOLVE record, which is applied as a whole, and several of them in one turn."""
 _ASCENDING_ROWS_AT_ONCE: Final = 4_096
 """The same of rows of one sparse lease: applied at once, in half a millisecond."""
-_OK: Final = int(ReceiptOutcome.RECEIPT_OUTCOME_OK)
-_STALE: Final = int(ReceiptOutcome.RECEIPT_OUTCOME_STALE)
 
 
 class AckService:
@@ -50,9 +48,9 @@ class AckService:
         *,
         retry_delay_ms: int | None,
         is_ack: bool,
-    ) -> list[int]:
-        """A ReceiptOutcome for each selection."""
-        outcomes: list[int] = []
+    ) -> list[ReceiptOutcome]:
+        """What became of each selection."""
+        outcomes: list[ReceiptOutcome] = []
         records = _Records()
         proposed: list[tuple[int, int, SelectedPositions]] = []
         now_ms = self._now_ms()
@@ -61,7 +59,7 @@ class AckService:
                 await asyncio.sleep(0)
             positions = self._find_positions(group, one)
             outcomes.append(positions.outcome)
-            if positions.outcome == _OK:
+            if positions.outcome == ReceiptOutcome.OK:
                 nack = partial(positions.nack_rows, group, now_ms, retry_delay_ms)
                 rows = positions.ack_rows() if is_ack else nack()
                 records.add(rows, is_ascending=is_ack and positions.picked is not None)
@@ -72,7 +70,7 @@ class AckService:
             done = sum(counts[at : at + width])
             at += width
             if not self._note(positions, done, is_ack=is_ack):
-                outcomes[ordinal] = _STALE
+                outcomes[ordinal] = ReceiptOutcome.STALE
             if not number % _NOTES_AT_ONCE:
                 await asyncio.sleep(0)
         return outcomes
@@ -101,26 +99,26 @@ class AckService:
 
     def change_invisible(
         self, group: Group, selections: Sequence[Selection], invisible_ms: int
-    ) -> tuple[list[int], int]:
-        """A ReceiptOutcome for each selection, and when the changed leases end."""
+    ) -> tuple[list[ReceiptOutcome], int]:
+        """What became of each selection, and when the changed leases end."""
         until_ms = self._now_ms() + invisible_ms
         outcomes = [self._change_one(group, one, until_ms) for one in selections]
         self._rearm()
         return outcomes, until_ms
 
-    def _change_one(self, group: Group, one: Selection, until_ms: int) -> int:
+    def _change_one(self, group: Group, one: Selection, until_ms: int) -> ReceiptOutcome:
         positions = self._find_positions(group, one)
-        if positions.outcome != _OK:
+        if positions.outcome != ReceiptOutcome.OK:
             return positions.outcome
         leases = self._receiver.leases
         lease = leases.get(positions.lease_id)
         if lease is None:
-            return _STALE
+            return ReceiptOutcome.STALE
         if one.receipt.first_position != lease.first:
-            return int(ReceiptOutcome.RECEIPT_OUTCOME_INVALID)
+            return ReceiptOutcome.INVALID
         for first, end in positions.ranges:
             leases.change(lease, first, end, until_ms)
-        return _OK
+        return ReceiptOutcome.OK
 
 
 class _Records:

@@ -8,7 +8,7 @@ chunk more in a turn of the loop, and no more than so many: the answer says when
 import asyncio
 from typing import Final
 
-from hourwheel.v1.admin_pb2 import DeadLetterReason
+from hourwheel.outcomes import DeadLetterReason
 from node.contracts.broker import DeadLetterInfo, DeadLettersInfo
 from node.shard.shard import Shard
 from storage.views.catalog_items import Group
@@ -105,9 +105,7 @@ class DeadLetterSearch:
             group.name,
             "" if topic is None else topic.name,
             attempt,
-            DeadLetterReason.DEAD_LETTER_REASON_ATTEMPTS_USED_UP
-            if is_spent
-            else DeadLetterReason.DEAD_LETTER_REASON_UNSPECIFIED,
+            DeadLetterReason.ATTEMPTS_USED_UP if is_spent else DeadLetterReason.UNKNOWN,
         )
 
 

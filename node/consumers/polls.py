@@ -20,7 +20,7 @@ from node.consumers.poll_answers import Answers
 from node.consumers.waiters import Answered, Interest, Waiter, Waiters
 from node.contracts.answer_budget import AnswerBudget
 from node.delivery.filter_scan import SLICE_WORK, Counts
-from node.delivery.receiver import Delivery
+from node.delivery.receiver import Delivery, ReceiveLimits
 from storage.queues.ack_state import WINDOW_POSITIONS
 from storage.views.unit import release_ms
 
@@ -78,7 +78,7 @@ class Polls:
         is still whole. A poll older than the poller's last one is late: its future is done. Where
         there is no room for an answer, the poll gets nothing and `is_starved`.
         """
-        attempt = waiter.attempt
+        attempt = waiter.params.attempt
         if attempt is None:
             return self.receive(interest, waiter, now_ms)
         known = self._answers.begin(interest, attempt, waiter, now_ms)
@@ -92,7 +92,9 @@ class Polls:
 
     def is_last(self, interest: Interest, waiter: Waiter) -> bool:
         """Whether the waiter's poller has not polled again since."""
-        return waiter.attempt is None or self._answers.is_last(interest, waiter.attempt, waiter)
+        return waiter.params.attempt is None or self._answers.is_last(
+            interest, waiter.params.attempt, waiter
+        )
 
     def _repeat(self, waiter: Waiter, now_ms: int) -> Delivery | None:
         """The lease that the same poll got before, again."""
@@ -120,23 +122,25 @@ class Polls:
             waiter.is_unfinished = False
             return None
         delivery = self._repeat(waiter, now_ms) or self._lease(interest, waiter, now_ms)
-        if delivery is not None and waiter.held_answer is not None:
-            waiter.held_answer.take(len(delivery.blobs))
-        if delivery is not None and waiter.attempt is not None:
+        if delivery is None:
+            return None
+        attempt, held_answer = waiter.params.attempt, waiter.params.held_answer
+        if held_answer is not None:
+            held_answer.take(len(delivery.blobs))
+        if attempt is not None:
             answered = Answered(delivery.lease.lease_id, delivery.to_check)
-            self._answers.note(interest, waiter.attempt, answered)
+            self._answers.note(interest, attempt, answered)
         return delivery
 
     def _lease(self, interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:
         receiver = self._receiver
-        delivery = receiver.receive(
-            *interest,
-            count_max=waiter.count_max,
-            bytes_max=min(waiter.bytes_max, self._budget.room_bytes),
-            invisible_ms=waiter.invisible_ms,
-            now_ms=now_ms,
-            call_filter=waiter.call_filter,
+        limits = ReceiveLimits(
+            waiter.params.messages_max,
+            min(waiter.params.bytes_max, self._budget.room_bytes),
+            waiter.invisible_ms,
+            now_ms,
         )
+        delivery = receiver.receive(*interest, limits, waiter.call_filter)
         waiter.is_unfinished = receiver.is_unfinished
         if waiter.call_filter is not None:
             receiver.work += _CALL_FILTER_WORK

@@ -22,7 +22,7 @@ from node.consumers.loop_share import LoopShare
 from node.consumers.polls import Polls, Step
 from node.consumers.waiters import Interest, Waiter
 from node.contracts import broker
-from node.contracts.answer_budget import AnswerBudget, HeldAnswer
+from node.contracts.answer_budget import AnswerBudget
 from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.receiver import Delivery
 from storage.views.catalog_items import Subscription
@@ -58,15 +58,7 @@ class ReceiveService:
     # -- receive ----------------------------------------------------------------------------------
 
     async def receive(
-        self,
-        subscribed: Subscribed,
-        *,
-        max_messages: int,
-        max_bytes: int,
-        wait_ms: int,
-        invisible_ms: int,
-        attempt: broker.Attempt | None = None,
-        held: HeldAnswer | None = None,
+        self, subscribed: Subscribed, params: broker.ReceiveParams
     ) -> broker.Delivery | None:
         """Lease messages, waiting for the first; or repeat the answer of the same attempt.
 
@@ -81,8 +73,8 @@ class ReceiveService:
         subscription, group, requested, call_filter = subscribed
         interest = Interest(group.group_id, subscription.topic_id)
         future: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
-        waiter = Waiter(future, max_messages, max_bytes, invisible_ms, requested)
-        waiter.attempt, waiter.held_answer = attempt, held
+        invisible_ms, wait_ms = params.invisible_ms or group.invisible_ms, params.wait_ms
+        waiter = Waiter(future, params, invisible_ms, requested)
         if call_filter is not None:
             waiter.call_filter = CallFilter(call_filter)
         await self._make_ready(subscription, call_filter)
@@ -161,7 +153,7 @@ class ReceiveService:
         if delivery is None or not self._polls.is_last(interest, waiter):
             return
         lease, until_ms = delivery.lease, self._now_ms()
-        if waiter.attempt is not None:
+        if waiter.params.attempt is not None:
             until_ms = min(lease.until_ms, until_ms + _COMES_BACK_MS)
         self._receiver.leases.change(lease, lease.first, lease.end, until_ms)
         self._rearm()

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
-from node.contracts.answer_budget import HeldAnswer
-from node.contracts.broker import Attempt
+from node.contracts.broker import ReceiveParams
 from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.receiver import Delivery
 from node.delivery.visibility import Gates
@@ -38,17 +37,12 @@ class Waiter:
     """One long poll."""
 
     future: "asyncio.Future[Delivery | None]"
-    count_max: int
-    bytes_max: int
+    params: ReceiveParams
     invisible_ms: int
     requested: FilterExpression | None = None
     """The group's filter as the caller knows it, in canonical form; None: the subscription's."""
     call_filter: CallFilter | None = None
     """The filter of this call alone; None: the subscription's."""
-    attempt: Attempt | None = None
-    """Which poll this is, where its caller would repeat it for an answer that got lost."""
-    held_answer: HeldAnswer | None = None
-    """Counts the bytes of the call's answer; None: they are not counted."""
     repeats: Answered | None = None
     """The answer that the same poll got before, to be repeated."""
     is_unfinished: bool = False

@@ -21,6 +21,7 @@ from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
+from hourwheel.outcomes import DeadLetterReason, MessageState, ReceiptOutcome
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.pending_page import CancelledPage, PendingPage
 from node.contracts.pending_token import PendingQuery
@@ -65,6 +66,28 @@ class Attempt(NamedTuple):
 
     poller_id: int
     number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveParams:
+    """A Receive, checked against every limit."""
+
+    group: str
+    topic: str
+    messages_max: int
+    bytes_max: int
+    """Of metas and bodies together; one message may be larger."""
+    wait_ms: int = 0
+    """How long to wait for the first message."""
+    invisible_ms: int = 0
+    """How long the lease lasts; 0: as the group's settings say."""
+    filter: FilterExpression | None = None
+    """The group's filter as the caller knows it; None: the subscription's. On the cluster's own
+    topics it is a filter for this call only."""
+    attempt: Attempt | None = None
+    """Where the same attempt was answered before, it gets that answer again."""
+    held_answer: HeldAnswer | None = None
+    """Counts the bytes of the answer until the client has read it; None: they are not counted."""
 
 
 @dataclass(slots=True)
@@ -236,8 +259,7 @@ class WheelInfo:
 class MessageInfo:
     """What is known of one message."""
 
-    state: int
-    """A value of admin_pb2.MessageState."""
+    state: MessageState
     due_ms: int
     is_damaged: bool = False
     """This node has found its bytes damaged, and has no good ones so far."""
@@ -252,8 +274,7 @@ class DeadLetterInfo:
     """Which it was published to; empty if that was deleted since."""
     attempts: int
     """Deliveries to the group."""
-    reason: int
-    """A value of admin_pb2.DeadLetterReason."""
+    reason: DeadLetterReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,31 +385,15 @@ class EnginePort(Protocol):
         """uint8[n] values of CancelOutcome for structured array[n] of `message_id.ID_DTYPE`."""
         ...
 
-    async def receive(
-        self,
-        group: str,
-        topic: str,
-        *,
-        max_messages: int,
-        max_bytes: int,
-        wait_ms: int,
-        invisible_ms: int,
-        wanted: FilterExpression | None = None,
-        attempt: Attempt | None = None,
-        held: HeldAnswer | None = None,
-    ) -> Delivery | None:
-        """Lease messages; None if there is none within `wait_ms`. `invisible_ms` 0: the default.
+    async def receive(self, params: ReceiveParams) -> Delivery | None:
+        """Lease messages; None if there is none within `wait_ms`.
 
-        The messages' bytes are counted in `held`, of `answers`. Where too many are, who waits gets
-        an answer when others have read theirs.
-
-        `wanted`: what the group wants of the topic; None: as its subscription says. On the
-        cluster's own topics it selects for this call only. `attempt`: where the same one was
-        answered before, that answer again.
+        Where clients hold too many answers of `answers` unread, a call that waits gets its answer
+        when others have read theirs.
 
         Raises:
             InvalidFilter, SubscriptionMismatch: nothing is leased.
-            Overloaded: it does not wait, and too many bytes are handed out and not read.
+            Overloaded: the call does not wait, and too many bytes of answers are not read.
         """
         ...
 
@@ -399,14 +404,14 @@ class EnginePort(Protocol):
         *,
         retry_delay_ms: int | None,
         is_ack: bool,
-    ) -> list[int]:
-        """End leases: a value of ReceiptOutcome for each selection."""
+    ) -> list[ReceiptOutcome]:
+        """End leases. Returns what became of each selection."""
         ...
 
     def change_invisible(
         self, group: str, selections: list[Selection], invisible_ms: int
-    ) -> tuple[list[int], int]:
-        """Move the ends of leases: (a ReceiptOutcome for each selection, the new end)."""
+    ) -> tuple[list[ReceiptOutcome], int]:
+        """Move the ends of leases. Returns (what became of each selection, the new end)."""
         ...
 
     async def create_topic(

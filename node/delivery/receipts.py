@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.v1.consumer_pb2 import ReceiptOutcome
+from hourwheel.outcomes import ReceiptOutcome
 from node.contracts.broker import Selection
 from node.delivery.message_lease import SPARSE_ID
 from node.delivery.receiver import Receiver
@@ -22,8 +22,8 @@ from storage.views.catalog_items import Group
 class SelectedPositions:
     """The queue positions of one selection of messages."""
 
-    outcome: int
-    """RECEIPT_OUTCOME_OK, or why there is nothing to be done."""
+    outcome: ReceiptOutcome
+    """OK, or why there is nothing to be done."""
     views: Views
     group_queue: GroupQueue
     ranges: list[tuple[int, int]] = field(default_factory=list)
@@ -75,9 +75,7 @@ def find_positions(
     """
     receipt = one.receipt
     group_queue = GroupQueue(group.group_id, receipt.topic_queue)
-    invalid = SelectedPositions(
-        int(ReceiptOutcome.RECEIPT_OUTCOME_INVALID), shard.views, group_queue
-    )
+    invalid = SelectedPositions(ReceiptOutcome.INVALID, shard.views, group_queue)
     if receipt.cluster != shard.cluster or receipt.group_id != group.group_id or one.count <= 0:
         return invalid
     if receipt.epoch > receiver.epoch or not reads(group, receipt.topic_queue):
@@ -91,9 +89,7 @@ def find_positions(
     high = one.first + one.count
     if receipt.lease_id & SPARSE_ID:
         if lease is None:
-            return SelectedPositions(
-                int(ReceiptOutcome.RECEIPT_OUTCOME_STALE), shard.views, group_queue
-            )
+            return SelectedPositions(ReceiptOutcome.STALE, shard.views, group_queue)
         if lease.group_queue != group_queue or high > lease.count:
             return invalid
         ranges = lease.ranges(one.first, high)
@@ -113,7 +109,7 @@ def find_positions(
             return invalid
         ranges = [(first, first + one.count)]
     return SelectedPositions(
-        int(ReceiptOutcome.RECEIPT_OUTCOME_OK),
+        ReceiptOutcome.OK,
         shard.views,
         group_queue,
         ranges,

@@ -129,11 +129,7 @@ class Receiver:
         self,
         group_id: int,
         topic_id: int,
-        *,
-        count_max: int,
-        bytes_max: int,
-        invisible_ms: int,
-        now_ms: int,
+        limits: ReceiveLimits,
         call_filter: CallFilter | None = None,
     ) -> Delivery | None:
         """Lease the next messages of one queue, or None where nothing is visible.
@@ -146,7 +142,6 @@ class Receiver:
         turn = self._turns.get((group_id, topic_id), 0)
         scanner = FilterScanner(self._bodies, self.counts, self._long_checks)
         self.is_unfinished = False
-        limits = ReceiveLimits(count_max, bytes_max, invisible_ms, now_ms)
         for step in range(len(queues)):
             number = queues[(turn + step) % len(queues)]
             group_queue, left = GroupQueue(group_id, number), scanner.work

@@ -18,8 +18,8 @@ from hourwheel import errors
 from hourwheel.errors import invariant
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState
+from hourwheel.outcomes import CancelOutcome
 from hourwheel.types import QUEUE_BITS, Key, topic_of
-from hourwheel.v1.broker_pb2 import CancelOutcome
 from node.shard.deduplication import PublishResults, deduplicate, units_of
 from node.shard.views import Views, check_feature_level
 from storage.views.catalog_items import Subscription
@@ -222,9 +222,9 @@ class Applier:
             views.tombstones.add(chosen)
             views.counters.cancelled += len(chosen)
             views.counters.pending -= len(chosen)
-        outcomes = np.full(len(rows), CancelOutcome.CANCEL_OUTCOME_UNKNOWN, np.uint8)
-        outcomes[exists] = CancelOutcome.CANCEL_OUTCOME_ALREADY_RELEASED
-        outcomes[waiting | before] = CancelOutcome.CANCEL_OUTCOME_CANCELLED
+        outcomes = np.full(len(rows), CancelOutcome.UNKNOWN, np.uint8)
+        outcomes[exists] = CancelOutcome.ALREADY_RELEASED
+        outcomes[waiting | before] = CancelOutcome.CANCELLED
         return outcomes
 
     # -- resolve --------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.consumer import AsyncConsumer
 from hourwheel.client.message import Message
-from hourwheel.client.outcomes import CancelOutcome
 from hourwheel.client.producer import AsyncProducer
+from hourwheel.outcomes import CancelOutcome
 from tests.support.fake_cluster import FakeCluster, channel_to
 
 

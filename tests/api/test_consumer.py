@@ -28,6 +28,7 @@ from hourwheel.v1.meta_pb2 import MessageMeta
 from node.api.admission import Admission
 from node.api.consumer import Consumer
 from node.config.model import LimitsSection
+from node.contracts.broker import ReceiveParams
 from node.telemetry.stats import ApiStats
 from tests.support.api_world import ApiWorld, refused
 from tests.support.eventually import until
@@ -92,8 +93,8 @@ async def test_receive_gives_defaults_when_little_is_asked() -> None:
         await world.consumer.Receive(asking(max_messages=5, max_bytes=9, invisible_ms=100))
         asked = world.engine.asked("receive")
     assert asked == [
-        ("billing", "orders", 32, 1 << 20, 0, 0),
-        ("billing", "orders", 5, 9, 0, 100),
+        ReceiveParams("billing", "orders", 32, 1 << 20),
+        ReceiveParams("billing", "orders", 5, 9, invisible_ms=100),
     ]
 
 
@@ -114,7 +115,7 @@ async def test_receive_waits_no_longer_than_its_deadline_when_it_has_one() -> No
         await world.consumer.Receive(asking(wait_ms=60_000), timeout=20)
         store(world, b"y")
         await world.consumer.Receive(asking(wait_ms=5_000), timeout=20)
-        (_, _, _, _, first_ms, _), (_, _, _, _, second_ms, _) = world.engine.asked("receive")
+        first_ms, second_ms = (asked.wait_ms for asked in world.engine.asked("receive"))
     assert 15_000 < first_ms <= 19_950
     assert second_ms == 5_000
 
@@ -197,7 +198,7 @@ async def test_receive_is_refused_when_it_asks_the_impossible(
 async def test_receive_reads_internal_topics_when_their_name_is_asked() -> None:
     async with ApiWorld() as world:
         await world.consumer.Receive(asking(topic="%DLQ%billing"))
-        assert world.engine.asked("receive")[0][1] == "%DLQ%billing"
+        assert world.engine.asked("receive")[0].topic == "%DLQ%billing"
 
 
 async def received(world: ApiWorld, count: int) -> ReceiveResponse:
@@ -371,6 +372,6 @@ async def test_receive_hands_on_what_the_group_wants() -> None:
         await world.consumer.Receive(asking())
         wanted.kind = 77
         refusal = await refused(world.consumer.Receive(asking(filter=wanted)))
-    asked = [args[6:] for args in world.engine.asked("receive")]
-    assert asked == [(Wanted.sql("a = 1", check_at_client=True),), ()]
+    asked = [params.filter for params in world.engine.asked("receive")]
+    assert asked == [Wanted.sql("a = 1", check_at_client=True), None]
     assert refusal.reason == "INVALID_ARGUMENT"

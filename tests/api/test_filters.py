@@ -24,7 +24,7 @@ from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, gene_of
 from hourwheel.v1.consumer_pb2 import RECEIVE_FORMAT_BATCH, ReceiveRequest, ReceiveResponse
 from hourwheel.v1.filter_pb2 import FilterExpression as Wire
-from node.contracts.broker import Delivery, GroupInfo, SubscriptionInfo
+from node.contracts.broker import Delivery, GroupInfo, ReceiveParams, SubscriptionInfo
 from tests.support.api_world import ApiWorld, refused
 from tests.support.fake_engine import NOW_MS, FakeEngine, Stored
 
@@ -34,8 +34,8 @@ HERE = Tags("a", check_at_client=True)
 class LeavingEngine(FakeEngine):
     """Leaves the check to the client."""
 
-    async def receive(self, group: str, topic: str, **asked: Any) -> Delivery | None:
-        delivery = await super().receive(group, topic, **asked)
+    async def receive(self, params: ReceiveParams) -> Delivery | None:
+        delivery = await super().receive(params)
         return None if delivery is None else replace(delivery, to_check=HERE)
 
 

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from hourwheel.client.message_ids import PublishedIds
-from hourwheel.client.outcomes import CancelOutcome
 from hourwheel.client.producer import AsyncProducer
+from hourwheel.outcomes import CancelOutcome
 from tests.bench import load, subject
 from tests.bench.results import Report, at_least
 from tests.bench.sizes import Size

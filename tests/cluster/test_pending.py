@@ -5,8 +5,8 @@ from typing import Final
 
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.message import Message
-from hourwheel.client.outcomes import CancelOutcome
 from hourwheel.client.producer import AsyncProducer
+from hourwheel.outcomes import CancelOutcome
 from node.tools.local_cluster.nodes import LocalCluster
 
 SMALL: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}, "node": {"metrics_listen": ""}}

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
-from hourwheel.client.outcomes import CancelOutcome
+from hourwheel.outcomes import CancelOutcome
 from node.process.subprocess_node import ChildNode
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.support.engine_world import within

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from chaos.log_model import LogModel
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
-from hourwheel.v1.broker_pb2 import CancelOutcome
+from hourwheel.outcomes import CancelOutcome
 from node.delivery.receiver import Delivery
 from node.replica.effects import Role
 from node.shard.deduplication import Published
@@ -279,9 +279,9 @@ class Checkers:
 
     def _check_cancel(self, sequence: int, outcome: int) -> None:
         model = self.canon.model
-        if outcome == CancelOutcome.CANCEL_OUTCOME_CANCELLED:
+        if outcome == CancelOutcome.CANCELLED:
             is_true = sequence in model.cancelled and sequence not in model.released
-        elif outcome == CancelOutcome.CANCEL_OUTCOME_ALREADY_RELEASED:
+        elif outcome == CancelOutcome.ALREADY_RELEASED:
             is_true = sequence in model.released and sequence not in model.cancelled
         else:
             is_true = sequence not in self.acked

@@ -8,7 +8,7 @@ import numpy as np
 
 from hourwheel.errors import HourwheelError
 from hourwheel.formats.record_batch import Outcome
-from node.delivery.receiver import Delivery
+from node.delivery.receiver import Delivery, ReceiveLimits
 from node.delivery.retries import filtered_rows
 from tests.support.shard_proposals import GROUP, TOPIC, ShardProposals, Side, Token
 from tests.support.shard_world import INVISIBLE_MS, START_MS
@@ -217,12 +217,7 @@ class Consumer(Client):
 
     def _receive(self, node: "SimNode") -> None:
         delivery: Delivery | None = node.mastership.receiver.receive(
-            GROUP,
-            TOPIC,
-            count_max=16,
-            bytes_max=1 << 20,
-            invisible_ms=INVISIBLE_MS,
-            now_ms=node.cluster_ms(),
+            GROUP, TOPIC, ReceiveLimits(16, 1 << 20, INVISIBLE_MS, node.cluster_ms())
         )
         node.damage.take_found()
         if delivery is None:

@@ -19,6 +19,7 @@ from hourwheel.internal.v1.state_pb2 import ConfigChange
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService, DefaultsConfig
 from node.consumers.housekeeping import Housekeeping
+from node.delivery.receiver import ReceiveLimits
 from node.delivery.retries import ack_rows, retry_rows
 from node.replica.mastership import Mastership, Proposer
 from node.telemetry.stats import EngineStats
@@ -160,10 +161,7 @@ class NodeNames:
         with self.expiry.using(group_id, self.node.cluster_ms):
             delivery = receiver.receive(
                 *(group_id, subscribed.subscription.topic_id),
-                count_max=4,
-                bytes_max=1 << 20,
-                invisible_ms=DEFAULTS.invisible_ms,
-                now_ms=self.node.cluster_ms(),
+                ReceiveLimits(4, 1 << 20, DEFAULTS.invisible_ms, self.node.cluster_ms()),
             )
         if delivery is None or not end:
             return

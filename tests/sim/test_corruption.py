@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from hourwheel import errors
-from node.delivery.receiver import Corrupt, Delivery
+from node.delivery.receiver import Corrupt, Delivery, ReceiveLimits
 from node.delivery.retries import dead_rows
 from node.shard.group_queue import GroupQueue
 from node.shard.job_planner import RetentionConfig
@@ -97,7 +97,7 @@ def drain_into(world: ShardWorld, delivered: list[Delivery], corrupt: list[Corru
     receiver = world.mastership.receiver
     while True:
         delivery = receiver.receive(
-            GROUP, TOPIC, count_max=8, bytes_max=1 << 20, invisible_ms=1_000, now_ms=world.now_ms
+            GROUP, TOPIC, ReceiveLimits(8, 1 << 20, invisible_ms=1_000, now_ms=world.now_ms)
         )
         found, receiver.corrupt = receiver.corrupt, []
         corrupt += found

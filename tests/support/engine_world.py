@@ -21,6 +21,7 @@ from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
+from hourwheel.outcomes import ReceiptOutcome
 from hourwheel.v1 import meta_pb2
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
@@ -35,6 +36,7 @@ from node.contracts.broker import (
     GroupInfo,
     IncomingMessages,
     PublishedBatchResult,
+    ReceiveParams,
     Selection,
     SubscriptionInfo,
     TopicInfo,
@@ -210,13 +212,9 @@ class EngineWorld:
         """Lease messages. `wanted`: a filter; a text is one by tags."""
         return await within(
             self.engine.receive(
-                group,
-                topic,
-                max_messages=count,
-                max_bytes=1 << 20,
-                wait_ms=wait_ms,
-                invisible_ms=invisible_ms,
-                wanted=as_filter(wanted),
+                ReceiveParams(
+                    *(group, topic, count, 1 << 20, wait_ms, invisible_ms, as_filter(wanted))
+                )
             )
         )
 
@@ -242,7 +240,7 @@ class EngineWorld:
         expression = FilterExpression.tags(wanted)
         return await within(self.engine.put_subscription(group, topic, expression))
 
-    async def ack(self, *selections: Selection, group: str = "billing") -> list[int]:
+    async def ack(self, *selections: Selection, group: str = "billing") -> list[ReceiptOutcome]:
         """Acknowledge."""
         return await within(
             self.engine.resolve(group, list(selections), retry_delay_ms=None, is_ack=True)
@@ -250,7 +248,7 @@ class EngineWorld:
 
     async def nack(
         self, *selections: Selection, delay_ms: int | None = None, group: str = "billing"
-    ) -> list[int]:
+    ) -> list[ReceiptOutcome]:
         """Give back."""
         return await within(
             self.engine.resolve(group, list(selections), retry_delay_ms=delay_ms, is_ack=False)

@@ -22,25 +22,10 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
+from hourwheel.outcomes import CancelOutcome, MessageState, ReceiptOutcome
 from hourwheel.types import topic_queue
-from hourwheel.v1.admin_pb2 import (
-    MESSAGE_STATE_PENDING,
-    MESSAGE_STATE_RELEASED,
-    MESSAGE_STATE_UNKNOWN,
-)
-from hourwheel.v1.broker_pb2 import (
-    CANCEL_OUTCOME_ALREADY_RELEASED,
-    CANCEL_OUTCOME_CANCELLED,
-    CANCEL_OUTCOME_UNKNOWN,
-)
-from hourwheel.v1.consumer_pb2 import (
-    RECEIPT_OUTCOME_INVALID,
-    RECEIPT_OUTCOME_OK,
-    RECEIPT_OUTCOME_STALE,
-)
-from node.contracts.answer_budget import AnswerBudget, HeldAnswer
+from node.contracts.answer_budget import AnswerBudget
 from node.contracts.broker import (
-    Attempt,
     DamagedInfo,
     DamagedPage,
     DeadLettersInfo,
@@ -53,6 +38,7 @@ from node.contracts.broker import (
     LagsPart,
     MessageInfo,
     PublishedBatchResult,
+    ReceiveParams,
     Selection,
     ShardStatusData,
     SubscriptionInfo,
@@ -158,39 +144,25 @@ class FakeEngine:
         outcomes = []
         for sequence in ids["sequence"].tolist():
             if sequence >= len(self.stored):
-                outcomes.append(CANCEL_OUTCOME_UNKNOWN)
+                outcomes.append(CancelOutcome.UNKNOWN)
             elif sequence < self.delivered:
-                outcomes.append(CANCEL_OUTCOME_ALREADY_RELEASED)
+                outcomes.append(CancelOutcome.ALREADY_RELEASED)
             else:
                 self.cancelled.add(sequence)
-                outcomes.append(CANCEL_OUTCOME_CANCELLED)
+                outcomes.append(CancelOutcome.CANCELLED)
         return np.array(outcomes, np.uint8)
 
     # -- consuming ----------------------------------------------------------------------------
 
-    async def receive(
-        self,
-        group: str,
-        topic: str,
-        *,
-        max_messages: int,
-        max_bytes: int,
-        wait_ms: int,
-        invisible_ms: int,
-        wanted: FilterExpression | None = None,
-        attempt: Attempt | None = None,
-        held: HeldAnswer | None = None,
-    ) -> Delivery | None:
-        asked = (group, topic, max_messages, max_bytes, wait_ms, invisible_ms)
-        extras = tuple(one for one in (wanted, attempt) if one is not None)
-        await self._begin("receive", (*asked, *extras))
+    async def receive(self, params: ReceiveParams) -> Delivery | None:
+        await self._begin("receive", replace(params, held_answer=None))
         while self.delivered >= len(self.stored):
-            if not wait_ms:
+            if not params.wait_ms:
                 return None
             self.arrival.clear()
             await self.arrival.wait()
         first = self.delivered
-        taken = self.stored[first : first + max_messages]
+        taken = self.stored[first : first + params.messages_max]
         self.delivered += len(taken)
         self.leases += 1
         units = np.zeros(len(taken), UNIT)
@@ -201,14 +173,14 @@ class FakeEngine:
         units["meta_len"] = [len(each.meta) for each in taken]
         units["crc"] = [crc32c(each.meta + each.body) for each in taken]
         units["attempt"] = [each.attempt for each in taken]
-        if held is not None:
-            held.take(sum(len(each.meta + each.body) for each in taken))
+        if params.held_answer is not None:
+            params.held_answer.take(sum(len(each.meta + each.body) for each in taken))
         return Delivery(
             shard=0,
             epoch=EPOCH,
             group_id=1,
             topic_queue=topic_queue(1, 0),
-            topic=topic,
+            topic=params.topic,
             lease_id=self.leases,
             first_position=first,
             units=units,
@@ -216,15 +188,15 @@ class FakeEngine:
             message_epochs=EPOCH,
             due_ms=units["due_ms"].copy(),
             receive_ms=self.clock_ms,
-            invisible_until_ms=self.clock_ms + (invisible_ms or 30_000),
+            invisible_until_ms=self.clock_ms + (params.invisible_ms or 30_000),
         )
 
-    def _outcome(self, selection: Selection) -> int:
+    def _outcome(self, selection: Selection) -> ReceiptOutcome:
         if selection.receipt.group_id != 1 or selection.receipt.lease_id > self.leases:
-            return RECEIPT_OUTCOME_INVALID
+            return ReceiptOutcome.INVALID
         if selection.receipt.lease_id in self.stale_leases:
-            return RECEIPT_OUTCOME_STALE
-        return RECEIPT_OUTCOME_OK
+            return ReceiptOutcome.STALE
+        return ReceiptOutcome.OK
 
     async def resolve(
         self,
@@ -233,13 +205,13 @@ class FakeEngine:
         *,
         retry_delay_ms: int | None,
         is_ack: bool,
-    ) -> list[int]:
+    ) -> list[ReceiptOutcome]:
         await self._begin("resolve", (group, list(selections), retry_delay_ms, is_ack))
         return [self._outcome(selection) for selection in selections]
 
     def change_invisible(
         self, group: str, selections: list[Selection], invisible_ms: int
-    ) -> tuple[list[int], int]:
+    ) -> tuple[list[ReceiptOutcome], int]:
         self._note("change_invisible", (group, list(selections), invisible_ms))
         return [self._outcome(each) for each in selections], self.clock_ms + invisible_ms
 
@@ -353,9 +325,9 @@ class FakeEngine:
 
     def describe(self, message_id: MessageId) -> MessageInfo:
         is_known = message_id.sequence < len(self.stored)
-        state = MESSAGE_STATE_PENDING if is_known else MESSAGE_STATE_UNKNOWN
+        state = MessageState.PENDING if is_known else MessageState.UNKNOWN
         if message_id.sequence < self.delivered:
-            state = MESSAGE_STATE_RELEASED
+            state = MessageState.RELEASED
         return MessageInfo(state, message_id.due_ms)
 
     async def dead_letters(self, message_id: MessageId) -> DeadLettersInfo:

@@ -33,7 +33,7 @@ from node.cluster.data_plane import DataServer, Dialer, Trust
 from node.cluster.member import build_member
 from node.cluster.runtime import open_epoch_seen, replication_config
 from node.config.model import NodeConfig
-from node.contracts.broker import Delivery, Failure, PublishedBatchResult
+from node.contracts.broker import Delivery, Failure, PublishedBatchResult, ReceiveParams
 from node.replica.effects import ReplicaIdentity, Role
 from node.replica.mastership import Mastership
 from node.shard.checkpoint import ShardPlace
@@ -229,12 +229,7 @@ class MemberNode:
     async def receive(self, *, count: int = 32, wait_ms: int = 0) -> Delivery | None:
         return await within(
             self.engine.receive(
-                "billing",
-                "orders",
-                max_messages=count,
-                max_bytes=1 << 20,
-                wait_ms=wait_ms,
-                invisible_ms=30_000,
+                ReceiveParams("billing", "orders", count, 1 << 20, wait_ms, invisible_ms=30_000)
             )
         )
 

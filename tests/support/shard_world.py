@@ -16,7 +16,7 @@ from hourwheel import errors
 from hourwheel.filter_language.evaluate import evaluate
 from hourwheel.filter_language.text import FilterExpression, parse
 from node.delivery.filtered_ranges import FilteredRange
-from node.delivery.receiver import Delivery
+from node.delivery.receiver import Delivery, ReceiveLimits
 from node.delivery.retries import filtered_rows, unresolved_of
 from node.replica.mastership import Mastership
 from node.replica.replica import Replica
@@ -310,12 +310,7 @@ class ShardWorld(ShardProposals):
     def receive(self, count_max: int = 32) -> Delivery | None:
         """Lease messages for the group; they must be due, right and nobody else's."""
         delivery = self.mastership.receiver.receive(
-            GROUP,
-            TOPIC,
-            count_max=count_max,
-            bytes_max=1 << 20,
-            invisible_ms=INVISIBLE_MS,
-            now_ms=self.now_ms,
+            GROUP, TOPIC, ReceiveLimits(count_max, 1 << 20, INVISIBLE_MS, self.now_ms)
         )
         assert not self.mastership.receiver.corrupt
         if delivery is not None:

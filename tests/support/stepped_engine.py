@@ -20,13 +20,21 @@ from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
+from hourwheel.outcomes import ReceiptOutcome
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.master_service import MasterService
 from node.broker.settings import EngineConfig
 from node.cluster.standalone import elected
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
-from node.contracts.broker import Attempt, Delivery, Failure, PublishedBatchResult, Selection
+from node.contracts.broker import (
+    Attempt,
+    Delivery,
+    Failure,
+    PublishedBatchResult,
+    ReceiveParams,
+    Selection,
+)
 from node.replica.mastership import Mastership
 from node.shard.checkpoint import ShardPlace
 from node.shard.dispatcher import DispatchConfig
@@ -251,21 +259,16 @@ class SteppedEngine:
         held: HeldAnswer | None = None,
     ) -> Delivery | None:
         """Lease messages. `wanted`: a filter by tags."""
+        expression = None if wanted is None else FilterExpression.tags(wanted)
         return await self.engine.receive(
-            group,
-            topic,
-            max_messages=count,
-            max_bytes=1 << 20,
-            wait_ms=wait_ms,
-            invisible_ms=invisible_ms,
-            wanted=None if wanted is None else FilterExpression.tags(wanted),
-            attempt=attempt,
-            held=held,
+            ReceiveParams(
+                *(group, topic, count, 1 << 20, wait_ms, invisible_ms, expression, attempt, held)
+            )
         )
 
     async def resolve(
         self, delivery: Delivery, group: str, *, is_ack: bool, retry_delay_ms: int | None = None
-    ) -> list[int]:
+    ) -> list[ReceiptOutcome]:
         """Acknowledge all of a delivery, or give it back."""
         count = len(delivery.units)
         receipt = Receipt(

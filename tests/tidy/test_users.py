@@ -19,7 +19,7 @@ ALLOWED: Final = {
     ),
     "named in annotations only, which are strings": ("DataFrame",),
     "part of what clients, or readers of a verdict, are told": (
-        *("redelivered_count", "dead_lettered_count", "INVALID", "trimmed_unacked"),
+        *("redelivered_count", "dead_lettered_count", "trimmed_unacked"),
     ),
     "a number of a format, taken and not used yet": ("RESCHEDULE",),
     "runs an audit's steps without Java: for tests, by decision 15": ("LocalRunner", "FAST"),

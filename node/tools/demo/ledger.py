@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from hourwheel.client.outcomes import CancelOutcome
+from hourwheel.outcomes import CancelOutcome
 from node.tools.demo.trace import Kind, Trace
 
 _PROBLEMS_MAX: Final = 10

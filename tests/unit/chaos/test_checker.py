@@ -22,8 +22,8 @@ from chaos.history import (
     body_of,
     serial_of,
 )
-from hourwheel.client.outcomes import CancelOutcome
 from hourwheel.formats.message_id import MessageId
+from hourwheel.outcomes import CancelOutcome
 
 START_MS: Final = 1_800_000_000_000
 TOPIC, GROUP, OTHER = "orders", "workers", "auditors"

@@ -11,8 +11,8 @@ from chaos.history import (
     body_of,
     serial_of,
 )
-from hourwheel.client.outcomes import CancelOutcome
 from hourwheel.formats.message_id import MessageId
+from hourwheel.outcomes import CancelOutcome
 
 ID = MessageId(0, 3, 7, 1_800_000_000_000)
 

@@ -5,8 +5,8 @@ import pytest
 from hourwheel import errors
 from hourwheel.client.ack_batcher import Acker, find_error, to_ranges
 from hourwheel.client.message import ReceivedBatch
-from hourwheel.client.outcomes import ReceiptOutcome
 from hourwheel.client.prefetch_buffer import Selection
+from hourwheel.outcomes import ReceiptOutcome
 from hourwheel.transport.channel import Channel
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_node import FakeNode

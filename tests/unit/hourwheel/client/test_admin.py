@@ -6,12 +6,12 @@ import pytest
 from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin, DeadLetter, GroupLag, Subscription
 from hourwheel.client.message import Message
-from hourwheel.client.outcomes import CancelOutcome, DeadLetterReason, MessageState
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.filter_language.inputs import Sql, Tags
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec
+from hourwheel.outcomes import CancelOutcome, DeadLetterReason, MessageState
 from hourwheel.transport.channel import Channel
 from hourwheel.v1 import admin_pb2
 from tests.support.fake_node import EPOCH, SHARD, FakeNode

@@ -9,9 +9,9 @@ from hourwheel import errors
 from hourwheel.client.batch_builder import Columns
 from hourwheel.client.blocking import Admin, Consumer, Producer
 from hourwheel.client.message import Message
-from hourwheel.client.outcomes import CancelOutcome, MessageState
 from hourwheel.filter_language.inputs import Tags
 from hourwheel.formats.tag_gene import GeneKind, GeneSpec
+from hourwheel.outcomes import CancelOutcome, MessageState
 from tests.support.fake_node import STORE_MS
 from tests.support.fake_node_thread import FakeNodeThread
 from tests.support.forking import run_script

@@ -4,8 +4,8 @@ import pytest
 from hourwheel import errors
 from hourwheel.client import cancellation
 from hourwheel.client.message_ids import PublishedIds
-from hourwheel.client.outcomes import CancelOutcome
 from hourwheel.formats.message_id import MessageId
+from hourwheel.outcomes import CancelOutcome
 from hourwheel.transport.channel import Channel
 from tests.support.fake_node import EPOCH, SHARD, FakeNode
 

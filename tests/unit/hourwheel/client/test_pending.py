@@ -7,11 +7,11 @@ from hourwheel.client import pending
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.blocking import Admin
 from hourwheel.client.message import Message
-from hourwheel.client.outcomes import CancelOutcome
 from hourwheel.client.pending import PendingCancelled, PendingCount
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.filter_language.inputs import Sql
 from hourwheel.formats.meta import NO_META
+from hourwheel.outcomes import CancelOutcome
 from hourwheel.transport.channel import Channel
 from tests.support.fake_cluster import FakeCluster, channel_to
 from tests.support.fake_node import STORE_MS, FakeNode

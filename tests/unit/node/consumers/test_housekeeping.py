@@ -9,6 +9,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.record_batch import Kind, Outcome
+from node.contracts.broker import ReceiveParams
 from node.delivery.filtered_ranges import AGE_MS_MAX
 from node.delivery.message_lease import Part
 from node.delivery.retries import dead_rows
@@ -304,12 +305,7 @@ async def test_client_that_checks_is_handed_what_genes_let_through(tmp_path: Pat
         await world.publish_tagged("a", "b", "a b", gene_spec=0)
         wanted = FilterExpression.tags("a", check_at_client=True)
         found = await world.engine.receive(
-            *("billing", "orders"),
-            max_messages=9,
-            max_bytes=1 << 20,
-            wait_ms=0,
-            invisible_ms=0,
-            wanted=wanted,
+            ReceiveParams("billing", "orders", 9, 1 << 20, filter=wanted)
         )
         assert found is not None
         assert found.units["sequence"].tolist() == [0, 1, 2]

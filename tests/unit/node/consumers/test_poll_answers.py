@@ -7,7 +7,7 @@ import pytest
 
 from node.consumers.poll_answers import ANSWERS_MAX, KEPT_MS_MAX, Answers
 from node.consumers.waiters import Answered, Interest, Waiter
-from node.contracts.broker import Attempt, Delivery
+from node.contracts.broker import Attempt, Delivery, ReceiveParams
 from tests.support.stepped_engine import LEAD_MS, SteppedEngine
 
 ORDERS = Interest(1, 1)
@@ -153,7 +153,7 @@ async def test_as_many_are_kept_as_is_said_and_not_longer(monkeypatch: pytest.Mo
     monkeypatch.setattr("node.consumers.poll_answers.ANSWERS_MAX", 3)
     answers = Answers()
     future: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
-    waiter = Waiter(future, 1, 1, 1)
+    waiter = Waiter(future, ReceiveParams("billing", "orders", 1, 1), 1)
     for poller_id in range(1, 6):
         assert answers.begin(ORDERS, Attempt(poller_id, 1), waiter, poller_id) is None
         answers.note(ORDERS, Attempt(poller_id, 1), Answered(poller_id))

@@ -9,6 +9,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from node.consumers.waiters import Interest, Waiter, Waiters
+from node.contracts.broker import ReceiveParams
 from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.message_lease import Lease
 from node.delivery.receiver import Delivery
@@ -49,7 +50,7 @@ class Shop:
 
     def wait(self, interest: Interest, queues: list[int]) -> Waiter:
         future: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
-        waiter = Waiter(future, count_max=10, bytes_max=1_000, invisible_ms=500)
+        waiter = Waiter(future, ReceiveParams("billing", "orders", 10, 1_000), invisible_ms=500)
         self.waiters.add(interest, queues, waiter, 0)
         return waiter
 

@@ -10,7 +10,7 @@ from hourwheel import Sql, errors
 from hourwheel.internal.v1.state_pb2 import ConfigChange, TopicConfig
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.contracts.broker import GroupSettings
-from node.delivery.receiver import Delivery, Receiver
+from node.delivery.receiver import Delivery, ReceiveLimits, Receiver
 from node.shard.group_queue import GroupQueue
 from node.shard.recovery import ShardConfig
 from storage.queues.ack_state import WINDOW_POSITIONS
@@ -65,12 +65,7 @@ class Counter:
         self, *, count_max: int = 100, bytes_max: int = 1 << 20, now_ms: int = START_MS
     ) -> Delivery | None:
         return self.receiver.receive(
-            GROUP,
-            TOPIC,
-            count_max=count_max,
-            bytes_max=bytes_max,
-            invisible_ms=INVISIBLE_MS,
-            now_ms=now_ms,
+            GROUP, TOPIC, ReceiveLimits(count_max, bytes_max, INVISIBLE_MS, now_ms)
         )
 
     def take(self, *, count_max: int = 100, bytes_max: int = 1 << 20) -> tuple[int, list[int]]:
@@ -249,7 +244,7 @@ def test_a_flipped_bit_is_found_and_its_place_named() -> None:
     path, at = shard.log.locate(int(unit["position"]))
     disk.flip_bit(path, at)
     delivery = receiver.receive(
-        GROUP, TOPIC, count_max=9, bytes_max=1 << 20, invisible_ms=1, now_ms=START_MS
+        GROUP, TOPIC, ReceiveLimits(9, 1 << 20, invisible_ms=1, now_ms=START_MS)
     )
     assert delivery is not None
     assert delivery.lease.first == 1

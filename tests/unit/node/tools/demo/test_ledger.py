@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hourwheel.client.outcomes import CancelOutcome
+from hourwheel.outcomes import CancelOutcome
 from node.tools.demo.ledger import Arrival, Ledger
 from node.tools.demo.trace import NEVER, build_trace, generate_orders
 

@@ -1,4 +1,8 @@
-"""The answers that calls about messages give, one for each message asked about."""
+"""The status values of messages and receipts: one definition for client, node and log.
+
+Each has the number that the protocol gives it (`hourwheel/v1`), so a value goes onto the wire as
+it is; tests/unit/hourwheel/test_outcomes.py compares the two.
+"""
 
 from enum import IntEnum
 

@@ -3,7 +3,7 @@ from enum import IntEnum
 import pytest
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
-from hourwheel.client.outcomes import CancelOutcome, MessageState, ReceiptOutcome
+from hourwheel.outcomes import CancelOutcome, MessageState, ReceiptOutcome
 from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
 
 

@@ -17,6 +17,7 @@ from hourwheel.cli import (
 )
 from hourwheel.cli.exit_codes import describe_exit_codes
 from hourwheel.cli.options import Json, Server
+from hourwheel.cli.top.command import top
 from hourwheel.transport.channel import SERVER_DEFAULT
 
 app = typer.Typer(
@@ -38,6 +39,7 @@ app.command()(cluster.status)
 app.command()(cluster.transfer)
 app.command()(cluster.drain)
 app.command()(wheel.wheel)
+app.command()(top)
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(server_commands.node)
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(
     server_commands.cluster

@@ -1,5 +1,6 @@
 """What a cluster reports of itself: values named as in admin.proto."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
@@ -169,6 +170,27 @@ _PHASES: Final = {
     status_pb2.FOLLOWER_PHASE_REPLICATING: Phase.REPLICATING,
     status_pb2.FOLLOWER_PHASE_SNAPSHOT: Phase.SNAPSHOT,
 }
+
+
+def find_master(statuses: Mapping[str, ClusterStatus]) -> tuple[str, ShardStatus] | None:
+    """Which of several nodes is master and may act; of two that say so, that of the later epoch.
+
+    Args:
+        statuses: what each node says, by its id.
+
+    Returns:
+        (node, the shard as it says); None: there is none among these.
+    """
+    found = [
+        (shard.epoch, node_id, shard)
+        for node_id, status in statuses.items()
+        for shard in status.shards[:1]
+        if shard.may_act
+    ]
+    if not found:
+        return None
+    _, node_id, shard = max(found, key=lambda one: one[0])
+    return node_id, shard
 
 
 def cluster_status(answer: admin_pb2.GetStatusResponse) -> ClusterStatus:

@@ -8,24 +8,16 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from hourwheel.client.cluster_status import ClusterStatus, FollowerStatus, NodeStatus, ShardStatus
+from hourwheel.client.cluster_status import (
+    ClusterStatus,
+    FollowerStatus,
+    NodeStatus,
+    ShardStatus,
+    find_master,
+)
 
 CLOCK_OFFSET_MS_MAX: Final = 100.0
 """Clocks of two nodes that differ by more are worth a word."""
-
-
-def master_of(statuses: Mapping[str, ClusterStatus]) -> tuple[str, ShardStatus] | None:
-    """(node, the shard as it says) of the node that is master and may act; None: there is none."""
-    found = [
-        (shard.epoch, node_id, shard)
-        for node_id, status in statuses.items()
-        for shard in status.shards[:1]
-        if shard.may_act
-    ]
-    if not found:
-        return None
-    _, node_id, shard = max(found, key=lambda one: one[0])
-    return node_id, shard
 
 
 def read_only_because(
@@ -34,7 +26,7 @@ def read_only_because(
     """Why nothing can be changed from here now; empty: it can."""
     if not changes_allowed:
         return "This console only shows: console.changes does not allow more."
-    if master_of(statuses) is not None:
+    if find_master(statuses) is not None:
         return ""
     own = statuses.get(own_id)
     if own is None:
@@ -59,7 +51,7 @@ def snapshot(
         statuses: what those nodes say now that answer, by id.
         changes_allowed: whether the configuration lets the console change anything.
     """
-    master = master_of(statuses)
+    master = find_master(statuses)
     shard = _shard_to_show(known, statuses, master)
     followers = {} if shard is None else {one.node_id: one for one in shard.followers}
     nodes = [

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin, GroupInfo, TopicInfo
-from hourwheel.client.cluster_status import ClusterStatus
+from hourwheel.client.cluster_status import ClusterStatus, find_master
 from hourwheel.client.node_probe import NodeProbe
 from hourwheel.client.pending import PendingMessage
 from hourwheel.client.wheel import WheelDescription
@@ -23,7 +23,7 @@ from hourwheel.formats.message_id import MessageId
 from hourwheel.outcomes import MessageState
 from node.console.history import History
 from node.console.recent import Recent
-from node.console.snapshot import master_of, snapshot
+from node.console.snapshot import snapshot
 
 PAGE_SIZE: Final = 50
 """Topics, groups or messages on one page."""
@@ -125,7 +125,7 @@ class Views:
             statuses[self._node_id] = own
         await self._close_probes({self._own_address, *(one.address for one in others)})
         now_ms = self._now_ms()
-        if (master := master_of(statuses)) is not None:
+        if (master := find_master(statuses)) is not None:
             self._history.add(now_ms, *master)
         shown = snapshot(
             self._node_id, self._known, statuses, changes_allowed=self._changes_allowed

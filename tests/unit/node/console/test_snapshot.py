@@ -13,9 +13,10 @@ from hourwheel.client.cluster_status import (
     Phase,
     Role,
     ShardStatus,
+    find_master,
 )
 from node.console.history import SPAN_MS, History
-from node.console.snapshot import master_of, read_only_because, snapshot
+from node.console.snapshot import read_only_because, snapshot
 
 NODES = tuple(
     NodeStatus(f"n{number}", f"h:{number}", 0, 0, "", is_alive=True) for number in (1, 2, 3)
@@ -64,7 +65,7 @@ def test_followers_console_shows_what_the_master_knows() -> None:
 
 def test_master_is_the_one_of_the_latest_epoch_when_two_say_they_are() -> None:
     statuses = {**whole(), "n3": status("n3", may_act=True, epoch=5)}
-    found = master_of(statuses)
+    found = find_master(statuses)
     assert found is not None
     assert (found[0], found[1].epoch) == ("n3", 5)
 

@@ -61,7 +61,8 @@ def run(config: NodeConfig, ready_file: Path | None = None) -> int:
         ready_file: where to write, as JSON, the addresses and the process's number, once it serves.
     """
     memory.configure()
-    logs.configure(config.telemetry.log_level, config.telemetry.log_format)
+    telemetry = config.telemetry
+    logs.configure(telemetry.log_level, telemetry.log_format, node_id=config.node.id)
     try:
         with asyncio.Runner(loop_factory=_loop_factory(config.node.event_loop)) as runner:
             return runner.run(serve(config, ready_file))

@@ -41,13 +41,26 @@ _SHARED: Final[tuple[Processor, ...]] = (
 )
 
 
-def configure(level: str, log_format: Format, stream: TextIO | None = None) -> None:
+def _stamp(node_id: str) -> Processor:
+    """Put the node's id on each line: those of several nodes are read together."""
+
+    def stamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        event.setdefault("node_id", node_id)
+        return event
+
+    return stamp
+
+
+def configure(
+    level: str, log_format: Format, stream: TextIO | None = None, *, node_id: str = ""
+) -> None:
     """Set up logging of this process. A program with a node inside it sets up `logging` itself.
 
     Args:
         level: least level that is written: debug, info, warning or error.
         log_format: `auto` is console on a terminal, else json.
         stream: where to; standard error by default.
+        node_id: on each line for machines; empty: on none.
     """
     out = sys.stderr if stream is None else stream
     as_console = log_format == "console" or (log_format == "auto" and out.isatty())
@@ -60,6 +73,8 @@ def configure(level: str, log_format: Format, stream: TextIO | None = None) -> N
         if as_console
         else [_tracebacks, structlog.processors.JSONRenderer(default=str)]
     )
+    if node_id and not as_console:
+        last.insert(0, _stamp(node_id))
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

@@ -32,14 +32,21 @@ class TextLines(logging.Formatter):
 class JsonLines(logging.Formatter):
     """One JSON object an event, with the broker's names of fields."""
 
+    def __init__(self, node_id: str = "") -> None:
+        """`node_id`: on each line; empty: on none."""
+        super().__init__()
+        self._common = {"process": "control", "node_id": node_id}
+        if not node_id:
+            del self._common["node_id"]
+
     def format(self, record: logging.LogRecord) -> str:
         """See logging.Formatter."""
         fields = {
             "event": record.getMessage(),
-            "process": "control",
+            **self._common,
             "logger": record.name,
             "level": record.levelname.lower(),
-            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "timestamp": _timestamp(record.created),
             **_fields(record),
         }
         if record.exc_info:
@@ -47,8 +54,17 @@ class JsonLines(logging.Formatter):
         return json.dumps(fields, default=str)
 
 
+def _timestamp(created_s: float) -> str:
+    """As the broker writes it: in UTC, with a Z."""
+    return f"{datetime.fromtimestamp(created_s, UTC).replace(tzinfo=None).isoformat()}Z"
+
+
 def configure(
-    log_format: str = "auto", log_level: str = "info", stream: TextIO | None = None
+    log_format: str = "auto",
+    log_level: str = "info",
+    stream: TextIO | None = None,
+    *,
+    node_id: str = "",
 ) -> None:
     """Set up logging of this process.
 
@@ -56,11 +72,12 @@ def configure(
         log_format: `auto` is console on a terminal, else json.
         log_level: least level that is written: debug, info, warning or error.
         stream: where to; standard error by default.
+        node_id: on each line for machines; empty: on none.
     """
     out = sys.stderr if stream is None else stream
     as_text = log_format == "console" or (log_format == "auto" and out.isatty())
     handler = logging.StreamHandler(out)
-    handler.setFormatter(TextLines(_TEXT) if as_text else JsonLines())
+    handler.setFormatter(TextLines(_TEXT) if as_text else JsonLines(node_id))
     root = logging.getLogger()
     for old in [each for each in root.handlers if type(each) is logging.StreamHandler]:
         root.removeHandler(old)

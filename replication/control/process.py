@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("pysyncobj.syncobj").addFilter(_is_true_alarm)
     try:
         config = parse(sys.argv[1:] if arguments is None else arguments)
-        logs.configure(config.log_format, config.log_level)
+        logs.configure(config.log_format, config.log_level, node_id=config.node_id)
         _make_directory(config.directory)
         code = asyncio.run(run(config))
     except errors.DiskFull as error:

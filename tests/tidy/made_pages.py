@@ -1,4 +1,4 @@
-"""Parts of pages that are made from the code: the map of files, the table of errors.
+"""Parts of pages that are made from the code: files, errors, keys of log events.
 
 `make pages` (`python -m tests.tidy.made_pages`) writes them again; a test compares them.
 """
@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Final
 
 from hourwheel import errors
-from tests.tidy import chart_pages, tree
+from tests.tidy import chart_pages, log_events, tree
 
 
 def folder_of(path: str) -> str:
@@ -60,6 +60,7 @@ def table_of_errors() -> str:
 PARTS: Final[dict[str, Callable[[], str]]] = {
     "docs/FILES.md": map_of_files,
     "docs/ERRORS.md": table_of_errors,
+    "docs/LOGS.md": log_events.table_of_keys,
     "helm/hourwheel/README.md": chart_pages.table_of_values,
 }
 """Page -> what makes the part between its marks."""

@@ -143,3 +143,16 @@ def test_nobody_fails_when_the_log_has_no_room() -> None:
     logs.configure("info", "json", FullDisk())
     logs.get("test").error("something", what=1)
     logs.flush()
+
+
+def test_lines_for_machines_have_the_node_where_it_is_known() -> None:
+    out = io.StringIO()
+    logs.configure("info", "json", out, node_id="n1")
+    logs.get("node.x").info("node_stopped")
+    logs.get("node.x").info("node_started", node_id="n1")
+    logging.getLogger("a.library").warning("hello")
+    assert [json.loads(line)["node_id"] for line in out.getvalue().splitlines()] == ["n1"] * 3
+    text = io.StringIO()
+    logs.configure("info", "console", text, node_id="n1")
+    logs.get("node.x").info("node_stopped")
+    assert "node_id" not in text.getvalue()

@@ -39,7 +39,7 @@ def test_lines_for_machines_are_json_one_an_event(log_format: str) -> None:
     assert (fields["shard"], fields["error"]) == (3, "odd")
     assert (fields["process"], fields["logger"]) == ("control", "replication.x")
     assert "ZeroDivisionError" in fields["exception"]
-    assert fields["timestamp"].endswith("+00:00")
+    assert fields["timestamp"].endswith("Z")
 
 
 class Terminal(io.StringIO):
@@ -60,3 +60,11 @@ def test_a_second_configuration_replaces_the_first() -> None:
     logs.configure("json", stream=first)
     assert said("json", second)
     assert first.getvalue() == ""
+
+
+def test_lines_for_machines_have_the_node_where_it_is_known() -> None:
+    stream = io.StringIO()
+    logs.configure("json", stream=stream, node_id="n1")
+    logging.getLogger("replication.x").warning("broker_lost")
+    assert json.loads(stream.getvalue())["node_id"] == "n1"
+    assert "node_id" not in json.loads(said("json", io.StringIO()))

@@ -21,8 +21,8 @@ from timewheel.run_format import delay_log_path
 
 _OPEN_FILES_MAX: Final = 128
 _OVERLAY_BYTES_MAX: Final = 64 << 20
-_GAP_BYTES_MAX: Final = 16_384
-_PIECE_BYTES_MAX: Final = 8 << 20
+GAP_BYTES_MAX: Final = 16_384
+PIECE_BYTES_MAX: Final = 8 << 20
 _SCATTERED_MESSAGES_PER_PIECE: Final = 4
 
 
@@ -107,9 +107,16 @@ class Bodies:
     """Reads blobs (meta and body together). One instance a thread."""
 
     def __init__(
-        self, disk: Disk, directory: str, log: LogReader, overlay: Overlay | None = None
+        self,
+        disk: Disk,
+        directory: str,
+        log: LogReader,
+        overlay: Overlay | None = None,
+        *,
+        open_count_max: int = _OPEN_FILES_MAX,
     ) -> None:
-        """`directory` holds the delay logs."""
+        """`directory` holds the delay logs; `open_count_max` of them stay open."""
+        self._open_count_max = open_count_max
         self._disk, self._directory, self._log = disk, directory, log
         self.overlay = Overlay() if overlay is None else overlay
         self._files: OrderedDict[int, File] = OrderedDict()
@@ -203,7 +210,7 @@ class Bodies:
             except FileNotFoundError:
                 return None
             self._files[dlog_id] = file
-            if len(self._files) > _OPEN_FILES_MAX:
+            if len(self._files) > self._open_count_max:
                 self._files.popitem(last=False)[1].close()
         else:
             self._files.move_to_end(dlog_id)
@@ -256,13 +263,13 @@ def _pieces(
         return []
     ends = starts + lengths
     gap = starts[1:] - ends[:-1]
-    apart = (files[1:] != files[:-1]) | (gap < 0) | (gap > _GAP_BYTES_MAX)
+    apart = (files[1:] != files[:-1]) | (gap < 0) | (gap > GAP_BYTES_MAX)
     cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(starts)]
     found: list[tuple[int, int]] = []
     for low, high in pairwise(cuts):
         at = low
-        while int(ends[high - 1]) - int(starts[at]) > _PIECE_BYTES_MAX and high - at > 1:
-            fit = int(np.searchsorted(ends[at:high], int(starts[at]) + _PIECE_BYTES_MAX, "right"))
+        while int(ends[high - 1]) - int(starts[at]) > PIECE_BYTES_MAX and high - at > 1:
+            fit = int(np.searchsorted(ends[at:high], int(starts[at]) + PIECE_BYTES_MAX, "right"))
             found.append((at, at + max(1, fit)))
             at += max(1, fit)
         if at < high:

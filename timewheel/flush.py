@@ -67,8 +67,10 @@ class FlushJob:
         run_ids: tuple[int, int],
         hour_level_end_day: int,
         heads: HeadsOf,
+        chunk_units: int = _CHUNK_UNITS,
     ) -> None:
-        """`span` is the stretch of the log that the memtable was filled from."""
+        """`span`: the range of the log that filled the memtable; `chunk_units`: written at once."""
+        self._chunk_units = chunk_units
         self._place, self._table, self._cursor = place, table, cursor
         self._log, self._span, self._run_ids = log, span, run_ids
         self._split_ms, self._heads = sections_end_ms(hour_level_end_day), heads
@@ -113,8 +115,8 @@ class FlushJob:
             run_id=run_id,
             heads=lambda bucket: self._heads(level, bucket, run_id),
         )
-        for low in range(0, len(units), _CHUNK_UNITS):
-            part = units[low : low + _CHUNK_UNITS]
+        for low in range(0, len(units), self._chunk_units):
+            part = units[low : low + self._chunk_units]
             writer.append(delay_log.append_from_log(part, span, self._span[0], others))
         delay_log.finish()
         return WrittenRun(writer.finish(), run_id, delay_log.size_bytes)

@@ -13,7 +13,7 @@ _AHEAD_UNITS: Final = 65_536
 
 
 class _Reader:
-    """A stretch [at, end) of one run, with the next units buffered.
+    """A range [at, end) of one run, with the next units buffered.
 
     Invariants: `buffer` are the units just below `at`, not yet taken; units of one key (a message
     that several groups gave back) are buffered together.
@@ -63,9 +63,16 @@ class HourReaders:
     cascades do not: their output is already being read, in the runs that they replace.
     """
 
-    def __init__(self, hour: int, pieces: list[Piece], after: Key) -> None:
-        """Position every piece behind `after`."""
-        self.hour = hour
+    def __init__(
+        self,
+        hour: int,
+        pieces: list[Piece],
+        after: Key,
+        *,
+        buffer_units_min: int = _BUFFER_UNITS_MIN,
+    ) -> None:
+        """Position every piece behind `after`; each read takes `buffer_units_min` or more."""
+        self.hour, self._buffer_units_min = hour, buffer_units_min
         self._readers = [_Reader(piece, after) for piece in pieces if piece[2] > piece[1]]
 
     def add(self, piece: Piece, after: Key) -> None:
@@ -81,13 +88,13 @@ class HourReaders:
         """Take about `count` units at most, in keys <= `limit`.
 
         Returns:
-            (stretches, bound): every unit of the hour with key <= bound is in them or was taken
+            (parts, bound): every unit of the hour with key <= bound is in them or was taken
             before; bound == limit when the hour has no more up to there.
         """
         self._readers = [reader for reader in self._readers if not reader.is_exhausted]
         if not self._readers:
             return [], limit
-        each = max(_BUFFER_UNITS_MIN, count // len(self._readers))
+        each = max(self._buffer_units_min, count // len(self._readers))
         for reader in self._readers:
             reader.fill(each)
         bounds = [bound for reader in self._readers if (bound := reader.bound) is not None]

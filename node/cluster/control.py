@@ -138,15 +138,28 @@ class ClusterControl:
         *,
         on_state: Callable[[ControlState], None],
         on_lost: Callable[[], None],
+        retry_s: float = _AGAIN_S,
+        make_client: Callable[..., ControlClient] = ControlClient,
     ) -> None:
-        """Nothing runs yet. `on_lost` is called when the process is gone or silent."""
+        """Nothing runs yet.
+
+        Args:
+            config: of the node.
+            cluster_id: 16 bytes.
+            boot_id: of this start of the node.
+            on_state: called with each new state, once the node is registered.
+            on_lost: called when the process is gone or silent.
+            retry_s: between two attempts to register.
+            make_client: makes the link to the process.
+        """
+        self._retry_s = retry_s
         self._config, self._cluster_id, self._boot_id = config, cluster_id, boot_id
         self._on_state = on_state
         self._folder = _socket_folder(config.node.data_directory)
         socket_path = _make_way(self._folder, boot_id)
         self._process = ControlProcess(self._process_config(socket_path))
         self._on_lost = on_lost
-        self.client = ControlClient(
+        self.client = make_client(
             socket_path,
             on_state=self._on_client_state,
             on_leader=self._on_leader,
@@ -258,7 +271,7 @@ class ClusterControl:
                     break
                 _log.warning("registration_refused", reason=result.reason)
                 request_id = None
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(self._retry_s)
         self.is_registered = True
         self._on_state(self.client.state)
 

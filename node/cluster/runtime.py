@@ -232,15 +232,18 @@ class ClusterRuntime:
     def _on_control_lost(self) -> None:
         self._failure.report(errors.Unavailable("the control process is gone"))
 
-    async def transfer_mastership(self) -> None:
-        """Have another node take over, if this one is the master and another can."""
+    async def transfer_mastership(self, timeout_s: float = _TRANSFER_S) -> None:
+        """Have another node take over, if this one is the master and another can.
+
+        Returns when another node is the master, or after `timeout_s` at the latest.
+        """
         member = self._member
         if not member.may_act() or len(self._nodes) == 1:
             return
         _log.info("mastership_transfer_started")
         member.transfer_mastership("")
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + _TRANSFER_S
+        until_s = loop.time() + timeout_s
         while member.may_act() and loop.time() < until_s:  # noqa: ASYNC110 - it depends on time
             await asyncio.sleep(_LOOK_S)
 

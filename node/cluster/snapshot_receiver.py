@@ -135,6 +135,7 @@ class SnapshotReceiver:
         on_received: Callable[[], None] = log_received,
         on_failure: Callable[[errors.HourwheelError], None],
         stats: EpochStats | None = None,
+        now_s: Callable[[], float] | None = None,
     ) -> None:
         """Nothing is needed yet.
 
@@ -146,12 +147,14 @@ class SnapshotReceiver:
             on_received: called when one is complete: the next start installs it.
             on_failure: called when the process must stop.
             stats: counts what is received.
+            now_s: a monotonic clock, in seconds; None: the event loop's.
         """
         self._place, self._fetch = place, fetch
         self._log_end, self._is_needed = log_end, is_needed
         self._on_received, self._on_failure = on_received, on_failure
         self._stats = EpochStats() if stats is None else stats
         self._loop = asyncio.get_running_loop()
+        self._now_s = self._loop.time if now_s is None else now_s
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
         self._not_before_s = 0.0
@@ -160,7 +163,7 @@ class SnapshotReceiver:
 
     def need(self, master: str, epoch: int) -> None:
         """The master of that epoch says that this node needs a snapshot."""
-        is_early = self._loop.time() < self._not_before_s
+        is_early = self._now_s() < self._not_before_s
         if self._task is None and not self.is_complete and not is_early:
             _log.warning("snapshot_needed", master=master, epoch=epoch)
             self._task = self._loop.create_task(self._take(master, epoch))
@@ -205,7 +208,7 @@ class SnapshotReceiver:
             self._on_failure(known)
         wait_s = min(_AGAIN_S_MAX, _AGAIN_S * 2**self._failures)
         self._failures = min(self._failures + 1, 10)
-        self._not_before_s = self._loop.time() + wait_s
+        self._not_before_s = self._now_s() + wait_s
 
     async def close(self) -> None:
         """Fetch no more; abandon what is under way."""

@@ -68,9 +68,10 @@ class ControlClient:
         on_report: Callable[[link.NodeReport], None] | None = None,
         on_lost: Callable[[], None] | None = None,
         control_timeout_ms: float = 1_000.0,
+        answer_margin_s: float = _ANSWER_MARGIN_S,
         clock: Clock | None = None,
     ) -> None:
-        """Connects to nobody yet.
+        """Not connected yet.
 
         Args:
             socket_path: of the control process.
@@ -79,6 +80,7 @@ class ControlClient:
             on_report: called with each report of another node.
             on_lost: called once, when the control process is gone or silent.
             control_timeout_ms: how long it may be silent.
+            answer_margin_s: how much longer than it the client waits for an answer.
             clock: for that.
         """
         self.state = ControlState()
@@ -87,6 +89,7 @@ class ControlClient:
         self.heard_ms: dict[str, float] = {}
         self.ping = link.LinkPing()
         self._path = Path(socket_path)
+        self._answer_margin_s = answer_margin_s
         self._on_state = on_state
         self._on_leader = on_leader
         self._on_report = on_report
@@ -298,7 +301,7 @@ class ControlClient:
         )
         tried = {"request_id": command.request_id.hex()}
         try:
-            async with asyncio.timeout(timeout_s + _ANSWER_MARGIN_S):
+            async with asyncio.timeout(timeout_s + self._answer_margin_s):
                 answer = await call
         except (TimeoutError, errors.Timeout) as error:
             raise errors.Timeout("the control plane did not answer in time", **tried) from error

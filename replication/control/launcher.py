@@ -26,15 +26,18 @@ _STOP_S: Final = 5.0
 class ControlProcess:
     """See the top of this file."""
 
-    def __init__(self, config: ControlConfig, *, log_file: Path | None = None) -> None:
+    def __init__(
+        self, config: ControlConfig, *, log_file: Path | None = None, stop_s: float = _STOP_S
+    ) -> None:
         """Nothing runs yet.
 
         Args:
             config: of the process.
             log_file: where its log goes, appended; None: to this process's standard error.
+            stop_s: how long it may take to stop before it is killed.
         """
         self.config = replace(config, watch_parent=True)
-        self._log_file = log_file
+        self._log_file, self._stop_s = log_file, stop_s
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -87,7 +90,7 @@ class ControlProcess:
         if self.is_running:
             self.process.send_signal(signal.SIGTERM)
             try:
-                async with asyncio.timeout(_STOP_S):
+                async with asyncio.timeout(self._stop_s):
                     await self.process.wait()
             except TimeoutError:
                 self.process.kill()

@@ -97,8 +97,10 @@ class RaftAdapter:
         on_state: Callable[[ControlState], None],
         on_status: Callable[[RaftStatus], None],
         on_death: Callable[[BaseException], None],
+        attempt_s: float = _ATTEMPT_S,
     ) -> None:
-        """Starts nothing."""
+        """Starts nothing. `attempt_s`: see `_ATTEMPT_S`."""
+        self._attempt_s = attempt_s
         self.status = RaftStatus()
         self.stats = TickStats()
         self.on_state = on_state
@@ -211,7 +213,7 @@ class RaftAdapter:
 
         self._node.submit(command, callback)
         try:
-            async with asyncio.timeout(_ATTEMPT_S):
+            async with asyncio.timeout(self._attempt_s):
                 return await answered
         except TimeoutError:
             return None, FAIL_REASON.UNKNOWN_OUTCOME

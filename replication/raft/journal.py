@@ -49,7 +49,6 @@ class RaftJournal(Journal):  # type: ignore[misc]
 
     Attributes:
         snapshot_file: where snapshots are kept.
-        sync_count: durable writes so far.
     """
 
     def __init__(
@@ -63,7 +62,6 @@ class RaftJournal(Journal):  # type: ignore[misc]
     ) -> None:
         """Use `open`."""
         self.snapshot_file = SnapshotFile(disk, directory, identity)
-        self.sync_count = 0
         self._file = file
         self._vote_file = vote_file
         self._meta = meta
@@ -237,7 +235,6 @@ class RaftJournal(Journal):  # type: ignore[misc]
             commit_index=self._commit_index,
         )
         self._file = self._file.replaced(self._file.entries[:count])
-        self.sync_count += 1
 
     @contextmanager
     def message(self) -> Iterator[None]:
@@ -260,7 +257,6 @@ class RaftJournal(Journal):  # type: ignore[misc]
             self._store_vote()
         if self._file.is_dirty:
             self._file.sync()
-            self.sync_count += 1
 
     @property
     def has_command_room(self) -> bool:

@@ -79,7 +79,7 @@ class RaftStatus:
 
 
 def check_version() -> None:
-    """Refuse a PySyncObj that nobody has audited.
+    """Refuse a PySyncObj that was not audited.
 
     Raises:
         IncompatibleFormat: it is another than the pinned one.
@@ -118,10 +118,6 @@ class RaftNode(PrivateSyncObj):
 
     Attributes:
         journal: its log.
-        failed_apply_count: commands whose apply raised: a bug, but not the end of the cluster.
-        compaction_count: snapshots made.
-        installed_count: snapshots taken over from a leader.
-        no_room_count: messages, commands and snapshots that the disk had no room for.
     """
 
     def __init__(
@@ -141,10 +137,6 @@ class RaftNode(PrivateSyncObj):
         """
         check_version()
         timings = timings or RaftTimings()
-        self.failed_apply_count = 0
-        self.compaction_count = 0
-        self.installed_count = 0
-        self.no_room_count = 0
         self._has_no_room = False
         self.journal = journal
         self._machine = machine
@@ -193,7 +185,7 @@ class RaftNode(PrivateSyncObj):
             return  # the pipe that wakes the tick thread is full: it is awake; the command is in
 
     def hand_over(self, ticks: int, tick_s: float) -> None:
-        """Leave the lead to a follower that has everything, so that nobody has to time out."""
+        """Leave the lead to a follower that has everything, so that no election has to time out."""
         while self._isLeader() and ticks > 0:
             self.transferLeadership()
             self.doTick(tick_s)
@@ -236,7 +228,6 @@ class RaftNode(PrivateSyncObj):
         try:
             return self._machine.apply(command[1:])
         except Exception:  # noqa: BLE001 - see above
-            self.failed_apply_count += 1
             _log.exception("raft_command_skipped")
             return b""
 
@@ -301,10 +292,8 @@ class RaftNode(PrivateSyncObj):
             self._not_below = count + _PATIENCE_ENTRIES
             return
         self._not_below = 0
-        self.compaction_count += 1
 
     def _note_no_room(self, error: errors.DiskFull) -> None:
-        self.no_room_count += 1
         if not self._has_no_room:
             self._has_no_room = True
             _log.error("control_disk_full", extra={"error": error.message})
@@ -314,13 +303,13 @@ class RaftNode(PrivateSyncObj):
         if not self._isLeader() or self.journal.has_command_room:
             try:
                 super()._checkCommandsToApply()
-            except errors.DiskFull as error:  # several large ones; who waits asks again
+            except errors.DiskFull as error:  # several large ones; their callers try again
                 self._note_no_room(error)
             return
         self.refuse_waiting_commands()
 
     def become_leader(self) -> None:
-        """A leader begins with an entry. Where that finds no room, somebody else should lead."""
+        """A leader begins with an entry. Where that finds no room, another node should lead."""
         try:
             self.journal.reserve_first_entry()
         except errors.DiskFull as error:
@@ -346,7 +335,6 @@ class RaftNode(PrivateSyncObj):
             raise
         self.set_last_applied(last)
         self.raise_commit_index(last)
-        self.installed_count += 1
         for callback in self.take_callbacks(last):
             callback(None, FAIL_REASON.UNKNOWN_OUTCOME)
 

@@ -28,7 +28,7 @@ class DurableTransport(Transport):  # type: ignore[misc]
     """See the top of this file. The tick thread only."""
 
     def __init__(self, journal: RaftJournal, peer_ids: Iterable[str]) -> None:
-        """Nobody is connected."""
+        """No peer is connected."""
         super().__init__(None, None, [])
         self.peers: dict[str, Any] = {peer_id: Node(peer_id) for peer_id in sorted(peer_ids)}
         self._journal = journal
@@ -91,9 +91,17 @@ class Outgoing(Protocol):
 class NetworkTransport(DurableTransport):
     """See the top of this file. `put` from any thread, the rest in the tick thread."""
 
-    def __init__(self, journal: RaftJournal, peer_ids: Iterable[str], network: Outgoing) -> None:
-        """Nobody is connected."""
+    def __init__(
+        self,
+        journal: RaftJournal,
+        peer_ids: Iterable[str],
+        network: Outgoing,
+        *,
+        inbox_count_max: int = _INBOX_COUNT_MAX,
+    ) -> None:
+        """No peer is connected. `inbox_count_max`: see `_INBOX_COUNT_MAX`."""
         super().__init__(journal, peer_ids)
+        self._inbox_count_max = inbox_count_max
         self.lost_count = 0
         self._network = network
         self._inbox: deque[tuple[str, Message | bool]] = deque()
@@ -110,7 +118,7 @@ class NetworkTransport(DurableTransport):
         """Something has come from a peer: a message, or its connection (True), or its end."""
         if self._is_destroyed:
             return
-        if len(self._inbox) >= _INBOX_COUNT_MAX and not isinstance(what, bool):
+        if len(self._inbox) >= self._inbox_count_max and not isinstance(what, bool):
             self.lost_count += 1
             return
         self._inbox.append((peer_id, what))

@@ -96,13 +96,11 @@ class VoteFile:
 
     Attributes:
         path: on the disk.
-        was_torn: a slot was not whole when the file was opened.
     """
 
     def __init__(self, file: File, path: str, generation: int, next_slot: int) -> None:
         """Use `open` or `create`."""
         self.path = path
-        self.was_torn = False
         self._file = file
         self._generation = generation
         self._next_slot = next_slot
@@ -148,7 +146,6 @@ class VoteFile:
             ]
             latest, slot = _latest(found, path)
             opened = cls(file, path, slot.generation, (latest + 1) % SLOT_COUNT)
-            opened.was_torn = None in found
             file.datasync()  # what a killed process had written is read back: make it true
         except BaseException:
             file.close()

@@ -34,8 +34,10 @@ def rewrite(
     check: Callable[[File], None] = lambda _: None,
     pause: Callable[[], None] = lambda: None,
     bytes_min: int | None = None,
+    chunk_bytes: int = _CHUNK_BYTES,
+    sync_bytes: int = _SYNC_BYTES,
 ) -> None:
-    """Put `patches` in. Nobody else writes to the file. Blocks: for a thread that may.
+    """Put `patches` in. No other thread writes to the file. Blocks: for a thread that may.
 
     Args:
         disk: where it is.
@@ -45,6 +47,8 @@ def rewrite(
         pause: called between two pieces of work.
         bytes_min: the copy has so many at least; a file that is missing is made of zeros. None:
             as many as the file, which has to be there.
+        chunk_bytes: copied between two calls of `pause`.
+        sync_bytes: the copy is synced each time that so many are written.
 
     Raises:
         FileNotFoundError: the file, or the copy, was removed meanwhile.
@@ -60,7 +64,15 @@ def rewrite(
     try:
         sizes = [bytes_min or 0, 0 if source is None else source.size()]
         size = max(sizes + [one.position + len(one.raw) for one in patches])
-        _copy(source, target, size, sorted(patches), pause)
+        patches = sorted(patches)
+        synced = 0
+        for at in range(0, size, chunk_bytes):
+            end = min(at + chunk_bytes, size)
+            target.pwrite((_patched(source, at, end, patches),), at)
+            if end - synced >= sync_bytes:
+                target.datasync()
+                synced = end
+            pause()
         errors.invariant(target.size() == size, "a copy is whole", file=path)
         target.datasync()
         check(target)
@@ -75,24 +87,15 @@ def rewrite(
     disk.sync_dir(parent_of(path))
 
 
-def _copy(
-    source: File | None, target: File, size: int, patches: list[Patch], pause: Callable[[], None]
-) -> None:
-    synced = 0
-    for at in range(0, size, _CHUNK_BYTES):
-        length = min(_CHUNK_BYTES, size - at)
-        chunk = bytearray() if source is None else bytearray(_read(source, at, length))
-        end = min(at + _CHUNK_BYTES, size)
-        chunk += bytes(end - at - len(chunk))
-        for position, raw in patches:
-            low, high = max(position, at), min(position + len(raw), end)
-            if low < high:
-                chunk[low - at : high - at] = raw[low - position : high - position]
-        target.pwrite((chunk,), at)
-        if end - synced >= _SYNC_BYTES:
-            target.datasync()
-            synced = end
-        pause()
+def _patched(source: File | None, at: int, end: int, patches: Sequence[Patch]) -> bytearray:
+    """The bytes [at, end) as they should be; zeros where there is no source."""
+    chunk = bytearray() if source is None else bytearray(_read(source, at, end - at))
+    chunk += bytes(end - at - len(chunk))
+    for position, raw in patches:
+        low, high = max(position, at), min(position + len(raw), end)
+        if low < high:
+            chunk[low - at : high - at] = raw[low - position : high - position]
+    return chunk
 
 
 def _read(file: File, at: int, length: int) -> bytes:

@@ -193,14 +193,14 @@ class Segment:
         shift = FILE_HEADER_BYTES - self.start_offset
         return self.open_file().pread_many(lengths, [offset + shift for offset in offsets])
 
-    def read_batch(self, offset: int) -> RecordBatch:
-        """The verified batch at `offset`.
+    def read_batch(self, offset: int, *, first_read_bytes: int = _FIRST_READ_BYTES) -> RecordBatch:
+        """The verified batch at `offset`; one read where it has `first_read_bytes` at most.
 
         Raises:
             CorruptLog: no intact batch begins there.
         """
         left = min(self.end_offset - offset, LOG_BATCH_BYTES_MAX)
-        raw = self.read(offset, min(_FIRST_READ_BYTES, left))
+        raw = self.read(offset, min(first_read_bytes, left))
         try:
             size = min(unpack_header(raw).total_bytes, left)
             # A size that is too large is found out by RecordBatch: the bytes are too few then.
@@ -285,11 +285,17 @@ class SegmentList:
     reader is through with it.
     """
 
-    __slots__ = ("_now", "_opened")
+    __slots__ = ("_now", "_open_count_max", "_opened")
 
-    def __init__(self, segments: list[Segment]) -> None:
-        """Own these segments, which follow each other without a gap."""
+    def __init__(
+        self, segments: list[Segment], *, open_count_max: int = _OPEN_FILE_COUNT_MAX
+    ) -> None:
+        """Own these segments, which follow each other without a gap.
+
+        `open_count_max`: so many that were read stay open, beside the last.
+        """
         self._set(segments)
+        self._open_count_max = open_count_max
         self._opened: deque[Segment] = deque()
 
     def _set(self, segments: list[Segment]) -> None:
@@ -326,7 +332,7 @@ class SegmentList:
 
     def _note_open(self, segment: Segment) -> None:
         self._opened.append(segment)
-        while len(self._opened) > _OPEN_FILE_COUNT_MAX:
+        while len(self._opened) > self._open_count_max:
             oldest = self._opened.popleft()
             if oldest is self.last:
                 self._opened.append(oldest)  # in use, perhaps by the thread that writes

@@ -112,7 +112,7 @@ class SimulatedDisk:
         """Folders that were renamed, (old, new), where that is not durable yet."""
         self._loose: set[str] = set()
         """Folders that were made, where that is not durable yet."""
-        self._is_down = False
+        self.is_down = False
         self._fail_at: int | None = None
         self._takes_effect = False
         self._failing_syncs: set[str] = set()
@@ -162,7 +162,7 @@ class SimulatedDisk:
             for inode in folder.names.values():
                 inode.unmap()
         self.life += 1
-        self._is_down = False
+        self.is_down = False
         self._fail_at = None
         self._failing_syncs.clear()
         self._broken_syncs.clear()
@@ -190,7 +190,7 @@ class SimulatedDisk:
     # --- for files
 
     def check_alive(self, life: int) -> None:
-        if self._is_down:
+        if self.is_down:
             raise SimulatedCrash
         errors.invariant(life == self.life, "a handle from before the crash is used")
 
@@ -209,7 +209,7 @@ class SimulatedDisk:
         self.durability_op_count += 1
         fails = self.durability_op_count == self._fail_at
         if fails and not self._takes_effect:
-            self._is_down = True
+            self.is_down = True
             raise SimulatedCrash
         errors.invariant(path not in self._broken_syncs, "a failed sync is tried again", file=path)
         if path in self._failing_syncs:
@@ -217,7 +217,7 @@ class SimulatedDisk:
             raise errors.FsyncFailed(f"cannot make {path} durable: simulated", file=path)
         effect()
         if fails:
-            self._is_down = True
+            self.is_down = True
             raise SimulatedCrash
 
     # --- the port

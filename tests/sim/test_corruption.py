@@ -209,7 +209,7 @@ def test_start_when_a_view_file_is_missing_rebuilds_it(path: str) -> None:
     world.disk.remove(path)
     if "checkpoint" in path:
         world.checkpoints = 0
-    world._check_opened = lambda: None  # type: ignore[method-assign]
+    world.check_opened = lambda: None  # type: ignore[method-assign]
     world.kill()
     is_view = not path.endswith(NO_VIEWS)
     assert bool(world.opened.rebuilt_because) == is_view
@@ -233,7 +233,7 @@ def delivered_later(world: ShardWorld) -> set[int]:
 @pytest.mark.parametrize("flip", range(FLIPS))
 def test_I8_a_bit_flipped_in_a_view_file_is_never_served(path: str, flip: int) -> None:  # noqa: N802
     world = lived()
-    world._check_opened = lambda: None  # type: ignore[method-assign]
+    world.check_opened = lambda: None  # type: ignore[method-assign]
     size = world.disk.open(path).size()
     position = world.random.randrange(size * flip // FLIPS, max(size * (flip + 1) // FLIPS, 1))
     world.disk.flip_bit(path, position, world.random.randrange(8))

@@ -43,12 +43,12 @@ class Chaos:
                         self.kept.append(world.queue[0])
                     world.deliver()
             except SimulatedCrash:
-                self.bury()
+                self.reap()
 
-    def bury(self) -> None:
-        """Whoever's disk has failed is dead."""
+    def reap(self) -> None:
+        """A node whose disk has failed is dead."""
         for node_id in list(self.world.lives):
-            if self.world.disks[node_id]._is_down:
+            if self.world.disks[node_id].is_down:
                 self.world.lose_power(node_id, self.rng)
 
     def submit(self) -> None:
@@ -80,7 +80,7 @@ class Chaos:
     def fill(self) -> None:
         """A disk is full to the last block."""
         disk = self.world.disks[self.rng.choice(NODE_IDS)]
-        if not disk._is_down:
+        if not disk.is_down:
             disk.capacity_bytes = disk.used_bytes("")
 
     def make_room(self) -> None:
@@ -117,9 +117,9 @@ class Chaos:
 
     def all_well(self) -> None:
         for disk in self.world.disks.values():
-            disk._fail_at = None
+            disk.disarm()
         self.make_room()
-        self.bury()
+        self.reap()
         self.world.heal()
         for node_id in NODE_IDS:
             if node_id not in self.world.lives:

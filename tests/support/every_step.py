@@ -20,7 +20,7 @@ class EveryStepDisk(SimulatedDisk):
     def check_alive(self, life: int) -> None:
         self.step_count += 1
         if self.step_count == self._last_step:
-            self._is_down = True
+            self.is_down = True
         super().check_alive(life)
 
     def kill(self) -> None:

@@ -36,9 +36,11 @@ class ListMachine:
 
     def __init__(self) -> None:
         self.applied: list[bytes] = []
+        self.failed: list[bytes] = []
 
     def apply(self, command: bytes) -> bytes:
         if command.startswith(b"!"):
+            self.failed.append(command)
             raise ValueError(command)
         self.applied.append(command)
         return command

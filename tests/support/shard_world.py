@@ -127,7 +127,7 @@ class ShardWorld(ShardProposals):
         self.maintenance = self.opened.maintenance
         self.maintenance._retention = self.config.retention
         self.shard.applier.make_room = self._make_room
-        self._check_opened()
+        self.check_opened()
         self.boots += 1
         self.replica = lone_replica(self.opened, lambda: self.now_ms, self.boots)
         for _ in range(2):  # where there is no room at first, the reserve is given up
@@ -151,7 +151,7 @@ class ShardWorld(ShardProposals):
         self._open_tokens.append(token)
         return token
 
-    def _check_opened(self) -> None:
+    def check_opened(self) -> None:
         """What was acknowledged is there, and no crash makes a checkpoint look damaged."""
         log, because = self.shard.log, self.opened.rebuilt_because
         assert log.flushed_end_offset >= self.model.offset, "acknowledged records are gone"

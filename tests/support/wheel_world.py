@@ -165,8 +165,8 @@ class WheelWorld:
         if job is not None:
             (job.install if install else job.abandon)()
 
-    def begin_flush(self) -> None:
-        """Flush the memtable; whole runs that are past go with it."""
+    def begin_flush(self, **limits: int) -> None:
+        """Flush the memtable; whole runs that are past go with it. `limits`: of FlushJob."""
         past = [run for run in self.wheel.runs.all() if self._is_past(run)]
         self.wheel.runs.remove(past)
         self.hour_level_end_day = max(
@@ -182,6 +182,7 @@ class WheelWorld:
             run_ids=(self.next_run_id, self.next_run_id + 1),
             hour_level_end_day=self.hour_level_end_day,
             heads=self.wheel.runs.heads,
+            **limits,
         )
         written = job.run()
 

@@ -25,10 +25,6 @@ ALLOWED: Final = {
     "runs an audit's steps without Java: for tests, by decision 15": ("LocalRunner", "FAST"),
     "what the harness of chaos lends to tests of real clusters": ("QUICK", "raft_leader"),
     "what a state machine says of itself: only its effects are for the product": ("trouble_of",),
-    "counts that nobody exports yet": (
-        *("sync_count", "failed_apply_count", "compaction_count", "installed_count"),
-        *("no_room_count", "was_torn"),
-    ),
 }
 """Names that only tests use, by why they are there all the same. It shrinks."""
 

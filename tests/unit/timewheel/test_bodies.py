@@ -11,12 +11,15 @@ from storage.views.unit import Units, join
 from tests.sim.disk import SimulatedDisk
 from tests.support.runs import DIRECTORY, keyed
 from tests.support.wheel_world import MemoryLog, body_of
-from timewheel import bodies as module
-from timewheel.bodies import Bodies, Overlay, Place, place_of
+from timewheel.bodies import (
+    GAP_BYTES_MAX,
+    PIECE_BYTES_MAX,
+    Bodies,
+    Overlay,
+    Place,
+    place_of,
+)
 from timewheel.run_format import delay_log_path
-
-GAP = module._GAP_BYTES_MAX
-PIECE = module._PIECE_BYTES_MAX
 
 
 class Counting(MemoryLog):
@@ -34,10 +37,10 @@ class Counting(MemoryLog):
 class Blobs:
     """Blobs in the log and in delay logs, and the units that point at them."""
 
-    def __init__(self) -> None:
+    def __init__(self, **limits: int) -> None:
         self.disk, self.log = SimulatedDisk(), Counting()
         self.disk.make_dir(DIRECTORY)
-        self.bodies = Bodies(self.disk, DIRECTORY, self.log)
+        self.bodies = Bodies(self.disk, DIRECTORY, self.log, **limits)
 
     def put(self, blob: bytes, file: int = 0, gap: int = 0, meta_len: int = 0) -> Units:
         """Write a blob behind what the file has, with a gap before it."""
@@ -64,7 +67,7 @@ class Blobs:
     places=st.lists(
         st.tuples(
             st.integers(0, 3),
-            st.sampled_from([0, 0, 0, 1, GAP, GAP + 1]),
+            st.sampled_from([0, 0, 0, 1, GAP_BYTES_MAX, GAP_BYTES_MAX + 1]),
             st.one_of(st.integers(0, 40), st.sampled_from([0, 5_000])),
         ),
         max_size=25,
@@ -109,15 +112,18 @@ def test_read_when_blobs_follow_on_one_another_reads_once() -> None:
 
 def test_read_when_a_gap_is_wide_does_not_read_it() -> None:
     blobs = Blobs()
-    parts = [[blobs.put(body_of(n), gap=0 if n else GAP + 1) for n in range(20)] for _ in range(2)]
+    parts = [
+        [blobs.put(body_of(n), gap=0 if n else GAP_BYTES_MAX + 1) for n in range(20)]
+        for _ in range(2)
+    ]
     blobs.read(join([unit for part in parts for unit in part]))
     assert len(blobs.log.reads) == 2
-    assert sum(length for _, length in blobs.log.reads) < GAP
+    assert sum(length for _, length in blobs.log.reads) < GAP_BYTES_MAX
 
 
 def test_read_when_one_blob_is_larger_than_a_piece() -> None:
     blobs = Blobs()
-    large = b"x" * (PIECE + 1)
+    large = b"x" * (PIECE_BYTES_MAX + 1)
     units = join([blobs.put(blob) for blob in (b"a", large, b"b", b"", large, b"c")])
     assert blobs.read(units) == [b"a", large, b"b", b"", large, b"c"]
 
@@ -127,7 +133,7 @@ def test_read_when_many_blobs_fill_several_pieces_reads_no_larger_ones() -> None
     blob = b"y" * (1 << 20)
     units = join([blobs.put(blob) for _ in range(20)])
     assert blobs.read(units) == [blob] * 20
-    assert max(length for _, length in blobs.log.reads) <= PIECE
+    assert max(length for _, length in blobs.log.reads) <= PIECE_BYTES_MAX
 
 
 def test_read_when_nothing_is_asked_for() -> None:
@@ -141,7 +147,7 @@ def test_I8_read_when_blobs_are_damaged_serves_the_others_and_names_the_place(  
     file: int, *, scattered: bool
 ) -> None:
     blobs = Blobs()
-    gap = GAP + 1 if scattered else 0
+    gap = GAP_BYTES_MAX + 1 if scattered else 0
     units = join([blobs.put(body_of(n) + b"!", file, gap) for n in range(30)])
     for ordinal in (0, 13, 29):
         position = int(units["position"][ordinal])
@@ -166,7 +172,8 @@ def test_I8_read_when_blobs_are_damaged_serves_the_others_and_names_the_place(  
 @pytest.mark.parametrize("scattered", [False, True])
 def test_read_when_a_delay_log_is_cut_short_finds_what_is_missing(*, scattered: bool) -> None:
     blobs = Blobs()
-    units = join([blobs.put(bytes([n] * 10), 5, GAP + 1 if scattered else 0) for n in range(30)])
+    gap = GAP_BYTES_MAX + 1 if scattered else 0
+    units = join([blobs.put(bytes([n] * 10), 5, gap) for n in range(30)])
     blobs.disk.open(delay_log_path(DIRECTORY, 5)).truncate(int(units["position"][20]) + 5)
     found, bad = blobs.bodies.read(units)
     assert [one.ordinal for one in bad] == list(range(20, 30))
@@ -205,14 +212,8 @@ def test_read_when_bytes_are_those_of_another_message_is_bad() -> None:
     assert [one.ordinal for one in blobs.bodies.read(units)[1]] == [0, 1]
 
 
-@pytest.fixture
-def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_OPEN_FILES_MAX", 3)
-
-
-@pytest.mark.usefixtures("few_files")
 def test_read_when_there_are_more_delay_logs_than_may_be_open() -> None:
-    blobs = Blobs()
+    blobs = Blobs(open_count_max=3)
     units = join([blobs.put(b"body %d" % file, file) for file in range(1, 20)])
     for _ in range(2):
         assert blobs.read(units) == [b"body %d" % file for file in range(1, 20)]

@@ -8,7 +8,6 @@ from tests.sim.disk import SimulatedDisk
 from tests.support.every_step import lose_power_at_every_step
 from tests.support.runs import DIRECTORY, IDENTITY, pairs_of
 from tests.support.wheel_world import END, START_MS, WheelWorld
-from timewheel import flush as module
 from timewheel.flush import FlushJob, sections_end_ms
 from timewheel.levels import DAY_LEVEL, DAY_MS, HOUR_LEVEL, HOUR_MS
 from timewheel.run import Run, open_run
@@ -99,15 +98,13 @@ def test_flush_when_written_has_bodies_in_the_order_in_which_they_fall_due() -> 
 
 
 @pytest.mark.parametrize("chunk_units", [1, 7, 100])
-def test_flush_when_written_in_chunks_is_byte_for_byte_the_same(
-    chunk_units: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flush_when_written_in_chunks_is_byte_for_byte_the_same(chunk_units: int) -> None:
     files = []
-    for units in (module._CHUNK_UNITS, chunk_units):
-        monkeypatch.setattr(module, "_CHUNK_UNITS", units)
+    for limits in ({}, {"chunk_units": chunk_units}):
         world = world_at_start()
         world.publish([START_MS + ordinal * 7_919_000 % (4 * DAY_MS) for ordinal in range(100)])
-        world.flush()
+        world.begin_flush(**limits)
+        world.end_job()
         opened = [world.disk.open(f"{DIRECTORY}/{name}") for name in world.disk.list(DIRECTORY)]
         files.append([file.pread(file.size(), 0) for file in opened])
     assert files[0] == files[1]

@@ -1,3 +1,4 @@
+from functools import partial
 from random import Random
 
 import pytest
@@ -11,7 +12,6 @@ from tests.sim.disk import SimulatedDisk
 from tests.support.runs import KeyPair, keyed, pairs_of, write_run
 from tests.support.wheel_world import END as END_OF_ALL
 from tests.support.wheel_world import START_MS, after, world_at_start
-from timewheel import hour_readers
 from timewheel.hour_readers import HourReaders
 from timewheel.levels import DAY_MS, HOUR_MS
 from timewheel.run import Run
@@ -23,10 +23,8 @@ KEYS = st.tuples(st.integers(0, 30), st.integers(0, 3))
 RUNS = st.lists(st.lists(KEYS, max_size=25).map(sorted), max_size=6)
 
 
-@pytest.fixture(autouse=True)
-def tiny_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Buffers as small as asked for, so that a few units cross many of their borders."""
-    monkeypatch.setattr(hour_readers, "_BUFFER_UNITS_MIN", 1)
+readers_of = partial(HourReaders, buffer_units_min=1)
+"""Buffers as small as asked for, so that a few units cross many of their borders."""
 
 
 def pieces_of(disk: SimulatedDisk, runs: list[list[KeyPair]], first_id: int = 1) -> list[Piece]:
@@ -67,7 +65,7 @@ class Drain:
 def test_take_when_runs_are_merged_has_everything_once_in_order(
     runs: list[list[KeyPair]], after: Key, limits: list[KeyPair], count: int
 ) -> None:
-    readers = HourReaders(0, pieces_of(SimulatedDisk(), runs), Key(*after))
+    readers = readers_of(0, pieces_of(SimulatedDisk(), runs), Key(*after))
     drain = Drain(readers, Key(*after), [key for keys in runs for key in keys])
     for limit in sorted(limits):
         drain.to(Key(*limit), count)
@@ -80,7 +78,7 @@ def test_add_when_half_of_the_hour_is_read(
     runs: list[list[KeyPair]], more: list[list[KeyPair]], first: int, count: int
 ) -> None:
     disk = SimulatedDisk()
-    readers = HourReaders(0, pieces_of(disk, runs), KEY_MIN)
+    readers = readers_of(0, pieces_of(disk, runs), KEY_MIN)
     drain = Drain(readers, KEY_MIN, [key for keys in runs for key in keys])
     drain.to(Key(first, 1), count)
     for piece in pieces_of(disk, more, first_id=100):
@@ -99,7 +97,7 @@ def test_take_when_one_key_comes_several_times_never_tears_it_apart(
     # Several groups gave one message back for the same millisecond: one key, several units. A bound
     # at that key says that all of them are taken; a dispatch may end there, and a restart begin.
     keys = [(1, 0), *[(5, 7)] * copies, (5, 8), (9, 1)]
-    drain = Drain(HourReaders(0, pieces_of(SimulatedDisk(), [keys]), KEY_MIN), KEY_MIN, keys)
+    drain = Drain(readers_of(0, pieces_of(SimulatedDisk(), [keys]), KEY_MIN), KEY_MIN, keys)
     drain.to(END, count)
     assert drain.left == []
 
@@ -107,14 +105,14 @@ def test_take_when_one_key_comes_several_times_never_tears_it_apart(
 def test_take_when_one_key_is_in_two_runs_and_at_the_end_of_a_buffer() -> None:
     runs = [[(1, 0), (5, 7), (5, 7), (6, 0)], [(5, 7), (5, 7), (5, 7)]]
     keys = [key for run in runs for key in run]
-    drain = Drain(HourReaders(0, pieces_of(SimulatedDisk(), runs), KEY_MIN), KEY_MIN, keys)
+    drain = Drain(readers_of(0, pieces_of(SimulatedDisk(), runs), KEY_MIN), KEY_MIN, keys)
     drain.to(END, 2)
     assert drain.left == []
 
 
 def test_take_when_a_second_is_hot_is_bounded_by_what_was_asked_for() -> None:
     runs = [[(5, sequence) for sequence in range(run, 3_000, 3)] for run in range(3)]
-    readers = HourReaders(0, pieces_of(SimulatedDisk(), runs), KEY_MIN)
+    readers = readers_of(0, pieces_of(SimulatedDisk(), runs), KEY_MIN)
     bound, seen = KEY_MIN, 0
     while bound < END:
         parts, bound = readers.take(END, 90)
@@ -125,16 +123,16 @@ def test_take_when_a_second_is_hot_is_bounded_by_what_was_asked_for() -> None:
 
 def test_take_when_limits_end_inside_a_millisecond() -> None:
     keys = [(5, sequence) for sequence in range(10)]
-    drain = Drain(HourReaders(0, pieces_of(SimulatedDisk(), [keys]), KEY_MIN), KEY_MIN, keys)
+    drain = Drain(readers_of(0, pieces_of(SimulatedDisk(), [keys]), KEY_MIN), KEY_MIN, keys)
     for sequence in (0, 3, 4, 8):
         drain.to(Key(5, sequence), 100)
         assert len(drain.left) == 9 - sequence
 
 
 def test_take_when_there_is_nothing_reaches_the_limit() -> None:
-    assert HourReaders(0, [], KEY_MIN).take(END, 10) == ([], END)
+    assert readers_of(0, [], KEY_MIN).take(END, 10) == ([], END)
     run = write_run(SimulatedDisk(), keyed([(1, 1)]))
-    readers = HourReaders(0, [(run, 0, 0)], KEY_MIN)
+    readers = readers_of(0, [(run, 0, 0)], KEY_MIN)
     assert readers.runs() == set()
     readers.add((run, 1, 1), KEY_MIN)
     assert readers.take(END, 10) == ([], END)
@@ -142,7 +140,7 @@ def test_take_when_there_is_nothing_reaches_the_limit() -> None:
 
 def test_runs_when_some_are_read_to_their_end_are_let_go() -> None:
     pieces = pieces_of(SimulatedDisk(), [[(1, 0)], [(9, 0), (20, 0)]])
-    readers = HourReaders(0, pieces, KEY_MIN)
+    readers = readers_of(0, pieces, KEY_MIN)
     assert readers.runs() == {pieces[0][0], pieces[1][0]}
     readers.take(Key(9, 0), 10)
     readers.take(Key(10, 0), 10)
@@ -152,7 +150,7 @@ def test_runs_when_some_are_read_to_their_end_are_let_go() -> None:
 def test_take_when_a_piece_is_only_a_part_of_its_run() -> None:
     keys = [(due, 0) for due in range(20)]
     run = write_run(SimulatedDisk(), keyed(keys))
-    drain = Drain(HourReaders(0, [(run, 5, 9)], Key(5, 0)), KEY_MIN, keys[6:9])
+    drain = Drain(readers_of(0, [(run, 5, 9)], Key(5, 0)), KEY_MIN, keys[6:9])
     drain.to(END, 2)
     assert drain.left == []
 
@@ -161,7 +159,7 @@ def test_take_when_a_block_is_damaged_fails_again_and_again_and_loses_nothing() 
     disk = SimulatedDisk()
     runs = [[(due, 0) for due in range(600)], [(due, 1) for due in range(600)]]
     pieces = pieces_of(disk, runs)
-    drain = Drain(HourReaders(0, pieces, KEY_MIN), KEY_MIN, sorted(runs[0] + runs[1]))
+    drain = Drain(readers_of(0, pieces, KEY_MIN), KEY_MIN, sorted(runs[0] + runs[1]))
     drain.to(Key(100, 0), 40)
     damaged: Run = pieces[1][0]
     disk.flip_bit(damaged.path, unit_at(300))
@@ -179,7 +177,7 @@ def test_take_when_many_runs_interleave(seed: int) -> None:
     rng = Random(seed)
     keys = [(rng.randrange(2_000), sequence) for sequence in range(2_000)]
     runs = [sorted(keys[run::40]) for run in range(40)]
-    drain = Drain(HourReaders(0, pieces_of(SimulatedDisk(), runs), KEY_MIN), KEY_MIN, keys)
+    drain = Drain(readers_of(0, pieces_of(SimulatedDisk(), runs), KEY_MIN), KEY_MIN, keys)
     drain.to(END, 120)
     assert drain.left == []
     assert len(sort_by_key(keyed(keys))) == 2_000

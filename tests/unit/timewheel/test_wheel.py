@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from hourwheel import errors
@@ -18,17 +20,17 @@ def drain(world: WheelWorld) -> None:
 # -- taking
 
 
-def test_take_when_years_are_empty_goes_there_at_once() -> None:
+def test_take_when_years_are_empty_goes_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     world = world_at_start()
     loads = 0
-    load = world.wheel._load
+    extend = world.wheel.near.extend
 
-    def counted(target: Key) -> None:
+    def counted(*loaded: Any) -> None:
         nonlocal loads
         loads += 1
-        load(target)
+        extend(*loaded)
 
-    world.wheel._load = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(world.wheel.near, "extend", counted)
     world.publish([START_MS + 5, START_MS + 800 * DAY_MS])
     world.flush()
     world.take(after(900 * DAY_MS))
@@ -116,7 +118,7 @@ def test_load_when_runs_and_memtable_share_a_hot_second_loads_about_one_chunk() 
     loads = []
     while world.wheel.near.frontier < after(1_000):
         before = world.wheel.near.count
-        world.wheel._load(after(1_000))
+        world.wheel.load_for_plan(KEY_MIN, after(1_000), before + 1)
         loads.append(world.wheel.near.count - before)
         world.check()
     # The bound that the memtable sets is lower than where the runs were read to: they are put back.

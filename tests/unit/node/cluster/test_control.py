@@ -56,6 +56,11 @@ class FakeClient:
             raise answer
         return answer
 
+    def linked(self, *_: object, on_state: Callable[[ControlState], None], **__: object) -> Any:
+        """In place of making a client."""
+        self.say = on_state
+        return self
+
     async def close(self) -> None:
         pass
 
@@ -63,24 +68,23 @@ class FakeClient:
 def control(
     tmp_path: Path, client: FakeClient, on_state: Callable[[ControlState], None]
 ) -> ClusterControl:
-    made = ClusterControl(
-        config(tmp_path), bytes(16), b"b" * 16, on_state=on_state, on_lost=lambda: None
+    return ClusterControl(
+        config(tmp_path),
+        bytes(16),
+        b"b" * 16,
+        on_state=on_state,
+        on_lost=lambda: None,
+        retry_s=0.0,
+        make_client=client.linked,
     )
-    made.client = client  # type: ignore[assignment]
-    return made
 
 
-async def test_node_registers_until_it_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster_control, "_AGAIN_S", 0.0)
+async def test_node_registers_until_it_is_taken(tmp_path: Path) -> None:
     lost = errors.Timeout("who knows", request_id="ab" * 16)
     client = FakeClient(errors.Unavailable("no leader"), REFUSED, lost, lost, REFUSED, OK)
     told: list[int] = []
     made = control(tmp_path, client, lambda state: told.append(state.revision))
-    made._on_client_state(
-        ControlState(revision=5)
-    )  # nobody is told before the cluster knows this life
+    client.say(ControlState(revision=5))  # before the cluster knows this boot of the node
     seen = wire.SeenEpoch(shard=0, epoch=4, master_node_id="n2")
     await within(made.register(is_sound=True, seen=seen))
     again = bytes.fromhex("ab" * 16)
@@ -91,7 +95,7 @@ async def test_node_registers_until_it_is_taken(
     assert command.isr_is_sound
     assert list(command.seen) == [seen]
     assert made.is_registered
-    made._on_client_state(ControlState(revision=78))
+    client.say(ControlState(revision=78))
     assert told == [77, 78]
     await made.stop()
 
@@ -99,7 +103,6 @@ async def test_node_registers_until_it_is_taken(
 async def test_long_wait_for_a_majority_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_control, "_AGAIN_S", 0.0)
     warned: list[int] = []
     monkeypatch.setattr(
         cluster_control._log, "warning", lambda _, tries, **__: warned.append(tries)

@@ -40,7 +40,7 @@ def cluster_of(tmp_path: Path, *nodes: str) -> dict[str, Any]:
 class FakeControl:
     """In place of the control process and the broker's link to it."""
 
-    def __init__(self, *_: Any, on_state: Any, on_lost: Any) -> None:
+    def __init__(self, *, on_state: Any, on_lost: Any) -> None:
         self.on_state, self.on_lost = on_state, on_lost
         self.asked: list[tuple[bool, wire.SeenEpoch]] = []
         self.error: Exception | None = None
@@ -59,39 +59,44 @@ class World:
     """A ClusterRuntime with a fake control process and a fake member."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(runtime, "ClusterControl", FakeControl)
-        monkeypatch.setattr(runtime, "_LOOK_S", 0.0)
+        made: list[FakeControl] = []
+
+        def make(*_: Any, **callbacks: Any) -> FakeControl:
+            made.append(FakeControl(**callbacks))
+            return made[-1]
+
+        monkeypatch.setattr(runtime, "ClusterControl", make)
         clock, self.failure = FakeClock(), Failure()
-        self.clustering = ClusterRuntime(
+        self.runtime = ClusterRuntime(
             NodeConfig.of(cluster_of(tmp_path, "n1", "n2", "n3")),
             clock,
             SlewedClock(clock),
             self.failure,
             on_snapshot_received=lambda: None,
         )
-        self.control: Any = self.clustering._control
+        (self.control,) = made
         self.is_master, self.transferred = True, list[str]()
         self.states: list[Any] = []
-        self.clustering.member = SimpleNamespace(  # type: ignore[assignment]
+        self.runtime.member = SimpleNamespace(  # type: ignore[assignment]
             may_act=lambda: self.is_master,
             transfer_mastership=self.transferred.append,
             replica=SimpleNamespace(is_sound=True),
             on_state=self.states.append,
         )
-        self.clustering._seen = SimpleNamespace(epoch=4, master="n2")  # type: ignore[assignment]
+        self.runtime._seen = SimpleNamespace(epoch=4, master="n2")  # type: ignore[assignment]
 
 
 async def test_node_joins_with_what_it_has_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path, monkeypatch)
-    await world.clustering.join()
+    await world.runtime.join()
     await until(lambda: world.control.asked)
     seen = wire.SeenEpoch(shard=0, epoch=4, master_node_id="n2")
     assert world.control.asked == [(True, seen)]
     world.control.on_state("news")
     assert world.states == ["news"]
-    await world.clustering.stop()
+    await world.runtime.stop()
     assert world.control.is_stopped
 
 
@@ -100,10 +105,10 @@ async def test_process_ends_when_joining_meets_a_bug(
 ) -> None:
     world = World(tmp_path, monkeypatch)
     world.control.error = KeyError("a bug")
-    await world.clustering.join()
+    await world.runtime.join()
     failed = await within(asyncio.shield(world.failure.found))
     assert isinstance(failed, errors.Internal)
-    await world.clustering.stop()
+    await world.runtime.stop()
 
 
 async def test_process_ends_when_its_control_process_is_gone(
@@ -118,7 +123,7 @@ async def test_transfer_waits_until_somebody_else_is_master(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path, monkeypatch)
-    handing = asyncio.ensure_future(world.clustering.transfer_mastership())
+    handing = asyncio.ensure_future(world.runtime.transfer_mastership())
     await let_others_run()
     assert world.transferred == [""]
     assert not handing.done()
@@ -130,8 +135,7 @@ async def test_transfer_ends_when_nobody_takes_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path, monkeypatch)
-    monkeypatch.setattr(runtime, "_TRANSFER_S", 0.0)
-    await within(world.clustering.transfer_mastership())
+    await within(world.runtime.transfer_mastership(timeout_s=0.0))
     assert world.transferred == [""]
 
 
@@ -140,7 +144,7 @@ async def test_nothing_is_transferred_by_a_follower(
 ) -> None:
     world = World(tmp_path, monkeypatch)
     world.is_master = False
-    await within(world.clustering.transfer_mastership())
+    await within(world.runtime.transfer_mastership())
     assert world.transferred == []
 
 

@@ -18,6 +18,7 @@ from node.cluster.snapshot_receiver import SnapshotReceiver, receive_snapshot
 from node.shard.snapshot_files import Marker, find_marker, incoming
 from node.snapshot.source import Stage
 from tests.sim.disk import SimulatedDisk
+from tests.support.engine_world import let_others_run
 from tests.support.eventually import until
 from tests.support.shard_world import IDENTITY
 from tests.support.small_sizes import small_sizes
@@ -138,6 +139,7 @@ class Fetching:
     """A node that may need snapshots."""
 
     def __init__(self) -> None:
+        self.now_s = 0.0
         self.disk = SimulatedDisk()
         self.calls: list[FakeCall] = []
         self.answers: list[FakeCall] = []
@@ -152,6 +154,7 @@ class Fetching:
             is_needed=lambda: self.is_needed,
             on_received=self.on_received,
             on_failure=self.failures.append,
+            now_s=lambda: self.now_s,
         )
 
     def fetch(self, node: str, request: FetchSnapshotRequest) -> FakeCall:
@@ -163,10 +166,11 @@ class Fetching:
 
     def pass_time(self) -> None:
         """As if the time until the next attempt had passed."""
-        self.receiver._not_before_s = 0.0
+        self.now_s += 3_600.0
 
     async def idle(self) -> None:
-        await until(lambda: self.receiver._task is None)
+        await until(lambda: len(asyncio.all_tasks()) == 1)
+        await let_others_run()
 
 
 async def test_taking_when_it_succeeds(parts: list[FetchSnapshotResponse]) -> None:
@@ -190,17 +194,20 @@ async def test_taking_when_it_fails_is_tried_again_later(
 ) -> None:
     fetching = Fetching()
     fetching.answers = [FakeCall(parts[:2]), FakeCall([], broken()), FakeCall(parts)]
-    loop, waits = asyncio.get_running_loop(), []
+    waits: list[float] = []
     for node in ("n1", "n2", "n3"):
-        fetching.receiver.need(node, EPOCH)
+        begun_s = fetching.now_s
+        while len(fetching.requests) == len(waits):
+            fetching.receiver.need(node, EPOCH)
+            await asyncio.sleep(0)
+            fetching.now_s += 0.25
+        waits.append(fetching.now_s - begun_s)
         await fetching.idle()
-        fetching.receiver.need(node, EPOCH)
-        assert fetching.receiver._task is None, "too early, or complete"
-        waits.append(fetching.receiver._not_before_s - loop.time())
-        fetching.pass_time()
+    fetching.pass_time()
+    fetching.receiver.need("n4", EPOCH)
     assert [node for node, _ in fetching.requests] == ["n1", "n2", "n3"]
     assert fetching.taken == 1
-    assert waits[0] < waits[1]
+    assert waits[0] < waits[1] < waits[2]
     assert fetching.failures == []
 
 

@@ -20,7 +20,7 @@ HELLO = Hello("n1", b"b" * 16)
 
 
 class World:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **limits: float) -> None:
         self.clock = FakeClock()
         self.peer = ControlPeer(folder / "s")
         self.states: list[ControlState] = []
@@ -34,6 +34,7 @@ class World:
             on_report=self.reports.append,
             on_lost=self._on_lost,
             clock=self.clock,
+            **limits,
         )
 
     def _on_lost(self) -> None:
@@ -41,9 +42,9 @@ class World:
 
 
 @asynccontextmanager
-async def connected(folder: Path) -> AsyncIterator[World]:
+async def connected(folder: Path, **limits: float) -> AsyncIterator[World]:
     logging.getLogger("replication.control.client").setLevel(logging.CRITICAL)
-    world = World(folder)
+    world = World(folder, **limits)
     await world.peer.start()
     await world.client.start(HELLO)
     try:
@@ -116,11 +117,8 @@ async def test_proposal_is_unknown_when_the_process_goes(tmp_path: Path) -> None
             await world.client.propose(noop=pb.NoopCommand())
 
 
-async def test_proposal_is_unknown_when_no_answer_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("replication.control.client._ANSWER_MARGIN_S", 0.0)
-    async with connected(tmp_path) as world:
+async def test_proposal_is_unknown_when_no_answer_comes(tmp_path: Path) -> None:
+    async with connected(tmp_path, answer_margin_s=0.0) as world:
         world.peer.is_answering = False
         with pytest.raises(errors.Timeout):
             await world.client.propose(noop=pb.NoopCommand(), timeout_s=0.01)

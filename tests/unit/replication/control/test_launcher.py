@@ -10,9 +10,9 @@ from tests.support.control_cluster import ControlCluster
 from tests.support.eventually import until
 
 
-def process(tmp_path: Path) -> ControlProcess:
+def process(tmp_path: Path, **limits: float) -> ControlProcess:
     config = ControlCluster(tmp_path)["n1"].process.config
-    return ControlProcess(config, log_file=tmp_path / "log")
+    return ControlProcess(config, log_file=tmp_path / "log", **limits)
 
 
 async def test_process_starts_and_stops(tmp_path: Path) -> None:
@@ -34,11 +34,8 @@ async def test_process_that_was_not_started_has_no_number(tmp_path: Path) -> Non
         _ = process(tmp_path).pid
 
 
-async def test_process_that_hears_nothing_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("replication.control.launcher._STOP_S", 0.01)
-    control = process(tmp_path)
+async def test_process_that_hears_nothing_is_killed(tmp_path: Path) -> None:
+    control = process(tmp_path, stop_s=0.01)
     await control.start()
     control.process.send_signal(signal.SIGSTOP)
     state = Path(f"/proc/{control.pid}/stat")

@@ -10,7 +10,6 @@ from hourwheel import errors
 from hourwheel.clock import SystemClock
 from hourwheel.internal.v1 import control_pb2 as pb
 from replication.control_state.state import ControlState
-from replication.raft import adapter as module
 from replication.raft.adapter import STALL_MS, ControlMachine, RaftAdapter
 from replication.raft.raft_node import RaftStatus
 from tests.support.eventually import until
@@ -52,7 +51,7 @@ class FakeNode:
 
 
 class World:
-    def __init__(self, node: FakeNode, clock: Any = None) -> None:
+    def __init__(self, node: FakeNode, clock: Any = None, **limits: float) -> None:
         self.node = node
         self.machine = ControlMachine()
         self.states: list[ControlState] = []
@@ -66,6 +65,7 @@ class World:
             on_state=self.states.append,
             on_status=self.statuses.append,
             on_death=self.deaths.append,
+            **limits,
         )
 
 
@@ -97,10 +97,9 @@ async def test_failure_is_not_definite_any_more_when_an_earlier_try_may_have_bee
     assert len(node.submitted) == 4
 
 
-async def test_lost_callback_is_an_unknown_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_ATTEMPT_S", 0.01)
+async def test_lost_callback_is_an_unknown_outcome() -> None:
     node = FakeNode(None, DONE)
-    assert await World(node).adapter.propose(b"x", 5) == b"done"
+    assert await World(node, attempt_s=0.01).adapter.propose(b"x", 5) == b"done"
 
 
 async def test_timeout_says_that_nobody_knows() -> None:
@@ -135,11 +134,19 @@ async def test_death_of_the_thread_is_told(caplog: pytest.LogCaptureFixture) -> 
     await world.adapter.stop()
 
 
-def test_stall_is_counted(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(FakeNode(), FakeClock())
+async def test_stall_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    clock, gaps = FakeClock(), [50.0, STALL_MS + 100, STALL_MS + 10]
+    world = World(FakeNode(), clock)
+
+    def tick() -> None:
+        if gaps:
+            clock.pass_ms(gaps.pop(0))
+
+    world.node.on_tick = tick
     with caplog.at_level(logging.CRITICAL):
-        for gap_ms in (50.0, STALL_MS + 100, STALL_MS + 10):
-            world.adapter._watch(gap_ms)
+        world.adapter.start()
+        await until(lambda: world.adapter.stats.stall_count == 2)
+        await world.adapter.stop()
     assert (world.adapter.stats.stall_count, world.adapter.stats.stall_ms_max) == (2, 350.0)
 
 

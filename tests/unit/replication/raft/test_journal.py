@@ -85,7 +85,10 @@ def test_journal_that_ends_below_its_commit_index_is_refused() -> None:
     journal.onOneSecondTimer()
     old = SimulatedDisk()
     filled(old, 3)
-    disk._folders["control"].names["journal"] = old._folders["control"].names["journal"]
+    stale, file = old.open("control/journal"), disk.open("control/journal")
+    file.truncate(0)
+    file.pwrite([stale.pread(stale.size(), 0)], 0)
+    file.datasync()
     with pytest.raises(errors.CorruptFile, match="5 was committed"):
         opened(disk)
 

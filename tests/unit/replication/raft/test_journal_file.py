@@ -21,6 +21,13 @@ def new(disk: SimulatedDisk, count: int = 3) -> JournalFile:
     return JournalFile.create(disk, PATH, IDENTITY, entries(count))
 
 
+def end_of(count: int) -> int:
+    """Where the record of so many entries ends, in a file that `new` made."""
+    disk = SimulatedDisk()
+    file = new(disk, count)
+    return disk.open(PATH).size() - file.room_bytes
+
+
 def reopened(disk: SimulatedDisk) -> JournalFile:
     return JournalFile.open(disk, PATH, IDENTITY)
 
@@ -96,8 +103,8 @@ def test_replaced_file_is_the_old_or_the_new_one() -> None:
 @pytest.mark.parametrize("index", range(5))
 def test_flipped_bit_is_found_wherever_it_is(index: int) -> None:
     disk = SimulatedDisk()
-    file = new(disk, 5)
-    disk.flip_bit(PATH, file._ends[index] - 1)
+    new(disk, 5)
+    disk.flip_bit(PATH, end_of(index + 1) - 1)
     disk.kill()
     with pytest.raises(errors.CorruptFile, match="it was durable") as caught:
         reopened(disk)
@@ -111,7 +118,7 @@ def test_later_record_proves_damage_when_the_mark_is_gone() -> None:
         file.append(entry)
         file.sync()
     disk.damage(PATH, 64, bytes(32))
-    disk.flip_bit(PATH, file._ends[1] - 1)
+    disk.flip_bit(PATH, end_of(2) - 1)
     disk.kill()
     with pytest.raises(errors.CorruptFile):
         reopened(disk)
@@ -119,9 +126,9 @@ def test_later_record_proves_damage_when_the_mark_is_gone() -> None:
 
 def test_file_that_has_become_shorter_is_corrupt() -> None:
     disk = SimulatedDisk()
-    file = new(disk, 5)
+    new(disk, 5)
     opened = disk.open(PATH)
-    opened.truncate(file._ends[2])
+    opened.truncate(end_of(3))
     opened.datasync()
     disk.kill()
     with pytest.raises(errors.CorruptFile):
@@ -131,11 +138,11 @@ def test_file_that_has_become_shorter_is_corrupt() -> None:
 def test_records_of_another_file_do_not_follow() -> None:
     """A record that is whole and comes next by its number, but was written behind others."""
     disk = SimulatedDisk()
-    file = new(disk, 3)
+    new(disk, 3)
     other_disk = SimulatedDisk()
-    other = JournalFile.create(other_disk, PATH, IDENTITY, entries(4, term=2))
-    stray = other_disk.open(PATH).pread(1_000, other._ends[2])
-    disk.damage(PATH, file._ends[2], stray)
+    JournalFile.create(other_disk, PATH, IDENTITY, entries(4, term=2))
+    stray = other_disk.open(PATH).pread(1_000, end_of(3))
+    disk.damage(PATH, end_of(3), stray)
     disk.kill()
     assert reopened(disk).entries == entries(3)
 

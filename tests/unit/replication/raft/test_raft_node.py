@@ -15,13 +15,26 @@ from replication.raft.journal_file import Entry
 from replication.raft.raft_node import RaftTimings
 from replication.raft.snapshot import Snapshot
 from tests.sim.disk import SimulatedCrash
-from tests.support.raft_world import NODE_IDS, RaftWorld
+from tests.support.raft_world import DIRECTORY, NODE_IDS, RaftWorld
 
 OFTEN = RaftTimings(compaction_entries=20)
 
 
 def others(node_id: str) -> list[str]:
     return [each for each in NODE_IDS if each != node_id]
+
+
+def count_installs(monkeypatch: pytest.MonkeyPatch) -> list[RaftJournal]:
+    """In the list: the journals that a leader's snapshot has replaced, each time."""
+    installed: list[RaftJournal] = []
+    install = RaftJournal.install
+
+    def counted(self: RaftJournal, snapshot: Snapshot) -> None:
+        install(self, snapshot)
+        installed.append(self)
+
+    monkeypatch.setattr(RaftJournal, "install", counted)
+    return installed
 
 
 def fill(world: RaftWorld, count: int, prefix: bytes = b"c") -> list[bytes]:
@@ -67,7 +80,7 @@ def test_B1_nothing_is_lost_when_all_crash_between_snapshot_and_trim(  # noqa: N
         life.node._compaction_entries = 10
         monkeypatch.setattr(RaftJournal, "deleteEntriesTo", lambda *_: None)
         life.node.doTick(0.0)
-        assert life.node.compaction_count == 1
+        assert life.journal.snapshot_file.exists
         assert life.journal[0].index == 1
     monkeypatch.setattr(RaftJournal, "deleteEntriesTo", trim)
     for node_id in NODE_IDS:
@@ -107,6 +120,7 @@ def test_B2_trim_is_all_or_nothing_when_it_crashes_anywhere(  # noqa: N802
 
 
 def test_B3_snapshot_commits_nothing_of_an_unchecked_log(monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: N802
+    installed = count_installs(monkeypatch)
     world = RaftWorld(monkeypatch, timings=OFTEN)
     old = world.elect()
     fill(world, 5)
@@ -121,7 +135,7 @@ def test_B3_snapshot_commits_nothing_of_an_unchecked_log(monkeypatch: pytest.Mon
         world.propose(world.elect(), b"kept%d" % number)
     world.heal()
     world.settle()
-    assert world.lives[old].node.installed_count == 1
+    assert installed == [world.lives[old].journal]
     assert not [one for one in world.applied(old) if one.startswith(b"lost")]
     told = [reason for command, _, reason in world.answers if command.startswith(b"lost")]
     assert FAIL_REASON.SUCCESS not in told
@@ -189,7 +203,7 @@ def test_B5_state_is_there_when_all_restart_after_compaction(  # noqa: N802
     world.elect()
     commands = fill(world, 60)
     world.settle()
-    assert all(life.node.compaction_count for life in world.lives.values())
+    assert all(life.journal.snapshot_file.exists for life in world.lives.values())
     for node_id in NODE_IDS:
         world.kill(node_id)
     for node_id in NODE_IDS:
@@ -208,7 +222,7 @@ def test_B6_cluster_goes_on_when_apply_raises(  # noqa: N802
         assert world.propose("a", b"!poison") == b""
         assert world.propose("b", b"fine") == b"fine"
     world.settle()
-    assert [life.node.failed_apply_count for life in world.lives.values()] == [1, 1, 1]
+    assert [life.machine.failed for life in world.lives.values()] == [[b"!poison"]] * 3
     for node_id in NODE_IDS:
         world.kill(node_id)
     for node_id in NODE_IDS:
@@ -263,13 +277,14 @@ def test_B8_journal_is_not_cut_when_a_message_comes_again(monkeypatch: pytest.Mo
     world.is_holding = False
     assert world.propose(leader, b"second") == b"second"
     world.settle()
-    entries, synced = list(life.journal[:]), life.journal.sync_count
+    disk = world.disks[follower]
+    entries, synced = list(life.journal[:]), disk.durability_op_count
     commit = life.node.raftCommitIndex
     world.queue.append(stale)
     world.deliver()
     assert list(life.journal[:]) == entries
     assert life.node.raftCommitIndex == commit
-    assert life.journal.sync_count == synced, "the disk was touched"
+    assert disk.durability_op_count == synced, "the disk was touched"
     world.settle()
     assert world.propose(follower, b"third") == b"third"
 
@@ -360,6 +375,7 @@ def test_zombie_is_not_applied_when_a_node_without_leader_comes_back(
 
 
 def test_node_that_lags_gets_a_snapshot_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = count_installs(monkeypatch)
     world = RaftWorld(monkeypatch, timings=OFTEN)
     world.elect()
     world.kill("a")
@@ -367,7 +383,7 @@ def test_node_that_lags_gets_a_snapshot_and_goes_on(monkeypatch: pytest.MonkeyPa
         world.propose(world.elect(), b"c%d" % number)
     life = world.start("a")
     world.settle()
-    assert life.node.installed_count >= 1
+    assert life.journal in installed
     assert len(world.applied("a")) == 80
     world.kill("a")
     world.start("a")
@@ -410,7 +426,7 @@ def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_group_votes_commits_and_compacts_when_all_disks_are_full(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     small_room(monkeypatch)
     world = RaftWorld(monkeypatch)
@@ -426,14 +442,14 @@ def test_group_votes_commits_and_compacts_when_all_disks_are_full(
             world.start(dead)
     world.settle()
     assert world.applied("a") == commands
-    assert sum(life.node.compaction_count for life in world.lives.values()) > 3
-    for life in world.lives.values():
-        assert life.journal._file._room_end <= 16 * 1024
-        assert life.node.no_room_count == 0
+    assert "control_disk_full" not in caplog.text
+    for node_id, life in world.lives.items():
+        assert life.journal[0].index > 200, "it was compacted"
+        assert world.disks[node_id].open(f"{DIRECTORY}/journal").size() <= 16 * 1024
 
 
 def test_follower_without_room_votes_and_catches_up_when_there_is_some(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     small_room(monkeypatch)
     world = RaftWorld(monkeypatch)
@@ -445,13 +461,12 @@ def test_follower_without_room_votes_and_catches_up_when_there_is_some(
         # Nothing of it can be compacted away before it is applied, and the room is for five.
         world.lives[poor].node.compact = lambda: None
         assert world.propose(leader, command) == command
-    life = world.lives[poor]
-    assert life.node.no_room_count
+    assert "control_disk_full" in caplog.text
     assert len(world.applied(poor)) < 8
     assert len(world.applied(leader)) == 8
     world.kill(leader)
     # The one without room votes for it; that makes no majority for entries.
-    world.until(world.lives[other].node._isLeader)
+    world.until(lambda: world.lives[other].node.status().leader_node_id == other)
     world.disks[poor].capacity_bytes = 1 << 30
     world.start(leader)
     world.settle()
@@ -491,6 +506,7 @@ def test_leader_without_room_refuses_commands_and_leads_on(
 def test_snapshot_that_finds_no_room_is_not_taken_and_comes_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    installed = count_installs(monkeypatch)
     world = RaftWorld(monkeypatch, timings=OFTEN)
     world.elect()
     world.kill("a")
@@ -505,7 +521,7 @@ def test_snapshot_that_finds_no_room_is_not_taken_and_comes_again(
 
     monkeypatch.setattr(life.journal.snapshot_file, "store", store)
     world.until(lambda: len(stored) > 2)
-    assert life.node.installed_count == 0
+    assert installed == []
     assert world.applied("a") == []
     monkeypatch.undo()
     monkeypatch.setattr(pysyncobj.syncobj, "monotonicTime", lambda: world.now_s)

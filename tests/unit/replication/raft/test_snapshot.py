@@ -73,7 +73,8 @@ def test_snapshot_is_dropped_when_it_never_ends() -> None:
     assert not taken.setTransmissionData((big, True, False))
     for _ in range(4):
         assert not taken.setTransmissionData((big, False, False))
-    assert taken._incoming is None
+    assert not taken.setTransmissionData((b"", False, True))
+    assert taken.received is None
 
 
 def test_transmission_begins_again_when_the_peer_was_gone_or_there_is_a_new_one() -> None:

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -7,25 +8,37 @@ from hourwheel import errors
 from replication.raft import transport as module
 from replication.raft.journal import RaftJournal
 from replication.raft.transport import DurableTransport, NetworkTransport
+from replication.raft.vote_file import VoteFile
 from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedDisk
 
 VOTE = {"type": "response_vote", "term": 7}
 
 
+IDENTITY = Identity(b"c" * 16, 0)
+
+
 class Network:
-    def __init__(self, journal: RaftJournal) -> None:
-        self.journal = journal
-        self.sent: list[tuple[str, bool]] = []
+    """In place of the peers; `before` is called before anything leaves."""
+
+    def __init__(self, before: Callable[[], None] = lambda: None) -> None:
+        self.before = before
+        self.sent: list[str] = []
 
     def send_threadsafe(self, peer_id: str, raw: bytes) -> bool:
-        self.sent.append((peer_id, self.journal._file.is_dirty))
+        self.before()
+        self.sent.append(peer_id)
         return peer_id == "b"
 
 
 @pytest.fixture
-def journal() -> RaftJournal:
-    return RaftJournal.open(SimulatedDisk(), "", Identity(b"c" * 16, 0), "a")
+def disk() -> SimulatedDisk:
+    return SimulatedDisk()
+
+
+@pytest.fixture
+def journal(disk: SimulatedDisk) -> RaftJournal:
+    return RaftJournal.open(disk, "", IDENTITY, "a")
 
 
 class Heard:
@@ -38,20 +51,24 @@ class Heard:
         transport.setOnNodeDisconnectedCallback(lambda node: self.all.append((node.id, False)))
 
 
-def test_journal_is_durable_before_anything_leaves(journal: RaftJournal) -> None:
-    network = Network(journal)
+def test_journal_is_durable_before_anything_leaves(
+    disk: SimulatedDisk, journal: RaftJournal
+) -> None:
+    synced: list[int] = []
+    network = Network(lambda: synced.append(disk.durability_op_count))
     transport = NetworkTransport(journal, ["b", "c"], network)
+    before = disk.durability_op_count
     journal.add(b"\x00x", 2, 1)
-    assert journal._file.is_dirty
     assert transport.send(transport.peers["b"], VOTE)
     assert not transport.send(transport.peers["c"], VOTE)
-    assert network.sent == [("b", False), ("c", False)]
+    assert network.sent == ["b", "c"]
+    assert synced == [before + 1] * 2
     transport.destroy()
     transport.close()
 
 
 def test_what_comes_is_handed_over_when_the_poller_is_asked(journal: RaftJournal) -> None:
-    transport = NetworkTransport(journal, ["b"], Network(journal))
+    transport = NetworkTransport(journal, ["b"], Network())
     heard, poller = Heard(transport), createPoller("auto")
     transport.attach(poller)
     for what in (True, VOTE, False):
@@ -66,11 +83,8 @@ def test_what_comes_is_handed_over_when_the_poller_is_asked(journal: RaftJournal
     transport.close()
 
 
-def test_flood_is_bounded_and_connections_are_still_told(
-    journal: RaftJournal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_INBOX_COUNT_MAX", 3)
-    transport = NetworkTransport(journal, ["b"], Network(journal))
+def test_flood_is_bounded_and_connections_are_still_told(journal: RaftJournal) -> None:
+    transport = NetworkTransport(journal, ["b"], Network(), inbox_count_max=3)
     heard = Heard(transport)
     for _ in range(5):
         transport.put("b", VOTE)
@@ -83,7 +97,7 @@ def test_flood_is_bounded_and_connections_are_still_told(
 
 
 def test_full_pipe_loses_nothing(journal: RaftJournal) -> None:
-    transport = NetworkTransport(journal, ["b"], Network(journal))
+    transport = NetworkTransport(journal, ["b"], Network())
     for _ in range(70_000):
         transport.wake()
     transport.put("b", what=True)
@@ -105,19 +119,21 @@ def test_frame_beyond_the_cap_is_a_bug(
 
 
 def test_message_does_not_leave_when_there_is_no_room_for_what_it_says(
-    journal: RaftJournal, monkeypatch: pytest.MonkeyPatch
+    disk: SimulatedDisk, journal: RaftJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def store(_: object) -> None:
+    def store(*_: object) -> None:
         raise errors.DiskFull("no room to write vote")
 
-    network = Network(journal)
+    network = Network()
     transport = NetworkTransport(journal, ["b", "c"], network)
     with monkeypatch.context() as full:
-        full.setattr(journal._vote_file, "store", store)
+        full.setattr(VoteFile, "store", store)
         journal.setCurrentTerm(7, "b")
         assert not transport.send(transport.peers["b"], VOTE)
     assert (network.sent, transport.withheld_count) == ([], 1)
     assert transport.send(transport.peers["b"], VOTE), "there is room again: it is durable first"
-    assert journal._vote_file._generation == 2
     transport.destroy()
     transport.close()
+    disk.kill()
+    again = RaftJournal.open(disk, "", IDENTITY, "a")
+    assert (again.getCurrentTerm(), again.getVotedForNodeId()) == (7, "b")

@@ -1,14 +1,15 @@
 """Files that are replaced by a repaired copy: what is in them, and after a crash at any step."""
 
+from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
 
 from hourwheel import errors
-from storage.files import rewrite as module
 from storage.files.disk import File
-from storage.files.rewrite import REPAIR_SUFFIX, Patch, remove_leftovers, rewrite
+from storage.files.rewrite import REPAIR_SUFFIX, Patch, remove_leftovers
+from storage.files.rewrite import rewrite as rewrite_file
 from tests.sim.disk import SimulatedDisk
 from tests.support.log_world import crash_everywhere
 
@@ -18,10 +19,7 @@ PATCHES = [Patch(9_000, b"second"), Patch(4_090, b"across two chunks")]
 NEW = OLD[:4_090] + b"across two chunks" + OLD[4_107:9_000] + b"second" + OLD[9_006:]
 
 
-@pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CHUNK_BYTES", 4_096)
-    monkeypatch.setattr(module, "_SYNC_BYTES", 8_192)
+rewrite = partial(rewrite_file, chunk_bytes=4_096, sync_bytes=8_192)
 
 
 def prepare(disk: SimulatedDisk) -> None:
@@ -135,7 +133,6 @@ def test_sector_that_cannot_be_read_takes_no_others_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk = made()
-    monkeypatch.setattr(module, "_CHUNK_BYTES", 1 << 20)
     opened = disk.open
 
     def open_file(path: str, *, create: bool = False) -> Any:
@@ -143,7 +140,7 @@ def test_sector_that_cannot_be_read_takes_no_others_with_it(
         return file if create else Unreadable(file, 5_000)
 
     monkeypatch.setattr(disk, "open", open_file)
-    rewrite(disk, PATH, [Patch(4_990, b"twenty bytes of good")])
+    rewrite(disk, PATH, [Patch(4_990, b"twenty bytes of good")], chunk_bytes=1 << 20)
     monkeypatch.setattr(disk, "open", opened)
     expected = bytearray(OLD)
     expected[4_096:8_192] = bytes(4_096)

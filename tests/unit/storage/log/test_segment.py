@@ -7,7 +7,6 @@ from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.types import Offset
 from storage.files.file_header import FileType, Identity, pack_file_header
-from storage.log import segment as segment_module
 from storage.log.segment import Segment, SegmentList, find_start_offset, segment_path
 from storage.log.sparse_index import SparseIndex
 from tests.sim.disk import SimulatedDisk
@@ -79,13 +78,10 @@ def test_read_when_inside_and_behind(disk: SimulatedDisk) -> None:
 
 
 @pytest.mark.parametrize("first_read_bytes", [96, 200, 4096])
-def test_read_batch_when_good(
-    disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch, first_read_bytes: int
-) -> None:
-    monkeypatch.setattr(segment_module, "_FIRST_READ_BYTES", first_read_bytes)
+def test_read_batch_when_good(disk: SimulatedDisk, first_read_bytes: int) -> None:
     segment = make(disk)
     for number in range(3):
-        batch = segment.read_batch(START + 200 * number)
+        batch = segment.read_batch(START + 200 * number, first_read_bytes=first_read_bytes)
         assert bytes(batch.blobs) == bytes([number]) * 104
 
 
@@ -221,8 +217,8 @@ def test_truncate_when_power_is_cut(disk: SimulatedDisk) -> None:
     assert disk.list("log") == ["00000000000000008000.log"]
 
 
-def listed(disk: SimulatedDisk, count: int) -> SegmentList:
-    return SegmentList([make(disk, 600 * number) for number in range(count)])
+def listed(disk: SimulatedDisk, count: int, **limits: int) -> SegmentList:
+    return SegmentList([make(disk, 600 * number) for number in range(count)], **limits)
 
 
 def test_list_when_asked_for_an_offset(disk: SimulatedDisk) -> None:
@@ -239,11 +235,8 @@ def test_list_when_asked_for_an_offset(disk: SimulatedDisk) -> None:
     assert SegmentList([]).start_offset == 0
 
 
-def test_list_when_many_are_read_keeps_few_open(
-    disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(segment_module, "_OPEN_FILE_COUNT_MAX", 3)
-    segments = listed(disk, 9)
+def test_list_when_many_are_read_keeps_few_open(disk: SimulatedDisk) -> None:
+    segments = listed(disk, 9, open_count_max=3)
     for segment in segments:
         segment.close()
     for _ in range(2):

@@ -42,9 +42,9 @@ class LoneWorld(ShardWorld):
         self.got: list[int] = []
         super().__init__(RealDisk(root), CONFIG)  # type: ignore[arg-type]
 
-    def _check_opened(self) -> None:
+    def check_opened(self) -> None:
         if not self.is_lossy:
-            super()._check_opened()
+            super().check_opened()
 
     def note(self) -> None:
         if not self.is_lossy:

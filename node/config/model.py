@@ -48,7 +48,7 @@ class NodeSection(Section):
         Path("hourwheel-data"), "", "Everything that the node stores. One process at a time."
     )
     listen: str = _key("127.0.0.1:7400", "", "host:port of the gRPC server; port 0 for any free.")
-    advertised: str = _key("", "", "host:port that clients are told; empty: what it listens on.")
+    advertised: str = _key("", "", "host:port that clients connect to; empty: what it listens on.")
     metrics_listen: str = _key(
         "127.0.0.1:7401",
         "",
@@ -77,8 +77,8 @@ class ConsoleSection(Section):
     changes: Literal["auto", "always", "never"] = _key(
         "auto",
         "",
-        "Whether it may publish, cancel and hand over. auto: where it listens on loopback. Nobody "
-        "proves who he is.",
+        "Whether it may publish, cancel and hand over. auto: where it listens on loopback. There "
+        "are no logins.",
     )
     connections: int = _key(
         128,
@@ -123,7 +123,7 @@ class LogSection(Section):
     scrub_bytes_per_s: int = _key(
         2 * _MIB,
         "bytes/s",
-        "What nobody reads (old log, views, delay logs) is read at this pace at most; 0: never.",
+        "The scrubber reads old log, views and delay logs at this pace at most; 0: never.",
         ge=0,
     )
 
@@ -444,7 +444,7 @@ class TelemetrySection(Section):
     lag_series: int = _key(
         500,
         "series",
-        "Lag is told of so many groups and topics, those most behind; of the others together.",
+        "Lag is exported for so many groups and topics, those most behind; others together.",
         ge=1,
         le=5_000,
     )

@@ -75,8 +75,13 @@ def in_loop(
     return call
 
 
-def probe_in_loop(loop: asyncio.AbstractEventLoop, why_not: Callable[[], str]) -> Probe:
-    """A probe that asks `why_not` on the loop's thread. A loop that does not answer is a no."""
+def probe_in_loop(
+    loop: asyncio.AbstractEventLoop,
+    why_not: Callable[[], str],
+    *,
+    timeout_s: float = _LOOP_TIMEOUT_S,
+) -> Probe:
+    """A probe that asks `why_not` on the loop's thread. No answer within `timeout_s` is a no."""
 
     async def ask() -> str:
         return why_not()
@@ -84,7 +89,7 @@ def probe_in_loop(loop: asyncio.AbstractEventLoop, why_not: Callable[[], str]) -
     async def probe() -> str:
         answer = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask(), loop))
         try:
-            return await asyncio.wait_for(answer, _LOOP_TIMEOUT_S)
+            return await asyncio.wait_for(answer, timeout_s)
         except TimeoutError:
             return "the event loop does not answer"
 

@@ -1,7 +1,7 @@
 """Ask other replicas for what this one cannot read. The client's side of node/repair/peer_reads.py.
 
-One replica after the other, those in sync first; what comes is verified, and what one does not have
-the next is asked for. Nobody answers: who asks tries again later.
+One replica after the other, those in sync first. Each answer is verified, and the next replica gets
+the request for what is missing. Where none answers, the caller tries again later.
 """
 
 import asyncio
@@ -42,9 +42,15 @@ class Peers:
     """See the top of this file."""
 
     def __init__(
-        self, calls: PeerCalls, identity: Identity, order: Callable[[], Sequence[str]]
+        self,
+        calls: PeerCalls,
+        identity: Identity,
+        order: Callable[[], Sequence[str]],
+        *,
+        answer_s: float = _ANSWER_S,
     ) -> None:
-        """`order`: the other nodes, whom to ask first of them."""
+        """`order`: the other nodes, the best first; `answer_s`: how long to wait for each."""
+        self._answer_s = answer_s
         self._calls, self._identity, self._order = calls, identity, order
 
     async def fetch_messages(self, wanted: Sequence[Wanted]) -> dict[int, bytes]:
@@ -88,7 +94,7 @@ class Peers:
     async def _ask(self, node: str, call: Callable[[str, Any], Any], request: Any) -> Any:
         """The answer, or None where there is none."""
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(self._answer_s):
                 return await call(node, request)
         except (grpc.RpcError, TimeoutError, errors.HourwheelError) as error:
             _log.debug("peer_unreachable", peer=node, reason=str(error))

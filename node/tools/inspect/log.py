@@ -41,8 +41,20 @@ class HeaderWalk:
         fault: what is wrong at `next_offset`; None where the walk came to the end.
     """
 
-    def __init__(self, file: File, start_offset: int, from_: int, end: int) -> None:
-        """A batch must begin at `from_`; `end` is where the file ends."""
+    def __init__(
+        self,
+        file: File,
+        start_offset: int,
+        from_: int,
+        end: int,
+        *,
+        small_batch_bytes: int = _SMALL_BATCH_BYTES,
+    ) -> None:
+        """A batch must begin at `from_`; `end` is where the file ends.
+
+        `small_batch_bytes`: it reads ahead of batches below that.
+        """
+        self._small_batch_bytes = small_batch_bytes
         self.next_offset = from_
         self.fault: str | None = None
         self._file, self._start, self._end = file, start_offset, end
@@ -71,7 +83,7 @@ class HeaderWalk:
         if header.total_bytes > min(LOG_BATCH_BYTES_MAX, self._end - offset):
             raise errors.InvalidBatch("a record batch is cut off, or its size is wrong")
         # Where batches are large, most of a window would be read for nothing.
-        is_small = header.total_bytes < _SMALL_BATCH_BYTES
+        is_small = header.total_bytes < self._small_batch_bytes
         self._window_bytes = _WINDOW_BYTES if is_small else HEADER_BYTES
         return header
 

@@ -224,11 +224,10 @@ async def test_probes_tell_by_their_status_and_say_why() -> None:
         await asyncio.to_thread(server.stop)
 
 
-def test_probe_says_no_when_the_loop_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("node.metrics.http._LOOP_TIMEOUT_S", 0.05)
+def test_probe_says_no_when_the_loop_does_not_answer() -> None:
     hanging = asyncio.new_event_loop()  # nobody runs it
     try:
-        answer = asyncio.run(probe_in_loop(hanging, lambda: "")())
+        answer = asyncio.run(probe_in_loop(hanging, lambda: "", timeout_s=0.05)())
         assert answer == "the event loop does not answer"
         hanging.run_until_complete(asyncio.sleep(0))  # what was asked is not left behind
     finally:

@@ -14,7 +14,6 @@ from hourwheel.internal.v1.replication_pb2 import (
     FetchMessagesRequest,
     FetchMessagesResponse,
 )
-from node.repair import peers as module
 from node.repair.peers import Peers
 from node.shard.message_lookup import Wanted
 from storage.files.file_header import Identity
@@ -60,8 +59,8 @@ class Calls:
         return FetchLogResponse(batches=self.logs.get(node, b""))
 
 
-def peers_of(calls: Any) -> Peers:
-    return Peers(calls, IDENTITY, lambda: ["n1", "n2", "n3"])
+def peers_of(calls: Any, **limits: float) -> Peers:
+    return Peers(calls, IDENTITY, lambda: ["n1", "n2", "n3"], **limits)
 
 
 async def test_next_is_asked_for_what_the_others_do_not_have() -> None:
@@ -83,8 +82,7 @@ async def test_what_is_not_right_is_not_believed() -> None:
     assert await peers_of(calls).fetch_messages([wanted(1)]) == {}
 
 
-async def test_who_does_not_answer_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_ANSWER_S", 0.001)
+async def test_peer_that_does_not_answer_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = Calls({"n1": {1}, "n2": {1}, "n3": set()})
     answer = calls.fetch_messages
 
@@ -94,7 +92,7 @@ async def test_who_does_not_answer_is_passed_over(monkeypatch: pytest.MonkeyPatc
         return await answer(node, request)
 
     calls.fetch_messages = silent  # type: ignore[method-assign]
-    assert await peers_of(calls).fetch_messages([wanted(1)]) == {0: b"1"}
+    assert await peers_of(calls, answer_s=0.001).fetch_messages([wanted(1)]) == {0: b"1"}
 
 
 async def test_log_is_taken_from_the_first_whose_piece_is_right() -> None:

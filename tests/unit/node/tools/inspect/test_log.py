@@ -51,14 +51,14 @@ def test_segments_join_and_hold_all_messages() -> None:
     assert found[0]["sequences"] == "0 .. 68"
 
 
-def test_headers_are_walked_also_when_batches_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_are_walked_also_when_batches_are_large() -> None:
     image = made_image()
     (path, *_) = paths(image, "log/", ".log")
     file, end = disk_of(image).open(path), len(image[path]) - 64
     offsets = [header.offset for header in HeaderWalk(file, 0, 0, end)]
     assert len(offsets) == 16
-    monkeypatch.setattr("node.tools.inspect.log._SMALL_BATCH_BYTES", 0)
-    assert [header.offset for header in HeaderWalk(file, 0, 0, end)] == offsets
+    large = HeaderWalk(file, 0, 0, end, small_batch_bytes=0)
+    assert [header.offset for header in large] == offsets
 
 
 def test_first_bad_byte_is_told_when_a_header_is_damaged() -> None:

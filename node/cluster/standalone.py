@@ -42,9 +42,9 @@ class EpochInMemory(EpochStore):
     @classmethod
     def begin(cls, place: ShardPlace) -> "EpochInMemory":
         """None was seen in this life of the node."""
-        return cls(place.disk, place.under(EPOCH_SEEN), place.identity, 0, "")
+        return cls(place.disk, place.under(EPOCH_SEEN), place.identity, Epoch(0), "")
 
-    def note(self, epoch: int, master: str) -> None:
+    def note(self, epoch: Epoch, master: str) -> None:
         """Remember an epoch; the takeover writes it into the history before anything is done."""
         self.epoch, self.master = epoch, master
 

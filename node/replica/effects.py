@@ -5,6 +5,7 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from hourwheel.internal.v1.replication_pb2 import LeaseTable, SyncBeat
+from hourwheel.types import Epoch
 from node.replica.mastership import Mastership
 from replication.rules.isr import IsrChange
 
@@ -20,7 +21,7 @@ class Role(Enum):
 class Assignment(NamedTuple):
     """What the control plane says of a shard."""
 
-    epoch: int
+    epoch: Epoch
     master: str
     """Node id; empty before the first election."""
     isr: frozenset[str]

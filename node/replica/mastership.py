@@ -31,7 +31,7 @@ from hourwheel.formats.record_batch import (
     stamp,
 )
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart
-from hourwheel.types import Key
+from hourwheel.types import Epoch, Key, Offset
 from node.delivery.receiver import Receiver
 from node.shard.apply import ApplyResult
 from node.shard.dispatcher import DispatchConfig, Dispatcher
@@ -60,7 +60,7 @@ class Waiting(Protocol):
 
 
 class _Proposal(NamedTuple):
-    offset: int
+    offset: Offset
     """Of the record."""
     proposer: Proposer
 
@@ -75,7 +75,7 @@ class Mastership:
     def __init__(self, shard: Shard, rules: Master, dispatch: DispatchConfig) -> None:
         """Go on where the log ends, whichever master wrote it. Nothing is being written."""
         self.shard, self.rules = shard, rules
-        self.epoch = rules.start.epoch
+        self.epoch: Epoch = rules.start.epoch
         self.dispatcher = Dispatcher(dispatch, shard.views.cursor.key)
         self.receiver = Receiver(shard.views, shard.bodies, self.epoch)
         self.is_serving = False

@@ -27,7 +27,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
-from hourwheel.types import Offset
+from hourwheel.types import Epoch, Offset
 from node.replica.effects import (
     Assignment,
     CloseStreams,
@@ -83,7 +83,7 @@ class Replica:
         self.mastership: Mastership | None = None
         self.is_sound = opened.is_sound
         """The log had at the start all that it is known to have had: else it must not lead."""
-        self.assignment = Assignment(0, "", frozenset(), 0)
+        self.assignment = Assignment(Epoch(0), "", frozenset(), 0)
         self._epochs, self._watermark = opened.epochs, opened.watermark
         self._dispatch, self._now_ms = opened.config.dispatch, now_ms
         self._predecessor: LeaseTable | None = None
@@ -124,15 +124,16 @@ class Replica:
         """Elected, and waiting for a former lease to end or a write to be done."""
         return self._is_elected
 
-    def last_epoch_before(self, epoch: int) -> int:
+    def last_epoch_before(self, epoch: Epoch) -> Epoch:
         """The one that the log had before `epoch`; 0 for none."""
-        return max((int(one.epoch) for one in self._epochs.entries if one.epoch < epoch), default=0)
+        before = [one.epoch for one in self._epochs.entries if one.epoch < epoch]
+        return max(before, default=Epoch(0))
 
     @property
-    def last_epoch(self) -> int:
+    def last_epoch(self) -> Epoch:
         """Of the last batch in the log; 0 for none."""
         latest = self._epochs.latest
-        return 0 if latest is None else int(latest.epoch)
+        return Epoch(0) if latest is None else latest.epoch
 
     # -- who is master ----------------------------------------------------------------------------
 
@@ -215,7 +216,7 @@ class Replica:
             shard.shard_id,
             identity.members,
             start_offset=start,
-            start_end=start + sum(one.header.total_bytes for one in records),
+            start_end=Offset(start + sum(one.header.total_bytes for one in records)),
             high_watermark=shard.committed_offset,
         )
         isr = InSyncReplicas(

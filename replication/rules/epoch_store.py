@@ -15,6 +15,7 @@ from struct import Struct
 from typing import Final
 
 from hourwheel import errors
+from hourwheel.types import Epoch
 from storage.files import atomic_file
 from storage.files.disk import Disk
 from storage.files.file_header import FileType, Identity, pack_file_header
@@ -31,7 +32,9 @@ class EpochStore:
     rarely: the file keeps room, see storage.files.spare_file).
     """
 
-    def __init__(self, disk: Disk, path: str, identity: Identity, epoch: int, master: str) -> None:
+    def __init__(
+        self, disk: Disk, path: str, identity: Identity, epoch: Epoch, master: str
+    ) -> None:
         """Use `open`."""
         self._disk, self._path, self._identity = disk, path, identity
         self.epoch = epoch
@@ -47,11 +50,11 @@ class EpochStore:
             CorruptFile, ForeignDirectory, IncompatibleFormat: it is not to be used.
         """
         if not disk.exists(path):
-            return cls(disk, path, identity, 0, "")
+            return cls(disk, path, identity, Epoch(0), "")
         payload = atomic_file.read(disk, path, FileType.EPOCH_SEEN, identity).payload
         if len(payload) < _EPOCH.size:
             raise errors.CorruptFile(f"{path}: half an epoch", file=path)
-        (epoch,) = _EPOCH.unpack_from(payload)
+        epoch = Epoch(*_EPOCH.unpack_from(payload))
         try:
             master = payload[_EPOCH.size :].decode()
         except UnicodeDecodeError:
@@ -66,7 +69,7 @@ class EpochStore:
         """Whether to follow that master in that epoch, as far as this node can tell."""
         return epoch > self.epoch or (epoch == self.epoch and master == self.master)
 
-    def note(self, epoch: int, master: str) -> None:
+    def note(self, epoch: Epoch, master: str) -> None:
         """Remember an acceptable epoch."""
         errors.invariant(
             self.is_acceptable(epoch, master),

@@ -24,6 +24,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
+from hourwheel.types import Epoch
 from replication.rules.epoch_store import EpochStore
 from replication.rules.master import PROTOCOL
 from replication.rules.master_lease import LeaseGrant
@@ -71,7 +72,7 @@ class Follower:
         self.stage = Stage.NONE
         self.has_followed = False
         """In this life."""
-        self.epoch = 0
+        self.epoch = Epoch(0)
         """Of the stream that is followed."""
         self.high_watermark = 0
         """The highest that a followed master has reported."""
@@ -95,8 +96,8 @@ class Follower:
             refused = self.refuse("the lease granted to the former master lasts")
             refused.wait_ms = int(left_ms) + 1
             return refused
-        self._seen.note(hello.epoch, hello.node_id)
-        self.epoch, self.stage = hello.epoch, Stage.GREETED
+        self._seen.note(Epoch(hello.epoch), hello.node_id)
+        self.epoch, self.stage = Epoch(hello.epoch), Stage.GREETED
         return FollowerHello(
             epoch=hello.epoch,
             boot_id=self._boot_id,
@@ -183,7 +184,7 @@ class Follower:
         """The stream is over."""
         self.stage = Stage.NONE
 
-    def on_epoch(self, epoch: int, master: str) -> bool:
+    def on_epoch(self, epoch: Epoch, master: str) -> bool:
         """The control plane names a master. Returns whether that is new, and of a later epoch."""
         if not self._seen.is_acceptable(epoch, master):
             return False

@@ -16,13 +16,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hourwheel.errors import invariant
+from hourwheel.types import Epoch
 
 
 @dataclass(frozen=True)
 class IsrChange:
     """A proposal to the control plane."""
 
-    epoch: int
+    epoch: Epoch
     version: int
     """The set is changed only if it still has this version."""
     members: tuple[str, ...]
@@ -34,7 +35,9 @@ class InSyncReplicas:
     Invariant: `union` contains every set that may be in force.
     """
 
-    def __init__(self, epoch: int, members: frozenset[str], version: int, min_in_sync: int) -> None:
+    def __init__(
+        self, epoch: Epoch, members: frozenset[str], version: int, min_in_sync: int
+    ) -> None:
         """As the control plane said when it named the master."""
         self._epoch = epoch
         self.members = members

@@ -21,6 +21,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     FollowerHello,
     MasterHello,
 )
+from hourwheel.types import Epoch, Offset
 from replication.rules.cluster_clock import ClockConfig, ClusterClock
 from replication.rules.epoch_history import find_parting
 from replication.rules.isr import InSyncReplicas, IsrChange
@@ -54,16 +55,16 @@ class ReplicationConfig:
 class EpochStart:
     """What a master starts its epoch with."""
 
-    epoch: int
+    epoch: Epoch
     me: str
     boot_id: str
     cluster_id: bytes
     shard: int
     members: tuple[str, ...]
     """All nodes, in sync or not."""
-    start_offset: int
+    start_offset: Offset
     """Of its EPOCH_START."""
-    start_end: int
+    start_end: Offset
     """Behind it."""
     high_watermark: int
     """As it was known before."""
@@ -102,11 +103,11 @@ class Master:
 
     # -- the own log ------------------------------------------------------------------------------
 
-    def on_appended(self, log_end: int) -> None:
+    def on_appended(self, log_end: Offset) -> None:
         """The log ends there now, durable or not; after a full disk also further back."""
         self._log_end = log_end
 
-    def on_flushed(self, flushed_end: int, monotonic_ms: float) -> bool:
+    def on_flushed(self, flushed_end: Offset, monotonic_ms: float) -> bool:
         """The log is durable up to there. Returns whether the high watermark has moved."""
         self._flushed_end = flushed_end
         self._log_end = max(self._log_end, flushed_end)

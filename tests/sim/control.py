@@ -8,6 +8,7 @@ member of the in-sync set. How it comes to be linearizable (Raft) is not this si
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from hourwheel.types import Epoch
 from node.replica.effects import Assignment
 from replication.rules.isr import IsrChange
 from tests.sim.events import Events
@@ -59,7 +60,7 @@ class ControlPlane:
     @property
     def assignment(self) -> Assignment:
         """The state in force."""
-        return Assignment(self.epoch, self.master, frozenset(self.isr), self.version)
+        return Assignment(Epoch(self.epoch), self.master, frozenset(self.isr), self.version)
 
     # -- commands of brokers
 

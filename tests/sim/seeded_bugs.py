@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 from hourwheel.internal.v1.replication_pb2 import BeginFrom, FollowerHello, MasterHello
+from hourwheel.types import Epoch
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.unused_groups import UnusedGroups
 from node.delivery.receiver import Receiver
@@ -137,7 +138,7 @@ def believe_what_was_not_sent() -> Any:
 def forget_epochs_at_restart() -> Any:
     """A node does not keep which epochs it has seen: one can be given twice."""
 
-    def note(self: EpochStore, epoch: int, master: str) -> None:
+    def note(self: EpochStore, epoch: Epoch, master: str) -> None:
         self.epoch, self.master = epoch, master
 
     return mock.patch.object(EpochStore, "note", note)

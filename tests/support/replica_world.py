@@ -1,5 +1,6 @@
 """Replicas driven by hand: messages are calls, writes happen when a test says so."""
 
+from hourwheel.types import Epoch
 from node.replica.effects import Assignment, Effect, ReplicaIdentity
 from node.replica.mastership import Mastership
 from node.replica.replica import Replica
@@ -86,7 +87,7 @@ class ReplicaWorld:
     ) -> None:
         """The control plane's word."""
         self.replica.on_assignment(
-            Assignment(epoch, master, frozenset(isr), version or epoch), monotonic_ms
+            Assignment(Epoch(epoch), master, frozenset(isr), version or epoch), monotonic_ms
         )
 
     def write(self, monotonic_ms: float = 1.0) -> None:

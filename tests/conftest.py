@@ -54,6 +54,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """What libraries find left over when the process ends, they complain about."""
+    gc.unfreeze()
+
+
 @pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_timeout_set_timer() -> Generator[None, object, object]:
     """pytest-timeout shows the stacks of threads; here the tasks of the loop are shown, too."""

@@ -10,6 +10,7 @@ WORKERS ?= 4
 HANG_S ?= 300
 PROTO_BIN := build/proto-venv/bin
 LOCK_BIN := build/lock-venv/bin
+BUILD_BIN := build/build-venv/bin
 RELEASE_BIN := build/release-venv/bin
 PACKAGING_BIN := build/packaging-venv/bin
 SITE_BIN := build/site-venv/bin
@@ -145,10 +146,19 @@ chaos: $(VENV)/dev.stamp  ## a real cluster under load and faults, checked (< 3 
 chaos-long: $(VENV)/dev.stamp  ## every scenario, 20 rounds of a new seed each, and audited
 	@$(BIN)/python -m chaos --rounds 20 --audit
 
-dist: $(VENV)/dev.stamp  ## build the wheel (client and server) and the source package, in dist/
+# Who installs a node builds the wheel, and needs nothing of what development needs.
+$(BUILD_BIN)/.stamp: requirements/build.txt
+	@$(PYTHON) -m venv build/build-venv
+	@$(BUILD_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+		-r requirements/build.txt
+	@touch $@
+
+dist: $(BUILD_BIN)/.stamp  ## build the wheel (client and server) and the source package, in dist/
 	@rm -rf dist build/lib build/bdist.*
-	@$(BIN)/python -c 'from setuptools import build_meta as b; b.build_sdist("dist")' >build/dist.log
-	@$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist dist/*.tar.gz
+	@$(BUILD_BIN)/python -c 'from setuptools import build_meta as b; b.build_sdist("dist")' \
+		>build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
+	@$(BUILD_BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps \
+		--no-build-isolation -w dist dist/*.tar.gz
 	@ls dist
 
 spark-zip: $(VENV)/dev.stamp  ## what spark-submit needs of this tree, in build/spark

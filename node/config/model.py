@@ -66,7 +66,10 @@ class ConsoleSection(Section):
     """The console: the node's own web pages."""
 
     listen: str = _key(
-        "127.0.0.1:7404", "", "host:port of the console; empty: none; port 0 for any free."
+        "127.0.0.1:7404",
+        "",
+        "host:port of the console; empty: none; port 0 for any free. Where the default is taken "
+        "already, the node works without a console; an address of yours must be free.",
     )
     hosts: str = _key(
         "",
@@ -87,6 +90,11 @@ class ConsoleSection(Section):
         ge=8,
         le=4_096,
     )
+
+    @property
+    def is_listen_configured(self) -> bool:
+        """Whether somebody chose `listen`, be it the default's value."""
+        return "listen" in self.model_fields_set
 
 
 class LogSection(Section):

@@ -55,7 +55,7 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> NodeConf
             return environment, TomlConfigSettingsSource(settings_cls)
 
     try:
-        return NodeConfig.of(Layers().model_dump())
+        return NodeConfig.of(Layers().model_dump(exclude_unset=True))
     except ValidationError as error:
         raise checks.error_of(error, NodeConfig) from None
 

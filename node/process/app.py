@@ -434,7 +434,13 @@ class Node:
         address = reached_at(config.node.listen, self.address)
         console = Console(config.console, config.node.id, address, self._clock)
         undo.push_async_callback(console.stop)
-        self.console_address = console.start()
+        try:
+            self.console_address = console.start()
+        except errors.ConfigError as error:
+            # Nobody asked for this port, and a broker works without its pages.
+            if config.console.is_listen_configured:
+                raise
+            _log.warning("console_not_started", address=config.console.listen, error=error.message)
 
 
 def _reason_of(error: BaseException) -> str:

@@ -1,7 +1,9 @@
 """The console of a real node, as a browser's program asks it."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,7 +11,9 @@ import pytest
 
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
 from hourwheel.errors import ConfigError
+from node.config.model import NodeConfig
 from node.console.site import SECURITY
+from node.process.app import Node
 from tests.support.console_client import ConsoleClient
 from tests.support.embedded_node import EmbeddedNode
 
@@ -295,6 +299,36 @@ async def test_node_refuses_to_start_when_the_consoles_port_is_taken(
     other = EmbeddedNode(tmp_path / "other", values)
     with pytest.raises(ConfigError, match=r"console\.listen"):
         await other.node.start()
+
+
+async def test_node_works_without_a_console_when_another_has_the_default_port(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Several nodes of one machine, each with its own ports for all but the console."""
+    node = Node(
+        NodeConfig.of(
+            {
+                "node": {
+                    "data_directory": tmp_path,
+                    "listen": "127.0.0.1:0",
+                    "metrics_listen": "127.0.0.1:0",
+                },
+                "disk": CONSOLE["disk"],
+            }
+        )
+    )
+    host, _, port = node.config.console.listen.rpartition(":")
+    with ExitStack() as taken:
+        with suppress(OSError):  # then it is taken already
+            taken.enter_context(socket.create_server((host, int(port))))
+        await node.start()
+        try:
+            assert node.console_address == ""
+            async with AsyncProducer(node.address) as producer:
+                await producer.publish("orders", Message(b"x"))
+        finally:
+            await node.stop(0)
+    assert "console_not_started" in caplog.text
 
 
 async def test_no_secret_is_shown(tmp_path: Path, console: ConsoleClient) -> None:

@@ -1,8 +1,11 @@
 """What stands in docs/guides: the programs about migrating, at a real node and stand-ins for what
 others move away from; configurations, and how certificates are made."""
 
+import asyncio
+import os
 import re
 import subprocess
+import sys
 import textwrap
 import tomllib
 from collections.abc import AsyncIterator
@@ -12,14 +15,17 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
+import yaml
 from cryptography import x509
 
 from hourwheel import AsyncAdmin, Consumer, MessageState, Producer
 from hourwheel.clock import SystemClock
 from node.config.model import NodeConfig
 from node.process.subprocess_node import ChildNode
+from node.tools.local_cluster.nodes import LocalCluster
 from replication.raft.security import with_certificates
 from tests.support import toolchains
+from tests.support.guide_commands import commands_of, fenced
 from tests.tidy import tree
 
 PAGE: Final = "docs/guides/migrating.md"
@@ -210,24 +216,20 @@ def test_each_program_of_the_page_is_tried() -> None:
 GUIDES: Final = tuple(path for path in tree.files_named(".md") if path.startswith("docs/guides/"))
 
 
-def fenced(language: str) -> list[tuple[str, str]]:
-    """Page and text of each block in this language, also of those in lists."""
-    block = re.compile(rf"^( *)```{language}\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-    return [
-        (page, textwrap.dedent(text))
-        for page in GUIDES
-        for _, text in block.findall(tree.text(page))
-    ]
+THREE_MACHINES: Final = "docs/guides/three-machines.md"
+MONITORING: Final = "docs/guides/monitoring.md"
+ELSEWHERE_TESTED: Final = {"cluster", "node"}
+"""Commands that run until they are ended."""
 
 
-@pytest.mark.parametrize(("page", "text"), fenced("toml"))
-def test_configurations_in_guides_are_ones_that_a_node_takes(page: str, text: str) -> None:
+@pytest.mark.parametrize("text", [text for page in GUIDES for text in fenced(page, "toml")])
+def test_configurations_in_guides_are_ones_that_a_node_takes(text: str) -> None:
     config = NodeConfig.of(tomllib.loads(text))
     assert config.node.data_directory == Path("/var/lib/hourwheel")
 
 
 def test_certificates_of_the_guide_are_ones_that_nodes_take(tmp_path: Path) -> None:
-    page = tree.text("docs/guides/three-machines.md")
+    page = tree.text(THREE_MACHINES)
     (block,) = re.findall(r"\n\n((?: +openssl| +for node)(?:.*\n)+? +done\n)", page)
     if "openssl" in toolchains.packaging_missing():
         assert "openssl" not in toolchains.packaging_required()
@@ -248,3 +250,52 @@ def test_certificates_of_the_guide_are_ones_that_nodes_take(tmp_path: Path) -> N
         certificate = x509.load_pem_x509_certificate(own.read_bytes())
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         assert set(names.value.get_values_for_type(x509.DNSName)) == {node, f"{node}.example"}
+
+
+async def test_commands_of_the_guides_do_what_is_said_at_three_nodes(tmp_path: Path) -> None:
+    """In their order: what is published for later is received from whoever is master then."""
+    values = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}}
+    async with LocalCluster(tmp_path, 3, values=values) as cluster:
+        await cluster.wait_for_master(in_sync=3)
+        environ = {**os.environ, "HOURWHEEL_SERVER": cluster.servers, "COLUMNS": "100"}
+        told = []
+        for words in (words for page in GUIDES for words in commands_of(page, "hourwheel")):
+            if words[0] in ELSEWHERE_TESTED:
+                continue
+            here = [
+                word.replace("a.example:7400", cluster.nodes[0].address).replace("0s", "s")
+                for word in words
+            ]
+            done = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "hourwheel.cli", *here), env=environ, stdout=-1, stderr=-1
+            )
+            out, problems = await done.communicate()
+            assert done.returncode == 0, (words, out, problems)
+            told.append((words[0], out.decode()))
+        assert {"status", "publish", "consume", "drain"} <= {name for name, _ in told}
+        assert all("feed the cat" in out for name, out in told if name == "consume")
+
+
+def test_files_of_the_guide_to_monitoring_are_ones_that_prometheus_takes(tmp_path: Path) -> None:
+    prometheus, alertmanager = fenced(MONITORING, "yaml")
+    rules = tree.ROOT / "helm" / "hourwheel" / "files" / "alerts.yaml"
+    assert commands_of(MONITORING, "install")[0][2:] == [
+        str(rules.relative_to(tree.ROOT)),
+        yaml.safe_load(prometheus)["rule_files"][0],
+    ]
+    asked = " ".join(words[-1] for words in commands_of(MONITORING, "promtool"))
+    named = set(re.findall(r"hourwheel_\w+", asked))
+    assert named
+    assert named <= set(re.findall(r"hourwheel_\w+", tree.text("docs/METRICS.md")))
+    missing = toolchains.monitoring_missing()
+    if missing:
+        assert not set(missing) & set(toolchains.monitoring_required())
+        return
+    (tmp_path / "prometheus.yml").write_text(
+        prometheus.replace("/etc/prometheus/hourwheel.yaml", str(rules))
+    )
+    (tmp_path / "alertmanager.yml").write_text(alertmanager)
+    for check in (("promtool", "check", "config"), ("amtool", "check-config")):
+        file = tmp_path / ("prometheus.yml" if check[0] == "promtool" else "alertmanager.yml")
+        done = subprocess.run([*check, file], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr

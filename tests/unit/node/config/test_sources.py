@@ -43,6 +43,16 @@ def test_load_prefers_the_environment_key_by_key(tmp_path: Path) -> None:
     assert config.clock.slew_percent_max == 2.5
 
 
+def test_load_keeps_what_nobody_chose_apart_from_what_somebody_did(tmp_path: Path) -> None:
+    file = tmp_path / "hourwheel.toml"
+    file.write_text("[console]\nconnections = 16\n")
+    default = load(file, {})
+    assert not default.console.is_listen_configured
+    chosen = load(file, {"HOURWHEEL_CONSOLE__LISTEN": default.console.listen})
+    assert chosen.console.is_listen_configured
+    assert chosen == default
+
+
 def test_load_leaves_variables_of_other_programs_alone() -> None:
     environ = {"HOURWHEEL_NODE": "broker:7400", "HOURWHEEL_LOG": "x", "PATH__X": "y"}
     assert load(None, environ) == NodeConfig.of()

@@ -9,7 +9,13 @@ import typer
 from hourwheel.cli.options import CALL_TIMEOUT_MS, Json, Server, duration_option, run_with_admin
 from hourwheel.cli.output import Output, format_duration, format_instant, run
 from hourwheel.client.admin import AsyncAdmin
-from hourwheel.client.cluster_status import ClusterStatus, FollowerStatus, NodeStatus, ShardStatus
+from hourwheel.client.cluster_status import (
+    ClusterStatus,
+    DeliveryStatus,
+    FollowerStatus,
+    NodeStatus,
+    ShardStatus,
+)
 from hourwheel.client.node_probe import NodeProbe
 from hourwheel.errors import HourwheelError, NotMaster
 from hourwheel.transport.channel import SERVER_DEFAULT
@@ -25,6 +31,7 @@ _FOLLOWER_COLUMNS: Final = (
 _KIB: Final = 1_024
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _UNKNOWN: Final = "-"
+_NEARLY_ALL: Final = 0.99
 
 
 def status(
@@ -220,6 +227,9 @@ def _shard_facts(shard: ShardStatus) -> dict[str, Any]:
         del facts[name]
     for name in ("append_cursor_ms", "append_cursor_sequence", "clock_offset_ms"):
         del facts[name]
+    del facts["delivery"]
+    if shard.delivery is not None:
+        facts.update(_delivery_facts(shard.delivery))
     next_due_ms = facts.pop("next_due_ms")
     facts["master"] = shard.master or "NONE"
     facts["tick"] = format_instant(shard.tick * 1_000) if shard.tick else "none yet"
@@ -235,6 +245,30 @@ def _shard_facts(shard: ShardStatus) -> dict[str, Any]:
         cursor = format_instant(shard.append_cursor_ms)
         facts["append_cursor"] = f"{cursor} / {shard.append_cursor_sequence}"
     return facts
+
+
+def _delivery_facts(delivery: DeliveryStatus) -> dict[str, Any]:
+    """What the answering node has handed out since its process started."""
+    return {
+        "delivered_count": delivery.delivered_count,
+        "of_them_again": delivery.redelivered_count,
+        "acknowledged_count": delivery.acknowledged_count,
+        "dead_lettered_count": delivery.dead_lettered_count,
+        "released_early": delivery.early_count,
+        "lateness": _lateness(delivery),
+    }
+
+
+def _lateness(delivery: DeliveryStatus) -> str:
+    """Within what nearly all messages were released, as far as the histogram says."""
+    left = sum(delivery.lateness_counts) * _NEARLY_ALL
+    if not left:
+        return "nothing released yet"
+    for bound_ms, count in zip(delivery.lateness_bounds_ms, delivery.lateness_counts, strict=False):
+        left -= count
+        if left <= 0:
+            return f"{_NEARLY_ALL:.0%} within {bound_ms:g} ms"
+    return f"more than {1 - _NEARLY_ALL:.0%} beyond {delivery.lateness_bounds_ms[-1]:g} ms"
 
 
 def format_bytes_count(count: int) -> str:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.console.scenes import HOUR_MS, WAIT_MS, Opened
+
+expect.set_options(timeout=WAIT_MS)
 
 VALUES: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}, "node": {"metrics_listen": ""}}
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from playwright.async_api import Page, expect
 
-from hourwheel import AsyncAdmin, AsyncProducer, Message
+from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.console.scenes import HOUR_MS, WAIT_MS, Opened, keep
 
@@ -154,6 +154,47 @@ async def test_message_with_hostile_content_is_published_shown_as_text_and_cance
     await expect(life.get_by_role("heading", name="Cancelled").first).to_be_visible()
     assert await page.evaluate("globalThis.hacked") is None
     assert await page.locator("img[src=x]").count() == 0
+
+
+async def test_life_of_a_message_goes_on_to_its_dead_letters(
+    filled: LocalCluster, open_page: Opened
+) -> None:
+    """Also in the console of a node that is not the master."""
+    async with AsyncConsumer(filled.servers, group="auditors", topic="%DLQ%billing") as consumer:
+        (letter,) = await consumer.receive(max_messages=1, wait_ms=WAIT_MS)
+    _, follower, _ = await roles(filled)
+    page = await open_page(url_of(filled, follower, "messages"))
+    await page.get_by_label("Message id").fill(f" {str(letter.message_id).upper()} ")
+    await page.keyboard.press("Enter")
+    steps = page.locator(".life .steps")
+    for title in ("Accepted", "Due", "Released", "Dead letter of billing"):
+        await expect(steps.get_by_role("heading", name=title, exact=True)).to_be_visible()
+    await expect(steps).to_contain_text("In epoch 1")
+    await expect(steps).to_contain_text("After 1 delivery from orders")
+    await expect(page.get_by_role("button", name="Cancel the message")).to_be_hidden()
+    await keep(page, "message-dead")
+    await page.goto(url_of(filled, follower, f"messages/{'0' * 48}"))
+    await expect(page.get_by_text("No message has this id")).to_be_visible()
+
+
+async def test_throughput_and_lateness_are_shown_as_they_happen(
+    cluster: LocalCluster, open_page: Opened
+) -> None:
+    page = await open_page(url_of(cluster, 0))
+    await expect(page.locator(".chart svg").first).to_be_visible()
+    late = page.locator("figure.chart", has_text="Lateness")
+    async with (
+        AsyncProducer(cluster.servers) as producer,
+        AsyncConsumer(cluster.servers, group="billing", topic="orders") as consumer,
+    ):
+        await expect(late).to_contain_text("Nothing was released in this time.")
+        await producer.publish_many("orders", [Message(b"due now")] * 100)
+        await consumer.ack(await consumer.receive(max_messages=100, wait_ms=WAIT_MS))
+        # One look sees all of it, or two do.
+        await expect(late.locator("circle.lone, path.line[d*=L]")).not_to_have_count(0)
+        rates = page.locator("figure.chart", has_text="Released")
+        await expect(rates.locator("path.line[d*=L]")).not_to_have_count(0)
+        await keep(page, "cluster-live")
 
 
 async def test_hostile_names_and_errors_are_shown_as_text(

@@ -18,9 +18,7 @@ ALLOWED: Final = {
         "writeable",  # numpy
     ),
     "named in annotations only, which are strings": ("DataFrame",),
-    "part of what clients, or readers of a verdict, are told": (
-        *("redelivered_count", "dead_lettered_count", "trimmed_unacked"),
-    ),
+    "part of what clients, or readers of a verdict, are told": ("trimmed_unacked",),
     "a number of a format, taken and not used yet": ("RESCHEDULE",),
     "runs an audit's steps without Java: for tests, by decision 15": ("LocalRunner", "FAST"),
     "what the harness of chaos lends to tests of real clusters": ("QUICK", "raft_leader"),

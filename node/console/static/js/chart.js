@@ -9,6 +9,8 @@ const LEFT = 56;
 const BOTTOM = 20;
 const TOP = 10;
 
+const isValue = (point) => point !== undefined && point.value !== null;
+
 /** A round number at or above `value`: the top of the scale. */
 function roundUp(value) {
   if (!(value > 0)) return 1;
@@ -85,6 +87,22 @@ export function chart(title, format, nothing = "Nothing happened in this time.")
       }
       return s("path", { d, class: `line ${one.style}` });
     });
+    // A value between two gaps is no line.
+    const lone = lines.map((one) =>
+      one.points
+        .filter(
+          (point, at) =>
+            isValue(point) && !isValue(one.points[at - 1]) && !isValue(one.points[at + 1]),
+        )
+        .map((point) =>
+          s("circle", {
+            cx: x(point.at_ms),
+            cy: y(point.value),
+            r: 2.5,
+            class: `lone ${one.style}`,
+          }),
+        ),
+    );
     const words = lines
       .map((one) => `${one.name}: ${format(one.points.at(-1)?.value ?? 0)}`)
       .join(", ");
@@ -96,6 +114,7 @@ export function chart(title, format, nothing = "Nothing happened in this time.")
         grid,
         times,
         paths,
+        lone,
       ),
     );
   }

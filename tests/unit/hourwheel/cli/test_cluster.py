@@ -13,6 +13,7 @@ from hourwheel.cli.output import Output
 from hourwheel.client.cluster_status import (
     ClusterStatus,
     ControlStatus,
+    DeliveryStatus,
     FollowerStatus,
     Mastership,
     NodeStatus,
@@ -98,6 +99,32 @@ def test_status_when_there_are_several_nodes(shown: Shown) -> None:
     assert all(part in away for part in ("4.8 MiB", "never"))
     for part in ("n1, n2 (version 9)", "550 ms", "2023-11-14 22:13:20.000Z / 4", "none yet"):
         assert part in text
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ((0, 0, 0), "nothing released yet"),
+        ((99, 1, 0), "99% within 1 ms"),
+        ((98, 2, 0), "99% within 2.5 ms"),
+        ((0, 0, 7), "more than 1% beyond 2.5 ms"),
+    ],
+)
+def test_status_says_what_was_delivered_and_how_late(
+    counts: tuple[int, ...], words: str, shown: Shown
+) -> None:
+    delivery = DeliveryStatus(1_200, 1_100, 50, 3, 0, (1.0, 2.5), counts)
+    lines = shown(replace(MANY, shards=(replace(SHARD_OF_MANY, delivery=delivery),))).splitlines()
+    for name, value in (
+        ("delivered count", "1,200"),
+        ("of them again", "50"),
+        ("acknowledged count", "1,100"),
+        ("dead lettered count", "3"),
+        ("released early", "0"),
+        ("lateness", words),
+    ):
+        (line,) = (line for line in lines if name in line)
+        assert value in line
 
 
 def test_status_when_there_is_no_majority_and_no_master(shown: Shown) -> None:

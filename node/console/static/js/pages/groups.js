@@ -4,6 +4,9 @@ import { empty, h, put, table } from "../dom.js";
 import { count, number, span } from "../format.js";
 import { listing } from "./listing.js";
 
+/** Words that stay on one line. */
+const whole = (words) => words.replaceAll(" ", "\u00a0");
+
 export function groupsPage(context) {
   const opened = new Set();
 
@@ -65,7 +68,7 @@ export function groupsPage(context) {
               {
                 title: "Deliveries",
                 cell: (one) =>
-                  `up to ${one.attempts_max}, each leased for ${span(one.invisible_ms)}`,
+                  `up to ${one.attempts_max}, each leased for ${whole(span(one.invisible_ms))}`,
               },
               { title: "Topics", cell: (one) => (one.lags.length ? lags(one) : "none yet") },
             ],

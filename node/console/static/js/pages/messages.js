@@ -99,8 +99,8 @@ export function messagesPage({ root, state, words: place, question, signal }) {
         step(
           "Accepted",
           "ok",
-          pending ? `${instant(pending.store_ms)}, ` : "",
-          `in epoch ${found.epoch}, as number ${number(found.sequence)}.`,
+          pending ? `${instant(pending.store_ms)}, in` : "In",
+          ` epoch ${found.epoch}, as number ${number(found.sequence)}.`,
         ),
       );
     }
@@ -123,6 +123,7 @@ export function messagesPage({ root, state, words: place, question, signal }) {
           `Dead letter of ${one.group}`,
           "bad",
           `After ${count(one.attempts, "delivery", "deliveries")}`,
+          one.topic ? [" from ", h("code", null, one.topic)] : null,
           one.reason === "ATTEMPTS_USED_UP" ? ", which used its attempts up." : ".",
         ),
       );

@@ -1,6 +1,6 @@
-"""ConsumerService: Receive in both formats, Ack, Nack, ChangeInvisible."""
+"""ConsumerService: Receive in both formats, Ack, Nack, ChangeInvisible; receipts in requests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
 from itertools import pairwise
 from typing import Any, Final
@@ -12,7 +12,8 @@ from hourwheel import errors, limits
 from hourwheel.filter_language.wire import filter_from_wire, filter_to_wire
 from hourwheel.formats import delivery_batch
 from hourwheel.formats.message_id import MessageId
-from hourwheel.formats.receipt import Receipt, format_each
+from hourwheel.formats.receipt import RECEIPT_DTYPE, Receipt, format_each, parse_many
+from hourwheel.outcomes import ReceiptOutcome
 from hourwheel.types import topic_of
 from hourwheel.v1.consumer_pb2 import (
     RECEIVE_FORMAT_BATCH,
@@ -24,6 +25,7 @@ from hourwheel.v1.consumer_pb2 import (
     ChangeInvisibleResponse,
     NackRequest,
     NackResponse,
+    ReceiptRange,
     ReceivedMessage,
     ReceiveRequest,
     ReceiveResponse,
@@ -31,9 +33,8 @@ from hourwheel.v1.consumer_pb2 import (
 from node.api.admission import Admission
 from node.api.calls import Context
 from node.api.names import check_group, check_readable_topic
-from node.api.selections import Selected
 from node.contracts.answer_budget import HeldAnswer
-from node.contracts.broker import Attempt, Delivery, EnginePort, ReceiveParams
+from node.contracts.broker import Attempt, Delivery, EnginePort, ReceiveParams, Selection
 
 _MESSAGES_DEFAULT: Final = 32
 _BYTES_DEFAULT: Final = 1 << 20
@@ -42,6 +43,7 @@ _DEADLINE_MARGIN_MS: Final = 50
 """A poll answers so early before its caller's deadline: better empty than DEADLINE_EXCEEDED. Also a
 share of it, because gRPC rounds deadlines up by as much as 1 % on their way here."""
 _FORMATS: Final = (RECEIVE_FORMAT_UNSPECIFIED, RECEIVE_FORMAT_MESSAGES, RECEIVE_FORMAT_BATCH)
+_PARTS: Final = [name for name in RECEIPT_DTYPE.names or () if name not in {"version", "crc"}]
 
 
 class Consumer:
@@ -254,3 +256,77 @@ def _read_meta(merge: Callable[[bytes], int], raw: bytes) -> None:
         merge(raw)
     except DecodeError:
         return
+
+
+class Selected:
+    """The receipts and ranges of one request, and their outcomes.
+
+    Receipts of another cluster, and ranges beyond what their receipt stands for, are INVALID and
+    the engine is not asked. Invariant: `valid[i]` is answered at `outcomes[_places[i]]`.
+    """
+
+    def __init__(
+        self,
+        cluster: int,
+        receipts: Seq[str],
+        ranges: Seq[ReceiptRange],
+        *,
+        whole_ranges: bool = False,
+    ) -> None:
+        """Read them.
+
+        Args:
+            cluster: the first 4 bytes of our cluster's id.
+            receipts: of single messages.
+            ranges: of parts of answers.
+            whole_ranges: each must be of a whole answer.
+
+        Raises:
+            TooManyItems: more than one call may name.
+            InvalidReceipt: garbage; nothing is done then.
+            InvalidArgument: a part, where whole answers are wanted.
+        """
+        count = len(receipts) + len(ranges)
+        if count > limits.RECEIPT_COUNT_MAX:
+            raise errors.TooManyItems(
+                f"{count} receipts; at most {limits.RECEIPT_COUNT_MAX} are allowed",
+                count=count,
+                count_max=limits.RECEIPT_COUNT_MAX,
+            )
+        self.outcomes: list[Any] = [ReceiptOutcome.INVALID] * count
+        """A ReceiptOutcome for each receipt, then for each range: the numbers are the wire's."""
+        self.valid: list[Selection] = []
+        """What to ask the engine."""
+        self._places: list[int] = []
+        for place, receipt in enumerate(_read(receipts)):
+            self._add(place, cluster, receipt, 0, receipt.count)
+        whole = _read([part.receipt for part in ranges])
+        for place, (part, receipt) in enumerate(zip(ranges, whole, strict=True), len(receipts)):
+            wanted = part.count or receipt.count - part.first
+            if whole_ranges and (part.first or wanted != receipt.count):
+                raise errors.InvalidArgument(
+                    "a range must cover its whole answer", field="ranges", ordinal=place
+                )
+            self._add(place, cluster, receipt, part.first, wanted)
+
+    def _add(self, place: int, cluster: int, receipt: Receipt, first: int, count: int) -> None:
+        """Meant are the messages [first, first + count) of those that `receipt` stands for."""
+        end = receipt.index + receipt.count
+        is_possible = 0 < count <= receipt.count - first and end <= limits.RECEIVE_MESSAGE_COUNT_MAX
+        if receipt.cluster == cluster and is_possible:
+            self.valid.append(Selection(receipt, receipt.index + first, count))
+            self._places.append(place)
+
+    def fill(self, outcomes: Iterable[ReceiptOutcome]) -> None:
+        """Put in the engine's answers to `valid`, in order."""
+        for place, outcome in zip(self._places, outcomes, strict=True):
+            self.outcomes[place] = outcome
+
+
+def _read(texts: Seq[str]) -> list[Receipt]:
+    if not texts:
+        return []
+    rows = parse_many(texts)
+    return [
+        Receipt(*parts) for parts in zip(*(rows[name].tolist() for name in _PARTS), strict=True)
+    ]

@@ -17,6 +17,7 @@ leased by an answer that got lost comes again by itself. For that an election ge
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -29,7 +30,6 @@ from hourwheel.transport.connection import PINGS, REDIRECT
 from hourwheel.transport.grpc_errors import failure_of
 from hourwheel.transport.reads import begin_read
 from hourwheel.v1.consumer_pb2 import ReceiveRequest
-from node.api.answer_room import AnswerRoom
 from node.api.calls import Calls, Context, UnaryHandler
 from node.api.publish_stream import METHOD
 from node.contracts import grpc_status
@@ -81,6 +81,50 @@ class _Raw(NamedTuple):
     def SerializeToString(self) -> bytes:  # noqa: N802 - as messages have it
         """It is in bytes already."""
         return self.raw
+
+
+class _Waiting(NamedTuple):
+    size_bytes: int
+    held: HeldAnswer
+    future: "asyncio.Future[None]"
+
+
+class AnswerRoom:
+    """Room for answers that are passed on: a call waits for it before it reads one.
+
+    An answer that is not read stays at the master, but for the little that gRPC takes ahead, and
+    counts there. So a node holds no more of what it passes on than of what it delivers itself.
+    First come, first served. Belongs to one event loop.
+
+    Invariant: if a call waits, there is no room for the first of them.
+    """
+
+    def __init__(self, budget: AnswerBudget) -> None:
+        """Give room of `budget`."""
+        self._budget = budget
+        self._waiting: deque[_Waiting] = deque()
+        budget.watch(self._serve)
+
+    async def take(self, held: HeldAnswer, size_bytes: int) -> None:
+        """Wait until there is room for so much; `held` holds it then."""
+        if not self._waiting and self._budget.has_room_for(size_bytes):
+            held.hold(size_bytes)
+            return
+        waiting = _Waiting(size_bytes, held, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        try:
+            await waiting.future
+        finally:
+            if waiting in self._waiting:  # given up: the next one may need less
+                self._waiting.remove(waiting)
+                self._serve()
+
+    def _serve(self) -> None:
+        while self._waiting and self._budget.has_room_for(self._waiting[0].size_bytes):
+            first = self._waiting.popleft()
+            if not first.future.done():
+                first.held.hold(first.size_bytes)
+                first.future.set_result(None)
 
 
 class Forwarder:

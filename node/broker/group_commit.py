@@ -16,13 +16,17 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
-from hourwheel.formats.record_batch import RecordBatch
+from hourwheel.formats.record_batch import RecordBatch, build_publish
+from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC
 from node.broker.disk_guard import DiskGuard
-from node.broker.publish_checks import MergeBuffer
 from node.contracts.broker import IncomingMessages
 from node.replica.mastership import Mastership
 from node.shard.apply import ApplyResult
@@ -46,6 +50,8 @@ _CALLERS_MIN: Final = 2.5
 _CALLERS_ENOUGH: Final = 64
 _USUAL_WEIGHT: Final = 0.2
 _PEAK_KEPT: Final = 0.95
+_MERGED_MESSAGES_MAX: Final = 4_096
+_MERGED_BYTES_MAX: Final = 2 << 20
 
 
 class Replication(Protocol):
@@ -156,6 +162,104 @@ class Linger:
         finally:
             look.cancel()
             self._over = None
+
+
+class Merge:
+    """A batch being put together from the requests of several callers.
+
+    Joining is on the path of each call, so requests are kept as they are; `build` makes columns.
+    """
+
+    __slots__ = ("_count", "_producers", "_queues", "_requests", "_size_bytes", "callers")
+
+    def __init__(self) -> None:
+        """Empty."""
+        self.callers: list[tuple[Any, int, int]] = []
+        """(who waits, ordinal of its first message, how many)."""
+        self._requests: list[IncomingMessages] = []
+        self._queues: list[int] = []
+        self._producers: set[int] = set()
+        self._count = 0
+        self._size_bytes = 0
+
+    def takes(self, incoming: IncomingMessages, size_bytes: int) -> bool:
+        """Whether these may join: there is room, and no other request of their producer is here.
+
+        (Two requests of one producer side by side could not be told from one.)
+        """
+        return not self._count or (
+            self._count + len(incoming.bodies) <= _MERGED_MESSAGES_MAX
+            and self._size_bytes + size_bytes <= _MERGED_BYTES_MAX
+            and incoming.producer_id not in self._producers
+        )
+
+    def add(
+        self, incoming: IncomingMessages, queues: list[int], size_bytes: int, caller: Any
+    ) -> None:
+        """Join."""
+        count = len(incoming.bodies)
+        self.callers.append((caller, self._count, count))
+        self._requests.append(incoming)
+        self._queues += queues
+        if incoming.producer_id:
+            self._producers.add(incoming.producer_id)
+        self._count += count
+        self._size_bytes += size_bytes
+
+    def build(self) -> RecordBatch:
+        """The batch, unstamped; due times and queues are in it, too."""
+        requests, joined = self._requests, chain.from_iterable
+        metas = list(joined([one.metas for one in requests]))
+        genes = list(joined([one.tag_genes for one in requests]))
+        key_hashes = list(joined([one.key_hashes for one in requests]))
+        return RecordBatch(
+            build_publish(
+                list(joined([one.due_ms for one in requests])),
+                list(joined([one.bodies for one in requests])),
+                metas=metas if any(metas) else None,
+                tag_genes=genes if any(genes) else None,
+                key_hashes=key_hashes if any(key_hashes) else None,
+                topic_queues=self._queues,
+                message_producers=self._message_producers(),
+                gene_spec=GENE_SPEC_OF_TOPIC,
+            )
+        )
+
+    def _message_producers(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """(producer uint64[n], its number uint64[n]) of each message, zeros for none."""
+        ids, numbers = np.zeros(self._count, np.uint64), np.zeros(self._count, np.uint64)
+        if self._producers:
+            for request, (_, first, count) in zip(self._requests, self.callers, strict=True):
+                if request.producer_id:
+                    start = request.producer_sequence
+                    ids[first : first + count] = request.producer_id
+                    numbers[first : first + count] = range(start, start + count)
+        return ids, numbers
+
+
+class MergeBuffer:
+    """Requests that wait for the next group commit, merged in the order in which they came."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self._merges: list[Merge] = []
+
+    def __bool__(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._merges)
+
+    def add(self, incoming: IncomingMessages, queues: list[int], caller: Any) -> None:
+        """Have these messages in the next group commit."""
+        size = sum(map(len, incoming.bodies)) + sum(map(len, incoming.metas))
+        merges = self._merges
+        if not merges or not merges[-1].takes(incoming, size):
+            merges.append(Merge())
+        merges[-1].add(incoming, queues, size, caller)
+
+    def take(self) -> list[Merge]:
+        """Remove and return what waits."""
+        taken, self._merges = self._merges, []
+        return taken
 
 
 class MergedProposer:

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
-from hourwheel.formats.record_batch import Kind, RecordBatch
+from hourwheel.formats.record_batch import Flag, Kind, RecordBatch
+from hourwheel.types import DUE_MS_MAX, QUEUE_BITS
 from node.broker.disk_guard import DiskGuard
 from node.broker.group_commit import GroupCommit
 from node.broker.job_runner import Background
-from node.broker.publish_checks import check_instants, choose_queues, queues_of_few, resolve_due
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService
 from node.catalog.serving import Serving
@@ -146,3 +146,60 @@ class PublishService:
         )
         self._stats.cancelled = self._shard.views.counters.cancelled
         return outcomes
+
+
+def resolve_due(batch: RecordBatch, now_ms: int, horizon_ms: int) -> NDArray[np.int64]:
+    """int64[n]: the instants of a batch's messages.
+
+    Raises:
+        InvalidDueTime: one is negative.
+        BeyondHorizon: one lies further ahead than the wheel reaches.
+    """
+    due = batch.due_ms
+    if int(due.min()) < 0:
+        raise errors.InvalidDueTime("a due time or delay is negative", due_ms=int(due.min()))
+    relative = bool(batch.header.flags & Flag.RELATIVE_DUE)
+    latest = int(due.max())
+    check_horizon(latest + now_ms if relative else latest, now_ms, horizon_ms)
+    return due + now_ms if relative else due
+
+
+def check_horizon(due_ms: int, now_ms: int, horizon_ms: int) -> None:
+    """Raises BeyondHorizon where an instant lies further ahead than the wheel reaches."""
+    if due_ms > min(now_ms + horizon_ms, DUE_MS_MAX):
+        raise errors.BeyondHorizon(
+            f"due {due_ms - now_ms} ms ahead; the horizon is {horizon_ms} ms",
+            due_ms=due_ms,
+            horizon_ms=horizon_ms,
+        )
+
+
+def check_instants(due_ms: list[int], now_ms: int, horizon_ms: int) -> None:
+    """As `resolve_due`, for a short list of instants."""
+    least, latest = min(due_ms), max(due_ms)
+    if least < 0:
+        raise errors.InvalidDueTime("a due time is negative", due_ms=least)
+    check_horizon(latest, now_ms, horizon_ms)
+
+
+def choose_queues(
+    topic_id: int, queue_count: int, key_hashes: NDArray[np.uint64], first_sequence: int
+) -> NDArray[np.uint32]:
+    """uint32[n]: topic_queue of each message: by its key, else in turn."""
+    count = len(key_hashes)
+    if queue_count == 1:
+        return np.full(count, topic_id << QUEUE_BITS, np.uint32)
+    turn = np.arange(first_sequence, first_sequence + count, dtype=np.uint64)
+    chosen = np.where(key_hashes != 0, key_hashes, turn) % np.uint64(queue_count)
+    return (chosen + np.uint64(topic_id << QUEUE_BITS)).astype(np.uint32)
+
+
+def queues_of_few(topic_id: int, queue_count: int, key_hashes: list[int], turn: int) -> list[int]:
+    """topic_queue of each of a few messages: `choose_queues` without numpy."""
+    base = topic_id << QUEUE_BITS
+    if queue_count == 1:
+        return [base] * len(key_hashes)
+    return [
+        base + (key_hash or turn + ordinal) % queue_count
+        for ordinal, key_hash in enumerate(key_hashes)
+    ]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hourwheel.outcomes import ReceiptOutcome
 from node.catalog.serving import Serving
 from node.contracts.broker import Selection
-from node.delivery.receipts import SelectedPositions, find_positions
+from node.delivery.resolve_rows import SelectedPositions, find_positions
 from storage.views.catalog_items import Group
 
 _SELECTIONS_AT_ONCE: Final = 256

@@ -15,7 +15,7 @@ from hourwheel.types import topic_of
 from node.catalog.serving import Serving
 from node.delivery.filtered_ranges import FilteredRange
 from node.delivery.message_lease import Part
-from node.delivery.retries import filtered_rows, give_back_rows, unresolved_of
+from node.delivery.resolve_rows import filtered_rows, give_back_rows, unresolved_of
 from node.shard.group_queue import GroupQueue
 from storage.views.catalog_items import Group
 

@@ -4,6 +4,7 @@ Everything here is part of a turn of the engine, and has its one reading of the 
 """
 
 import asyncio
+import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,7 +16,82 @@ from hourwheel.filter_language.text import FilterExpression
 from node.contracts.broker import ReceiveParams
 from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.receiver import Delivery
-from node.delivery.visibility import Gates
+
+
+class Gates:
+    """When entries open in queues with waiters. Pure; as fast as few of them open at a time.
+
+    A queue's visible end moves for all groups: another group's Receive may have moved it long
+    before waiters wake. So what counts is not where it stands, but up to what the waiters were
+    served last. For each watched queue this is the instant at which the first later entry opens.
+    It is noted by the same reading of the clock that served them, and goes away only by `open`.
+
+    Invariants: waiters of a watched queue were served every entry that opens before
+    `_opens_ms[queue]`, or all there is where that is missing; `_heap` has an item for each
+    instant in `_opens_ms`, and stale ones.
+    """
+
+    def __init__(self, find_gate_ms: Callable[[int, int], int | None]) -> None:
+        """`find_gate_ms(queue, now_ms)`: when the first entry opens that is not visible at now_ms.
+
+        Not later than `now_ms` where it has not looked through all that is visible; None where
+        nothing more stands in the queue.
+        """
+        self._find_gate_ms = find_gate_ms
+        self._watched: set[int] = set()
+        self._opens_ms: dict[int, int] = {}
+        self._heap: list[tuple[int, int]] = []
+
+    def watch(self, queue: int, now_ms: int) -> None:
+        """A waiter that was served at `now_ms` waits for this queue.
+
+        Where it has other waiters, what those were not served yet stays noted.
+        """
+        if queue not in self._watched:
+            self._watched.add(queue)
+            self._note(queue, now_ms)
+
+    def unwatch(self, queue: int) -> None:
+        """The queue has no waiters any more."""
+        self._watched.discard(queue)
+        self._opens_ms.pop(queue, None)
+
+    def _note(self, queue: int, now_ms: int) -> None:
+        gate_ms = self._find_gate_ms(queue, now_ms)
+        if gate_ms is None:
+            self._opens_ms.pop(queue, None)
+        elif gate_ms != self._opens_ms.get(queue):
+            self._opens_ms[queue] = gate_ms
+            heapq.heappush(self._heap, (gate_ms, queue))
+
+    def open(self, touched: Iterable[int], now_ms: int) -> set[int]:
+        """The queues whose waiters to serve at `now_ms`: touched, or with entries that opened.
+
+        The same instant sets the next alarm of each.
+        """
+        opened = self._watched.intersection(touched)
+        while (next_ms := self.next_ms()) is not None and next_ms <= now_ms:
+            queue = heapq.heappop(self._heap)[1]
+            del self._opens_ms[queue]
+            opened.add(queue)
+        for queue in opened:
+            self._note(queue, now_ms)
+        return opened
+
+    def next_ms(self) -> int | None:
+        """When to call `open` next, or None."""
+        while self._heap:
+            at_ms, queue = self._heap[0]
+            if self._opens_ms.get(queue) == at_ms:
+                return at_ms
+            heapq.heappop(self._heap)
+        return None
+
+    def clear(self) -> None:
+        """Watch no queue."""
+        self._watched.clear()
+        self._opens_ms.clear()
+        self._heap.clear()
 
 
 class Interest(NamedTuple):

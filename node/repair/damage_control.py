@@ -22,7 +22,7 @@ from node.catalog.serving import Propose
 from node.contracts.broker import Failure
 from node.delivery.damaged import DamagedBytes, DamagedEntry, DamagedMessages
 from node.delivery.receiver import Corrupt, Receiver
-from node.delivery.retries import ack_rows, dead_rows
+from node.delivery.resolve_rows import ack_rows, dead_rows
 from node.repair.file_repair import FileRepair
 from node.repair.peer_reads import MESSAGES_MAX
 from node.replica.mastership import Mastership

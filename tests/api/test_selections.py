@@ -12,7 +12,7 @@ from hourwheel.v1.consumer_pb2 import (
     RECEIPT_OUTCOME_STALE,
     ReceiptRange,
 )
-from node.api.selections import Selected
+from node.api.consumer import Selected
 
 CLUSTER = 77
 

@@ -15,7 +15,7 @@ from functools import partial
 
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.internal.v1.replication_pb2 import FollowerHello
-from node.delivery.retries import unresolved_of
+from node.delivery.resolve_rows import unresolved_of
 from node.shard.dispatcher import DispatchConfig
 from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import Opened, ShardConfig

@@ -9,7 +9,7 @@ import numpy as np
 from hourwheel.errors import HourwheelError
 from hourwheel.formats.record_batch import Outcome
 from node.delivery.receiver import Delivery, ReceiveLimits
-from node.delivery.retries import filtered_rows
+from node.delivery.resolve_rows import filtered_rows
 from tests.support.shard_proposals import GROUP, TOPIC, ShardProposals, Side, Token
 from tests.support.shard_world import INVISIBLE_MS, START_MS
 

@@ -20,7 +20,7 @@ from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService, DefaultsConfig
 from node.consumers.housekeeping import Housekeeping
 from node.delivery.receiver import ReceiveLimits
-from node.delivery.retries import ack_rows, retry_rows
+from node.delivery.resolve_rows import ack_rows, retry_rows
 from node.replica.mastership import Mastership, Proposer
 from node.telemetry.stats import EngineStats
 from tests.sim.cluster_clients import Client

@@ -14,7 +14,7 @@ from hourwheel.types import Epoch
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.unused_groups import UnusedGroups
 from node.delivery.receiver import Receiver
-from node.delivery.retries import dead_rows
+from node.delivery.resolve_rows import dead_rows
 from node.replica.effects import Role
 from node.replica.replica import Replica
 from node.shard.message_lookup import MessageLookup, Wanted

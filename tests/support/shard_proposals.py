@@ -16,11 +16,17 @@ from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import RESOLVE_ROW, RecordBatch, build_publish
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, gene_of
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
-from node.broker.publish_checks import Merge
+from node.broker.group_commit import Merge
 from node.contracts.broker import IncomingMessages
 from node.delivery.message_lease import Part
 from node.delivery.receiver import Delivery
-from node.delivery.retries import ack_rows, dead_rows, filtered_rows, give_back_rows, retry_rows
+from node.delivery.resolve_rows import (
+    ack_rows,
+    dead_rows,
+    filtered_rows,
+    give_back_rows,
+    retry_rows,
+)
 from node.replica.mastership import Mastership
 from node.shard.deduplication import Published
 from node.shard.group_queue import GroupQueue

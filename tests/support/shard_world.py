@@ -17,7 +17,7 @@ from hourwheel.filter_language.evaluate import evaluate
 from hourwheel.filter_language.text import FilterExpression, parse
 from node.delivery.filtered_ranges import FilteredRange
 from node.delivery.receiver import Delivery, ReceiveLimits
-from node.delivery.retries import filtered_rows, unresolved_of
+from node.delivery.resolve_rows import filtered_rows, unresolved_of
 from node.replica.mastership import Mastership
 from node.replica.replica import Replica
 from node.shard.checkpoint import ShardPlace

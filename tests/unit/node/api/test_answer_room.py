@@ -2,7 +2,7 @@
 
 import asyncio
 
-from node.api.answer_room import AnswerRoom
+from node.api.forwarder import AnswerRoom
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from tests.support.engine_world import let_others_run, within
 

@@ -6,9 +6,8 @@ import pytest
 from hourwheel import errors
 from hourwheel.formats.record_batch import Flag, RecordBatch, build_publish
 from hourwheel.types import DUE_MS_MAX
-from node.broker.publish_checks import (
-    Merge,
-    MergeBuffer,
+from node.broker.group_commit import Merge, MergeBuffer
+from node.broker.publish_service import (
     check_instants,
     choose_queues,
     queues_of_few,

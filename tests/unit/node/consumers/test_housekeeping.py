@@ -12,7 +12,7 @@ from hourwheel.formats.record_batch import Kind, Outcome
 from node.contracts.broker import ReceiveParams
 from node.delivery.filtered_ranges import AGE_MS_MAX
 from node.delivery.message_lease import Part
-from node.delivery.retries import dead_rows
+from node.delivery.resolve_rows import dead_rows
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import AckWindow
 from tests.support.engine_world import EngineWorld, let_others_run

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from node.consumers.poll_answers import ANSWERS_MAX, KEPT_MS_MAX, Answers
+from node.consumers.polls import ANSWERS_MAX, KEPT_MS_MAX, Answers
 from node.consumers.waiters import Answered, Interest, Waiter
 from node.contracts.broker import Attempt, Delivery, ReceiveParams
 from tests.support.stepped_engine import LEAD_MS, SteppedEngine
@@ -150,7 +150,7 @@ def test_next_master_knows_nothing_of_it() -> None:
 
 async def test_as_many_are_kept_as_is_said_and_not_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ANSWERS_MAX < 1 << 15, "some megabytes"
-    monkeypatch.setattr("node.consumers.poll_answers.ANSWERS_MAX", 3)
+    monkeypatch.setattr("node.consumers.polls.ANSWERS_MAX", 3)
     answers = Answers()
     future: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
     waiter = Waiter(future, ReceiveParams("billing", "orders", 1, 1), 1)

@@ -21,7 +21,7 @@ from hourwheel.formats.record_batch import (
 )
 from hourwheel.internal.v1.state_pb2 import ConfigChange
 from hourwheel.v1.broker_pb2 import CancelOutcome
-from node.delivery.retries import ack_rows, filtered_rows
+from node.delivery.resolve_rows import ack_rows, filtered_rows
 from node.shard.group_queue import GroupQueue
 from node.shard.recovery import ShardConfig
 from node.shard.views import FEATURE_LEVEL, FEATURE_LEVEL_MIN

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.types import GroupId, TopicId
 from node.delivery.message_lease import Part, runs_of
-from node.delivery.retries import (
+from node.delivery.resolve_rows import (
     ack_picked_rows,
     ack_rows,
     dead_rows,

@@ -1,6 +1,6 @@
 """Alarms of queues that somebody waits for: by what those who wait were asked for last."""
 
-from node.delivery.visibility import Gates
+from node.consumers.waiters import Gates
 
 
 class Queues:

@@ -13,7 +13,7 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig
-from hourwheel.types import topic_queue
+from hourwheel.types import GroupId, TopicId, topic_queue
 from node.catalog.filter_cache import read_filter
 from node.catalog.listing import Listing
 from node.catalog.serving import Serving
@@ -65,7 +65,7 @@ class CatalogService:
         serving: Serving,
         defaults: DefaultsConfig,
         resolve_filtered: Callable[[int, GroupQueue], object],
-        on_filter: Callable[[int, int], object],
+        on_filter: Callable[[GroupId, TopicId], object],
     ) -> None:
         """Propose what `serving` appends.
 

@@ -13,6 +13,7 @@ import numpy as np
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
+from hourwheel.types import GroupId, TopicId
 from node.catalog.filter_cache import make_ready
 from node.catalog.serving import Serving
 from node.catalog.subscriptions import Subscribed
@@ -108,7 +109,7 @@ class ReceiveService:
         if wanted is not None and topic is not None:
             await make_ready(wanted, topic.gene)
 
-    def on_filter(self, group_id: int, topic_id: int) -> None:
+    def on_filter(self, group_id: GroupId, topic_id: TopicId) -> None:
         """The group's filter for the topic has changed."""
         if self._may_act():
             self._polls.on_filter(Interest(group_id, topic_id), self._now_ms())

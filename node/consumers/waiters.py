@@ -13,6 +13,7 @@ from typing import NamedTuple
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
+from hourwheel.types import GroupId, TopicId
 from node.contracts.broker import ReceiveParams
 from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.receiver import Delivery
@@ -97,8 +98,8 @@ class Gates:
 class Interest(NamedTuple):
     """What a long poll waits for."""
 
-    group_id: int
-    topic_id: int
+    group_id: GroupId
+    topic_id: TopicId
 
 
 class Answered(NamedTuple):

@@ -125,7 +125,7 @@ class DamagedMessages:
         found, is_news = self._bytes_of(unit, error)
         if found.scrubbed is None:
             self._last_serial += 1
-            group_queue = GroupQueue(NOBODY, int(unit["topic_queue"][0]))
+            group_queue = GroupQueue.of(NOBODY, int(unit["topic_queue"][0]))
             found.scrubbed = DamagedEntry(self._last_serial, group_queue, 0, unit, now_ms)
         return found if is_news else None
 

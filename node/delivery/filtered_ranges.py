@@ -179,7 +179,7 @@ class FilteredRanges:
         """Take over the ranges of the former master."""
         for wire in table.passed_over:
             one = FilteredRange(
-                GroupQueue(wire.group_id, wire.topic_queue), wire.first, wire.end, now_ms
+                GroupQueue.of(wire.group_id, wire.topic_queue), wire.first, wire.end, now_ms
             )
             self._of_group.setdefault(wire.group_id, set()).add(one.group_queue)
             self._grown.setdefault(one.group_queue, []).append(one)

@@ -479,10 +479,10 @@ class Leases:
     def restore(self, table: LeaseTable) -> None:
         """Take over the leases of the former master; nothing was delivered here yet."""
         for one in table.delivered:
-            progress = self._progress_of(GroupQueue(one.group_id, one.topic_queue))
+            progress = self._progress_of(GroupQueue.of(one.group_id, one.topic_queue))
             progress.delivered = AckWindow.from_deltas(one.position, one.ahead_deltas)
         for one_range in table.ranges:
-            group_queue = GroupQueue(one_range.group_id, one_range.topic_queue)
+            group_queue = GroupQueue.of(one_range.group_id, one_range.topic_queue)
             self.hold(group_queue, one_range.first, one_range.end, one_range.until_ms)
         for wire in sorted(table.sparse, key=lambda one: one.end):
             self._last_id += 1

@@ -153,7 +153,7 @@ class Lease:
         deltas = np.array(wire.position_deltas, np.int64)
         return cls(
             lease_id,
-            GroupQueue(wire.group_id, wire.topic_queue),
+            GroupQueue.of(wire.group_id, wire.topic_queue),
             wire.first,
             wire.end,
             [Part(part.first, part.end, part.until_ms) for part in wire.parts],

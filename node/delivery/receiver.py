@@ -9,7 +9,7 @@ from filters.compile import compile_filter
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
-from hourwheel.types import TopicQueue, topic_of, topic_queue
+from hourwheel.types import GroupId, TopicId, TopicQueue, topic_of, topic_queue
 from node.delivery.dead_letter_selection import CallFilter, ScanMarks
 from node.delivery.filter_scan import Counts, FilterScanner, LongChecks, ScanFilter, ScanResult
 from node.delivery.filtered_ranges import FilteredRanges
@@ -93,7 +93,7 @@ class Receiver:
         self.leases.restore(table)
         self.filtered_ranges.restore(table, now_ms)
 
-    def queues_of(self, group_id: int, topic_id: int) -> list[TopicQueue]:
+    def queues_of(self, group_id: GroupId, topic_id: TopicId) -> list[TopicQueue]:
         """The queues that a group's Receive of a topic reads: its retries first."""
         catalog = self._views.catalog
         subscription = catalog.find_subscription(group_id, topic_id)
@@ -104,7 +104,7 @@ class Receiver:
         return [topic_queue(subscription.retry_topic_id, 0), *own]
 
     def _scan_filter(
-        self, group_id: int, topic_id: int, call_filter: CallFilter | None
+        self, group_id: GroupId, topic_id: TopicId, call_filter: CallFilter | None
     ) -> ScanFilter | None:
         """The filter for the topic's own queues; None where everything matches.
 
@@ -127,8 +127,8 @@ class Receiver:
 
     def receive(
         self,
-        group_id: int,
-        topic_id: int,
+        group_id: GroupId,
+        topic_id: TopicId,
         limits: ReceiveLimits,
         call_filter: CallFilter | None = None,
     ) -> Delivery | None:
@@ -322,7 +322,7 @@ class Receiver:
         topic = self._views.catalog.find_topic_by_id(int(units["origin_topic"][0]))
         return Delivery(lease, topic.name if topic else "", units, blobs, now_ms)
 
-    def is_blocked(self, group_id: int, topic_id: int, now_ms: int) -> list[GroupQueue]:
+    def is_blocked(self, group_id: GroupId, topic_id: TopicId, now_ms: int) -> list[GroupQueue]:
         """The group's queues of a topic that have more, but only behind a full window."""
         is_filtered = self._scan_filter(group_id, topic_id, None) is not None
         found = []

@@ -197,7 +197,7 @@ def find_positions(
     where messages stand that a filter picked: without it nothing is done, and they come again.
     """
     receipt = one.receipt
-    group_queue = GroupQueue(group.group_id, receipt.topic_queue)
+    group_queue = GroupQueue.of(group.group_id, receipt.topic_queue)
     invalid = SelectedPositions(ReceiptOutcome.INVALID, shard.views, group_queue)
     if receipt.cluster != shard.cluster or receipt.group_id != group.group_id or one.count <= 0:
         return invalid

@@ -2,9 +2,16 @@
 
 from typing import NamedTuple
 
+from hourwheel.types import GroupId, TopicQueue
+
 
 class GroupQueue(NamedTuple):
     """A group and one of its queues."""
 
-    group_id: int
-    topic_queue: int
+    group_id: GroupId
+    topic_queue: TopicQueue
+
+    @classmethod
+    def of(cls, group_id: int, topic_queue: int) -> "GroupQueue":
+        """From numbers as units and messages carry them."""
+        return cls(GroupId(group_id), TopicQueue(topic_queue))

@@ -308,7 +308,7 @@ def test_message_when_its_bytes_are_damaged_becomes_a_dead_letter(sequence: int)
     assert file.endswith(".log" if sequence == 5 else ".dlog")
     world.disk.flip_bit(file, at + 3)
     delivered, corrupt = drain(world)
-    assert [one.group_queue for one in corrupt] == [GroupQueue(GROUP, queue)]
+    assert [one.group_queue for one in corrupt] == [GroupQueue.of(GROUP, queue)]
     error = corrupt[0].error
     assert error.params["file"] == file
     assert file in error.message

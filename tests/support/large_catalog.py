@@ -63,7 +63,7 @@ def fill(mastership: Mastership, now_ms: int, size: Size) -> None:
         subscribe(catalog, broad, topic_id)
     entries = released(now_ms, size.leased_each + 2)
     for group_id, topic_id in zip(groups, topics, strict=False):
-        _lease(mastership, GroupQueue(group_id, topic_queue(topic_id, 0)), entries, now_ms)
+        _lease(mastership, GroupQueue.of(group_id, topic_queue(topic_id, 0)), entries, now_ms)
     old = topic_queue(put_topic(catalog, OLD), 0)
     shard.views.queues.get(old).append(released(1, 16_384))
 

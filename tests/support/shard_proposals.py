@@ -16,6 +16,7 @@ from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import RESOLVE_ROW, RecordBatch, build_publish
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, gene_of
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
+from hourwheel.types import GroupId, TopicId
 from node.broker.group_commit import Merge
 from node.contracts.broker import IncomingMessages
 from node.delivery.message_lease import Part
@@ -34,7 +35,7 @@ from node.shard.shard import Shard
 from storage.views.catalog_items import Group
 from storage.views.unit import Units
 
-TOPIC, LETTERS, RETRIES, GROUP = 1, 2, 3, 1
+TOPIC, LETTERS, RETRIES, GROUP = TopicId(1), TopicId(2), TopicId(3), GroupId(1)
 SIDE_STEP = 3
 """Numbers that a side takes: of its topic, its dead letters and its retries."""
 TAG_STEPS = {"even": 2, "third": 3, "rare": 29}

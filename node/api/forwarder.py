@@ -1,19 +1,20 @@
-"""Any node answers: what reaches a node that is not the master is passed on to the master.
+"""The forwarder: any node answers, for a node that is not the master forwards calls to the master.
 
-    our client        says `hourwheel-redirect`: is told who the master is, and goes there itself
-    any other client  its call is passed on, byte for byte, and so is the answer or the error
-    passed on once    is marked `hourwheel-forwarded`, and never passed on again
+    our client        says `hourwheel-redirect`: it gets the master's address, and goes there itself
+    any other client  the node forwards its call, byte for byte, and so the answer or the error
+    forwarded once    is marked `hourwheel-forwarded`, and never forwarded again
 
 A node answers by itself what is about itself: its status, what it knows of one message, health and
-reflection. A call that was passed on and got lost on the way ends as `Timeout`, its outcome being
-unknown, unless it certainly never left; then as `Unavailable`. Streams are passed on as they are
-opened: one that finds the master retired is told so batch by batch, and should be opened again.
+reflection. A forwarded call that got lost on the way ends as `Timeout`, its outcome being unknown,
+unless it certainly never left; then as `Unavailable`. Streams are forwarded as they are opened:
+where the master steps down, each batch fails with that error, and the client opens a new stream.
 
-The answer to a poll is read from the master when there is room for it (`AnswerRoom`); to gRPC the
-call is one whose answers are a stream, which is the same on the wire.
+The node reads the answer to a poll from the master when there is room for it (`AnswerRoom`). To
+gRPC the call is one whose answers are a stream, which is the same on the wire.
 
-A poll whose master retires, or dies, goes on at the next one, as long as its caller waits: what was
-leased by an answer that got lost comes again by itself. For that an election gets `_FOLLOW_S`.
+Where the master of a poll steps down or dies, the poll goes on at the next one, as long as its
+caller waits: messages that a lost answer leased come again by themselves. An election may take
+`_FOLLOW_S` for that.
 """
 
 import asyncio
@@ -436,7 +437,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _error_of(error: grpc.aio.AioRpcError) -> Exception:
-    """What the caller is told: another node's word as it is, else what is known of the outcome."""
+    """The error for the caller: another node's as it is, else what is known of the outcome."""
     trailing = tuple(error.trailing_metadata() or ())
     if any(key == _DETAILS_KEY for key, _ in trailing):
         is_moved = isinstance(failure_of(error).error, errors.NotMaster | errors.ShuttingDown)

@@ -159,7 +159,7 @@ class Engine:
         mastership.close(self.redirect())
 
     def fail(self, error: HourwheelError) -> None:
-        """The node cannot go on: the process must end, and nobody is answered any more."""
+        """The node cannot go on: the process must end, and answers no call any more."""
         self.is_closing = True
         self._failure.report(error)
 
@@ -239,7 +239,7 @@ class Engine:
         """All that time and new records ask for, by one reading of the clock.
 
         Serve who waits, end leases, dispatch what is due, set the next alarm. While this node may
-        not act nobody is served: `resume` makes up for it.
+        not act it serves no poll: `resume` makes up for it.
         """
         service = self._acting
         if service is not None and not self.is_closing:

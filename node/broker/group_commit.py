@@ -4,7 +4,7 @@
                them
     writing    one write and one sync, on a thread of its own; what is proposed meanwhile waits for
                the next write, and what the write before has committed is applied
-    applying   what is committed is applied in slices, and whoever proposed it is answered
+    applying   what is committed is applied in slices, and its proposers are answered
 
 Single publishes: callers that were just answered send their next calls within some milliseconds. A
 write costs the processor time of several calls, whether one or sixty wait for it; so it pays to
@@ -55,7 +55,7 @@ _MERGED_BYTES_MAX: Final = 2 << 20
 
 
 class Replication(Protocol):
-    """Whoever must know how far the log is: the node's part in its shard's replication."""
+    """The node's part in its shard's replication: it must know how far the log is."""
 
     def on_appended(self) -> None:
         """A write begins: what is in it can be sent to others."""
@@ -66,7 +66,7 @@ class Replication(Protocol):
         ...
 
     def on_applied(self, applied: list[Applied]) -> None:
-        """Records were applied: whoever proposed them is to be answered."""
+        """Records were applied: their proposers are to be answered."""
         ...
 
     def on_abandoned(self, dropped: list[RecordBatch], error: errors.DiskFull) -> None:
@@ -119,7 +119,7 @@ class Linger:
     """How long single publishes wait for others to share a write with them. One wait at a time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Nobody waits."""
+        """No publish waits."""
         self._loop = loop
         self._over: asyncio.Future[None] | None = None
 
@@ -129,7 +129,7 @@ class Linger:
         return self._over is not None
 
     def end(self) -> None:
-        """Do not wait any longer; nothing where nobody waits."""
+        """Do not wait any longer; does nothing where no wait is under way."""
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
 
@@ -360,7 +360,7 @@ class GroupCommit:
         now_ms: Callable[[], int],
         on_applied: Callable[[set[int]], None],
     ) -> None:
-        """`on_applied` is told the queues that got entries, after each slice of apply."""
+        """`on_applied` gets the queues that got entries, after each slice of apply."""
         self._shard, self._guard, self._stats = shard, guard, stats
         self._replication = replication
         self._now_ms, self._on_applied = now_ms, on_applied
@@ -380,7 +380,7 @@ class GroupCommit:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, on_error: Callable[[HourwheelError], None]) -> None:
-        """Begin. `on_error` is told of what ends it; it cannot go on after that."""
+        """Begin. `on_error` gets the error that ends it; it cannot go on after that."""
         self._on_error = on_error
         self._task = self._loop.create_task(self._run())
         self._task.add_done_callback(lambda task: _report_error(task, on_error))
@@ -516,7 +516,7 @@ class GroupCommit:
                 if not applied or (time.perf_counter() - begun_s) * 1000 > _APPLY_SLICE_MS:
                     break
         except Exception as error:
-            # A batch is half applied. Whoever asked for this may have other reasons to go on.
+            # A batch is half applied, and the caller may not stop for this error.
             self._is_broken = True
             known = error if isinstance(error, HourwheelError) else errors.Internal(repr(error))
             self._on_error(known)

@@ -1,4 +1,4 @@
-"""Runs a shard's background jobs on one thread, and tells who waits for them."""
+"""Runs a shard's background jobs on one thread, and wakes callers that wait for them."""
 
 import asyncio
 import threading
@@ -46,7 +46,7 @@ class Background:
         self._near = asyncio.Event()
         self._not_before_s = 0.0
         self._is_save_requested = False
-        """Somebody wants a checkpoint, whether one is due or not."""
+        """A checkpoint is requested, whether one is due or not."""
         self._has_no_room = False
         """The last job found the disk full, or could not even begin."""
 
@@ -97,7 +97,7 @@ class Background:
         self.start_if_due()
 
     def _wake_waiting(self) -> None:
-        """Whoever waits is to look again."""
+        """Wake callers that wait for flushing to catch up."""
         self._near.set()
         self._near.clear()
 
@@ -158,8 +158,8 @@ class Background:
     async def wait_until_near(self) -> None:
         """Wait until publishing no longer outruns flushing.
 
-        Not where the disk has no room to flush to: there the log has none either, and whoever
-        publishes is told that.
+        Not where the disk has no room to flush to: there the log has none either, and the publish
+        fails with that error.
         """
         while self.maintenance.is_far_behind and not (self._stopping.is_set() or self._has_no_room):
             self.start_if_due()

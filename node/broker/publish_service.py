@@ -1,4 +1,4 @@
-"""Publishing and cancelling: admit, check, propose, and put the verdict into words."""
+"""The publish service: admits, checks and proposes publishes and cancels, and answers them."""
 
 import asyncio
 from typing import Any, Final

@@ -18,7 +18,7 @@ _HOURS_A_DAY = 24
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """What the engine is told."""
+    """Settings of the engine."""
 
     horizon_ms: int = 1_100 * 86_400_000
     durability: Durability = field(default_factory=Durability)
@@ -31,7 +31,7 @@ class EngineConfig:
 
 
 def shard_config(config: NodeConfig) -> ShardConfig:
-    """What the parts of a shard are told."""
+    """Settings of the parts of a shard."""
     log, wheel, dispatch = config.log, config.wheel, config.dispatch
     return ShardConfig(
         log=LogConfig(
@@ -62,7 +62,7 @@ def shard_config(config: NodeConfig) -> ShardConfig:
 
 
 def engine_config(config: NodeConfig) -> EngineConfig:
-    """What the engine is told."""
+    """Settings of the engine."""
     topics, groups = config.topics, config.groups
     return EngineConfig(
         horizon_ms=config.wheel.horizon_days * _DAY_MS,

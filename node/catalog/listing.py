@@ -1,8 +1,8 @@
-"""What there is: topics, groups and their lag, told in parts.
+"""Lists of topics, of groups and of their lags, in parts.
 
-A part takes a bounded amount of work, however many topics, groups and queues there are: whoever
-wants all of it asks again from where the last part ended, and lets others have their turn between.
-Names are the order, so that what is made or deleted meanwhile moves nothing else.
+A part takes a bounded amount of work, however many topics, groups and queues there are. The caller
+goes on where the last part ended, and other calls have their turns in between. Parts are in the
+order of names, so that what is made or deleted meanwhile moves nothing else.
 """
 
 from typing import Final
@@ -101,7 +101,7 @@ class Listing:
         return found
 
     def put_group_info(self, group: Group) -> GroupInfo:
-        """What is told of a group that was made or changed."""
+        """A group that was made or changed, as its command answers."""
         return self._group_info(group, self._listed(group), (), 0)
 
     def _listed(self, group: Group) -> list[Subscription]:

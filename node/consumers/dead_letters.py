@@ -1,8 +1,8 @@
-"""Where one message is a dead letter: looked for in the queues that groups have for theirs.
+"""The search for a message's dead letters, in the dead-letter queues of all groups.
 
-No index leads from a message to its dead letters, for it would cost something with each message,
-and this is asked rarely. So the newest entries of each queue are looked at, `TURN_ENTRIES` or one
-chunk more in a turn of the loop, and no more than so many: the answer says when there were more.
+No index leads from a message to its dead letters: it would cost something with each message, and
+such searches are rare. So the search reads the newest entries of each queue, `TURN_ENTRIES` or one
+chunk more in a turn of the loop, up to a limit: the answer says where there were more.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from node.shard.shard import Shard
 from storage.views.catalog_items import Group
 
 QUEUE_ENTRIES_MAX: Final = 1 << 17
-"""Entries of one queue that one search looks at."""
+"""Entries of one queue that one search reads."""
 ENTRIES_MAX: Final = 1 << 20
 """Entries of all queues together: 64 full chunks, of which each takes far less than 1 ms."""
 _LOOK_ENTRIES: Final = 1_024
-"""What opening a queue costs, in entries: so many queues are looked at that have few each."""
+"""What opening a queue costs, in entries: it bounds how many short queues one search opens."""
 TURN_ENTRIES: Final = 1 << 14
-"""Entries after which others have their turn, be they of one queue or of many."""
+"""After so many entries, of one queue or of many, other calls have their turn."""
 _GROUPS_AT_ONCE: Final = 256
 
 
@@ -35,7 +35,7 @@ class DeadLetterSearch:
         entries_max: int = ENTRIES_MAX,
         turn_entries: int = TURN_ENTRIES,
     ) -> None:
-        """Look at the shard's queues, whoever is its master."""
+        """Search the shard's queues, on the master or on a follower."""
         self._shard = shard
         self._queue_entries_max, self._entries_max = queue_entries_max, entries_max
         self._turn_entries, self._looked_at = turn_entries, 0
@@ -75,7 +75,7 @@ class DeadLetterSearch:
     async def _find_in(
         self, group: Group, sequence: int, entries_max: int
     ) -> tuple[DeadLetterInfo | None, int]:
-        """(what was found, how many entries were looked at) of one group, newest first."""
+        """(the dead letter or None, how many entries were read) of one group, newest first."""
         queues, topic_queue = self._shard.views.queues, _queue_of(group)
         end = at = queues.bounds(topic_queue)[1]
         lowest = end - entries_max
@@ -85,20 +85,20 @@ class DeadLetterSearch:
             looked_from = at
             at, position = queue.find_before(at, sequence)
             unit = None if position is None else queue.read(position, 1)[0]
-            await self._rest_after(looked_from - at)  # what was read is a copy of its own
+            await self._rest_after(looked_from - at)  # `unit` is a copy, and no view of the queue
             if unit is not None:
                 return self._info(group, int(unit["origin_topic"]), int(unit["attempt"])), end - at
         return None, end - at
 
     async def _rest_after(self, entries: int) -> None:
-        """So many were looked at; others have their turn, if it is enough for one."""
+        """So many entries were read; where that is enough for a turn, other calls have theirs."""
         self._looked_at += max(entries, _LOOK_ENTRIES)
         if self._looked_at >= self._turn_entries:
             self._looked_at = 0
             await asyncio.sleep(0)
 
     def _info(self, group: Group, topic_id: int, attempt: int) -> DeadLetterInfo:
-        """The log does not say why: what is certain follows from the group's settings."""
+        """The reason is not in the log: it follows from the group's settings, as far as it can."""
         topic = self._shard.views.catalog.find_topic_by_id(topic_id)
         is_spent = attempt >= group.attempts_max
         return DeadLetterInfo(
@@ -110,5 +110,5 @@ class DeadLetterSearch:
 
 
 def _queue_of(group: Group) -> int:
-    """Topics of dead letters have one queue; 0 is nobody's."""
+    """Dead-letter topics have one queue; 0 where the group has none."""
     return group.dead_letter_topic_id << 8

@@ -1,8 +1,8 @@
-"""Work that can wait takes at most half of the event loop where anybody else wants it.
+"""Long work takes at most half of the event loop while other calls need it.
 
-A call takes many turns of the loop: were each of them to wait for a slice of somebody's long work,
-it would be slow however short the slices are. So whoever works in slices rests between two of them,
-for as long as the last one took, unless nobody else has anything to do.
+A call takes many turns of the loop. If each of them waited for a slice of some long work, the call
+would be slow however short the slices are. So long work rests after each slice for as long as the
+slice took, unless the loop has nothing else to do.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Final
 _QUIET_S: Final = 0.000_1
 """A turn of a loop with nothing else to do is shorter."""
 _BUSY_S: Final = 0.05
-"""For so long after something was done by others, they are thought to go on."""
+"""Other work counts as going on for so long after its last sign."""
 REST_S_MAX: Final = 0.005
 
 
@@ -20,7 +20,7 @@ class LoopShare:
     """The share of one long piece of work, or of one kind. Belongs to the running loop."""
 
     def __init__(self, activity: Callable[[], int]) -> None:
-        """`activity`: a number that moves when others get something done."""
+        """`activity`: a number that changes with other work."""
         self._loop = asyncio.get_running_loop()
         self._activity = activity
         self._last_activity = activity()
@@ -28,7 +28,7 @@ class LoopShare:
         self._rested = self._busy_until = self._loop.time()
 
     async def rest(self) -> None:
-        """Let others go on; where there are any, for as long as was worked since the last rest."""
+        """Let other work go on; where there is any, for as long as the last slice took."""
         begun = self._loop.time()
         await asyncio.sleep(0)
         pause_s = self._pause_s(begun)

@@ -380,7 +380,7 @@ class Polls:
     def _find_gate_ms(self, number: int, now_ms: int) -> int | None:
         """When the first entry opens that is not visible at `now_ms` (see `Gates`)."""
         if self._views.catalog.find_topic_by_id(topic_of(number)) is None:
-            return None  # deleted while somebody waited
+            return None  # deleted while polls waited
         queue = self._views.queues.get(number)
         queue.visible_end(now_ms)
         return queue.next_gate_ms()

@@ -1,9 +1,9 @@
-"""What a node has found damaged: messages, and which groups wait for them. Pure.
+"""The messages that a node has found damaged, and the groups that wait for them. Pure.
 
 One entry for each group and queue position at which a message could not be read; one `DamagedBytes`
-for the place in a file that they share. What the scrubber has found, before anybody waits for it,
-has an entry of nobody's. In memory only: a node's damage is its own, and never in
-the log. The next master finds out by itself what *it* cannot read.
+for the place in a file that they share. What the scrubber found before a group came by it has an
+entry of no group (`NOBODY`). In memory only: damage is one node's own, and never in the log. The
+next master finds out by itself what *it* cannot read.
 """
 
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ from storage.views.unit import Units
 from timewheel.bodies import Place, place_of
 
 NOBODY: Final = 0
-"""The group of an entry that nobody waits for yet: no group has this number."""
+"""The group of an entry that no group waits for yet: no group has this number."""
 ENTRIES_MAX: Final = 4_096
-"""So many are known one by one; more are withheld, and looked at again when there is room."""
+"""So many are known one by one; more are withheld, and read again when there is room."""
 
 
 class DamagedEntry(NamedTuple):
@@ -28,7 +28,7 @@ class DamagedEntry(NamedTuple):
     serial: int
     """Ascends in the order in which they were found."""
     group_queue: GroupQueue
-    """Of the group `NOBODY` where nobody waits for it yet; its position means nothing then."""
+    """Of the group `NOBODY` where no group waits for it yet; its position means nothing then."""
     position: int
     unit: Units
     """Array[1] of UNIT."""
@@ -43,9 +43,9 @@ class DamagedBytes:
     """Array[1] of UNIT that points there."""
     error: errors.DataLoss
     entries: dict[tuple[GroupQueue, int], DamagedEntry] = field(default_factory=dict)
-    """By group and queue, and position there; none where nobody but a listing has asked."""
+    """By group and queue, and position there; none where only a listing came by."""
     scrubbed: DamagedEntry | None = None
-    """Of a message that the scrubber came by: it is looked for though nobody waits for it."""
+    """Of a message that the scrubber came by: it is repaired though no group waits for it."""
     tries: int = 0
     """How often good bytes were looked for in vain."""
     again_s: float = 0.0
@@ -110,7 +110,7 @@ class DamagedMessages:
         return found if is_news else None
 
     def note_listed(self, unit: Units, error: errors.DataLoss) -> DamagedBytes | None:
-        """A listing came by this message, which nobody is to get yet. Returns as `note`."""
+        """A listing came by this message, which is still pending. Returns as `note`."""
         if len(self._bytes) >= ENTRIES_MAX:
             return None
         found, is_news = self._bytes_of(unit, error)
@@ -131,7 +131,7 @@ class DamagedMessages:
 
     @property
     def scrubbed_count(self) -> int:
-        """Places that the scrubber came by and nobody waits for."""
+        """Places that the scrubber came by and no group waits for."""
         return sum(one.scrubbed is not None and not one.entries for one in self._bytes.values())
 
     def _bytes_of(self, unit: Units, error: errors.DataLoss) -> tuple[DamagedBytes, bool]:
@@ -146,8 +146,8 @@ class DamagedMessages:
     def due(self, now_s: float, count_max: int) -> list[DamagedBytes]:
         """Places whose bytes are to be looked for now: so many of them, the longest waiting first.
 
-        Those that nobody waits for come last; where only a listing came by, they are forgotten when
-        they were looked for in vain.
+        Those that no group waits for come last; where only a listing came by, they are forgotten
+        after the first search in vain.
         """
         due = [one for one in self._bytes.values() if one.again_s <= now_s]
         due.sort(key=lambda one: (not one.entries, not one.is_kept, one.again_s))
@@ -165,7 +165,7 @@ class DamagedMessages:
         return entries
 
     def drop(self, entry: DamagedEntry) -> None:
-        """Nobody waits for this entry any more."""
+        """The group does not wait for this entry any more."""
         place = place_of(entry.unit)
         found = self._bytes.get(place)
         if (
@@ -179,7 +179,7 @@ class DamagedMessages:
     def entries(self, after_serial: int = 0) -> Iterator[tuple[DamagedBytes, DamagedEntry]]:
         """All entries behind one, in the order in which they were found.
 
-        That of nobody's only where nobody waits.
+        That of `NOBODY` only where no group waits.
         """
         found = [
             (one.serial, at, one)

@@ -3,8 +3,9 @@
     found when read --> withheld from the group --> good bytes are looked for: in the file again,
     in the log, in other replicas --> served at once, from memory --> the file is rewritten
 
-Nothing of it goes into the log. Where nobody has the bytes, the message stays withheld, is looked
-for again and again, counts as lag, and ends when it can be read, or when an operator gives it up.
+Nothing of it goes into the log. Where no replica has the bytes, the message stays withheld, and the
+master looks for them again and again. The message counts as lag until it can be read, or until an
+operator gives it up.
 """
 
 import asyncio
@@ -36,8 +37,8 @@ from storage.views.unit import Units, copied
 from timewheel.bodies import BadBlob, Place, place_of
 
 MANY: Final = 1_024
-"""So many damaged messages of one mastership are no accident any more: somebody else should lead,
-who need not fetch what it delivers."""
+"""So many damaged messages of one mastership are no accident any more: another node should be the
+master, which need not fetch what it delivers."""
 _SAY_S: Final = 10.0
 """An event is logged so often at most; what was left out is counted in the next line."""
 _log = logs.get(__name__)
@@ -77,7 +78,7 @@ class DamageControl:
             shard: whose messages these are.
             files: rewrites damaged files; knows the peers.
             stats: where it is counted.
-            failure: is told of a bug, and of what must end the process.
+            failure: gets a bug, or what else must end the process.
             wake: serves who waits for messages of these queues.
             pace: how often to try again.
         """
@@ -136,7 +137,7 @@ class DamageControl:
     def take_scrubbed(self, units: Units, bad: Iterable[BadBlob], now_ms: int) -> None:
         """See to what the scrubber could not read, on any replica. It may just have been removed.
 
-        It is looked for like what groups wait for, and listed where nobody has it.
+        It is repaired like what groups wait for, and listed where no replica has it.
         """
         for ordinal, error in bad:
             unit = copied(units[ordinal : ordinal + 1])
@@ -224,7 +225,7 @@ class DamageControl:
         self._count()
 
     def _is_settled(self, one: DamagedBytes) -> bool:
-        """Forget those who do not wait any more. Returns whether nobody does."""
+        """Forget entries that no group waits for any more. Returns whether none is left."""
         views, leases = self._shard.views, self._receiver.leases
         if not one.entries:
             is_over = one.scrubbed is not None and (
@@ -253,7 +254,7 @@ class DamageControl:
     def _find_here(self, one: DamagedBytes) -> bool:
         """Whether this node has the bytes after all."""
         shard, place = self._shard, one.place
-        if one.tries:  # somebody may have put a sound file there
+        if one.tries:  # an operator may have put a sound file there
             shard.bodies.reopen(place.dlog_id)
             if not place.dlog_id and place.position >= shard.log.start_offset:
                 shard.log.reopen(place.position)
@@ -393,7 +394,7 @@ class DamageControl:
         if not gone:
             return []
         all_rows, damaged, receiver = np.concatenate(rows), self.damaged, self._receiver
-        for entry in gone:  # so that nobody delivers them meanwhile; they stay withheld
+        for entry in gone:  # so that they are not delivered meanwhile; they stay withheld
             damaged.drop(entry)
         try:
             await self._resolve(all_rows)
@@ -413,7 +414,7 @@ class DamageControl:
         return gone
 
     def _is_dead_letter_queue(self, group_queue: GroupQueue) -> bool:
-        """Whether these are a group's own dead letters: to bury one again would never end."""
+        """Whether these are a group's own dead letters: to dead-letter them again never ends."""
         group = self._shard.views.catalog.find_group_by_id(group_queue.group_id)
         return group is not None and group.dead_letter_topic_id == topic_of(group_queue.topic_queue)
 

@@ -27,7 +27,7 @@ _EVERYTHING = 1 << 62
 
 @dataclass(frozen=True)
 class ShardConfig:
-    """What the parts of a shard are told."""
+    """Settings of the parts of a shard."""
 
     log: LogConfig = field(default_factory=LogConfig)
     wheel: WheelConfig = field(default_factory=WheelConfig)

@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 from collections.abc import Generator
-from importlib.util import find_spec
 from types import FrameType
 
 import hypothesis
@@ -22,11 +21,6 @@ import pytest
 from hourwheel.transport import grpc_logging
 from tests.support import toolchains
 from tests.support.long_first import LONG, long_first
-
-# An environment that was made before requirements/dev.txt had it: `make check` adds it.
-collect_ignore_glob = (
-    [] if find_spec("opentelemetry") else ["unit/hourwheel/test_otel.py", "cluster/test_tracing.py"]
-)
 
 grpc_logging.keep_errors_only()
 

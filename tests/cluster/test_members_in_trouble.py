@@ -77,7 +77,8 @@ async def test_what_is_durable_is_delivered_when_all_disks_are_low(tmp_path: Pat
         with pytest.raises(errors.DiskFull):
             await n1.publish(0)
         n2 = await world.elect("n2")
-        assert world.control.in_sync == {"n1", "n2", "n3"}
+        # On a busy machine a follower may lag a moment, and come back.
+        await until(lambda: world.control.in_sync == {"n1", "n2", "n3"})
         await world.pass_ms(5_000)
         await until(lambda: n2.shard.views.cursor.released_count == 3)
         with pytest.raises(errors.DiskFull):

@@ -17,10 +17,11 @@ from hourwheel.types import topic_of
 from node.catalog.serving import Serving
 from node.catalog.subscriptions import find_mismatch
 from node.consumers.housekeeping import Housekeeping
-from node.consumers.waiters import Answered, Interest, Waiter, Waiters
+from node.consumers.waiters import Interest, Waiter, Waiters
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.broker import Attempt
 from node.delivery.filter_scan import SLICE_WORK, Counts
+from node.delivery.message_lease import Lease, PollMark
 from node.delivery.receiver import Delivery, ReceiveLimits
 from storage.queues.ack_state import WINDOW_POSITIONS
 from storage.views.unit import release_ms
@@ -44,8 +45,9 @@ class Answer:
 
     number: int
     at_ms: int
-    waiter: Waiter
-    answered: Answered | None = None
+    waiter: Waiter | None
+    """None: an earlier master has answered."""
+    lease_id: int | None = None
     """The answer of this poll, or of the same one before; None: none yet."""
 
 
@@ -54,8 +56,9 @@ class Answers:
 
     A poller sends one poll after the other, each with a number. The same number again says that
     the answer did not arrive: the poll gets the same lease. Kept is which lease that was, and no
-    message. Belongs to one mastership: the next master does not have it, and delivers what a lost
-    answer has leased when the lease ends.
+    message. Belongs to one mastership. A master that steps down in order leaves them to the next
+    one with its leases; where a master dies, its leases are gone as well, and their messages come
+    again at once.
 
     Invariant: at most `ANSWERS_MAX`, in the order in which they were begun.
     """
@@ -80,7 +83,7 @@ class Answers:
         self._forget_old(now_ms)
         if known is None or known.number < attempt.number or known.at_ms + KEPT_MS_MAX < now_ms:
             return None
-        begun.answered = known.answered
+        begun.lease_id = known.lease_id
         return known
 
     def _forget_old(self, now_ms: int) -> None:
@@ -89,11 +92,23 @@ class Answers:
         while self._last and next(iter(self._last.values())).at_ms + 2 * KEPT_MS_MAX < now_ms:
             self._last.popitem(last=False)
 
-    def note(self, interest: Interest, attempt: Attempt, answered: Answered) -> None:
+    def restore(self, lease: Lease) -> None:
+        """An earlier master has answered a poll with this lease, and the answer may be lost."""
+        if lease.poll is None:
+            return
+        topic_id, poller_id, number, at_ms = lease.poll
+        key = Interest(lease.group_queue.group_id, topic_id), poller_id
+        known = self._last.get(key)
+        if known is None or known.number < number:
+            self._last[key] = Answer(number, at_ms, None, lease.lease_id)
+            self._last.move_to_end(key)
+            self._forget_old(at_ms)
+
+    def note(self, interest: Interest, attempt: Attempt, lease_id: int) -> None:
         """A poll that has begun gets this lease."""
         known = self._last.get((interest, attempt.poller_id))
         if known is not None and known.number == attempt.number:
-            known.answered = answered
+            known.lease_id = lease_id
 
     def is_last(self, interest: Interest, attempt: Attempt, waiter: Waiter) -> bool:
         """Whether this poll is the last that its poller began, as far as is known."""
@@ -145,6 +160,8 @@ class Polls:
         """Gets room in this turn."""
         self._filtered_due_ms: int | None = None
         self._answers = Answers()
+        for lease in self._receiver.leases.polled():
+            self._answers.restore(lease)
 
     # -- one of them ------------------------------------------------------------------------------
 
@@ -163,9 +180,10 @@ class Polls:
         if known is not None and known.number > attempt.number:
             waiter.future.set_result(None)
             return None
-        if known is not None and not known.waiter.future.done():
-            known.waiter.future.set_result(None)
-        waiter.repeats = None if known is None else known.answered
+        if known is not None:
+            if known.waiter is not None and not known.waiter.future.done():
+                known.waiter.future.set_result(None)
+            waiter.repeats = known.lease_id
         return self.receive(interest, waiter, now_ms)
 
     def is_last(self, interest: Interest, waiter: Waiter) -> bool:
@@ -174,18 +192,19 @@ class Polls:
             interest, waiter.params.attempt, waiter
         )
 
-    def _repeat(self, waiter: Waiter, now_ms: int) -> Delivery | None:
+    def _repeat(self, interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:
         """The lease that the same poll got before, again."""
-        answered, waiter.repeats = waiter.repeats, None
-        if answered is None:
+        lease_id, waiter.repeats = waiter.repeats, None
+        if lease_id is None:
             return None
         until_ms = now_ms + waiter.invisible_ms
-        delivery = self._receiver.repeat(answered.lease_id, until_ms, now_ms)
+        delivery = self._receiver.repeat(lease_id, until_ms, now_ms)
         if delivery is None:
             return None
         self._stats.delivered += len(delivery.units)
         self._rearm()
-        return replace(delivery, to_check=answered.to_check)
+        to_check = self._receiver.find_to_check(*interest, waiter.call_filter)
+        return replace(delivery, to_check=to_check)
 
     def receive(self, interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:
         """Lease what there is for a waiter now. Raises `SubscriptionMismatch`.
@@ -199,15 +218,15 @@ class Polls:
         if waiter.is_starved:
             waiter.is_unfinished = False
             return None
-        delivery = self._repeat(waiter, now_ms) or self._lease(interest, waiter, now_ms)
+        delivery = self._repeat(interest, waiter, now_ms) or self._lease(interest, waiter, now_ms)
         if delivery is None:
             return None
         attempt, held_answer = waiter.params.attempt, waiter.params.held_answer
         if held_answer is not None:
             held_answer.take(len(delivery.blobs))
         if attempt is not None:
-            answered = Answered(delivery.lease.lease_id, delivery.to_check)
-            self._answers.note(interest, attempt, answered)
+            self._answers.note(interest, attempt, delivery.lease.lease_id)
+            delivery.lease.poll = PollMark(interest.topic_id, *attempt, now_ms)
         return delivery
 
     def _lease(self, interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:

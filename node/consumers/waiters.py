@@ -102,13 +102,6 @@ class Interest(NamedTuple):
     topic_id: TopicId
 
 
-class Answered(NamedTuple):
-    """The answer that a poll got."""
-
-    lease_id: int
-    to_check: FilterExpression | None = None
-
-
 @dataclass(slots=True)
 class Waiter:
     """One long poll."""
@@ -120,8 +113,8 @@ class Waiter:
     """The group's filter as the caller knows it, in canonical form; None: the subscription's."""
     call_filter: CallFilter | None = None
     """The filter of this call alone; None: the subscription's."""
-    repeats: Answered | None = None
-    """The answer that the same poll got before, to be repeated."""
+    repeats: int | None = None
+    """The lease that the same poll got before, to be repeated."""
     is_unfinished: bool = False
     """It got nothing so far, and the scan of its queues is not at their end."""
     is_starved: bool = False

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.internal.v1.replication_pb2 import DeliveredTo, LeaseTable
-from node.delivery.message_lease import SPARSE_ID, Lease, Part, Progress, runs_of
+from hourwheel.types import TopicId
+from node.delivery.message_lease import SPARSE_ID, Lease, Part, PollMark, Progress, runs_of
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import WINDOW_POSITIONS, AckWindow
 
@@ -460,6 +461,8 @@ class Leases:
                 table.ranges.extend(lease.ranges_to_wire())
             else:
                 table.sparse.append(lease.to_wire(epoch))
+            if lease.poll is not None and lease.is_whole:
+                table.answers.append(lease.answer_to_wire(lease.poll))
         for group_queue, progress in self._progress.items():
             delivered = progress.delivered
             if not progress.withheld.is_untouched:
@@ -476,17 +479,30 @@ class Leases:
             )
         return table
 
-    def restore(self, table: LeaseTable) -> None:
+    def restore(self, table: LeaseTable, now_ms: int) -> None:
         """Take over the leases of the former master; nothing was delivered here yet."""
+        restored: dict[tuple[GroupQueue, int, int], Lease] = {}
         for one in table.delivered:
             progress = self._progress_of(GroupQueue.of(one.group_id, one.topic_queue))
             progress.delivered = AckWindow.from_deltas(one.position, one.ahead_deltas)
         for one_range in table.ranges:
             group_queue = GroupQueue.of(one_range.group_id, one_range.topic_queue)
-            self.hold(group_queue, one_range.first, one_range.end, one_range.until_ms)
+            lease = self.hold(group_queue, one_range.first, one_range.end, one_range.until_ms)
+            restored[group_queue, lease.first, lease.end] = lease
         for wire in sorted(table.sparse, key=lambda one: one.end):
             self._last_id += 1
             lease = self._add(Lease.from_wire(self._last_id | SPARSE_ID, wire))
             self._former[lease.origin] = lease
             if not lease.keeps_gaps:
                 self._progress_of(lease.group_queue).add_sparse(lease.end, lease.count)
+            restored[lease.group_queue, lease.first, lease.end] = lease
+        for answer in table.answers:
+            group_queue = GroupQueue.of(answer.group_id, answer.topic_queue)
+            answered = restored.get((group_queue, answer.first, answer.end))
+            if answered is not None:
+                topic_id = TopicId(answer.topic_id)
+                answered.poll = PollMark(topic_id, answer.poller_id, answer.poll_number, now_ms)
+
+    def polled(self) -> list[Lease]:
+        """Leases whose poll may be repeated, the oldest first."""
+        return [lease for lease in self._by_id.values() if lease.poll is not None]

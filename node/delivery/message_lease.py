@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.internal.v1.replication_pb2 import HeldPart, HeldRange, SparseLease
+from hourwheel.internal.v1.replication_pb2 import HeldPart, HeldRange, PollAnswer, SparseLease
+from hourwheel.types import TopicId
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import AckWindow
 
@@ -34,6 +35,17 @@ class Part(NamedTuple):
     until_ms: int
     messages: tuple[int, ...] | None = None
     """Positions of the messages in it, ascending; None: all of them."""
+
+
+class PollMark(NamedTuple):
+    """Which poll a lease answered."""
+
+    topic_id: TopicId
+    """The topic that was polled."""
+    poller_id: int
+    number: int
+    at_ms: int
+    """When it was answered, or when this mastership learned of it."""
 
 
 @dataclass(slots=True)
@@ -56,6 +68,8 @@ class Lease:
     """(epoch, lease id) that its receipts have, where it was granted in an earlier mastership."""
     gap_count: int = 0
     """Positions of its parts that are not resolved and hold none of its messages."""
+    poll: PollMark | None = None
+    """None: its caller cannot repeat the poll."""
     left_count: int = 0
     """About how many messages it holds that are not resolved, for statistics; kept by `Leases`."""
 
@@ -68,6 +82,11 @@ class Lease:
     def until_ms(self) -> int:
         """When the first part ends."""
         return min(part.until_ms for part in self.parts)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it holds all that it was granted."""
+        return [part[:2] for part in self.parts] == [(self.first, self.end)]
 
     def ranges(self, low: int, high: int) -> list[tuple[int, int]]:
         """[first, end) of the positions that finish with the messages [low, high), ascending."""
@@ -113,6 +132,18 @@ class Lease:
             return part
         low, high = np.searchsorted(self.positions, (part.first, part.end))
         return part._replace(messages=tuple(self.positions[low:high].tolist()))
+
+    def answer_to_wire(self, poll: PollMark) -> PollAnswer:
+        """For the next master: which poll the lease answered."""
+        return PollAnswer(
+            group_id=self.group_queue.group_id,
+            topic_id=poll.topic_id,
+            poller_id=poll.poller_id,
+            poll_number=poll.number,
+            topic_queue=self.group_queue.topic_queue,
+            first=self.first,
+            end=self.end,
+        )
 
     def ranges_to_wire(self) -> list[HeldRange]:
         """For the next master; only of neighbours, whose receipts need no lease."""

@@ -90,7 +90,7 @@ class Receiver:
 
     def restore(self, table: LeaseTable, now_ms: int) -> None:
         """Go on where the former master ended; nothing was delivered here yet."""
-        self.leases.restore(table)
+        self.leases.restore(table, now_ms)
         self.filtered_ranges.restore(table, now_ms)
 
     def queues_of(self, group_id: GroupId, topic_id: TopicId) -> list[TopicQueue]:
@@ -159,10 +159,21 @@ class Receiver:
                 self._turns[group_id, topic_id] = (turn + step + 1) % len(queues)
                 if delivery is None or scan_filter is None or scan_filter.checks:
                     return delivery
-                subscription = self._views.catalog.find_subscription(group_id, topic_id)
-                kept = None if subscription is None else subscription.filter
-                return replace(delivery, to_check=kept)
+                return replace(delivery, to_check=self._subscribed(group_id, topic_id))
         return None
+
+    def _subscribed(self, group_id: GroupId, topic_id: TopicId) -> FilterExpression | None:
+        subscription = self._views.catalog.find_subscription(group_id, topic_id)
+        return None if subscription is None else subscription.filter
+
+    def find_to_check(
+        self, group_id: GroupId, topic_id: TopicId, call_filter: CallFilter | None
+    ) -> FilterExpression | None:
+        """The filter that is left to the client; None: nothing is."""
+        scan_filter = self._scan_filter(group_id, topic_id, call_filter)
+        if scan_filter is None or scan_filter.checks:
+            return None
+        return self._subscribed(group_id, topic_id)
 
     def _receive_from(
         self,

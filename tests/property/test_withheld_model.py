@@ -112,7 +112,7 @@ class Withheld(RuleBasedStateMachine):
         """The successor delivers what was withheld here; what is leased stays with its holders."""
         table = self.leases.table(7)
         self.leases = Leases()
-        self.leases.restore(table)
+        self.leases.restore(table, 0)
         self.withheld, self.once_withheld = set(), set()
 
     @invariant()

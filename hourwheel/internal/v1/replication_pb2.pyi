@@ -99,18 +99,38 @@ class SyncBeat(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., tick: _Optional[int] = ..., local_index: _Optional[int] = ..., append_cursor_ms: _Optional[int] = ..., append_cursor_sequence: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., clock_ms: _Optional[int] = ..., sent_us: _Optional[int] = ..., lease_ms: _Optional[int] = ..., releases_lease: bool = ...) -> None: ...
 
 class LeaseTable(_message.Message):
-    __slots__ = ("epoch", "ranges", "delivered", "sparse", "passed_over")
+    __slots__ = ("epoch", "ranges", "delivered", "sparse", "passed_over", "answers")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
     DELIVERED_FIELD_NUMBER: _ClassVar[int]
     SPARSE_FIELD_NUMBER: _ClassVar[int]
     PASSED_OVER_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     ranges: _containers.RepeatedCompositeFieldContainer[HeldRange]
     delivered: _containers.RepeatedCompositeFieldContainer[DeliveredTo]
     sparse: _containers.RepeatedCompositeFieldContainer[SparseLease]
     passed_over: _containers.RepeatedCompositeFieldContainer[PassedOver]
-    def __init__(self, epoch: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[HeldRange, _Mapping]]] = ..., delivered: _Optional[_Iterable[_Union[DeliveredTo, _Mapping]]] = ..., sparse: _Optional[_Iterable[_Union[SparseLease, _Mapping]]] = ..., passed_over: _Optional[_Iterable[_Union[PassedOver, _Mapping]]] = ...) -> None: ...
+    answers: _containers.RepeatedCompositeFieldContainer[PollAnswer]
+    def __init__(self, epoch: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[HeldRange, _Mapping]]] = ..., delivered: _Optional[_Iterable[_Union[DeliveredTo, _Mapping]]] = ..., sparse: _Optional[_Iterable[_Union[SparseLease, _Mapping]]] = ..., passed_over: _Optional[_Iterable[_Union[PassedOver, _Mapping]]] = ..., answers: _Optional[_Iterable[_Union[PollAnswer, _Mapping]]] = ...) -> None: ...
+
+class PollAnswer(_message.Message):
+    __slots__ = ("group_id", "topic_id", "poller_id", "poll_number", "topic_queue", "first", "end")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    POLLER_ID_FIELD_NUMBER: _ClassVar[int]
+    POLL_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    group_id: int
+    topic_id: int
+    poller_id: int
+    poll_number: int
+    topic_queue: int
+    first: int
+    end: int
+    def __init__(self, group_id: _Optional[int] = ..., topic_id: _Optional[int] = ..., poller_id: _Optional[int] = ..., poll_number: _Optional[int] = ..., topic_queue: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class HeldRange(_message.Message):
     __slots__ = ("group_id", "topic_queue", "first", "end", "until_ms")

@@ -1,12 +1,14 @@
 """Answers that got lost and are asked for again: the same lease, as long as it is whole."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from node.consumers.polls import ANSWERS_MAX, KEPT_MS_MAX, Answers
-from node.consumers.waiters import Answered, Interest, Waiter
+from node.consumers.waiters import Interest, Waiter
 from node.contracts.broker import Attempt, Delivery, ReceiveParams
 from tests.support.stepped_engine import LEAD_MS, SteppedEngine
 
@@ -136,15 +138,53 @@ def test_message_comes_to_others_when_who_went_away_does_not_come_back() -> None
         assert got(stepped, None).units["attempt"].tolist() == [2]
 
 
-def test_next_master_knows_nothing_of_it() -> None:
+def transfer(stepped: SteppedEngine) -> None:
+    """Step down, and become the next master with what the former one left."""
+    table = stepped.mastership.receiver.table().SerializeToString()
+    stepped.step_down()
+    stepped.member.replica.on_leases(LeaseTable.FromString(table))
+    stepped.become_master()
+    stepped.settle()
+
+
+@pytest.mark.parametrize("wanted", [None, "a"])
+def test_same_attempt_gets_the_same_messages_from_the_next_master(wanted: str | None) -> None:
+    """Its answer got lost as the master stood still, say, before it stepped down."""
+    with SteppedEngine() as stepped:
+        for tag in "abab":
+            stepped.call(stepped.publish(0, tag=tag))
+        first = got(stepped, wanted=wanted)
+        transfer(stepped)
+        transfer(stepped)
+        assert taken(stepped, None, wanted=wanted) is None
+        again = got(stepped, wanted=wanted)
+        assert identity(again)[1:3] == identity(first)[1:3]
+        assert identity(again)[4:] == identity(first)[4:]
+        assert stepped.mastership.receiver.leases.count == 1
+        assert stepped.call(stepped.resolve(again, "billing", is_ack=True)) == [1]
+
+
+def test_next_master_repeats_nothing_that_arrived() -> None:
     with SteppedEngine() as stepped:
         stepped.call(stepped.publish(0))
-        got(stepped)
-        leases = stepped.mastership.receiver.table()
-        stepped.step_down()
-        stepped.member.replica.on_leases(leases)
-        stepped.become_master()
-        stepped.settle()
+        stepped.call(stepped.publish(0))
+        got(stepped, count=1)
+        first = got(stepped, SECOND, count=1)
+        transfer(stepped)
+        assert taken(stepped, FIRST) is None, "it is late"
+        assert taken(stepped, Attempt(7, 3)) is None
+        assert taken(stepped, SECOND) is None, "it is late now"
+        assert stepped.call(stepped.resolve(first, "billing", is_ack=True)) == [1]
+
+
+def test_next_master_repeats_nothing_of_which_a_part_is_resolved() -> None:
+    with SteppedEngine() as stepped:
+        stepped.call(stepped.publish(0))
+        stepped.call(stepped.publish(0))
+        first = got(stepped)
+        part = replace(first, units=first.units[:1])
+        assert stepped.call(stepped.resolve(part, "billing", is_ack=True)) == [1]
+        transfer(stepped)
         assert taken(stepped) is None
 
 
@@ -156,13 +196,13 @@ async def test_as_many_are_kept_as_is_said_and_not_longer(monkeypatch: pytest.Mo
     waiter = Waiter(future, ReceiveParams("billing", "orders", 1, 1), 1)
     for poller_id in range(1, 6):
         assert answers.begin(ORDERS, Attempt(poller_id, 1), waiter, poller_id) is None
-        answers.note(ORDERS, Attempt(poller_id, 1), Answered(poller_id))
+        answers.note(ORDERS, Attempt(poller_id, 1), poller_id)
     assert len(answers) == 3
     assert answers.begin(ORDERS, Attempt(1, 1), waiter, 6) is None
     known = answers.begin(ORDERS, Attempt(5, 1), waiter, 6)
     assert known is not None
-    assert known.answered == Answered(5)
-    answers.note(ORDERS, Attempt(5, 1), Answered(5))
+    assert known.lease_id == 5
+    answers.note(ORDERS, Attempt(5, 1), 5)
     assert answers.begin(ORDERS, Attempt(5, 1), waiter, 7 + KEPT_MS_MAX) is None, "too late"
     assert answers.begin(ORDERS, Attempt(9, 1), waiter, 9_000 + 3 * KEPT_MS_MAX) is None
     assert len(answers) == 1, "the others are forgotten"

@@ -372,7 +372,7 @@ def test_successor_has_the_same_leases_and_goes_on_behind_them() -> None:
     leases.grant(OTHER, 0, 5, 1_500)
     leases.grant_selected(OTHER, positions(7, 9), 1_800)
     table = LeaseTable.FromString(leases.table(epoch=4).SerializeToString())
-    successor.restore(table)
+    successor.restore(table, 0)
     assert successor.find_former(4, 99) is None
     found = successor.find_former(4, sparse.lease_id)
     assert found is not None
@@ -385,6 +385,6 @@ def test_successor_has_the_same_leases_and_goes_on_behind_them() -> None:
     successor.end(found.lease_id)
     assert successor.find_former(4, sparse.lease_id) is None
     again = Leases()
-    again.restore(successor.table(epoch=5))
+    again.restore(successor.table(epoch=5), 0)
     (kept,) = (again.find_former(4, one.lease_id) for one in table.sparse if one.keeps_gaps)
     assert kept is not None, "its receipts are still of the reign that gave it"

@@ -38,7 +38,9 @@ _APPLY_BATCHES: Final = 8
 _APPLY_SLICE_MS: Final = 5.0
 _FULL_DISK_PAUSE_S: Final = 0.05
 _LINGER_S: Final = 0.006
-"""Single publishes wait at most so long ..."""
+"""Single publishes wait at most so long, and ..."""
+_CALL_S: Final = 0.000_15
+"""... so much longer for each call that comes: the loop is busy with reading it so long ..."""
 _LOOK_S: Final = 0.002
 """... and only while in each such span ..."""
 _KEEP_COMING: Final = 2
@@ -50,6 +52,7 @@ _CALLERS_MIN: Final = 2.5
 _CALLERS_ENOUGH: Final = 64
 _USUAL_WEIGHT: Final = 0.2
 _PEAK_KEPT: Final = 0.95
+_IN_VAIN_KEPT: Final = 0.5
 _MERGED_MESSAGES_MAX: Final = 4_096
 _MERGED_BYTES_MAX: Final = 2 << 20
 
@@ -140,6 +143,7 @@ class Linger:
         """
         loop = self._loop
         self._over = over = loop.create_future()
+        first = count_calls()
         until_s = loop.time() + _LINGER_S
         look: asyncio.TimerHandle
 
@@ -151,12 +155,12 @@ class Linger:
         def on_look(seen: int, at_s: float) -> None:
             now_s, count = loop.time(), count_calls()
             is_silent = count - seen < _KEEP_COMING and now_s < at_s + _LATE_S
-            if is_silent or now_s >= until_s:
+            if is_silent or now_s >= until_s + _CALL_S * (count - first):
                 self.end()
             else:
                 look_after(count)
 
-        look_after(count_calls())
+        look_after(first)
         try:
             await over
         finally:
@@ -335,6 +339,11 @@ class SinglePublishes:
         expected = max(self.waiting_count + self._taken, int(self._peak))
         self._expected = min(expected, _CALLERS_ENOUGH)
 
+    def on_waited_in_vain(self) -> None:
+        """Nobody joined those who wait: there are fewer callers than there were."""
+        self._usual *= _IN_VAIN_KEPT
+        self._peak *= _IN_VAIN_KEPT
+
     def close(self, error: HourwheelError) -> None:
         """The mastership is over: what waits to be appended never will be."""
         self.waiting_count = 0
@@ -371,7 +380,8 @@ class GroupCommit:
         self._idle = asyncio.Event()
         """Set when there is nothing to do."""
         self._singles: SinglePublishes | None = None
-        self._linger = Linger(self._loop)
+        self.linger = Linger(self._loop)
+        """The wait of single publishes for others."""
         self.turn = asyncio.Lock()
         """Held while a write is under way: who holds it knows that nothing is being written."""
         self._is_applying = False
@@ -402,13 +412,13 @@ class GroupCommit:
     def wake(self) -> None:
         """Something waits to be written, now."""
         self._awake.set()
-        self._linger.end()
+        self.linger.end()
 
     def wake_for_single(self) -> None:
         """A single publish waits to be written: soon, but others may join it."""
         self._awake.set()
         if self._singles is None or self._singles.is_complete:
-            self._linger.end()
+            self.linger.end()
 
     @property
     def _singles_waiting(self) -> int:
@@ -430,13 +440,22 @@ class GroupCommit:
             if singles and not self._shard.has_appended:
                 await self._apply_committed()
                 if not singles.is_complete:
-                    await self._linger.wait(lambda: self._singles_waiting)
+                    await self._wait_for_others(singles)
             async with self.turn:
                 is_busy = await self._write_once()
             if not is_busy:
                 self._awake.clear()
                 self._idle.set()
                 await self._awake.wait()
+
+    async def _wait_for_others(self, singles: SinglePublishes) -> None:
+        # Answers leave first: it takes milliseconds, and none of their callers comes back before.
+        await asyncio.sleep(0)
+        count = singles.waiting_count
+        if not singles.is_complete:
+            await self.linger.wait(lambda: self._singles_waiting)
+            if self._singles_waiting <= count and not self._shard.has_appended:
+                singles.on_waited_in_vain()
 
     # -- writing ----------------------------------------------------------------------------------
 

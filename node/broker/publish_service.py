@@ -46,12 +46,13 @@ class PublishService:
         self._group_commit, self._background = group_commit, background
         self._configurator, self._expiry = catalog_service, expiry
         self._guard, self._horizon_ms = guard, horizon_ms
-        self._singles = group_commit.serve(serving.mastership)
+        self.singles = group_commit.serve(serving.mastership)
+        """Publishes of few messages that wait for the next group commit."""
 
     @property
     def are_some_waiting(self) -> bool:
         """Whether single publishes wait for the next group commit."""
-        return bool(self._singles)
+        return bool(self.singles)
 
     def _admit(self) -> None:
         """Raises ShuttingDown, NotMaster or DiskFull where nothing is accepted now."""
@@ -120,7 +121,7 @@ class PublishService:
             topic.topic_id, topic.queue_count, incoming.key_hashes, self._mastership.next_sequence
         )
         future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
-        self._singles.add(incoming, queues, future)
+        self.singles.add(incoming, queues, future)
         self._group_commit.wake_for_single()
         with self._expiry.publishing(topic, self._serving.now_ms):
             if self._background.maintenance.is_far_behind:

@@ -87,7 +87,7 @@ async def test_single_publishes_share_a_batch_when_they_come_during_a_write(
 
 def expect_many(world: EngineWorld) -> None:
     """As if many callers had shared each of the last writes."""
-    singles = world.service.publishing._singles
+    singles = world.service.publishing.singles
     singles._usual, singles._peak = 30.0, 64.0
     singles.on_answered()
 
@@ -99,7 +99,7 @@ async def linger(
     monkeypatch.setattr("node.broker.group_commit._LOOK_S", 3_600.0)
     expect_many(world)
     calls = [asyncio.create_task(world.publish_single(world.now_ms)) for _ in range(callers)]
-    await until(lambda: world.engine.group_commit._linger.is_waiting)
+    await until(lambda: world.engine.group_commit.linger.is_waiting)
     await let_others_run()
     assert not any(call.done() for call in calls)
     return calls
@@ -128,16 +128,59 @@ async def test_waiting_for_more_ends_when_the_answered_are_back(
         gate.open.clear()
         first = asyncio.create_task(world.publish_single(world.now_ms))
         await until(lambda: gate.batches)
-        world.service.publishing._singles._usual = 30.0
+        world.service.publishing.singles._usual = 30.0
         others = [asyncio.create_task(world.publish_single(world.now_ms)) for _ in range(3)]
         await let_others_run()
         gate.open.set()
         await within(first)
-        await until(lambda: world.engine.group_commit._linger.is_waiting)
+        await until(lambda: world.engine.group_commit.linger.is_waiting)
         assert gate.batches == [1]
         await world.publish_single(world.now_ms)
         await within(asyncio.gather(*others))
         assert gate.batches == [1, 1]
+
+
+async def test_waiting_for_more_begins_when_answers_have_left(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was answered comes back in that time, and it takes long to answer many."""
+    monkeypatch.setattr("node.broker.group_commit._LOOK_S", 3_600.0)
+    async with EngineWorld(tmp_path) as world:
+        await warm(world)
+        expect_many(world)
+        commit = world.engine.group_commit
+        waited: list[bool] = []
+
+        async def answered() -> None:
+            await world.publish(world.now_ms)
+            waited.append(commit.linger.is_waiting)
+
+        gate.batches.clear()
+        gate.open.clear()
+        first = [asyncio.create_task(answered()) for _ in range(3)]
+        await until(lambda: gate.batches)
+        other = asyncio.create_task(world.publish_single(world.now_ms))
+        await let_others_run()
+        gate.open.set()
+        await within(asyncio.gather(*first))
+        assert waited == [False] * 3
+        await until(lambda: commit.linger.is_waiting)
+        commit.wake()
+        await within(other)
+
+
+async def test_caller_does_not_wait_for_more_when_they_have_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.broker.group_commit._LOOK_S", 0.0)
+    async with EngineWorld(tmp_path) as world:
+        await warm(world)
+        expect_many(world)
+        singles = world.service.publishing.singles
+        assert not singles.is_complete
+        for _ in range(5):
+            await world.publish_single(world.now_ms)
+        assert singles.is_complete
 
 
 async def test_waiting_for_more_ends_when_something_else_is_to_be_written(

@@ -14,6 +14,7 @@ BUILD_BIN := build/build-venv/bin
 RELEASE_BIN := build/release-venv/bin
 PACKAGING_BIN := build/packaging-venv/bin
 SITE_BIN := build/site-venv/bin
+PEERS_BIN := build/peers-venv/bin
 ACTIONLINT_VERSION ?= v1.7.12
 BUF_VERSION ?= 1.75.0
 
@@ -25,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test test-static test-most test-spark test-ops test-console \
 	coverage check lint types contracts \
-	format bench soak chaos chaos-long dist release site packaging-lint pages lock proto \
+	format bench bench-peers soak chaos chaos-long dist release site packaging-lint pages lock proto \
 	proto-accept proto-lint spark-zip clean
 
 help:  ## show this list
@@ -135,6 +136,18 @@ bench: $(VENV)/dev.stamp  ## measure; prints a table and writes build/bench.json
 	@mkdir -p build
 	@$(BIN)/python -m tests.bench --json build/bench.json
 
+bench-peers: $(PEERS_BIN)/.stamp  ## measure beside Redis, PostgreSQL, RocksDB: those that are here
+	@mkdir -p build
+	@$(PEERS_BIN)/python -m tests.bench.peers --json build/peers.json
+
+$(PEERS_BIN)/.stamp: requirements/node.txt requirements/peers.txt
+	@$(PYTHON) -m venv build/peers-venv
+	@$(PEERS_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+		-r requirements/node.txt
+	@$(PEERS_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+		-r requirements/peers.txt
+	@touch $@
+
 soak: $(VENV)/dev.stamp  ## long random tests: new seeds, many more examples
 	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -n $(WORKERS) tests/property tests/sim \
 		tests/cluster/test_kill.py tests/cluster/test_chaos.py tests/cluster/test_bench_smoke.py \
@@ -219,7 +232,7 @@ lock: $(LOCK_BIN)/uv  ## lock the dependencies again (UPGRADE=--upgrade for newe
 	@$(LOCK) pyproject.toml --extra cli --extra node --extra spark -c requirements/dev.txt \
 		-o requirements/spark.txt
 	@$(LOCK) requirements/proto.in -o requirements/proto.txt
-	@for one in build packaging release site browser; do \
+	@for one in build packaging release site browser peers; do \
 		$(LOCK) requirements/$$one.in -c requirements/dev.txt -o requirements/$$one.txt; done
 
 $(PROTO_BIN)/.stamp: requirements/proto.txt

@@ -181,8 +181,15 @@ NODE: Final = Dashboard(
                 Panel(
                     "Event loop, stalls",
                     "ops",
-                    [by_instance("hourwheel_loop_stalls_total", "rate")],
-                    "Samples a second, out of 40, that were more than 5 ms late.",
+                    [
+                        ask(
+                            "sum by (cause) (rate(hourwheel_loop_stalls_total{%s}"
+                            "[$__rate_interval]))",
+                            "{{cause}}",
+                        )
+                    ],
+                    "Turns a second that took more than telemetry.stall_ms, by their cause; a"
+                    " node's /stalls has the last ones.",
                 ),
                 Panel(
                     "Garbage collection",

@@ -5,8 +5,8 @@ limits costs no objects, and one that is no protobuf message gets a typed error.
 grpc.aio would do the same with more coroutines a call.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -17,6 +17,7 @@ from node.api.admission import Admission
 from node.contracts import grpc_status
 from node.contracts.broker import Failure
 from node.telemetry import logs
+from node.telemetry.spans import in_steps
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 UnaryHandler: TypeAlias = Callable[[bytes, Context], Awaitable[bytes]]
@@ -56,10 +57,11 @@ class Calls:
         self,
         method: str,
         parse: Callable[[bytes], RequestT],
-        implement: Callable[[RequestT, Context], Awaitable[ResponseT]],
+        implement: Callable[[RequestT, Context], Coroutine[Any, Any, ResponseT]],
     ) -> UnaryHandler:
         """The handler of one unary method, from bytes to bytes."""
         admission, stats = self.admission, self.stats.method(method)
+        span = self.stats.spans.span(method)
         monotonic_ms = self.clock.monotonic_ms
 
         async def handle(raw: bytes, context: Context) -> bytes:
@@ -69,11 +71,14 @@ class Calls:
                 size = len(raw)
                 admission.enter(size)
                 try:
-                    response = await implement(parse(raw), context)
+                    with span:
+                        work = implement(parse(raw), context)
+                    response = await in_steps(work, span)
                 finally:
                     admission.leave(size)
                 code = "OK"
-                return response.SerializeToString()
+                with span:
+                    return response.SerializeToString()
             except grpc_status.PassedOn as passed:
                 code, refusal = passed.status.code.name, passed.status
             except Exception as error:  # noqa: BLE001 - a bug of ours must not look like the network

@@ -20,6 +20,7 @@ from node.api.names import check_topic
 from node.config.model import LimitsSection
 from node.contracts import grpc_status
 from node.contracts.broker import EnginePort
+from node.telemetry.spans import in_steps
 
 METHOD: Final = "PublishStream"
 _SECONDS: Final = 0.001
@@ -42,6 +43,7 @@ class PublishStreams:
         self._allowed = allowed
         self._horizon_ms = horizon_ms
         self._stats = calls.stats.method(METHOD)
+        self._span = calls.stats.spans.span(METHOD)
 
     async def handle(self, _requests: object, context: Context) -> None:
         """Serve one stream."""
@@ -125,7 +127,7 @@ class PublishStreams:
         try:
             calls.admission.enter(size)
             try:
-                published = await self._accept(raw)
+                published = await in_steps(self._accept(raw), self._span)
             finally:
                 calls.admission.leave(size)
             code = "OK"

@@ -90,6 +90,7 @@ class Engine:
         self.config, self.guard = config, guard
         self.cluster_id = self.place.identity.cluster_id
         self.stats = EngineStats()
+        self._turns = self.stats.spans.span("turn")
         self.answers = AnswerBudget(config.answer_bytes)
         self._time, self._failure = time, failure
         self.now_ms, self.monotonic_ms, self.redirect = (
@@ -243,22 +244,24 @@ class Engine:
         """
         service = self._acting
         if service is not None and not self.is_closing:
-            service.turn(touched, self.now_ms())
-            self.rearm()
+            with self._turns:
+                service.turn(touched, self.now_ms())
+                self.rearm()
 
     def _run_housekeeping(self) -> None:
         """Once a second: room on the disk, retention, forgotten producers, unused names."""
         if self.is_closing:
             return
-        now_ms = self.now_ms()
-        self.guard.check(now_ms)
-        if self.shard.is_stalled:
-            self.shard.try_again()
-            self.group_commit.wake()
-        service = self._acting
-        if service is not None:
-            service.look(now_ms)
-        self.background.start_if_due()
+        with self.stats.spans.span("housekeeping"):
+            now_ms = self.now_ms()
+            self.guard.check(now_ms)
+            if self.shard.is_stalled:
+                self.shard.try_again()
+                self.group_commit.wake()
+            service = self._acting
+            if service is not None:
+                service.look(now_ms)
+            self.background.start_if_due()
         self._housekeeping = self._loop.call_later(
             _HOUSEKEEPING_MS / 1000, self.guarded(self._run_housekeeping)
         )

@@ -385,6 +385,7 @@ class GroupCommit:
         self.turn = asyncio.Lock()
         """Held while a write is under way: who holds it knows that nothing is being written."""
         self._is_applying = False
+        self._appending, self._applying = stats.spans.span("append"), stats.spans.span("apply")
         self._is_broken = False
         """A batch was applied half-way: nothing is written or applied any more."""
         self._task: asyncio.Task[None] | None = None
@@ -461,9 +462,10 @@ class GroupCommit:
 
     async def _write_once(self) -> bool:
         """Write what there is, and apply what may be. Returns whether there was anything."""
-        if self._singles is not None:
-            self._singles.append(self._now_ms)
-        write = self._shard.take_write()
+        with self._appending:
+            if self._singles is not None:
+                self._singles.append(self._now_ms)
+            write = self._shard.take_write()
         begun_s = time.perf_counter()
         if write is not None:
             is_durable = self._syncs.is_due(begun_s)
@@ -528,12 +530,13 @@ class GroupCommit:
         self._is_applying = True
         try:
             begun_s = time.perf_counter()
-            while True:
-                applied = self._shard.apply_some(_APPLY_BATCHES)
-                if applied:
-                    self._replication.on_applied(applied)
-                if not applied or (time.perf_counter() - begun_s) * 1000 > _APPLY_SLICE_MS:
-                    break
+            with self._applying:
+                while True:
+                    applied = self._shard.apply_some(_APPLY_BATCHES)
+                    if applied:
+                        self._replication.on_applied(applied)
+                    if not applied or (time.perf_counter() - begun_s) * 1000 > _APPLY_SLICE_MS:
+                        break
         except Exception as error:
             # A batch is half applied, and the caller may not stop for this error.
             self._is_broken = True

@@ -40,6 +40,8 @@ class Background:
         self._task: asyncio.Task[None] | None = None
         self._job_name = ""
         """Of the job that is under way, or was last."""
+        self._planning = stats.spans.span("plan_job")
+        self._ending = stats.spans.span("finish_job")
         self._stopping = threading.Event()
         self._settling: asyncio.Handle | None = None
         """The next turn in which a plan is prepared."""
@@ -56,10 +58,11 @@ class Background:
             return
         if self._loop.time() < self._not_before_s or self._settling is not None:
             return
-        if not self.maintenance.settle():
-            self._settling = self._loop.call_soon(self._settle_on)
-            return
-        job = self._plan(save=self._is_save_requested)
+        with self._planning:
+            if not self.maintenance.settle():
+                self._settling = self._loop.call_soon(self._settle_on)
+                return
+            job = self._plan(save=self._is_save_requested)
         if job is not None:
             self._is_save_requested = False
             self._job_name = job.name
@@ -104,7 +107,7 @@ class Background:
     async def _run(self, job: Job) -> None:
         begun = time.perf_counter()
         try:
-            await self._loop.run_in_executor(self._thread, job.run, _Throttle(self._stopping))
+            await self._loop.run_in_executor(self._thread, self._work, job)
         except errors.DiskFull:
             self.maintenance.fail(job)
             self._has_no_room = True
@@ -114,10 +117,16 @@ class Background:
             self.maintenance.fail(job)
             return
         self._has_no_room = False
-        removals = self.maintenance.finish(job, self._now_ms())
+        with self._ending:
+            removals = self.maintenance.finish(job, self._now_ms())
         if removals:
             await self._loop.run_in_executor(self._thread, _run_all, removals)
         self._count(job.name, time.perf_counter() - begun)
+
+    def _work(self, job: Job) -> None:
+        """On the jobs' thread."""
+        with self._stats.spans.aside(job.name):
+            job.run(_Throttle(self._stopping))
 
     def _count(self, name: str, seconds: float) -> None:
         stats = self._stats

@@ -456,6 +456,13 @@ class TelemetrySection(Section):
         ge=1,
         le=5_000,
     )
+    stall_ms: int = _key(
+        5,
+        "ms",
+        "What keeps the event loop busy for longer is a stall: counted, and kept with what ran.",
+        ge=1,
+        le=10_000,
+    )
 
 
 class NodeConfig(Section):

@@ -5,6 +5,7 @@ with the reason in a line of text.
 
     /live       the node's event loop answers: whatever its peers do, it does not hang
     /startup    the log is recovered, and calls are taken
+    /stalls     the last stalls of the event loop, newest first, as JSON: guides/stalls.md
     /ready      it should get calls of clients: in sync with a master that is heard, or the master
 
 Any process that reaches the port may open connections, without credentials. So all of them share
@@ -18,6 +19,7 @@ time (a hanging node is seen as down).
 
 import asyncio
 import gzip
+import json
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -31,12 +33,14 @@ from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 from node.telemetry import logs
 from node.telemetry.port_thread import PortThread
+from node.telemetry.stalls import Stalls
 from replication.strangers import Listener, Places, open_streams
 
 PATH: Final = "/metrics"
 LIVE: Final = "/live"
 STARTUP: Final = "/startup"
 READY: Final = "/ready"
+STALLS: Final = "/stalls"
 ASKING_COUNT_MAX: Final = 64
 """Connections whose request is not here yet."""
 ANSWERED_COUNT_MAX: Final = 16
@@ -105,6 +109,7 @@ class MetricsServer:
         registry: CollectorRegistry | None = None,
         probes: Mapping[str, Probe] | None = None,
         *,
+        stalls: Stalls | None = None,
         deadline_s: float = _DEADLINE_S,
     ) -> None:
         """Nothing listens yet.
@@ -113,11 +118,12 @@ class MetricsServer:
             listen: host:port; port 0 for any free.
             registry: what a scrape is told; None: that there is nothing yet.
             probes: what is asked at other paths.
+            stalls: what is told at `STALLS`; also of a loop that hangs.
             deadline_s: what one connection gets.
         """
         self._thread = PortThread(_KEY, listen, "hourwheel-metrics")
         self._scrapes = _Scrapes(registry)
-        self._port = _Port(self._scrapes, probes or {}, deadline_s)
+        self._port = _Port(self._scrapes, probes or {}, stalls or Stalls(), deadline_s)
 
     def tell(self, registry: CollectorRegistry | None) -> None:
         """From now on scrapes are told of `registry`; None: that there is nothing."""
@@ -211,8 +217,11 @@ async def _in_thread(make: Callable[[], bytes]) -> bytes:
 class _Port:
     """All connections, on one event loop."""
 
-    def __init__(self, scrapes: _Scrapes, probes: Mapping[str, Probe], deadline_s: float) -> None:
-        self._scrapes, self._probes, self._deadline_s = scrapes, probes, deadline_s
+    def __init__(
+        self, scrapes: _Scrapes, probes: Mapping[str, Probe], stalls: Stalls, deadline_s: float
+    ) -> None:
+        self._scrapes, self._probes, self._stalls = scrapes, probes, stalls
+        self._deadline_s = deadline_s
         self._asking, self._answered = Places(ASKING_COUNT_MAX), Places(ANSWERED_COUNT_MAX)
 
     async def serve(self, listening: socket.socket, is_over: asyncio.Event) -> None:
@@ -256,13 +265,18 @@ class _Port:
             return _packed(HTTPStatus.BAD_REQUEST)
         method, target, _ = words
         path = target.partition("?")[0]
-        if path != PATH and path not in self._probes:
-            here = ", ".join((PATH, *self._probes))
+        if path not in (PATH, STALLS) and path not in self._probes:
+            here = ", ".join((PATH, STALLS, *self._probes))
             return _packed(HTTPStatus.NOT_FOUND, f"only {here} is here\n".encode())
         if method == "OPTIONS":
             return _packed(HTTPStatus.OK, Allow=_ALLOWED)
         if method != "GET":
             return _packed(HTTPStatus.METHOD_NOT_ALLOWED, Allow=_ALLOWED)
+        return await self._page(path, fields)
+
+    async def _page(self, path: str, fields: list[str]) -> bytes:
+        if path == STALLS:
+            return _stalls_of(self._stalls)
         if path in self._probes:
             return _body_of(await self._probes[path]())
         headers = {
@@ -278,6 +292,13 @@ class _Port:
 def _body_of(why_not: str) -> bytes:
     status = HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK
     return _packed(status, f"{why_not or 'yes'}\n".encode())
+
+
+def _stalls_of(stalls: Stalls) -> bytes:
+    last = [one.as_dict() for one in reversed(list(stalls.last))]
+    shown = {"count": stalls.count, "by_cause": dict(stalls.by_cause), "last": last}
+    body = json.dumps(shown, indent=1).encode() + b"\n"
+    return _packed(HTTPStatus.OK, body, **{"Content-Type": "application/json"})
 
 
 def _on_bug(error: BaseException) -> None:

@@ -412,9 +412,18 @@ FAMILIES: Final = (
     Family(
         "hourwheel_loop_stalls_total",
         "counter",
+        ("cause",),
+        "Turns of the event loop above telemetry.stall_ms, by what took half of the time.",
+        lambda it: [
+            ((cause,), count) for cause, count in it.facts.process.stats.stalls.by_cause.items()
+        ],
+    ),
+    Family(
+        "hourwheel_loop_stall_seconds",
+        "histogram",
         (),
-        "How often that was more than 5 ms.",
-        lambda it: [((), it.facts.process.stats.loop_stalls)],
+        "How long each of these took.",
+        lambda it: [((), it.facts.process.stats.stalls.seconds)],
     ),
     Family(
         "hourwheel_gc_pause_seconds",

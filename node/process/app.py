@@ -44,7 +44,7 @@ from node.shard.checkpoint import ShardPlace
 from node.shard.node_meta import NodeMeta, open_node_meta
 from node.shard.recovery import Opened
 from node.telemetry import logs
-from node.telemetry.process_watch import ProcessStats, ProcessWatch
+from node.telemetry.process_watch import ProcessStats, ProcessWatch, ThreadMeter
 from node.telemetry.stats import ApiStats
 from storage.files.directory_lock import DirectoryLock
 from storage.files.disk import RealDisk
@@ -95,7 +95,7 @@ class Node:
         self.console_address = ""
         """host:port of the console; empty for none."""
         self._clock = SystemClock() if clock is None else clock
-        self._stats = ApiStats()
+        self._stats, self._process_stats = ApiStats(), ProcessStats()
         self._undo = AsyncExitStack()
         self._api: ApiServer | None = None
         self._last_exit = ""
@@ -132,6 +132,7 @@ class Node:
             await cluster.start()
             engine = await self._open_engine(undo, disk, meta, cluster)
             started_ms = clock.now_ms()
+            self._watch(undo, engine)
             self._tell_metrics(undo, probes, engine, clock, started_ms, cluster)
             self._cluster = cluster
             await self._start_api(undo, engine, started_ms, cluster)
@@ -338,7 +339,7 @@ class Node:
             STARTUP: probe_in_loop(loop, self._why_not_started),
             READY: probe_in_loop(loop, self._why_not_ready),
         }
-        server = MetricsServer(listen, probes=probes)
+        server = MetricsServer(listen, probes=probes, stalls=self._process_stats.stalls)
         self.metrics_address = server.start()
         # In a thread: it waits for its own, which may wait for the loop.
         undo.push_async_callback(asyncio.to_thread, server.stop)
@@ -353,6 +354,20 @@ class Node:
         if self._api is None:
             return self._why_not_started()
         return "" if self._cluster is None else self._cluster.why_not_ready()
+
+    def _watch(self, undo: AsyncExitStack, engine: Engine) -> None:
+        """Record from now on what keeps the event loop from its work."""
+        self._stats.spans = engine.stats.spans
+        meter = ThreadMeter()
+        undo.callback(meter.close)
+        watch = ProcessWatch(
+            engine.stats.spans,
+            self._process_stats,
+            meter,
+            stall_ms=self.config.telemetry.stall_ms,
+        )
+        watch.start()
+        undo.callback(watch.close)
 
     def _tell_metrics(
         self,
@@ -370,19 +385,18 @@ class Node:
         undo.push_async_callback(lag.close)
         due = DueReading(engine.describe_wheel, engine.now_ms)
         undo.push_async_callback(due.close)
-        watch = ProcessWatch(self._clock.monotonic_ms, ProcessStats())
-        watch.start()
-        undo.callback(watch.close)
-        process = ProcessFacts(watch.stats, self._last_exit)
+        process = ProcessFacts(self._process_stats, self._last_exit)
+        scraping = engine.stats.spans.span("scrape")
 
         async def read() -> collector.Taken:
             of_groups, of_wheel = await asyncio.gather(lag.read(), due.read())
-            scrape = collector.read_node(
-                *(engine, self._stats, clock, started_ms, of_groups, of_cluster),
-                due=of_wheel,
-                process=process,
-            )
-            return collector.take(scrape)
+            with scraping:
+                scrape = collector.read_node(
+                    *(engine, self._stats, clock, started_ms, of_groups, of_cluster),
+                    due=of_wheel,
+                    process=process,
+                )
+                return collector.take(scrape)
 
         server.tell(collector.registry(in_loop(asyncio.get_running_loop(), read)))
         undo.callback(server.tell, None)

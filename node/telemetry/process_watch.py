@@ -1,24 +1,106 @@
-"""What keeps the event loop from its work: turns that take long, and Python's garbage collector.
+"""What keeps the event loop from its work: a flight recorder that is always on.
 
-    loop     a timer every 25 ms; how much later it comes than it should is how long others had the
-             loop. A sample: a turn of 5 ms is seen one time out of five, one of 25 ms always.
+    turns    the first work that is noted in a turn of the loop (node/telemetry/spans.py) leaves a
+             mark that the next turn begins with. What lies between is the turn's length.
+    timer    every 25 ms; how much later it comes than it should is how long others had the loop.
+             A sample: a turn of 5 ms is seen one time out of five, one of 25 ms always. It also
+             finds what no turn shows: the thread was to wake up, and had no core.
     garbage  the collector itself says when it begins and ends, and stops all threads in between.
 
-Costs 40 short turns a second, and under a microsecond for each collection.
+What took longer than a stall may is kept with all that is known of it (node/telemetry/stalls.py).
+Costs 40 short turns a second, a microsecond or two for each turn in which something is noted, and
+under a microsecond for each collection.
 """
 
 import asyncio
 import gc
-from collections.abc import Callable
+import os
+import resource
+import sys
+import threading
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
 
+from node.telemetry import logs
 from node.telemetry.histogram import DURATION_BOUNDS, Histogram
+from node.telemetry.spans import Spans
+from node.telemetry.stalls import Stall, Stalls
 
-STALL_S: Final = 0.005
-"""What is longer counts as a stall: the objective for lateness is about so much."""
+STALL_MS: Final = 5.0
+"""What is longer counts as a stall by default: the objective for lateness is about so much."""
+_LOGGED_MS_MIN: Final = 50.0
+"""A stall that is this long is worth a line in the log ..."""
+_LOGGED_EVERY_MS: Final = 10_000
+"""... and at most one line in each such span."""
 _PERIOD_S: Final = 0.025
 _GENERATIONS: Final = 3
+_NS_PER_MS: Final = 1e6
+_log = logs.get(__name__)
+
+
+class Usage(NamedTuple):
+    """What the kernel counts of one thread, since it began."""
+
+    unscheduled_ns: int = 0
+    """How long it was ready and had no core; 0 where the system does not say."""
+    major_faults: int = 0
+    minor_faults: int = 0
+    preemptions: int = 0
+
+
+class Meter(Protocol):
+    """Clocks and counters of the thread that asks."""
+
+    def now_ns(self) -> int:
+        """A clock that never steps."""
+        ...
+
+    def cpu_ns(self) -> int:
+        """Processor time of this thread."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Epoch milliseconds."""
+        ...
+
+    def usage(self) -> Usage:
+        """Of this thread."""
+        ...
+
+
+class ThreadMeter:
+    """The machine's; of the thread that makes it, which closes it."""
+
+    def __init__(self) -> None:
+        """Find what the system offers."""
+        self.now_ns, self.cpu_ns = time.perf_counter_ns, time.thread_time_ns
+        path = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+        self._schedstat: int | None = None
+        with suppress(OSError):
+            self._schedstat = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def wall_ms(self) -> int:
+        """See `Meter`."""
+        return time.time_ns() // 1_000_000
+
+    def usage(self) -> Usage:
+        """See `Meter`; some three microseconds."""
+        unscheduled_ns = 0
+        if self._schedstat is not None:
+            unscheduled_ns = int(os.pread(self._schedstat, 64, 0).split()[1])
+        if sys.platform != "linux":
+            return Usage()
+        used = resource.getrusage(resource.RUSAGE_THREAD)
+        return Usage(unscheduled_ns, used.ru_majflt, used.ru_minflt, used.ru_nivcsw)
+
+    def close(self) -> None:
+        """Let go of what it has open."""
+        if self._schedstat is not None:
+            os.close(self._schedstat)
+            self._schedstat = None
 
 
 @dataclass(slots=True)
@@ -27,8 +109,8 @@ class ProcessStats:
 
     loop_delay: Histogram = field(default_factory=lambda: Histogram(DURATION_BOUNDS))
     """By how much timers of the loop were late, in seconds: a sample."""
-    loop_stalls: int = 0
-    """Of these, how many more than `STALL_S`."""
+    stalls: Stalls = field(default_factory=Stalls)
+    """What took longer than a stall may."""
     gc_pauses: tuple[Histogram, ...] = field(
         default_factory=lambda: tuple(Histogram(DURATION_BOUNDS) for _ in range(_GENERATIONS))
     )
@@ -38,39 +120,130 @@ class ProcessStats:
 class ProcessWatch:
     """Watches the running loop, and the process that it is in, from `start` to `close`."""
 
-    def __init__(self, monotonic_ms: Callable[[], float], stats: ProcessStats) -> None:
-        """`monotonic_ms`: a clock that never steps."""
-        self._monotonic_ms, self.stats = monotonic_ms, stats
+    def __init__(
+        self, spans: Spans, stats: ProcessStats, meter: Meter, *, stall_ms: float = STALL_MS
+    ) -> None:
+        """`spans` are told of what the loop works on; what lasts longer than `stall_ms` is kept."""
+        self.stats = stats
+        self._spans, self._meter = spans, meter
+        self._stall_ns = int(stall_ms * _NS_PER_MS)
+        self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._expected_ms = self._collecting_ms = 0.0
+        self._mark: asyncio.Handle | None = None
+        self._begun_ns = self._begun_cpu_ns = self._begun_gc_ns = 0
+        """Of the turn."""
+        self._timer_ns = self._timer_cpu_ns = self._timer_gc_ns = self._expected_ns = 0
+        """Of the last timer, and when the next one is expected."""
+        self._usage = Usage()
+        """As of the last timer, or the last stall."""
+        self._is_noted = False
+        """A stall since the last timer is known: its lateness is no other one."""
+        self._collecting_ns = self._gc_ns = 0
+        self._next_log_ms = 0
+        self._unlogged = 0
 
     def start(self) -> None:
         """Watch; in the running loop."""
         gc.callbacks.append(self._on_collection)
+        self._spans.on_begin = self._on_begin
+        self._spans.end_turn()  # what began before has no mark
         self._arm()
 
     def close(self) -> None:
         """Watch no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._spans.on_begin = int
+        for handle in (self._timer, self._mark):
+            if handle is not None:
+                handle.cancel()
+        self._timer = self._mark = None
         if self._on_collection in gc.callbacks:
             gc.callbacks.remove(self._on_collection)
 
+    # -- turns ------------------------------------------------------------------------------------
+
+    def _on_begin(self, now_ns: int) -> None:
+        self._begun_ns, self._begun_gc_ns = now_ns, self._gc_ns
+        self._begun_cpu_ns = self._meter.cpu_ns()
+        self._mark = self._loop.call_soon(self._on_turn_end)
+
+    def _on_turn_end(self) -> None:
+        took_ns = self._meter.now_ns() - self._begun_ns
+        if took_ns > self._stall_ns:
+            cpu_ns = min(took_ns, self._meter.cpu_ns() - self._begun_cpu_ns)
+            self._note(took_ns, self._begun_gc_ns, cpu_ns=cpu_ns)
+            self._is_noted = True
+        self._spans.end_turn()
+
+    # -- the timer --------------------------------------------------------------------------------
+
     def _arm(self) -> None:
-        self._expected_ms = self._monotonic_ms() + _PERIOD_S * 1_000
-        self._timer = asyncio.get_running_loop().call_later(_PERIOD_S, self._on_timer)
+        meter = self._meter
+        self._timer_ns, self._timer_cpu_ns = meter.now_ns(), meter.cpu_ns()
+        self._usage, self._timer_gc_ns, self._is_noted = meter.usage(), self._gc_ns, False
+        self._expected_ns = self._timer_ns + int(_PERIOD_S * 1e9)
+        self._timer = self._loop.call_later(_PERIOD_S, self._on_timer)
 
     def _on_timer(self) -> None:
-        late_s = max(0.0, (self._monotonic_ms() - self._expected_ms) / 1_000)
-        self.stats.loop_delay.observe(late_s)
-        self.stats.loop_stalls += late_s > STALL_S
+        now_ns = self._meter.now_ns()
+        self.stats.loop_delay.observe(max(0, now_ns - self._expected_ns) / 1e9)
+        # A turn that is under way tells for itself.
+        late_ns = (self._begun_ns if self._spans.is_in_turn else now_ns) - self._expected_ns
+        if late_ns > self._stall_ns and not self._is_noted:
+            self._note(late_ns, self._timer_gc_ns)
         self._arm()
+
+    # -- what is found ----------------------------------------------------------------------------
+
+    def _note(self, took_ns: int, gc_ns: int, *, cpu_ns: int | None = None) -> None:
+        """`cpu_ns`: processor time of a turn; None where no turn was under way."""
+        meter, spans, before = self._meter, self._spans, self._usage
+        self._usage = usage = meter.usage()
+        unscheduled_ns = min(took_ns, usage.unscheduled_ns - before.unscheduled_ns)
+        if cpu_ns is None:
+            cpu_ns = min(took_ns - unscheduled_ns, meter.cpu_ns() - self._timer_cpu_ns)
+            ran_ns = dict[str, int]()
+        else:
+            unscheduled_ns = min(unscheduled_ns, took_ns - cpu_ns)
+            ran_ns = spans.ran_ns()
+        stall = Stall(
+            at_ms=meter.wall_ms(),
+            wall_ms=took_ns / _NS_PER_MS,
+            cpu_ms=cpu_ns / _NS_PER_MS,
+            unscheduled_ms=unscheduled_ns / _NS_PER_MS,
+            gc_ms=(self._gc_ns - gc_ns) / _NS_PER_MS,
+            ran_ms={name: ns / _NS_PER_MS for name, ns in ran_ns.items()},
+            beside=spans.ran_beside(meter.now_ns() - took_ns),
+            major_faults=usage.major_faults - before.major_faults,
+            minor_faults=usage.minor_faults - before.minor_faults,
+            preemptions=usage.preemptions - before.preemptions,
+        )
+        self.stats.stalls.add(stall)
+        self._log(stall)
+
+    def _log(self, stall: Stall) -> None:
+        if stall.wall_ms < _LOGGED_MS_MIN:
+            return
+        if stall.at_ms < self._next_log_ms:
+            self._unlogged += 1
+            return
+        self._next_log_ms = stall.at_ms + _LOGGED_EVERY_MS
+        _log.warning(
+            "loop_stalled",
+            cause=stall.cause,
+            wall_ms=round(stall.wall_ms, 1),
+            cpu_ms=round(stall.cpu_ms, 1),
+            unscheduled_ms=round(stall.unscheduled_ms, 1),
+            ran_ms=stall.as_dict()["ran_ms"],
+            beside=stall.beside,
+            unlogged=self._unlogged,
+        )
+        self._unlogged = 0
 
     def _on_collection(self, phase: str, info: dict[str, Any]) -> None:
         """Called by the collector: nothing else of Python runs meanwhile."""
         if phase == "start":
-            self._collecting_ms = self._monotonic_ms()
-        elif self._collecting_ms:
-            took_s = (self._monotonic_ms() - self._collecting_ms) / 1_000
-            self.stats.gc_pauses[info["generation"]].observe(took_s)
+            self._collecting_ns = self._meter.now_ns()
+        elif self._collecting_ns:
+            took_ns = self._meter.now_ns() - self._collecting_ns
+            self._gc_ns += took_ns
+            self.stats.gc_pauses[info["generation"]].observe(took_ns / 1e9)

@@ -6,6 +6,7 @@ Pure: nothing here knows Prometheus, so the core counts without a library and te
 from dataclasses import dataclass, field
 
 from node.telemetry.histogram import DURATION_BOUNDS, LATENESS_BOUNDS, SIZE_BOUNDS, Histogram
+from node.telemetry.spans import Spans
 
 
 def _durations() -> Histogram:
@@ -91,6 +92,9 @@ class EngineStats:
     cascades: int = 0
     """Days cascaded into hours."""
 
+    spans: Spans = field(default_factory=Spans)
+    """What the node works on, by name."""
+
 
 class MethodStats:
     """Calls of one method of the API."""
@@ -128,6 +132,8 @@ class ApiStats:
     forwarded: int = 0
     """Calls and streams passed on to the master."""
     forwarded_in_flight: int = 0
+    spans: Spans = field(default_factory=Spans)
+    """The engine's, where there is one: steps of calls are noted there, by method."""
 
     def method(self, name: str) -> MethodStats:
         """The counters of a method, made when first asked for."""

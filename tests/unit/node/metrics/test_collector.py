@@ -4,6 +4,7 @@ import platform
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -24,6 +25,7 @@ from node.metrics.table import FAMILIES
 from node.telemetry.epoch_stats import EpochStats
 from node.telemetry.histogram import DURATION_BOUNDS, Histogram
 from node.telemetry.process_watch import ProcessStats
+from node.telemetry.stalls import Stall
 from node.telemetry.stats import ApiStats
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_engine import NOW_MS, FakeEngine
@@ -168,11 +170,15 @@ def test_what_is_due_is_told_by_its_distance() -> None:
 
 def test_how_the_process_does_is_told() -> None:
     world = World()
-    world.process.stats.loop_stalls = 3
+    for at_ms in range(3):
+        world.process.stats.stalls.add(Stall(at_ms, 20.0, 20.0, 0.0, 0.0, {"apply": 20.0}))
     world.process.stats.loop_delay.observe(0.02)
     world.process.stats.gc_pauses[2].observe(0.5)
     samples = world.scrape()
-    assert samples["hourwheel_loop_stalls_total"][()] == 3
+    stalls = samples["hourwheel_loop_stalls_total"]
+    assert stalls.pop(("apply",)) == 3
+    assert set(stalls.values()) == {0}, "what there was none of yet is 0"
+    assert samples["hourwheel_loop_stall_seconds_sum"][()] == pytest.approx(0.06)
     assert samples["hourwheel_loop_delay_seconds_sum"][()] == 0.02
     assert samples["hourwheel_gc_pause_seconds_sum"] == {("0",): 0, ("1",): 0, ("2",): 0.5}
     assert samples["hourwheel_last_exit"] == {("KILLED",): 1}

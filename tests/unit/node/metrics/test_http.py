@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import http.client
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from node.metrics.http import (
     in_loop,
     probe_in_loop,
 )
+from node.telemetry.stalls import Stall, Stalls
 
 
 @pytest.fixture
@@ -50,6 +52,21 @@ def test_metrics_are_served_in_prometheus_format(address: str) -> None:
     status, text = get(address, "/metrics")
     (family,) = text_string_to_metric_families(text)
     assert (status, family.name, family.samples[0].value) == (200, "answer", 42)
+
+
+def test_last_stalls_are_told_newest_first() -> None:
+    stalls = Stalls()
+    for at_ms in (1, 2):
+        stalls.add(Stall(at_ms, 20.0, 20.0, 0.0, 0.0, {"apply": 20.0}))
+    server = MetricsServer("127.0.0.1:0", stalls=stalls)
+    address = server.start()
+    try:
+        status, text = get(address, "/stalls")
+    finally:
+        server.stop()
+    shown = json.loads(text)
+    assert (status, shown["count"], shown["by_cause"]["apply"]) == (200, 2, 2)
+    assert [one["at_ms"] for one in shown["last"]] == [2, 1]
 
 
 @pytest.mark.parametrize("path", ["/", "/favicon.ico", "/metrics/", "/debug", "/../etc/passwd"])

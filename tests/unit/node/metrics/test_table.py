@@ -26,6 +26,7 @@ def test_names_are_unique_and_follow_the_rules() -> None:
 def test_labels_are_bounded() -> None:
     allowed = {"shard", "group", "topic", "method", "code", "reason", "version", "python"}
     allowed |= {"within_seconds", "generation"}  # a few each
+    allowed |= {"cause"}  # of a stall: names of work in the code
     allowed |= {"certificate"}  # a node's own, and its authority's
     allowed |= {"node", "role"}  # of a cluster, whose nodes are few
     assert {label for family in table.FAMILIES for label in family.labels} <= allowed

@@ -1,60 +1,188 @@
-"""What keeps the loop waiting is seen; the clock is the test's."""
+"""What keeps the loop waiting is seen, with what ran; clocks and counters are the test's."""
 
 import asyncio
 import gc
+import logging
+from collections.abc import AsyncIterator
 
-from node.telemetry.process_watch import STALL_S, ProcessStats, ProcessWatch
+import pytest
+
+from node.telemetry.process_watch import ProcessStats, ProcessWatch, ThreadMeter, Usage
+from node.telemetry.spans import Spans
+from node.telemetry.stalls import MACHINE, UNNAMED, WAITING
 from tests.support.eventually import until
 
+_MS = 1_000_000
 
-class Clock:
-    """Goes on by itself, by so much each time that it is looked at."""
+
+class Meter:
+    """Goes on as the test says; its clocks are those of `Meter`."""
 
     def __init__(self) -> None:
-        self.ms, self.step_ms = 0.0, 0.0
+        self.at_ns = self.worked_ns = self.step_ns = 0
+        self.used = Usage()
 
-    def __call__(self) -> float:
-        self.ms += self.step_ms
-        return self.ms
+    def now_ns(self) -> int:
+        self.at_ns += self.step_ns
+        return self.at_ns
+
+    def cpu_ns(self) -> int:
+        return self.worked_ns
+
+    def wall_ms(self) -> int:
+        return self.at_ns // _MS
+
+    def usage(self) -> Usage:
+        return self.used
+
+    def work(self, ms: float) -> None:
+        self.at_ns += int(ms * _MS)
+        self.worked_ns += int(ms * _MS)
 
 
-async def test_timers_are_late_when_others_have_the_loop() -> None:
-    clock, stats = Clock(), ProcessStats()
-    watch = ProcessWatch(clock, stats)
-    watch.start()
-    try:
-        await until(lambda: stats.loop_delay.count > 0)
-        assert stats.loop_stalls == 0, "it is early by this clock"
-        clock.ms += 25 + STALL_S * 1_000 + 1
-        await until(lambda: stats.loop_stalls == 1)
-    finally:
-        watch.close()
-    assert stats.loop_delay.read().total >= STALL_S
+class World:
+    """A watched loop."""
+
+    def __init__(self) -> None:
+        self.meter, self.stats = Meter(), ProcessStats()
+        self.spans = Spans(self.meter.now_ns)
+        self.watch = ProcessWatch(self.spans, self.stats, self.meter, stall_ms=5)
+        self.watch.start()
+
+    async def turn(self) -> None:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
 
-async def test_collections_are_timed_by_their_generation() -> None:
-    clock, stats = Clock(), ProcessStats()
-    clock.step_ms = 2.0
-    watch = ProcessWatch(clock, stats)
-    watch.start()
-    try:
-        before = [one.count for one in stats.gc_pauses]
-        gc.collect(1)
-        after = [one.count for one in stats.gc_pauses]
-    finally:
-        watch.close()
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    made = World()
+    yield made
+    made.watch.close()
+
+
+async def test_turn_that_took_long_is_kept_with_what_ran(world: World) -> None:
+    with world.spans.span("apply"):
+        world.meter.work(4)
+    with world.spans.span("turn"):
+        world.meter.work(9)
+    await world.turn()
+    (stall,) = world.stats.stalls.last
+    assert (stall.wall_ms, stall.cpu_ms, stall.cause) == (13, 13, "turn")
+    assert stall.ran_ms == {"apply": 4, "turn": 9}
+    assert world.stats.stalls.by_cause["turn"] == 1
+
+
+async def test_short_turns_are_no_stall_and_do_not_add_up(world: World) -> None:
+    for _ in range(5):
+        with world.spans.span("turn"):
+            world.meter.work(4)
+        await world.turn()
+    assert not world.stats.stalls.count
+    with world.spans.span("apply"):
+        world.meter.work(6)
+    await world.turn()
+    assert world.stats.stalls.last[0].ran_ms == {"apply": 6}
+
+
+async def test_what_nobody_noted_has_no_name(world: World) -> None:
+    with world.spans.span("turn"):
+        world.meter.work(1)
+    world.meter.work(20)
+    await world.turn()
+    assert world.stats.stalls.by_cause[UNNAMED] == 1
+
+
+async def test_turn_without_a_core_is_told_from_one_that_waited(world: World) -> None:
+    for unscheduled_ms in (15, 0):
+        with world.spans.span("turn"):
+            world.meter.work(2)
+            world.meter.at_ns += 18 * _MS
+        used = world.meter.used
+        world.meter.used = Usage(used.unscheduled_ns + unscheduled_ms * _MS, 0, 0, 3)
+        await world.turn()
+    without_core, waited = world.stats.stalls.last
+    assert (without_core.cause, without_core.unscheduled_ms) == (MACHINE, 15)
+    assert (waited.cause, waited.unscheduled_ms) == (WAITING, 0)
+
+
+async def test_work_beside_is_told_where_it_went_on_meanwhile(world: World) -> None:
+    merge = world.spans.aside("merge")
+    with world.spans.aside("checkpoint"):
+        world.meter.at_ns += 1
+    world.meter.at_ns += 1
+    merge.__enter__()
+    with world.spans.span("turn"):
+        world.meter.work(6)
+    merge.__exit__()
+    await world.turn()
+    assert world.stats.stalls.last[0].beside == ("merge",)
+
+
+async def test_timers_are_late_when_others_have_the_loop(world: World) -> None:
+    await until(lambda: world.stats.loop_delay.count > 0)
+    assert not world.stats.stalls.count, "it is early by this clock"
+    world.meter.at_ns += (25 + 6) * _MS
+    world.meter.used = Usage(6 * _MS, 0, 0, 1)
+    await until(lambda: world.stats.stalls.count == 1)
+    assert world.stats.loop_delay.read().total == pytest.approx(0.006)
+    assert world.stats.stalls.last[0].cause == MACHINE
+
+
+async def test_late_timer_does_not_repeat_what_a_turn_has_told(world: World) -> None:
+    with world.spans.span("turn"):
+        world.meter.work(60)
+    await world.turn()
+    seen = world.stats.loop_delay.count
+    await until(lambda: world.stats.loop_delay.count > seen)
+    assert world.stats.stalls.count == 1
+
+
+async def test_long_stalls_are_logged_now_and_then(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    world.meter.at_ns = 20_000 * _MS
+    for ms in (60, 70, 10, 60):
+        with world.spans.span("turn"):
+            world.meter.work(ms)
+        await world.turn()
+    assert [one.message.count("loop_stalled") for one in caplog.records] == [1]
+    world.meter.at_ns += 10_000 * _MS
+    with world.spans.span("turn"):
+        world.meter.work(55)
+    await world.turn()
+    assert len(caplog.records) == 2
+    assert "'unlogged': 2" in str(caplog.records[1].msg)
+
+
+async def test_collections_are_timed_by_their_generation(world: World) -> None:
+    world.meter.step_ns = 2 * _MS
+    before = [one.count for one in world.stats.gc_pauses]
+    gc.collect(1)
+    after = [one.count for one in world.stats.gc_pauses]
     assert after[1] - before[1] == 1
-    assert stats.gc_pauses[1].read().total >= 0.002
+    assert world.stats.gc_pauses[1].read().total >= 0.002
 
 
-async def test_nothing_is_watched_after_the_end() -> None:
-    stats = ProcessStats()
+async def test_nothing_is_watched_after_the_end(world: World) -> None:
     callbacks = len(gc.callbacks)
-    watch = ProcessWatch(Clock(), stats)
-    watch.start()
-    assert len(gc.callbacks) == callbacks + 1
-    watch.close()
-    watch.close()
-    assert len(gc.callbacks) == callbacks
-    await asyncio.sleep(0)
-    assert stats.loop_delay.count == 0
+    world.watch.close()
+    world.watch.close()
+    assert len(gc.callbacks) == callbacks - 1
+    with world.spans.span("turn"):
+        world.meter.work(60)
+    await world.turn()
+    assert not world.stats.stalls.count
+
+
+def test_this_machine_counts_what_its_threads_do() -> None:
+    meter = ThreadMeter()
+    try:
+        before, worked_ns = meter.usage(), meter.cpu_ns()
+        sum(range(100_000))
+        assert meter.cpu_ns() > worked_ns
+        assert all(now >= then for now, then in zip(meter.usage(), before, strict=True))
+    finally:
+        meter.close()
+        meter.close()

@@ -302,7 +302,7 @@ async def test_nothing_looks_at_all_topics_groups_or_leases_in_one_turn(tmp_path
 async def test_work_that_grows_with_the_catalog_is_found(tmp_path: Path) -> None:
     """As a list of all subscriptions for each group was: the test above would fail."""
     async with EngineWorld(tmp_path) as world:
-        fill(world.mastership, world.now_ms, Size(300, 300, 1, 1))
+        fill(world.mastership, world.now_ms, Size(300, 300, 300, 1, 1))
         catalog = world.engine.shard.views.catalog
         with Turns() as turns:
             await asyncio.sleep(0)

@@ -10,7 +10,7 @@ from typing import Final
 
 LONG: Final = {
     "tests/clients/test_other_languages.py": 40.0,  # and minutes where the caches are empty
-    "tests/api/test_large_catalog.py": 48.0,
+    "tests/api/test_large_catalog.py": 20.0,
     "tests/cluster/test_installed.py": 30.0,
     "tests/sim/test_cluster_damage.py": 36.0,
     "tests/cluster/test_hostile_streams.py": 30.0,

@@ -24,6 +24,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from hourwheel import program
+
 _ERRORS: Final = ("EIO", "ENOSPC")
 
 
@@ -96,7 +98,7 @@ def main() -> None:
     if "calls" in plan:
         first = plan["first"]
         Plan(plan["calls"], first, plan.get("last", first), plan["effect"])
-    sys.exit(importlib.import_module("node.__main__").main())
+    program.run(lambda: importlib.import_module("node.process.command").main)
 
 
 if __name__ == "__main__":

@@ -5,16 +5,24 @@ the extra `cli`, and is loaded only here.
 """
 
 import sys
+from collections.abc import Callable
+from functools import partial
+from typing import NoReturn
 
+from hourwheel import program
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.transport import grpc_logging
 
 _EXTRA = ("click", "pytimeparse2", "rich", "typer")
 
 
-def main() -> None:
-    """Run one command and exit with its code."""
+def main() -> NoReturn:
+    """Run one command and end the process with its code."""
     grpc_logging.keep_errors_only()
+    program.run(_load)
+
+
+def _load() -> Callable[[], object]:
     try:
         from hourwheel.cli.app import app  # noqa: PLC0415 - to say what is missing, if it is
     except ModuleNotFoundError as error:
@@ -22,4 +30,4 @@ def main() -> None:
             raise
         sys.stderr.write(f"The command line needs {error.name}: pip install 'hourwheel[cli]'\n")
         sys.exit(ExitCode.UNAVAILABLE)
-    app(prog_name="hourwheel")
+    return partial(app, prog_name="hourwheel")

@@ -23,7 +23,7 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_optio
 
 def node(context: typer.Context) -> None:
     """Run a node."""
-    raise typer.Exit(int(_load("node.__main__").main(_arguments(context), "hourwheel node")))
+    raise typer.Exit(int(_load("node.process.command").main(_arguments(context), "hourwheel node")))
 
 
 def cluster(context: typer.Context) -> None:
@@ -33,12 +33,12 @@ def cluster(context: typer.Context) -> None:
 
 def inspect(context: typer.Context) -> None:
     """Look into a data directory, read-only."""
-    _hand_over("node.__main__", ["inspect", *_arguments(context)])
+    _hand_over("node.process.command", ["inspect", *_arguments(context)])
 
 
 def repair(context: typer.Context) -> None:
     """Make the damaged directory of a node without peers startable."""
-    _hand_over("node.__main__", ["repair", *_arguments(context)])
+    _hand_over("node.process.command", ["repair", *_arguments(context)])
 
 
 def audit(context: typer.Context) -> None:

@@ -136,7 +136,7 @@ def parse(arguments: Sequence[str]) -> ControlConfig:
     Raises:
         ConfigError: unknown or missing keys, wrong types, values that do not fit together.
     """
-    parser = argparse.ArgumentParser(prog="python -m replication.control.process")
+    parser = argparse.ArgumentParser(prog="python -m replication.control")
     parser.add_argument("--config", required=True, help="JSON object, or @file: see ControlConfig")
     text = parser.parse_args(arguments).config
     if text.startswith("@"):

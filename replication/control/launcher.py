@@ -69,7 +69,7 @@ class ControlProcess:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "replication.control.process",
+                "replication.control",
                 *self.config.arguments(),
                 stdin=asyncio.subprocess.PIPE,
                 stderr=log,

@@ -1,6 +1,6 @@
 """The process beside each broker that keeps the cluster's control plane.
 
-    python -m replication.control.process --config '{"node_id": ...}'    (ControlConfig, as JSON)
+    python -m replication.control --config '{"node_id": ...}'    (ControlConfig, as JSON)
 
 Of its own because a Python process that serves messages stalls now and then for as long as a Raft
 leader may be silent, and because a broker that hangs needs somebody who says so.
@@ -160,7 +160,3 @@ def _make_directory(path: str) -> None:
 def _is_true_alarm(record: logging.LogRecord) -> bool:
     """PySyncObj cries at entries that our journal only hides (see replication.raft.journal)."""
     return "truncating already-applied" not in str(record.msg)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,7 +10,8 @@ from typing import Any, Final
 import node.consumers.receive_service
 import node.shard.recovery
 import storage.queues.consume_queue
-from node.__main__ import main
+from hourwheel import program
+from node.process.command import main
 from node.shard.apply import Applier
 from node.shard.dispatcher import Dispatcher
 from storage.views import unit
@@ -106,4 +107,4 @@ BUGS: Final = {
 
 if __name__ == "__main__":
     BUGS[sys.argv.pop(1)]()
-    sys.exit(main())
+    program.run(lambda: main)

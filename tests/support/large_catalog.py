@@ -36,7 +36,7 @@ class Size(NamedTuple):
     queues: int = 5_000
     """Topics with messages: the first ones."""
     leased_each: int = 200
-    """Messages of each of those that its group holds, by a lease for each twenty: 50,000 of them."""
+    """Messages of each that its group holds, by a lease for each twenty: 50,000 of them."""
     crowd: int = 2_000
     """Groups of `POPULAR`, and topics of `BROAD`."""
 

@@ -10,7 +10,8 @@ import node.cluster.data_plane
 import node.shard.views
 import replication.rules.follower
 import replication.rules.master
-from node.__main__ import main
+from hourwheel import program
+from node.process.command import main
 
 LEVEL: Final = node.shard.views.FEATURE_LEVEL + 1
 PROTOCOL: Final = replication.rules.master.PROTOCOL + 1
@@ -33,4 +34,4 @@ VERSIONS: Final = {"level": next_level, "protocol": next_protocol}
 
 if __name__ == "__main__":
     VERSIONS[sys.argv.pop(1)]()
-    sys.exit(main())
+    program.run(lambda: main)

@@ -12,9 +12,9 @@ from tests.unit.hourwheel.cli.conftest import Cli
 @pytest.mark.parametrize(
     ("command", "module", "handed_over"),
     [
-        ("node", "node.__main__", ["--config", "x", "--help"]),
-        ("inspect", "node.__main__", ["inspect", "--config", "x", "--help"]),
-        ("repair", "node.__main__", ["repair", "--config", "x", "--help"]),
+        ("node", "node.process.command", ["--config", "x", "--help"]),
+        ("inspect", "node.process.command", ["inspect", "--config", "x", "--help"]),
+        ("repair", "node.process.command", ["repair", "--config", "x", "--help"]),
         ("demo", "node.tools.demo.command", ["--config", "x", "--help"]),
         ("audit", "spark_jobs.run", ["audit", "--config", "x", "--help"]),
         ("export", "spark_jobs.run", ["export", "--config", "x", "--help"]),

@@ -38,13 +38,10 @@ def test_packages_of_processes_when_loaded_do_it_before_grpc_is(package: str) ->
 def test_command_line_when_run_does_it_before_grpc_is_loaded() -> None:
     script = (
         "import os, sys\n"
-        "from hourwheel import cli\n"
+        "from hourwheel import cli, program\n"
         "assert 'grpc' not in sys.modules\n"
-        "sys.argv = ['hourwheel', '--version']\n"
-        "try:\n"
-        "    cli.main()\n"
-        "except SystemExit:\n"
-        "    pass\n"
+        "program.run = lambda load: load()\n"
+        "cli.main()\n"
         f"assert os.environ[{grpc_logging.VERBOSITY!r}] == 'ERROR'\n"
     )
     environment = {

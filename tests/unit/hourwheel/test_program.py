@@ -1,0 +1,78 @@
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+
+def ended(body: str) -> subprocess.CompletedProcess[str]:
+    """A process whose program has this body."""
+    script = (
+        "import atexit, gc, os, sys, threading\n"
+        "from hourwheel import program\n"
+        f"def main():\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
+        "program.run(lambda: main)\n"
+    )
+    environ = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("pass", 0),
+        ("return 3", 3),
+        ("return True", 1),
+        ("sys.exit()", 0),
+        ("sys.exit(78)", 78),
+        ("return -1", 255),
+    ],
+)
+def test_exit_code_is_what_the_program_says(body: str, code: int) -> None:
+    assert ended(body).returncode == code
+
+
+@pytest.mark.parametrize(
+    ("body", "words"), [("raise KeyError('x')", "KeyError: 'x'"), ("sys.exit('no')", "no")]
+)
+def test_program_that_fails_ends_as_python_ends_it(body: str, words: str) -> None:
+    done = ended(body)
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"{words}\n")
+
+
+def test_what_is_to_be_done_at_the_end_is_done() -> None:
+    done = ended("""
+        begun = threading.Event()
+        threading.Thread(target=lambda: (begun.wait(), print("thread"))).start()
+        atexit.register(print, "at exit")
+        sys.stdout.write("written, ")
+        begun.set()
+    """)
+    assert done.returncode == 0
+    assert sorted(done.stdout.replace("written, ", "").split("\n")) == ["", "at exit", "thread"]
+
+
+def test_reader_that_has_gone_is_no_trouble() -> None:
+    done = ended("""
+        there, here = os.pipe()
+        os.dup2(here, 1)
+        os.close(here)
+        os.close(there)
+        sys.stdout.write("seen enough")
+    """)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_objects_are_not_looked_at_again() -> None:
+    """Neither while all is imported, nor one by one at the end."""
+    done = ended("""
+        print(gc.isenabled(), gc.get_freeze_count() > 1_000, end=" ")
+        class Deleted:
+            def __del__(self):
+                print("deleted")
+        globals()["kept"] = Deleted()
+    """)
+    assert done.stdout == "True True "

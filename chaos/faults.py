@@ -183,6 +183,24 @@ async def control_killed(node: NodeProcess) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def frozen_unwatched(node: NodeProcess) -> AsyncIterator[None]:
+    """SIGSTOP to a broker, SIGKILL to its control process; then SIGCONT. Then start it again.
+
+    The broker sees that it is alone, and ends. Nobody tells the others when it has.
+    """
+    node.send(signal.SIGSTOP)
+    for pid in members_of(node.mark):
+        if pid != node.pid:
+            os.kill(pid, signal.SIGKILL)
+    try:
+        yield
+    finally:
+        node.send(signal.SIGCONT)
+        await node.ended()
+        await restart([node])
+
+
+@asynccontextmanager
 async def low_disks(nodes: Nodes, leave_mib: int) -> AsyncIterator[None]:
     """Leave so much room on the disk of each; then make room again."""
     ballasts = [node.data / "ballast" for node in nodes]

@@ -12,6 +12,7 @@ from chaos.faults import (
     cut,
     decaying,
     frozen,
+    frozen_unwatched,
     full_disk,
     full_disks,
     inwards,
@@ -196,6 +197,17 @@ async def freeze_broker(stage: Stage) -> None:
     await stage.ends_mastership("SIGSTOP, broker", [node], fault, hold_ms=3_000)
 
 
+async def freeze_unwatched(stage: Stage) -> None:
+    """The master's broker stands still, and its control process dies.
+
+    All connections of that one end, and the broker has not: it goes on while its successor serves.
+    """
+    node = await stage.master()
+    await stage.a_moment()
+    fault = frozen_unwatched(node)
+    await stage.ends_mastership("SIGSTOP, unwatched", [node], fault, hold_ms=1_000)
+
+
 async def freeze_follower(stage: Stage) -> None:
     """A follower stands still for a while."""
     node = await stage.a_follower()
@@ -333,6 +345,12 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         Scenario("full-disks", "full to the last byte", full, 3, "rooms", values=WITH_WATERMARK),
         Scenario("freeze-master", "SIGSTOP of the master", freeze_master, 1),
         Scenario("freeze-broker", "SIGSTOP of the master's broker", freeze_broker, 1),
+        Scenario(
+            "freeze-unwatched",
+            "SIGSTOP of the master's broker, kill -9 of its control process",
+            freeze_unwatched,
+            2,
+        ),
         Scenario("freeze-follower", "SIGSTOP of a follower", freeze_follower, 1),
         Scenario("freeze-two", "SIGSTOP of master and follower", freeze_two, 1),
         Scenario("hand-over", "SIGTERM of the master", hand_over, 1),

@@ -265,6 +265,7 @@ class ClusterMember:
 
     def _apply_state(self, state: ControlState) -> None:
         """Raises DiskFull where a new epoch cannot be noted; the next tick tries again."""
+        self.replica.on_ended(frozenset(one.hex() for one in state.ended_boot_ids))
         shard = state.shards.get(self.replica.shard.shard_id)
         if shard is None or shard.master is None or self._is_closed:
             return

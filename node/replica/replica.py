@@ -15,7 +15,7 @@ Times called `monotonic_ms` are of the node's monotonic clock.
 from collections.abc import Callable
 
 from hourwheel import errors
-from hourwheel.errors import NotFollowed
+from hourwheel.errors import NotFollowed, invariant
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.internal.v1.replication_pb2 import (
     BeginFrom,
@@ -158,6 +158,15 @@ class Replica:
             self.step_down("another epoch has begun")
             self._is_elected = assignment.master == self.identity.node_id
 
+    def on_ended(self, boot_ids: frozenset[str]) -> None:
+        """The control plane says that these incarnations' processes have ended."""
+        invariant(
+            self.identity.boot_id not in boot_ids,
+            "a process that runs has not ended",
+            boot_id=self.identity.boot_id,
+        )
+        self.follower.note_ended(boot_ids)
+
     def _take_over(self, monotonic_ms: float) -> None:
         """Become the master, step by step; goes on each time that something has happened.
 
@@ -169,7 +178,8 @@ class Replica:
             #    written now.
             if self.shard.has_appended:
                 return
-            # 3. The lease that this node granted to the former master is over.
+            # 3. The lease that this node granted to the former master is over, or the process that
+            #    had it.
             if (
                 self.follower.grant_left_ms(
                     self.assignment.epoch, self.identity.node_id, monotonic_ms
@@ -323,7 +333,9 @@ class Replica:
 
     def on_connected(self, node: str) -> MasterHello:
         """The first message to a follower. Raises NotFollowed where this node is not the master."""
-        return self._own.rules.on_connected(node)
+        hello = self._own.rules.on_connected(node)
+        hello.ended_boot_ids.extend(sorted(self.follower.ended_boot_ids))
+        return hello
 
     @property
     def _own(self) -> Mastership:

@@ -4,17 +4,22 @@ One broker at a time; a new one replaces the old one. The folder is made for its
 so the operating system says who may connect. The broker is *alive* while it has a connection and
 sends frames; silence of `timeout_ms` is death, even if the connection stays: a broker that hangs
 must give up mastership. If it speaks again, it lives again.
+
+That a broker is not alive says that it should not be master. That it has *ended* says that it can
+be none any more, and is known of its process only (`replication.control.process_watch`).
 """
 
 import asyncio
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
 from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.internal.v1 import control_link_pb2 as pb
+from replication.control.process_watch import ProcessWatch
 from replication.raft.frames import pack_frame, read_frame
 from storage.files.real_file import NO_ROOM
 
@@ -40,6 +45,9 @@ class LinkHandler(Protocol):
     def on_alive_changed(self) -> None:
         """`BrokerLink.is_alive` has changed."""
 
+    def on_ended(self) -> None:
+        """`BrokerLink.ended_boot_id` has changed."""
+
 
 class BrokerLink:
     """See the top of this file.
@@ -47,12 +55,15 @@ class BrokerLink:
     Attributes:
         hello: of the broker that is or was connected last.
         left_ms: since when no broker is connected, by the monotonic clock; None: one is.
+        ended_boot_id: the last incarnation whose process was seen to end; empty: none.
     """
 
     def __init__(self, handler: LinkHandler, clock: Clock, timeout_ms: float) -> None:
         """Does nothing before `start`."""
         self.hello: pb.LinkHello | None = None
         self.left_ms: float | None = clock.monotonic_ms()
+        self.ended_boot_id = b""
+        self._watch = ProcessWatch()
         self._handler = handler
         self._clock = clock
         self._timeout_ms = timeout_ms
@@ -81,6 +92,11 @@ class BrokerLink:
         self._path = path
 
     def close(self) -> None:
+        """The end: `cut_off`, and the broker's process is not watched any more."""
+        self.cut_off()
+        self._watch.close()
+
+    def cut_off(self) -> None:
         """Cut the broker off, who is dead from now on, and listen no more."""
         if self._server is not None:
             self._server.close()
@@ -145,6 +161,7 @@ class BrokerLink:
             self._writer, self.hello, self.left_ms = writer, hello, None
             self._heard()
             self._handler.on_broker(hello)
+            self._watch.watch(writer.get_extra_info("socket"), partial(self._ended, hello.boot_id))
             while True:
                 frame = await self._read(reader)
                 if self._writer is not writer:
@@ -161,6 +178,16 @@ class BrokerLink:
                 self._writer = None
                 self.left_ms = self._clock.monotonic_ms()
                 self.check_alive()
+
+    def _ended(self, boot_id: bytes) -> None:
+        """The process that had said hello has ended."""
+        self.ended_boot_id = boot_id
+        if self._writer is not None:
+            self._writer.transport.abort()
+            self._writer, self.left_ms = None, self._clock.monotonic_ms()
+        _log.warning("broker_ended")
+        self.check_alive()
+        self._handler.on_ended()
 
     async def _read(self, reader: asyncio.StreamReader) -> pb.BrokerFrame:
         raw = await read_frame(reader, TO_CONTROL_BYTES_MAX)

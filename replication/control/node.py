@@ -3,8 +3,8 @@
 On one event loop. What it does by itself:
 
     every `report_interval_ms`, and at once when something changes: tell all peers of the broker
-    as Raft's leader: found the cluster when there is none; elect masters as
-    `replication.control_state.election` decides
+    as Raft's leader: found the cluster when there is none; elect masters, and note which
+    processes have ended, as `replication.control_state.election` decides
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from hourwheel.internal.v1 import control_pb2 as pb
 from replication.control.broker_link import BrokerLink
 from replication.control.config import ControlConfig
 from replication.control_state.election import Decision, ElectionView, HeardReport, Proposal, decide
-from replication.control_state.state import CODEC_VERSION, ControlState, state_data
+from replication.control_state.state import CODEC_VERSION, ControlState, Member, state_data
 from replication.raft.adapter import ControlMachine, RaftAdapter
 from replication.raft.codec import Message
 from replication.raft.handshake import Identity as PeerIdentity
@@ -95,6 +95,8 @@ class ControlNode:
         self._look = asyncio.Event()
         self._reported_leader: link.LinkLeader | None = None
         self._pending: set[int] = set()
+        self._noting: set[bytes] = set()
+        """Ends of processes that are proposed, or were and the answer was no."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # --- life
@@ -210,6 +212,10 @@ class ControlNode:
         """See LinkHandler."""
         self.tell_peers()
 
+    def on_ended(self) -> None:
+        """See LinkHandler."""
+        self.tell_peers()
+
     def tell_peers(self) -> None:
         """Report the broker to everybody, this process included."""
         hello = self.link.hello
@@ -220,6 +226,7 @@ class ControlNode:
             report.boot_id = hello.boot_id
         report.node_id = self._config.node_id
         report.broker_alive = self.link.is_alive
+        report.ended_boot_id = self.link.ended_boot_id
         self._reported_ms = self._clock.monotonic_ms()
         self._reports[report.node_id] = HeardReport(report, self._reported_ms)
         self.network.broadcast_report(report)
@@ -283,6 +290,11 @@ class ControlNode:
                 if proposal.shard not in self._pending:
                     self._pending.add(proposal.shard)
                     self._spawn(self._elect(proposal))
+            self._noting.intersection_update(one.boot_id for one in decision.ended)
+            for member in decision.ended:
+                if member.boot_id not in self._noting:
+                    self._noting.add(member.boot_id)
+                    self._spawn(self._note_ended(member))
             timeout_s = None
             if decision.next_wakeup_ms is not None:
                 wait_ms = decision.next_wakeup_ms - self._clock.monotonic_ms()
@@ -327,6 +339,19 @@ class ControlNode:
             _log.warning("election_failed", extra={"shard": proposal.shard, "error": error.message})
         finally:
             self._pending.discard(proposal.shard)
+            self._look.set()
+
+    async def _note_ended(self, member: Member) -> None:
+        ended = pb.NoteEndedCommand(node_id=member.node_id, boot_id=member.boot_id)
+        _log.info("broker_end_proposed", extra={"node": member.node_id})
+        try:
+            await self.raft.propose(command(note_ended=ended), _ELECT_S)
+        except (errors.Unavailable, errors.Timeout) as error:
+            # Whoever waits for the lease then does no harm by it.
+            _log.warning(
+                "broker_end_not_noted", extra={"node": member.node_id, "error": error.message}
+            )
+            self._noting.discard(member.boot_id)
             self._look.set()
 
 

@@ -122,7 +122,7 @@ async def _broker_is_gone(node: ControlNode, clock: SystemClock, linger_ms: floa
 
 async def _farewell(node: ControlNode, farewell_ms: float) -> None:
     """The parent is dead: report it, and as Raft's leader elect its successor, then go."""
-    node.link.close()
+    node.link.cut_off()
     node.tell_peers()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(farewell_ms / 1_000):

@@ -182,7 +182,8 @@ def _register_node(state: ControlState, command: pb.RegisterNodeCommand) -> Answ
     if any(seen.epoch > EPOCH_MAX for seen in command.seen):
         return _refused(state, f"an epoch beyond {EPOCH_MAX}")
     after = _next_revision(state)
-    node = node_of(command, after.revision)
+    known = state.nodes.get(command.node_id)
+    node = node_of(command, after.revision, b"" if known is None else known.ended_boot_id)
     nodes = {**after.nodes, node.node_id: node}
     after = replace(after, nodes=MappingProxyType(nodes))
     changed = [
@@ -225,6 +226,19 @@ def _registered_in(shard: ShardInfo, node: NodeInfo, *, is_sound: bool) -> Shard
     seen = max(shard.epoch_seen, epoch)
     after = replace(shard, isr=isr, master=master, epoch_seen=seen)
     return after if after == shard else replace(after, version=shard.version + 1)
+
+
+def _note_ended(state: ControlState, command: pb.NoteEndedCommand) -> Answer:
+    """A process has ended.
+
+    The revision stays: nodes whose software does not know this command yet refuse it, and must
+    give the same versions to everything else. For the same reason nothing else depends on it here.
+    """
+    node = state.nodes.get(command.node_id)
+    if node is None or not command.boot_id or node.boot_id != command.boot_id:
+        return _conflict(state, "another incarnation is registered")
+    ended = replace(node, ended_boot_id=command.boot_id)
+    return _ok(replace(state, nodes=MappingProxyType({**state.nodes, node.node_id: ended})))
 
 
 def _elect_master(state: ControlState, command: pb.ElectMasterCommand) -> Answer:
@@ -346,5 +360,6 @@ _HANDLERS: Final[dict[str, Callable[[ControlState, Any], Answer]]] = {
     "delete_topic": _delete_topic,
     "put_group": _put_group,
     "delete_group": _delete_group,
+    "note_ended": _note_ended,
 }
 """Field of ControlCommand -> what it does."""

@@ -24,7 +24,7 @@ batches more or less are only a matter of whose report is older; a leader of Raf
 with the master costs an election of Raft's first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,6 +81,9 @@ class Decision:
     proposals: tuple[Proposal, ...]
     next_wakeup_ms: float | None
     """By the same clock; None: only an event changes anything."""
+    ended: tuple[Member, ...] = ()
+    """Incarnations whose processes have ended, which the state does not say yet. Only the control
+    process beside such a process reports it: nobody else can know."""
 
 
 def decide(view: ElectionView, now_ms: float) -> Decision:
@@ -98,7 +101,16 @@ def decide(view: ElectionView, now_ms: float) -> Decision:
                 proposals.append(Proposal(shard.shard, shard.epoch, successor, reason))
         elif shard.master is not None:
             wakeups.append(_silent_ms(view, shard.master.node_id))
-    return Decision(tuple(proposals), min(wakeups, default=None))
+    ended = tuple(_find_ended(view))
+    return Decision(tuple(proposals), min(wakeups, default=None), ended)
+
+
+def _find_ended(view: ElectionView) -> Iterator[Member]:
+    for node_id, node in sorted(view.state.nodes.items()):
+        report = _find_report(view, node_id)
+        boot_id = report.ended_boot_id if report is not None else b""
+        if boot_id and boot_id == node.boot_id != node.ended_boot_id:
+            yield node.member
 
 
 def _silent_ms(view: ElectionView, node_id: str) -> float:

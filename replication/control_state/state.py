@@ -52,6 +52,9 @@ class NodeInfo:
     version: int
     feature_level: int = 1
     """The highest of the log that its software knows."""
+    ended_boot_id: bytes = b""
+    """The last of its incarnations whose process is known to have ended; empty: none. That stays
+    true, whatever comes later: a boot id is never used again."""
 
     @property
     def member(self) -> Member:
@@ -117,6 +120,11 @@ class ControlState:
     def is_bootstrapped(self) -> bool:
         """Whether there is a cluster."""
         return bool(self.cluster_id)
+
+    @property
+    def ended_boot_ids(self) -> frozenset[bytes]:
+        """Incarnations whose processes are known to have ended: they serve nothing any more."""
+        return frozenset(one.ended_boot_id for one in self.nodes.values() if one.ended_boot_id)
 
     @property
     def feature_level(self) -> int:
@@ -228,11 +236,12 @@ def _node_data(node: NodeInfo) -> pb.NodeData:
             feature_level=node.feature_level,
         ),
         version=node.version,
+        ended_boot_id=node.ended_boot_id,
     )
 
 
-def node_of(command: pb.RegisterNodeCommand, version: int) -> NodeInfo:
-    """What a registration says of a node."""
+def node_of(command: pb.RegisterNodeCommand, version: int, ended_boot_id: bytes = b"") -> NodeInfo:
+    """What a registration says of a node, and what is known of its former lives."""
     return NodeInfo(
         node_id=command.node_id,
         api_address=command.api_address,
@@ -243,11 +252,12 @@ def node_of(command: pb.RegisterNodeCommand, version: int) -> NodeInfo:
         seen=MappingProxyType({s.shard: (s.epoch, s.master_node_id) for s in command.seen}),
         version=version,
         feature_level=command.feature_level or 1,
+        ended_boot_id=ended_boot_id,
     )
 
 
 def _node_of(data: pb.NodeData) -> NodeInfo:
-    return node_of(data.registered, data.version)
+    return node_of(data.registered, data.version, data.ended_boot_id)
 
 
 def _shard_data(shard: ShardInfo) -> pb.ShardData:

@@ -10,8 +10,10 @@
 What a stream says counts only while it is the latest one: a newer hello ends the older stream.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from hourwheel.errors import IncompatibleFormat, NotFollowed
 from hourwheel.internal.v1.replication_pb2 import (
@@ -29,6 +31,8 @@ from replication.rules.epoch_store import EpochStore
 from replication.rules.master import PROTOCOL
 from replication.rules.master_lease import LeaseGrant
 from storage.log.epoch_file import EpochFile
+
+_ENDED_COUNT_MAX: Final = 64
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,8 @@ class Follower:
         """In this life."""
         self.epoch = Epoch(0)
         """Of the stream that is followed."""
+        self._master_boot_id = ""
+        """The incarnation at its other end."""
         self.high_watermark = 0
         """The highest that a followed master has reported."""
         self.last_heartbeat: SyncBeat | None = None
@@ -91,6 +97,7 @@ class Follower:
         why = self._find_objection(hello)
         if why is not None:
             return self.refuse(why)
+        self.note_ended(hello.ended_boot_ids)
         left_ms = self._grant.left_ms(hello.epoch, hello.node_id, monotonic_ms)
         if left_ms > 0:
             refused = self.refuse("the lease granted to the former master lasts")
@@ -98,6 +105,7 @@ class Follower:
             return refused
         self._seen.note(Epoch(hello.epoch), hello.node_id)
         self.epoch, self.stage = Epoch(hello.epoch), Stage.GREETED
+        self._master_boot_id = hello.boot_id
         return FollowerHello(
             epoch=hello.epoch,
             boot_id=self._boot_id,
@@ -145,7 +153,8 @@ class Follower:
         self._demand(Stage.FOLLOWING, heartbeat.epoch)
         self.high_watermark = max(self.high_watermark, heartbeat.high_watermark)
         self.last_heartbeat, self.heartbeat_heard_ms = heartbeat, monotonic_ms
-        self._grant.renew(self._seen.epoch, self._seen.master, monotonic_ms + heartbeat.lease_ms)
+        until_ms = monotonic_ms + heartbeat.lease_ms
+        self._grant.renew(self._seen.epoch, self._seen.master, self._master_boot_id, until_ms)
 
     def _demand(self, stage: Stage, epoch: int) -> None:
         if self.stage is not stage or epoch != self.epoch or epoch != self._seen.epoch:
@@ -179,6 +188,19 @@ class Follower:
     def grant_left_ms(self, epoch: int, master: str, monotonic_ms: float) -> float:
         """How long a grant still keeps this node from following that master in that epoch."""
         return self._grant.left_ms(epoch, master, monotonic_ms)
+
+    def note_ended(self, boot_ids: Iterable[str]) -> None:
+        """These incarnations' processes have ended: no lease of theirs is waited for.
+
+        The latest are kept: only a lease that may still last is of interest.
+        """
+        latest = dict.fromkeys([*boot_ids, *self._grant.ended_boot_ids])
+        self._grant.ended_boot_ids = frozenset(list(latest)[:_ENDED_COUNT_MAX])
+
+    @property
+    def ended_boot_ids(self) -> frozenset[str]:
+        """Incarnations whose processes are known to have ended."""
+        return self._grant.ended_boot_ids
 
     def end(self) -> None:
         """The stream is over."""

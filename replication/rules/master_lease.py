@@ -9,6 +9,10 @@ acknowledgements of a majority, and a node of that majority has granted the leas
 successor only when its grant has ended. Clocks are not compared: each side counts time by its own
 monotonic clock (one that runs through a suspend), and `margin` allows for those to differ in speed.
 
+A grant ends early where the master releases it, and where its *process has ended*: what has ended
+serves nothing any more, in whichever epoch. A grant is of one incarnation, by its boot id, so that
+this is a fact for ever. A lost connection is none (decision 0035).
+
 (Raft's leader lease, with the send time carried along: acknowledgements that sat in a buffer renew
 nothing.)
 """
@@ -73,20 +77,29 @@ class LeaseGrant:
     def __init__(self, monotonic_ms: float, lease_ms: float) -> None:
         """`lease_ms`: the longest that it may have granted before it started; 0 for a new node."""
         self._epoch = 0
-        self._master = ""
+        self._master = self._boot_id = ""
         self._until_ms = monotonic_ms + lease_ms
+        self.ended_boot_ids: frozenset[str] = frozenset()
+        """Incarnations whose processes are known to have ended."""
 
     def left_ms(self, epoch: int, master: str, monotonic_ms: float) -> float:
         """How long the grant still keeps this node from following `master` in `epoch`."""
-        if epoch == self._epoch and master == self._master:
+        is_same = epoch == self._epoch and master == self._master
+        if is_same or (self._boot_id and self._boot_id in self.ended_boot_ids):
             return 0.0
         return max(0.0, self._until_ms - monotonic_ms)
 
-    def renew(self, epoch: int, master: str, until_ms: float) -> None:
-        """Follow no other master until then. Only where `left_ms` is 0."""
+    def renew(self, epoch: int, master: str, boot_id: str, until_ms: float) -> None:
+        """Follow no other master until then. Only where `left_ms` is 0.
+
+        `boot_id`: the incarnation that leads this epoch.
+        """
         if epoch != self._epoch:
             self._epoch, self._master, self._until_ms = epoch, master, until_ms
+            self._boot_id = boot_id
         else:
+            if boot_id != self._boot_id:
+                self._boot_id = ""  # of two incarnations: no end of one ends it
             self._until_ms = max(self._until_ms, until_ms)
 
     def release(self, epoch: int) -> None:

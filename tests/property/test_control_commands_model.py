@@ -15,11 +15,12 @@ NODES = st.sampled_from((*NODE_IDS, "n4"))
 SMALL = st.integers(0, 6)
 NAMES = st.sampled_from(("", "a", "b"))
 MIN_IN_SYNC = 2
+KINDS = ("register", "elect", "elect", "isr", "isr", "put", "delete", "ended")
 
 
 @st.composite
 def commands(draw: st.DrawFn) -> dict[str, Any]:
-    kind = draw(st.sampled_from(("register", "elect", "elect", "isr", "isr", "put", "delete")))
+    kind = draw(st.sampled_from(KINDS))
     if kind == "register":
         seen = [
             pb.SeenEpoch(shard=0, epoch=draw(SMALL), master_node_id=draw(NODES))
@@ -49,6 +50,8 @@ def commands(draw: st.DrawFn) -> dict[str, Any]:
     if kind == "put":
         put = pb.PutObjectCommand(name=draw(NAMES), expected_version=draw(st.integers(0, 9)))
         return {draw(st.sampled_from(("put_topic", "put_group"))): put}
+    if kind == "ended":
+        return {"note_ended": pb.NoteEndedCommand(node_id=draw(NODES), boot_id=draw(BOOTS))}
     delete = pb.DeleteObjectCommand(name=draw(NAMES), expected_version=draw(st.integers(0, 9)))
     return {draw(st.sampled_from(("delete_topic", "delete_group"))): delete}
 

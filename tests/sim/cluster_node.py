@@ -210,6 +210,7 @@ class SimNode:
         if self.is_up:
             self.note("is killed")
             self._end_life()
+            self.control_link.on_process_ended()
             self.disk.kill()
             self.cluster.network.break_streams(self.name)
 

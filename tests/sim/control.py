@@ -2,7 +2,9 @@
 
 It has the rules of replication/control_state/commands.py and a simple election: who has been silent
 for `SILENCE_MS` is taken for dead, and a master that is, or that resigns, is replaced by another
-member of the in-sync set. How it comes to be linearizable (Raft) is not this simulation's business.
+member of the in-sync set. A process that was seen to end is dead at once, and no lease of it is
+waited for; one that is only silent is not. How it comes to be linearizable (Raft) is not this
+simulation's business.
 """
 
 from dataclasses import dataclass, field
@@ -28,6 +30,14 @@ class Registration(NamedTuple):
     master_seen: str
 
 
+class Word(NamedTuple):
+    """What the control plane tells a broker."""
+
+    assignment: Assignment
+    ended: frozenset[str]
+    """Boot ids of processes that have ended."""
+
+
 @dataclass
 class ControlPlane:
     """See the top of this file. Every method is one linearizable command.
@@ -46,6 +56,8 @@ class ControlPlane:
     isr: dict[str, str] = field(default_factory=dict)
     """Node -> boot id."""
     boots: dict[str, str] = field(default_factory=dict)
+    ended: dict[str, str] = field(default_factory=dict)
+    """Node -> the last of its boot ids whose process has ended."""
     is_electing: bool = True
     preferred: str = ""
     """Elected where it can be: for directed tests."""
@@ -62,9 +74,14 @@ class ControlPlane:
         """The state in force."""
         return Assignment(Epoch(self.epoch), self.master, frozenset(self.isr), self.version)
 
+    @property
+    def word(self) -> Word:
+        """All that a broker hears."""
+        return Word(self.assignment, frozenset(self.ended.values()))
+
     # -- commands of brokers
 
-    def register(self, said: Registration) -> Assignment:
+    def register(self, said: Registration) -> Word:
         """A new incarnation; also leaves the set where its log is not sound."""
         before = (dict(self.isr), self.master)
         known = self.boots.get(said.node) == said.boot_id
@@ -84,9 +101,19 @@ class ControlPlane:
             self.master = ""
         self.epoch_seen = max(self.epoch_seen, said.epoch_seen)
         self.version += before != (self.isr, self.master)
-        return self.assignment
+        return self.word
 
-    def ping(self, node: str, boot_id: str, resigned_epoch: int = 0) -> Assignment | None:
+    def note_ended(self, node: str, boot_id: str) -> None:
+        """A node's control process saw its broker's process end.
+
+        A report about another incarnation than the registered one is late, and changes nothing.
+        """
+        if self.boots.get(node) == boot_id != self.ended.get(node):
+            self.ended[node] = boot_id
+            if self.is_electing and self.master == node:
+                self._elect(without=node)
+
+    def ping(self, node: str, boot_id: str, resigned_epoch: int = 0) -> Word | None:
         """A broker lives. None where it is not registered in this incarnation.
 
         `resigned_epoch`: the reign that it wants to end.
@@ -96,7 +123,7 @@ class ControlPlane:
         self._heard_ms[node] = self.events.now_ms
         if resigned_epoch:
             self.resign(resigned_epoch)
-        return self.assignment
+        return self.word
 
     def change_isr(
         self, request: tuple[str, int], change: IsrChange, boots: dict[str, str]
@@ -139,18 +166,20 @@ class ControlPlane:
 
     def _watch(self) -> None:
         self.events.later(ELECTION_MS, self._watch)
-        if self.is_electing and (not self.master or not self._is_alive(self.master)):
+        if self.is_electing and (not self.master or not self.is_alive(self.master)):
             self._elect(without="")
 
-    def _is_alive(self, node: str) -> bool:
-        heard = self._heard_ms.get(node, float("-inf"))
-        return self.events.now_ms - heard < SILENCE_MS and self.boots.get(node) is not None
+    def is_alive(self, node: str) -> bool:
+        boot_id = self.boots.get(node)
+        if boot_id is None or self.ended.get(node) == boot_id:
+            return False
+        return self.events.now_ms - self._heard_ms.get(node, float("-inf")) < SILENCE_MS
 
     def _elect(self, without: str) -> None:
         able = [
             node
             for node, boot in sorted(self.isr.items())
-            if node != without and self._is_alive(node) and self.boots[node] == boot
+            if node != without and self.is_alive(node) and self.boots[node] == boot
         ]
         if not able:
             return

@@ -4,15 +4,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from hourwheel import errors
-from node.replica.effects import Assignment
 from replication.rules.isr import IsrChange
-from tests.sim.control import Registration
+from tests.sim.control import Registration, Word
 
 if TYPE_CHECKING:
     from tests.sim.cluster_node import SimNode
 
 POLL_MS: Final = 60.0
 ASK_AGAIN_MS: Final = 200.0
+FAREWELL_MS: Final = 500.0
+"""How long a control process survives its broker, and says so."""
 
 
 class ControlLink:
@@ -51,30 +52,42 @@ class ControlLink:
         said = Registration(node.name, node.boot_id, self._is_sound, seen.epoch, seen.master)
         self._call(lambda: node.cluster.control.register(said), self._on_known)
 
-    def _on_known(self, assignment: Assignment) -> None:
+    def _on_known(self, word: Word) -> None:
         self.is_registered = True
-        self._on_assignment(assignment)
+        node = self._node
+        node.replica.on_ended(word.ended)
+        try:
+            node.replica.on_assignment(word.assignment, node.monotonic_ms())
+        except errors.DiskFull:
+            node.make_room()
+        node.act()
 
     def _poll(self) -> None:
         node = self._node
         node.later(POLL_MS * node.cluster.events.random.uniform(0.5, 1.5), self._poll)
         control, boot_id, resigned = node.cluster.control, node.boot_id, self.resigned_epoch
 
-        def then(assignment: Assignment | None) -> None:
-            if assignment is None:
+        def then(word: Word | None) -> None:
+            if word is None:
                 self._register()
             else:
-                self._on_known(assignment)
+                self._on_known(word)
 
         self._call(lambda: control.ping(node.name, boot_id, resigned), then)
 
-    def _on_assignment(self, assignment: Assignment) -> None:
-        node = self._node
-        try:
-            node.replica.on_assignment(assignment, node.monotonic_ms())
-        except errors.DiskFull:
-            node.make_room()
-        node.act()
+    def on_process_ended(self) -> None:
+        """Its process was killed, and the control process beside it sees that."""
+        events = self._node.cluster.events
+        node, boot_id = self._node, self._node.boot_id
+        until_ms = events.now_ms + FAREWELL_MS
+
+        def report() -> None:
+            control, network = node.cluster.control, node.cluster.network
+            network.call(node.name, "control", lambda: control.note_ended(node.name, boot_id))
+            if events.now_ms < until_ms:
+                events.later(POLL_MS, report)
+
+        events.later(events.random.uniform(0.5, POLL_MS), report)
 
     def propose_isr(self, change: IsrChange) -> None:
         """Propose a change of the in-sync set."""

@@ -33,6 +33,7 @@ from tests.sim.cluster_clients import Proposer
 from tests.sim.cluster_damage import NodeDamage
 from tests.sim.cluster_faults import HOUR_MS, live
 from tests.sim.cluster_node import SimNode
+from tests.sim.control import ControlPlane
 from timewheel.bodies import Overlay, place_of
 
 Bug = Callable[[], Any]
@@ -88,6 +89,19 @@ def forget_promises_at_restart() -> Any:
         right(self, monotonic_ms, 0.0)
 
     return mock.patch.object(LeaseGrant, "__init__", init)
+
+
+def report_the_end_on_a_lost_connection() -> Any:
+    """Who is not heard of any more is reported as one whose process has ended."""
+    right = ControlPlane.is_alive
+
+    def is_alive(self: ControlPlane, node: str) -> bool:
+        found = right(self, node)
+        if not found and node in self.boots:
+            self.ended[node] = self.boots[node]
+        return found
+
+    return mock.patch.object(ControlPlane, "is_alive", is_alive)
 
 
 def act_without_a_lease() -> Any:
@@ -269,6 +283,16 @@ def master_cut_off(seed: int) -> None:
     cluster.settle()
 
 
+def master_cut_off_with_a_long_lease(seed: int) -> None:
+    """Another one is named while the lease lasts, and has to wait for its end."""
+    cluster = _start(seed, ReplicationConfig(lease=LeaseConfig(lease_ms=2_000.0)))
+    former = cluster.master()
+    cluster.think_ms = 10.0
+    cluster.network.isolate(former.name, ("control", *(one.name for one in cluster.others())))
+    cluster.run(3_000)
+    cluster.settle()
+
+
 def master_cut_off_and_others_restarted(seed: int) -> None:
     """A node that granted a lease is killed and restarts; another master asks it, or it leads."""
     cluster = _start(seed, ReplicationConfig(lease=LeaseConfig(lease_ms=3_000.0)))
@@ -413,6 +437,7 @@ BUGS: dict[Bug, Life] = {
     count_what_was_acknowledged_in_an_old_epoch: master_cut_off_for_a_moment,
     forget_promises_at_restart: master_cut_off_and_others_restarted,
     act_without_a_lease: master_cut_off,
+    report_the_end_on_a_lost_connection: master_cut_off_with_a_long_lease,
     count_a_shrink_before_it_is_confirmed: shrink_that_never_arrives,
     count_growth_only_when_it_is_confirmed: growth_without_an_answer,
     acknowledge_what_is_only_appended: any_life,

@@ -298,6 +298,14 @@ class Story:
             if name == master and world.replica.is_elected:
                 self._say(f"{name}: may not take over epoch {epoch} yet")
 
+    def do_ended(self, name: str, to: str = "") -> None:
+        """The control plane's word that a process has ended reaches the nodes `to`, or all."""
+        boot_id = self.nodes[name].world.boot_id
+        for one in to or [node.world.name for node in self._up()]:
+            world = self.nodes[one].world
+            world.replica.on_ended(frozenset({boot_id}))
+            world.replica.step(self.now_ms)
+
     def do_insync(self, name: str, isr: str, version: str) -> None:
         """The control plane tells a master the set that is in force."""
         world = self.nodes[name].world

@@ -34,16 +34,18 @@ class ShardReport(_message.Message):
     def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., last_epoch: _Optional[int] = ..., log_end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., is_ready: bool = ..., is_resigning: bool = ..., hand_over_to: _Optional[str] = ..., is_low: bool = ..., has_retired: bool = ..., is_serving: bool = ...) -> None: ...
 
 class NodeReport(_message.Message):
-    __slots__ = ("node_id", "boot_id", "broker_alive", "shards")
+    __slots__ = ("node_id", "boot_id", "broker_alive", "shards", "ended_boot_id")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ALIVE_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     boot_id: bytes
     broker_alive: bool
     shards: _containers.RepeatedCompositeFieldContainer[ShardReport]
-    def __init__(self, node_id: _Optional[str] = ..., boot_id: _Optional[bytes] = ..., broker_alive: bool = ..., shards: _Optional[_Iterable[_Union[ShardReport, _Mapping]]] = ...) -> None: ...
+    ended_boot_id: bytes
+    def __init__(self, node_id: _Optional[str] = ..., boot_id: _Optional[bytes] = ..., broker_alive: bool = ..., shards: _Optional[_Iterable[_Union[ShardReport, _Mapping]]] = ..., ended_boot_id: _Optional[bytes] = ...) -> None: ...
 
 class LinkHello(_message.Message):
     __slots__ = ("version", "node_id", "boot_id")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#hourwheel/internal/v1/control.proto\x12\x0chourwheel.v1\"\xb2\x04\n\x0e\x43ontrolCommand\x12\x15\n\rcodec_version\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\x0c\x12)\n\x04noop\x18\x03 \x01(\x0b\x32\x19.hourwheel.v1.NoopCommandH\x00\x12\x33\n\tbootstrap\x18\x04 \x01(\x0b\x32\x1e.hourwheel.v1.BootstrapCommandH\x00\x12:\n\rregister_node\x18\x05 \x01(\x0b\x32!.hourwheel.v1.RegisterNodeCommandH\x00\x12\x38\n\x0c\x65lect_master\x18\x06 \x01(\x0b\x32 .hourwheel.v1.ElectMasterCommandH\x00\x12\x34\n\nchange_isr\x18\x07 \x01(\x0b\x32\x1e.hourwheel.v1.ChangeIsrCommandH\x00\x12\x33\n\tput_topic\x18\x08 \x01(\x0b\x32\x1e.hourwheel.v1.PutObjectCommandH\x00\x12\x39\n\x0c\x64\x65lete_topic\x18\t \x01(\x0b\x32!.hourwheel.v1.DeleteObjectCommandH\x00\x12\x33\n\tput_group\x18\n \x01(\x0b\x32\x1e.hourwheel.v1.PutObjectCommandH\x00\x12\x39\n\x0c\x64\x65lete_group\x18\x0b \x01(\x0b\x32!.hourwheel.v1.DeleteObjectCommandH\x00\x42\t\n\x07\x63ommand\"\r\n\x0bNoopCommand\"b\n\x10\x42ootstrapCommand\x12\x12\n\ncluster_id\x18\x01 \x01(\x0c\x12\x13\n\x0bmin_in_sync\x18\x02 \x01(\r\x12\x13\n\x0bshard_count\x18\x03 \x01(\r\x12\x10\n\x08node_ids\x18\x04 \x03(\t\"\xe9\x01\n\x13RegisterNodeCommand\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x13\n\x0b\x61pi_address\x18\x02 \x01(\t\x12\x14\n\x0c\x64\x61ta_address\x18\x03 \x01(\t\x12\x17\n\x0f\x63ontrol_address\x18\x04 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x05 \x01(\x0c\x12\x18\n\x10software_version\x18\x06 \x01(\t\x12\x14\n\x0cisr_is_sound\x18\x07 \x01(\x08\x12%\n\x04seen\x18\x08 \x03(\x0b\x32\x17.hourwheel.v1.SeenEpoch\x12\x15\n\rfeature_level\x18\t \x01(\r\"A\n\tSeenEpoch\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x16\n\x0emaster_node_id\x18\x03 \x01(\t\"k\n\x12\x45lectMasterCommand\x12\r\n\x05shard\x18\x01 \x01(\r\x12\x16\n\x0e\x65xpected_epoch\x18\x02 \x01(\r\x12\x16\n\x0emaster_node_id\x18\x03 \x01(\t\x12\x16\n\x0emaster_boot_id\x18\x04 \x01(\x0c\"p\n\x10\x43hangeIsrCommand\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x18\n\x10\x65xpected_version\x18\x03 \x01(\x04\x12$\n\x03isr\x18\x04 \x03(\x0b\x32\x17.hourwheel.v1.IsrMember\"-\n\tIsrMember\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\x0c\"L\n\x10PutObjectCommand\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08settings\x18\x02 \x01(\x0c\x12\x18\n\x10\x65xpected_version\x18\x03 \x01(\x04\"=\n\x13\x44\x65leteObjectCommand\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10\x65xpected_version\x18\x02 \x01(\x04\"\x93\x01\n\rControlResult\x12-\n\x07outcome\x18\x01 \x01(\x0e\x32\x1c.hourwheel.v1.ControlOutcome\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\x11\n\tobject_id\x18\x05 \x01(\r\x12\x10\n\x08revision\x18\x06 \x01(\x04\"\xea\x02\n\x10\x43ontrolStateData\x12\x15\n\rcodec_version\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\x0c\x12\x13\n\x0bmin_in_sync\x18\x03 \x01(\r\x12\x10\n\x08revision\x18\x04 \x01(\x04\x12%\n\x05nodes\x18\x05 \x03(\x0b\x32\x16.hourwheel.v1.NodeData\x12\'\n\x06shards\x18\x06 \x03(\x0b\x32\x17.hourwheel.v1.ShardData\x12(\n\x06topics\x18\x07 \x03(\x0b\x32\x18.hourwheel.v1.ObjectData\x12(\n\x06groups\x18\x08 \x03(\x0b\x32\x18.hourwheel.v1.ObjectData\x12\x15\n\rnext_topic_id\x18\t \x01(\r\x12\x15\n\rnext_group_id\x18\n \x01(\r\x12\x32\n\nremembered\x18\x0b \x03(\x0b\x32\x1e.hourwheel.v1.RememberedResult\"R\n\x08NodeData\x12\x35\n\nregistered\x18\x01 \x01(\x0b\x32!.hourwheel.v1.RegisterNodeCommand\x12\x0f\n\x07version\x18\x02 \x01(\x04\"\xa4\x01\n\tShardData\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x16\n\x0emaster_node_id\x18\x03 \x01(\t\x12\x16\n\x0emaster_boot_id\x18\x04 \x01(\x0c\x12$\n\x03isr\x18\x05 \x03(\x0b\x32\x17.hourwheel.v1.IsrMember\x12\x0f\n\x07version\x18\x06 \x01(\x04\x12\x12\n\nepoch_seen\x18\x07 \x01(\r\"P\n\nObjectData\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tobject_id\x18\x02 \x01(\r\x12\x10\n\x08settings\x18\x03 \x01(\x0c\x12\x0f\n\x07version\x18\x04 \x01(\x04\"6\n\x10RememberedResult\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\x0e\n\x06result\x18\x02 \x01(\x0c*\xa9\x01\n\x0e\x43ontrolOutcome\x12\x1f\n\x1b\x43ONTROL_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43ONTROL_OUTCOME_OK\x10\x01\x12\x1c\n\x18\x43ONTROL_OUTCOME_CONFLICT\x10\x02\x12\x1b\n\x17\x43ONTROL_OUTCOME_REFUSED\x10\x03\x12#\n\x1f\x43ONTROL_OUTCOME_UNKNOWN_VERSION\x10\x04\x42;\n\x15hourwheel.internal.v1P\x01Z hourwheel/internal/v1;internalv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#hourwheel/internal/v1/control.proto\x12\x0chourwheel.v1\"\xe8\x04\n\x0e\x43ontrolCommand\x12\x15\n\rcodec_version\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\x0c\x12)\n\x04noop\x18\x03 \x01(\x0b\x32\x19.hourwheel.v1.NoopCommandH\x00\x12\x33\n\tbootstrap\x18\x04 \x01(\x0b\x32\x1e.hourwheel.v1.BootstrapCommandH\x00\x12:\n\rregister_node\x18\x05 \x01(\x0b\x32!.hourwheel.v1.RegisterNodeCommandH\x00\x12\x38\n\x0c\x65lect_master\x18\x06 \x01(\x0b\x32 .hourwheel.v1.ElectMasterCommandH\x00\x12\x34\n\nchange_isr\x18\x07 \x01(\x0b\x32\x1e.hourwheel.v1.ChangeIsrCommandH\x00\x12\x33\n\tput_topic\x18\x08 \x01(\x0b\x32\x1e.hourwheel.v1.PutObjectCommandH\x00\x12\x39\n\x0c\x64\x65lete_topic\x18\t \x01(\x0b\x32!.hourwheel.v1.DeleteObjectCommandH\x00\x12\x33\n\tput_group\x18\n \x01(\x0b\x32\x1e.hourwheel.v1.PutObjectCommandH\x00\x12\x39\n\x0c\x64\x65lete_group\x18\x0b \x01(\x0b\x32!.hourwheel.v1.DeleteObjectCommandH\x00\x12\x34\n\nnote_ended\x18\x0c \x01(\x0b\x32\x1e.hourwheel.v1.NoteEndedCommandH\x00\x42\t\n\x07\x63ommand\"\r\n\x0bNoopCommand\"b\n\x10\x42ootstrapCommand\x12\x12\n\ncluster_id\x18\x01 \x01(\x0c\x12\x13\n\x0bmin_in_sync\x18\x02 \x01(\r\x12\x13\n\x0bshard_count\x18\x03 \x01(\r\x12\x10\n\x08node_ids\x18\x04 \x03(\t\"\xe9\x01\n\x13RegisterNodeCommand\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x13\n\x0b\x61pi_address\x18\x02 \x01(\t\x12\x14\n\x0c\x64\x61ta_address\x18\x03 \x01(\t\x12\x17\n\x0f\x63ontrol_address\x18\x04 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x05 \x01(\x0c\x12\x18\n\x10software_version\x18\x06 \x01(\t\x12\x14\n\x0cisr_is_sound\x18\x07 \x01(\x08\x12%\n\x04seen\x18\x08 \x03(\x0b\x32\x17.hourwheel.v1.SeenEpoch\x12\x15\n\rfeature_level\x18\t \x01(\r\"4\n\x10NoteEndedCommand\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\x0c\"A\n\tSeenEpoch\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x16\n\x0emaster_node_id\x18\x03 \x01(\t\"k\n\x12\x45lectMasterCommand\x12\r\n\x05shard\x18\x01 \x01(\r\x12\x16\n\x0e\x65xpected_epoch\x18\x02 \x01(\r\x12\x16\n\x0emaster_node_id\x18\x03 \x01(\t\x12\x16\n\x0emaster_boot_id\x18\x04 \x01(\x0c\"p\n\x10\x43hangeIsrCommand\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x18\n\x10\x65xpected_version\x18\x03 \x01(\x04\x12$\n\x03isr\x18\x04 \x03(\x0b\x32\x17.hourwheel.v1.IsrMember\"-\n\tIsrMember\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\x0c\"L\n\x10PutObjectCommand\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08settings\x18\x02 \x01(\x0c\x12\x18\n\x10\x65xpected_version\x18\x03 \x01(\x04\"=\n\x13\x44\x65leteObjectCommand\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10\x65xpected_version\x18\x02 \x01(\x04\"\x93\x01\n\rControlResult\x12-\n\x07outcome\x18\x01 \x01(\x0e\x32\x1c.hourwheel.v1.ControlOutcome\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\x11\n\tobject_id\x18\x05 \x01(\r\x12\x10\n\x08revision\x18\x06 \x01(\x04\"\xea\x02\n\x10\x43ontrolStateData\x12\x15\n\rcodec_version\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\x0c\x12\x13\n\x0bmin_in_sync\x18\x03 \x01(\r\x12\x10\n\x08revision\x18\x04 \x01(\x04\x12%\n\x05nodes\x18\x05 \x03(\x0b\x32\x16.hourwheel.v1.NodeData\x12\'\n\x06shards\x18\x06 \x03(\x0b\x32\x17.hourwheel.v1.ShardData\x12(\n\x06topics\x18\x07 \x03(\x0b\x32\x18.hourwheel.v1.ObjectData\x12(\n\x06groups\x18\x08 \x03(\x0b\x32\x18.hourwheel.v1.ObjectData\x12\x15\n\rnext_topic_id\x18\t \x01(\r\x12\x15\n\rnext_group_id\x18\n \x01(\r\x12\x32\n\nremembered\x18\x0b \x03(\x0b\x32\x1e.hourwheel.v1.RememberedResult\"i\n\x08NodeData\x12\x35\n\nregistered\x18\x01 \x01(\x0b\x32!.hourwheel.v1.RegisterNodeCommand\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x15\n\rended_boot_id\x18\x03 \x01(\x0c\"\xa4\x01\n\tShardData\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x16\n\x0emaster_node_id\x18\x03 \x01(\t\x12\x16\n\x0emaster_boot_id\x18\x04 \x01(\x0c\x12$\n\x03isr\x18\x05 \x03(\x0b\x32\x17.hourwheel.v1.IsrMember\x12\x0f\n\x07version\x18\x06 \x01(\x04\x12\x12\n\nepoch_seen\x18\x07 \x01(\r\"P\n\nObjectData\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tobject_id\x18\x02 \x01(\r\x12\x10\n\x08settings\x18\x03 \x01(\x0c\x12\x0f\n\x07version\x18\x04 \x01(\x04\"6\n\x10RememberedResult\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\x0e\n\x06result\x18\x02 \x01(\x0c*\xa9\x01\n\x0e\x43ontrolOutcome\x12\x1f\n\x1b\x43ONTROL_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43ONTROL_OUTCOME_OK\x10\x01\x12\x1c\n\x18\x43ONTROL_OUTCOME_CONFLICT\x10\x02\x12\x1b\n\x17\x43ONTROL_OUTCOME_REFUSED\x10\x03\x12#\n\x1f\x43ONTROL_OUTCOME_UNKNOWN_VERSION\x10\x04\x42;\n\x15hourwheel.internal.v1P\x01Z hourwheel/internal/v1;internalv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,38 +32,40 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hourwheel.internal.v1.contr
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\025hourwheel.internal.v1P\001Z hourwheel/internal/v1;internalv1'
-  _globals['_CONTROLOUTCOME']._serialized_start=2352
-  _globals['_CONTROLOUTCOME']._serialized_end=2521
+  _globals['_CONTROLOUTCOME']._serialized_start=2483
+  _globals['_CONTROLOUTCOME']._serialized_end=2652
   _globals['_CONTROLCOMMAND']._serialized_start=54
-  _globals['_CONTROLCOMMAND']._serialized_end=616
-  _globals['_NOOPCOMMAND']._serialized_start=618
-  _globals['_NOOPCOMMAND']._serialized_end=631
-  _globals['_BOOTSTRAPCOMMAND']._serialized_start=633
-  _globals['_BOOTSTRAPCOMMAND']._serialized_end=731
-  _globals['_REGISTERNODECOMMAND']._serialized_start=734
-  _globals['_REGISTERNODECOMMAND']._serialized_end=967
-  _globals['_SEENEPOCH']._serialized_start=969
-  _globals['_SEENEPOCH']._serialized_end=1034
-  _globals['_ELECTMASTERCOMMAND']._serialized_start=1036
-  _globals['_ELECTMASTERCOMMAND']._serialized_end=1143
-  _globals['_CHANGEISRCOMMAND']._serialized_start=1145
-  _globals['_CHANGEISRCOMMAND']._serialized_end=1257
-  _globals['_ISRMEMBER']._serialized_start=1259
-  _globals['_ISRMEMBER']._serialized_end=1304
-  _globals['_PUTOBJECTCOMMAND']._serialized_start=1306
-  _globals['_PUTOBJECTCOMMAND']._serialized_end=1382
-  _globals['_DELETEOBJECTCOMMAND']._serialized_start=1384
-  _globals['_DELETEOBJECTCOMMAND']._serialized_end=1445
-  _globals['_CONTROLRESULT']._serialized_start=1448
-  _globals['_CONTROLRESULT']._serialized_end=1595
-  _globals['_CONTROLSTATEDATA']._serialized_start=1598
-  _globals['_CONTROLSTATEDATA']._serialized_end=1960
-  _globals['_NODEDATA']._serialized_start=1962
-  _globals['_NODEDATA']._serialized_end=2044
-  _globals['_SHARDDATA']._serialized_start=2047
-  _globals['_SHARDDATA']._serialized_end=2211
-  _globals['_OBJECTDATA']._serialized_start=2213
-  _globals['_OBJECTDATA']._serialized_end=2293
-  _globals['_REMEMBEREDRESULT']._serialized_start=2295
-  _globals['_REMEMBEREDRESULT']._serialized_end=2349
+  _globals['_CONTROLCOMMAND']._serialized_end=670
+  _globals['_NOOPCOMMAND']._serialized_start=672
+  _globals['_NOOPCOMMAND']._serialized_end=685
+  _globals['_BOOTSTRAPCOMMAND']._serialized_start=687
+  _globals['_BOOTSTRAPCOMMAND']._serialized_end=785
+  _globals['_REGISTERNODECOMMAND']._serialized_start=788
+  _globals['_REGISTERNODECOMMAND']._serialized_end=1021
+  _globals['_NOTEENDEDCOMMAND']._serialized_start=1023
+  _globals['_NOTEENDEDCOMMAND']._serialized_end=1075
+  _globals['_SEENEPOCH']._serialized_start=1077
+  _globals['_SEENEPOCH']._serialized_end=1142
+  _globals['_ELECTMASTERCOMMAND']._serialized_start=1144
+  _globals['_ELECTMASTERCOMMAND']._serialized_end=1251
+  _globals['_CHANGEISRCOMMAND']._serialized_start=1253
+  _globals['_CHANGEISRCOMMAND']._serialized_end=1365
+  _globals['_ISRMEMBER']._serialized_start=1367
+  _globals['_ISRMEMBER']._serialized_end=1412
+  _globals['_PUTOBJECTCOMMAND']._serialized_start=1414
+  _globals['_PUTOBJECTCOMMAND']._serialized_end=1490
+  _globals['_DELETEOBJECTCOMMAND']._serialized_start=1492
+  _globals['_DELETEOBJECTCOMMAND']._serialized_end=1553
+  _globals['_CONTROLRESULT']._serialized_start=1556
+  _globals['_CONTROLRESULT']._serialized_end=1703
+  _globals['_CONTROLSTATEDATA']._serialized_start=1706
+  _globals['_CONTROLSTATEDATA']._serialized_end=2068
+  _globals['_NODEDATA']._serialized_start=2070
+  _globals['_NODEDATA']._serialized_end=2175
+  _globals['_SHARDDATA']._serialized_start=2178
+  _globals['_SHARDDATA']._serialized_end=2342
+  _globals['_OBJECTDATA']._serialized_start=2344
+  _globals['_OBJECTDATA']._serialized_end=2424
+  _globals['_REMEMBEREDRESULT']._serialized_start=2426
+  _globals['_REMEMBEREDRESULT']._serialized_end=2480
 # @@protoc_insertion_point(module_scope)

@@ -21,7 +21,7 @@ CONTROL_OUTCOME_REFUSED: ControlOutcome
 CONTROL_OUTCOME_UNKNOWN_VERSION: ControlOutcome
 
 class ControlCommand(_message.Message):
-    __slots__ = ("codec_version", "request_id", "noop", "bootstrap", "register_node", "elect_master", "change_isr", "put_topic", "delete_topic", "put_group", "delete_group")
+    __slots__ = ("codec_version", "request_id", "noop", "bootstrap", "register_node", "elect_master", "change_isr", "put_topic", "delete_topic", "put_group", "delete_group", "note_ended")
     CODEC_VERSION_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     NOOP_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,7 @@ class ControlCommand(_message.Message):
     DELETE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     PUT_GROUP_FIELD_NUMBER: _ClassVar[int]
     DELETE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    NOTE_ENDED_FIELD_NUMBER: _ClassVar[int]
     codec_version: int
     request_id: bytes
     noop: NoopCommand
@@ -44,7 +45,8 @@ class ControlCommand(_message.Message):
     delete_topic: DeleteObjectCommand
     put_group: PutObjectCommand
     delete_group: DeleteObjectCommand
-    def __init__(self, codec_version: _Optional[int] = ..., request_id: _Optional[bytes] = ..., noop: _Optional[_Union[NoopCommand, _Mapping]] = ..., bootstrap: _Optional[_Union[BootstrapCommand, _Mapping]] = ..., register_node: _Optional[_Union[RegisterNodeCommand, _Mapping]] = ..., elect_master: _Optional[_Union[ElectMasterCommand, _Mapping]] = ..., change_isr: _Optional[_Union[ChangeIsrCommand, _Mapping]] = ..., put_topic: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., put_group: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ...) -> None: ...
+    note_ended: NoteEndedCommand
+    def __init__(self, codec_version: _Optional[int] = ..., request_id: _Optional[bytes] = ..., noop: _Optional[_Union[NoopCommand, _Mapping]] = ..., bootstrap: _Optional[_Union[BootstrapCommand, _Mapping]] = ..., register_node: _Optional[_Union[RegisterNodeCommand, _Mapping]] = ..., elect_master: _Optional[_Union[ElectMasterCommand, _Mapping]] = ..., change_isr: _Optional[_Union[ChangeIsrCommand, _Mapping]] = ..., put_topic: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., put_group: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., note_ended: _Optional[_Union[NoteEndedCommand, _Mapping]] = ...) -> None: ...
 
 class NoopCommand(_message.Message):
     __slots__ = ()
@@ -83,6 +85,14 @@ class RegisterNodeCommand(_message.Message):
     seen: _containers.RepeatedCompositeFieldContainer[SeenEpoch]
     feature_level: int
     def __init__(self, node_id: _Optional[str] = ..., api_address: _Optional[str] = ..., data_address: _Optional[str] = ..., control_address: _Optional[str] = ..., boot_id: _Optional[bytes] = ..., software_version: _Optional[str] = ..., isr_is_sound: bool = ..., seen: _Optional[_Iterable[_Union[SeenEpoch, _Mapping]]] = ..., feature_level: _Optional[int] = ...) -> None: ...
+
+class NoteEndedCommand(_message.Message):
+    __slots__ = ("node_id", "boot_id")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    boot_id: bytes
+    def __init__(self, node_id: _Optional[str] = ..., boot_id: _Optional[bytes] = ...) -> None: ...
 
 class SeenEpoch(_message.Message):
     __slots__ = ("shard", "epoch", "master_node_id")
@@ -187,12 +197,14 @@ class ControlStateData(_message.Message):
     def __init__(self, codec_version: _Optional[int] = ..., cluster_id: _Optional[bytes] = ..., min_in_sync: _Optional[int] = ..., revision: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeData, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardData, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., remembered: _Optional[_Iterable[_Union[RememberedResult, _Mapping]]] = ...) -> None: ...
 
 class NodeData(_message.Message):
-    __slots__ = ("registered", "version")
+    __slots__ = ("registered", "version", "ended_boot_id")
     REGISTERED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    ENDED_BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     registered: RegisterNodeCommand
     version: int
-    def __init__(self, registered: _Optional[_Union[RegisterNodeCommand, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
+    ended_boot_id: bytes
+    def __init__(self, registered: _Optional[_Union[RegisterNodeCommand, _Mapping]] = ..., version: _Optional[int] = ..., ended_boot_id: _Optional[bytes] = ...) -> None: ...
 
 class ShardData(_message.Message):
     __slots__ = ("shard", "epoch", "master_node_id", "master_boot_id", "isr", "version", "epoch_seen")

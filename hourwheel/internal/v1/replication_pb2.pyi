@@ -21,7 +21,7 @@ class ReplicateRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[MasterHello, _Mapping]] = ..., begin: _Optional[_Union[BeginFrom, _Mapping]] = ..., log: _Optional[_Union[LogPart, _Mapping]] = ..., beat: _Optional[_Union[SyncBeat, _Mapping]] = ..., leases: _Optional[_Union[LeaseTable, _Mapping]] = ...) -> None: ...
 
 class MasterHello(_message.Message):
-    __slots__ = ("protocol", "cluster_id", "shard", "epoch", "node_id", "boot_id", "follower_id")
+    __slots__ = ("protocol", "cluster_id", "shard", "epoch", "node_id", "boot_id", "follower_id", "ended_boot_ids")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class MasterHello(_message.Message):
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     FOLLOWER_ID_FIELD_NUMBER: _ClassVar[int]
+    ENDED_BOOT_IDS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     cluster_id: bytes
     shard: int
@@ -36,7 +37,8 @@ class MasterHello(_message.Message):
     node_id: str
     boot_id: str
     follower_id: str
-    def __init__(self, protocol: _Optional[int] = ..., cluster_id: _Optional[bytes] = ..., shard: _Optional[int] = ..., epoch: _Optional[int] = ..., node_id: _Optional[str] = ..., boot_id: _Optional[str] = ..., follower_id: _Optional[str] = ...) -> None: ...
+    ended_boot_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, protocol: _Optional[int] = ..., cluster_id: _Optional[bytes] = ..., shard: _Optional[int] = ..., epoch: _Optional[int] = ..., node_id: _Optional[str] = ..., boot_id: _Optional[str] = ..., follower_id: _Optional[str] = ..., ended_boot_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class BeginFrom(_message.Message):
     __slots__ = ("epoch", "offset", "epochs", "take_snapshot")

@@ -40,6 +40,9 @@ class World:
     def on_alive_changed(self) -> None:
         self.changes.append(self.link.is_alive)
 
+    def on_ended(self) -> None:
+        raise AssertionError("this process lives")
+
     async def connect(
         self, *frames: link.BrokerFrame
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

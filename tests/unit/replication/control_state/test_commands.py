@@ -7,7 +7,12 @@ import pytest
 from hourwheel.internal.v1 import control_pb2 as pb
 from replication.control_state import commands
 from replication.control_state.commands import COMMAND_BYTES_MAX, EPOCH_MAX, apply_command
-from replication.control_state.state import REMEMBERED_COUNT_MAX, ControlState
+from replication.control_state.state import (
+    REMEMBERED_COUNT_MAX,
+    ControlState,
+    decode_state,
+    encode_state,
+)
 from tests.support.control_commands import CLUSTER_ID, NODE_IDS, StateWorld, boot, register
 
 OK, CONFLICT, REFUSED = (
@@ -255,3 +260,28 @@ def test_names_are_bounded_and_nodes_too(world: StateWorld) -> None:
     for number in range(4, commands.NODE_COUNT_MAX + 1):
         world.ok(register_node=register(f"n{number}", boot(number)))
     assert world.do(register_node=register("more", boot(99))).outcome == REFUSED
+
+
+def test_end_of_a_process_is_noted_and_changes_nothing_else(world: StateWorld) -> None:
+    before = world.state
+    world.ok(note_ended=pb.NoteEndedCommand(node_id="n2", boot_id=boot(2)))
+    assert world.state.ended_boot_ids == {boot(2)}
+    assert world.state.revision == before.revision
+    assert (world.state.shards, world.state.nodes["n1"]) == (before.shards, before.nodes["n1"])
+    assert decode_state(encode_state(world.state)) == world.state
+    world.ok(register_node=register("n2", boot(22)))
+    assert world.state.ended_boot_ids == {boot(2)}, "that stays true"
+    world.ok(note_ended=pb.NoteEndedCommand(node_id="n2", boot_id=boot(22)))
+    assert world.state.ended_boot_ids == {boot(22)}
+
+
+@pytest.mark.parametrize(
+    ("node_id", "boot_id"), [("n2", boot(22)), ("n2", b""), ("n9", boot(9)), ("n1", boot(2))]
+)
+def test_end_of_another_incarnation_than_the_registered_one_changes_nothing(
+    world: StateWorld, node_id: str, boot_id: bytes
+) -> None:
+    before = world.state.nodes
+    ended = pb.NoteEndedCommand(node_id=node_id, boot_id=boot_id)
+    assert world.do(note_ended=ended).outcome == CONFLICT
+    assert world.state.nodes == before

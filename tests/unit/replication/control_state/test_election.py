@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from hourwheel.internal.v1 import control_link_pb2 as link
+from hourwheel.internal.v1 import control_pb2 as pb
 from replication.control_state.election import (
     LOG_STEP_BYTES,
     Decision,
@@ -242,3 +243,25 @@ def test_master_that_has_retired_is_succeeded_also_by_itself(world: StateWorld) 
     assert chosen(decide(view(world.state, resigning), NOW_MS)) == []
     earlier = heard(report(2, epoch=0, has_retired=True))
     assert chosen(decide(view(world.state, earlier), NOW_MS)) == []
+
+
+def test_end_of_a_process_is_to_be_noted_once_and_of_the_registered_incarnation(
+    world: StateWorld,
+) -> None:
+    late = report(2, boot_id=22)
+    late.ended_boot_id = boot(20)
+    gone = report(1, alive=False)
+    gone.ended_boot_id = boot(1)
+    reports = heard(gone, late, report(3))
+    decision = decide(view(world.state, reports), NOW_MS)
+    assert decision.ended == (Member("n1", boot(1)),)
+    assert decide(replace(view(world.state, reports), is_leading=False), NOW_MS).ended == ()
+    world.ok(note_ended=pb.NoteEndedCommand(node_id="n1", boot_id=boot(1)))
+    assert decide(view(world.state, reports), NOW_MS).ended == ()
+
+
+def test_nothing_has_ended_when_a_broker_is_only_gone_or_its_node_silent(
+    world: StateWorld,
+) -> None:
+    reports = heard(report(1, alive=False), report(2), report(3), at_ms=NOW_MS - 60_000)
+    assert decide(view(world.state, reports), NOW_MS).ended == ()

@@ -189,3 +189,23 @@ def test_acknowledgement_tells_what_was_released() -> None:
     ack = world.follower.acknowledge(FACTS, (3, 4), 1.0, 5_000.5)
     assert (ack.epoch, ack.flushed_end_offset, ack.applied_offset) == (3, 100, 70)
     assert (ack.released_count, ack.released_mix, ack.clock_ms) == (3, 4, 5_000.5)
+
+
+def test_I4_lease_is_not_waited_for_when_the_process_that_has_it_has_ended() -> None:  # noqa: N802
+    world = World()
+    world.follow(3)
+    world.beat(3, 100)
+    refused = world.hear(4, "c", monotonic_ms=200, ended_boot_ids=["another"])
+    assert isinstance(refused, Refused)
+    assert refused.wait_ms == 501
+    answer = world.hear(4, "c", monotonic_ms=200, ended_boot_ids=["another", "boot"])
+    assert isinstance(answer, FollowerHello)
+    assert world.follower.ended_boot_ids == {"another", "boot"}
+
+
+def test_ends_of_processes_are_remembered_as_far_as_there_may_be_nodes() -> None:
+    world = World()
+    for number in range(1_000):
+        world.follower.note_ended([f"boot-{number}"])
+    assert len(world.follower.ended_boot_ids) == 64
+    assert "boot-999" in world.follower.ended_boot_ids

@@ -25,7 +25,7 @@ def test_I4_lease_ends_before_the_grant_when_messages_are_late_and_clocks_differ
     free_at = -inf
     for heard_at, sent, back in heard:
         own_ms = other + heard_at * slow
-        grant.renew(1, "a", own_ms + CONFIG.lease_ms)
+        grant.renew(1, "a", "a1", own_ms + CONFIG.lease_ms)
         left_ms = grant.left_ms(2, "c", own_ms)
         free_at = max(free_at, heard_at + left_ms / slow)
         echoes.append((heard_at + back, sent))
@@ -88,8 +88,8 @@ def test_grant_keeps_from_everybody_when_the_node_has_just_started() -> None:
 
 def test_grant_keeps_from_others_only() -> None:
     grant = LeaseGrant(0, 0)
-    grant.renew(3, "a", 1_000)
-    grant.renew(3, "a", 900)  # an earlier heartbeat, heard later
+    grant.renew(3, "a", "a1", 1_000)
+    grant.renew(3, "a", "a1", 900)  # an earlier heartbeat, heard later
     assert grant.left_ms(3, "a", 500) == 0
     assert grant.left_ms(4, "b", 500) == 500
     assert grant.left_ms(4, "a", 500) == 500
@@ -98,8 +98,33 @@ def test_grant_keeps_from_others_only() -> None:
 
 def test_grant_ends_when_its_master_says_so_and_no_other() -> None:
     grant = LeaseGrant(0, 0)
-    grant.renew(3, "a", 1_000)
+    grant.renew(3, "a", "a1", 1_000)
     grant.release(2)
     assert grant.left_ms(4, "b", 500) == 500
     grant.release(3)
     assert grant.left_ms(4, "b", 500) == 0
+
+
+def test_grant_ends_when_the_process_that_has_it_has_ended() -> None:
+    grant = LeaseGrant(0, 0)
+    grant.renew(3, "a", "a1", 1_000)
+    grant.ended_boot_ids = frozenset({"a0", "b1"})
+    assert grant.left_ms(4, "b", 500) == 500, "others have ended"
+    grant.ended_boot_ids = frozenset({"a0", "a1"})
+    assert grant.left_ms(4, "b", 500) == 0
+    grant.renew(4, "a", "a2", 2_000)
+    assert grant.left_ms(5, "b", 1_500) == 500, "it has started anew, and leads again"
+
+
+def test_grant_of_a_node_that_has_just_started_is_waited_for_whoever_has_ended() -> None:
+    grant = LeaseGrant(100, 600)
+    grant.ended_boot_ids = frozenset({"", "a1"})
+    assert grant.left_ms(7, "b", 100) == 600
+
+
+def test_grant_of_two_incarnations_is_waited_for_when_one_of_them_has_ended() -> None:
+    grant = LeaseGrant(0, 0)
+    grant.renew(3, "a", "a1", 1_000)
+    grant.renew(3, "a", "a2", 1_000)
+    grant.ended_boot_ids = frozenset({"a1", "a2"})
+    assert grant.left_ms(4, "b", 500) == 500

@@ -46,6 +46,8 @@ from node.telemetry import logs
 from node.telemetry.stats import EngineStats
 
 _HOUSEKEEPING_MS: Final = 1_000
+_ANSWERED_FIRST_MAX: Final = 4
+"""So many answers leave before the rest of their turn; more would keep it waiting."""
 _log = logs.get(__name__)
 
 
@@ -134,6 +136,8 @@ class Engine:
         self._follower_listing = Listing(self.shard, Receiver(self.shard.views, self.shard.bodies))
         self._dead_letters, self._wheel_query = DeadLetterSearch(self.shard), WheelQuery(self)
         self._housekeeping: asyncio.TimerHandle | None = None
+        self._turn_soon: asyncio.Handle | None = None
+        """Of a turn that lets answers leave first."""
         self.shard.applier.make_room = guard.give_up_reserve
         failure.found.add_done_callback(self._on_failure)
 
@@ -203,6 +207,8 @@ class Engine:
         if not self._failure.found.done():
             await self.group_commit.drain()
         await self.group_commit.close()
+        if self._turn_soon is not None:
+            self._turn_soon.cancel()
         is_sound = not self._failure.found.done()
         await self.background.close(save=is_sound)
         if is_sound:
@@ -228,8 +234,22 @@ class Engine:
         service = self.service
         return service if service is not None and service.may_act else None
 
-    def _on_applied(self, queues: set[int]) -> None:
-        """Records were applied; these queues got entries."""
+    def _on_applied(self, queues: set[int], answered_count: int) -> None:
+        """Records were applied; these queues got entries, and callers will be answered.
+
+        Where there is nothing to deliver and few callers are answered, they go first: what else a
+        turn does takes longer than their answers.
+        """
+        if queues or answered_count > _ANSWERED_FIRST_MAX:
+            self._turn_on_applied(queues)
+        elif self._turn_soon is None:
+            self._turn_soon = self._loop.call_soon(self.guarded(self._turn_on_answered))
+
+    def _turn_on_answered(self) -> None:
+        self._turn_soon = None
+        self._turn_on_applied(())
+
+    def _turn_on_applied(self, queues: Iterable[int]) -> None:
         self.turn(queues)
         self.background.start_if_due()
 

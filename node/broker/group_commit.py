@@ -299,7 +299,7 @@ class SinglePublishes:
         """Calls that wait for the next write."""
         self._usual = 1.0
         """How many it were lately, each time."""
-        self._taken = 0
+        self.taken_count = 0
         """How many it were the last time."""
         self._peak = 0.0
         """How many it were at most; slow to fall."""
@@ -326,7 +326,7 @@ class SinglePublishes:
         """Append what waits, in as few batches as possible."""
         if self.waiting_count:
             self._usual += _USUAL_WEIGHT * (self.waiting_count - self._usual)
-            self._taken = self.waiting_count
+            self.taken_count = self.waiting_count
             self._peak = max(self.waiting_count, self._peak * _PEAK_KEPT)
         self.waiting_count = 0
         for merge in self._merges.take():
@@ -336,7 +336,7 @@ class SinglePublishes:
 
     def on_answered(self) -> None:
         """The last write's callers are answered just now: they may share the next with others."""
-        expected = max(self.waiting_count + self._taken, int(self._peak))
+        expected = max(self.waiting_count + self.taken_count, int(self._peak))
         self._expected = min(expected, _CALLERS_ENOUGH)
 
     def on_waited_in_vain(self) -> None:
@@ -367,9 +367,12 @@ class GroupCommit:
         replication: Replication,
         *,
         now_ms: Callable[[], int],
-        on_applied: Callable[[set[int]], None],
+        on_applied: Callable[[set[int], int], None],
     ) -> None:
-        """`on_applied` gets the queues that got entries, after each slice of apply."""
+        """`on_applied` is called after each slice of apply.
+
+        It gets the queues that got entries, and how many callers at most are answered now.
+        """
         self._shard, self._guard, self._stats = shard, guard, stats
         self._replication = replication
         self._now_ms, self._on_applied = now_ms, on_applied
@@ -499,7 +502,7 @@ class GroupCommit:
             self._guard.on_disk_full(self._now_ms())
             self._replication.on_abandoned(self._shard.abandon_write(write), error)
             await asyncio.sleep(_FULL_DISK_PAUSE_S)
-            self._on_applied(set())  # what was to be dispatched is to be dispatched again
+            self._on_applied(set(), 0)  # what was to be dispatched is to be dispatched again
             return
         self._shard.finish_write(write)
         duration_s = time.perf_counter() - begun_s
@@ -529,10 +532,11 @@ class GroupCommit:
     def _apply_slice(self) -> None:
         self._is_applying = True
         try:
-            begun_s = time.perf_counter()
+            begun_s, batch_count = time.perf_counter(), 0
             with self._applying:
                 while True:
                     applied = self._shard.apply_some(_APPLY_BATCHES)
+                    batch_count += len(applied)
                     if applied:
                         self._replication.on_applied(applied)
                     if not applied or (time.perf_counter() - begun_s) * 1000 > _APPLY_SLICE_MS:
@@ -550,8 +554,9 @@ class GroupCommit:
             self._replication.on_stalled()
         if self._singles is not None:
             self._singles.on_answered()
+            batch_count += self._singles.taken_count
         touched, self._shard.applier.touched = self._shard.applier.touched, set()
-        self._on_applied(touched)
+        self._on_applied(touched, batch_count)
 
 
 def _report_error(task: "asyncio.Task[None]", on_error: Callable[[HourwheelError], None]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,30 @@ async def test_waiting_for_more_begins_when_answers_have_left(
         await until(lambda: commit.linger.is_waiting)
         commit.wake()
         await within(other)
+
+
+@pytest.mark.parametrize(("callers", "first"), [(1, "answer"), (4, "answer"), (6, "turn")])
+async def test_few_answers_leave_before_the_rest_of_their_turn(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, callers: int, first: str
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await warm(world)
+        order: list[str] = []
+        turn = world.engine.turn
+
+        def recorded(touched: Iterable[int]) -> None:
+            order.append("turn")
+            turn(touched)
+
+        async def call() -> None:
+            await world.publish(world.now_ms + 9_000)
+            order.append("answer")
+
+        monkeypatch.setattr(world.engine, "turn", recorded)
+        await within(asyncio.gather(*[call() for _ in range(callers)]))
+        assert order[0] == first
+        await until(lambda: "turn" in order)
+        assert order.count("answer") == callers
 
 
 async def test_caller_does_not_wait_for_more_when_they_have_gone(

@@ -16,6 +16,7 @@ from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
 from node.shard.views import Views
 from storage.views.catalog_items import Group
+from storage.views.sorting import sorted_unique
 
 _DOUBLINGS_MAX: Final = 30
 
@@ -113,9 +114,9 @@ def retry_rows(
         return _rows(group_queue, (), Outcome.RETRY)
     attempts = queue.pick(positions)["attempt"]
     cuts = np.flatnonzero(attempts[1:] != attempts[:-1]) + 1
-    begins = np.union1d(begins[begins < len(positions)], cuts)
+    begins = sorted_unique(np.append(begins[begins < len(positions)], cuts))
     lasts = positions[np.append(begins[1:], len(positions)) - 1]
-    delays = {each: retry_delay_ms(group, each) for each in np.unique(attempts).tolist()}
+    delays = {each: retry_delay_ms(group, each) for each in sorted_unique(attempts).tolist()}
     due = [now_ms + delays[attempt] for attempt in attempts[begins].tolist()]
     return _rows(group_queue, np.stack((positions[begins], lasts + 1), axis=1), Outcome.RETRY, due)
 

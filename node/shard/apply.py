@@ -24,6 +24,7 @@ from node.shard.deduplication import PublishResults, deduplicate, units_of
 from node.shard.views import Views, check_feature_level
 from storage.views.catalog_items import Subscription
 from storage.views.sequence_index import SlotState
+from storage.views.sorting import sorted_unique
 from storage.views.unit import Units, equal_spans, pick
 
 ApplyResult: TypeAlias = PublishResults | NDArray[np.uint8] | list[int] | int | None
@@ -217,7 +218,7 @@ class Applier:
         passed = (due < key.due_ms) | ((due == key.due_ms) & (sequences <= key.sequence))
         before = exists & views.tombstones.contains(sequences)
         waiting = exists & ~before & ~passed & (states == SlotState.WHEEL)
-        chosen = np.unique(sequences[waiting])
+        chosen = sorted_unique(sequences[waiting])
         if len(chosen):
             views.tombstones.add(chosen)
             views.counters.cancelled += len(chosen)

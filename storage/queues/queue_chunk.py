@@ -43,6 +43,7 @@ from storage.files.file_header import (
     pack_file_header,
 )
 from storage.queues.page_sums import PAGE_ROWS, PageSums
+from storage.views.sorting import sorted_unique
 from storage.views.unit import (
     UNIT,
     UNIT_BYTES,
@@ -331,7 +332,7 @@ class Chunk:
 
     def pick(self, entries: NDArray[np.int64]) -> Rows:
         """A copy of some entries, as `ROW`, in this order. Raises as `units`."""
-        pages = np.unique(entries // PAGE_ROWS)
+        pages = sorted_unique(entries // PAGE_ROWS)
         # Each stretch of neighbouring pages at once.
         for low, high in equal_spans(pages - np.arange(len(pages))):
             first, last = int(pages[low]) * PAGE_ROWS, int(pages[high - 1]) * PAGE_ROWS

@@ -240,8 +240,24 @@ class SequenceIndex:
         """uint64[n, 128]: the entries of n blocks, whose numbers ascend, verified."""
         breaks = (blocks[1:] != blocks[:-1] + 1) | (blocks[1:] % CHUNK_BLOCKS == 0)
         bounds = np.concatenate(([0], np.flatnonzero(breaks) + 1, [len(blocks)]))
-        runs = zip(blocks[bounds[:-1]].tolist(), np.diff(bounds).tolist(), strict=True)
-        return self._verified(b"".join([self._read(*run) for run in runs]), blocks)
+        firsts, lengths = blocks[bounds[:-1]], np.diff(bounds)
+        raw = []
+        for number in sorted_unique(firsts // CHUNK_BLOCKS).tolist():
+            here = np.flatnonzero(firsts // CHUNK_BLOCKS == number)
+            raw += self._read_many(number, firsts[here], lengths[here])
+        return self._verified(b"".join(raw), blocks)
+
+    def _read_many(
+        self, number: int, firsts: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> list[bytes]:
+        """The bytes of several runs of blocks of the file of this number."""
+        lengths = (counts * BLOCK_BYTES).tolist()
+        positions = (FILE_HEADER_BYTES + firsts % CHUNK_BLOCKS * BLOCK_BYTES).tolist()
+        raw = self._file(number).pread_many(lengths, positions)
+        for first, one, length in zip(firsts, raw, lengths, strict=True):
+            if len(one) != length:
+                self._refuse_missing(int(first))
+        return raw
 
     def _read(self, first: int, count: int) -> bytes:
         """The bytes of `count` blocks of one file."""
@@ -249,8 +265,11 @@ class SequenceIndex:
         position = FILE_HEADER_BYTES + first % CHUNK_BLOCKS * BLOCK_BYTES
         raw = self._file(first // CHUNK_BLOCKS).pread(length, position)
         if len(raw) != length:
-            self._refuse(first, "or one of the next is missing")
+            self._refuse_missing(first)
         return raw
+
+    def _refuse_missing(self, first: int) -> NoReturn:
+        self._refuse(first, "or one of the next is missing")
 
     def _verified(self, raw: bytes, blocks: NDArray[np.int64]) -> U64:
         """uint64[n, 128]: the entries in the bytes of n blocks of these numbers."""

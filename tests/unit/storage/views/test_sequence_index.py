@@ -296,6 +296,20 @@ def test_read_many_when_the_file_is_cut_or_missing() -> None:
         read(opened(disk, count), 1)
 
 
+def test_read_many_when_a_block_of_scattered_ones_is_missing() -> None:
+    disk = SimulatedDisk()
+    index = opened(disk)
+    blocks = 400
+    append(index, blocks * BLOCK_ENTRIES)
+    count = checkpoint(index)
+    disk.open(FIRST_FILE).truncate(64 + (blocks - 1) * BLOCK_BYTES + 9)
+    far = [0, 100 * BLOCK_ENTRIES, (blocks - 1) * BLOCK_ENTRIES]
+    index = opened(disk, count)
+    read(index, *far[:2])
+    with pytest.raises(errors.CorruptFile, match=f"block {blocks - 1} or one of the next"):
+        read(index, *far)
+
+
 def test_open_when_the_tail_is_missing_or_too_old() -> None:
     disk = SimulatedDisk()
     with pytest.raises(errors.CorruptFile, match="missing"):

@@ -136,7 +136,7 @@ bench: $(VENV)/dev.stamp  ## measure; prints a table and writes build/bench.json
 	@mkdir -p build
 	@$(BIN)/python -m tests.bench --json build/bench.json
 
-bench-peers: $(PEERS_BIN)/.stamp  ## measure beside Redis, PostgreSQL, RocksDB: those that are here
+bench-peers: $(PEERS_BIN)/.stamp  ## measure beside Redis, PostgreSQL, RocksDB and RocketMQ
 	@mkdir -p build
 	@$(PEERS_BIN)/python -m tests.bench.peers --json build/peers.json
 

@@ -40,12 +40,14 @@ PLACES: Final = (
     *("hourwheel/internal/v1/__init__.py", "hourwheel/internal/v1/*_pb2*.py"),
     "hourwheel/internal/v1/*_pb2.pyi",
     *("tests/*.py", "tests/golden/*", "tests/stories/*.txt", "tests/helm/golden/*.txt"),
+    *("tests/bench/peers/rocketmq/pom.xml", "tests/bench/peers/rocketmq/*.java"),
 )
 """Where a file that is not a module of a room may lie: `*` stands for one path component or a part
 of it, except below tests/, which has folders in folders."""
 
 _PLAIN: Final = (
     *(".proto", ".md", ".in", ".yaml", ".yml", ".sh", ".go", ".js", ".service", ".css", ".html"),
+    *(".xml", ".java"),
 )
 
 _NO_BREAK: Final = re.compile(r"://|@sha256:")

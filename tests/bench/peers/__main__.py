@@ -26,7 +26,7 @@ from tests.bench.peers.workloads import WORKLOADS
 from tests.bench.results import number
 from tests.bench.sizes import Size
 
-MODULES: Final = ("hourwheel", "redis", "postgresql", "rocksdb")
+MODULES: Final = ("hourwheel", "redis", "postgresql", "rocksdb", "rocketmq")
 """Each has `PEERS`; what it needs is imported only when it runs."""
 REPETITIONS: Final = 3
 

@@ -2,19 +2,18 @@
 
 Thin: each runs its asyncio twin on an event loop in a thread of its own, and waits for it. All
 methods may be called from any thread. A call costs about 0.1 ms of handing over, so publish lists
-(`publish_many`) and receive lists where it matters. Arguments, results and errors: see the twins.
+(`publish_many`) where it matters; messages that were fetched ahead are taken without it. Arguments,
+results and errors: see the twins.
 """
 
 import asyncio
 import concurrent.futures
 import threading
 import weakref
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
-from itertools import islice
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from hourwheel.client import admin
 from hourwheel.client.admin import AsyncAdmin
@@ -27,22 +26,23 @@ from hourwheel.client.loop_thread import LoopThread
 from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
 from hourwheel.client.message_ids import PublishedIds
 from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
-from hourwheel.client.prefetch_buffer import AckBuffer, Finishable
+from hourwheel.client.prefetch_buffer import AckBuffer, Finishable, LeaseBuffer
 from hourwheel.client.producer import CLOSE_TIMEOUT_MS, AsyncProducer
 from hourwheel.client.wheel import WheelDescription
 from hourwheel.clock import SystemClock
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.tag_gene import GeneSpec
-from hourwheel.instants import check_count
+from hourwheel.instants import check_count, wait_of_ms
 from hourwheel.limits import LIST_PAGE_SIZE_MAX
 from hourwheel.outcomes import CancelOutcome
 from hourwheel.transport.channel import SERVER_DEFAULT
 from hourwheel.transport.endpoints import Servers
 from hourwheel.transport.fork_guard import Home
 
-ITERATION_MESSAGES: Final = 256
-"""How many messages an iteration fetches from the event loop at once."""
+_LIST_MESSAGES: Final = 256
+"""How many messages a listing fetches from the event loop at once."""
+Found = TypeVar("Found")
 
 
 class _SoonPublished(concurrent.futures.Future[MessageId]):
@@ -63,10 +63,6 @@ class _SoonPublished(concurrent.futures.Future[MessageId]):
         """Why there is none. Raises as `result`."""
         self._home.enter()
         return super().exception(timeout)
-
-
-async def _give_back(twin: AsyncConsumer, ready: deque[ReceivedMessage]) -> None:
-    await twin.close(list(ready))
 
 
 def _close_with(client: object, thread: LoopThread) -> None:
@@ -156,9 +152,10 @@ class Consumer:
     ) -> None:
         """`settings`: see `AsyncConsumer`."""
         self._twin = AsyncConsumer(server, group=group, topic=topic, **settings)
-        self._ready: deque[ReceivedMessage] = deque()
-        self._thread = LoopThread(partial(_give_back, self._twin, self._ready))
+        self._thread = LoopThread(self._twin.close)
         self._clock = SystemClock()
+        self._arrived = threading.Event()
+        self._twin.on_arrival = self._arrived.set
         self._lock = threading.Lock()
         self._acks = AckBuffer()
         self._are_acks_on_their_way = False
@@ -189,23 +186,68 @@ class Consumer:
         self, max_messages: int = 32, wait_ms: float | timedelta = WAIT_MS
     ) -> list[ReceivedMessage]:
         """See `AsyncConsumer.receive`."""
-        self._thread.check()
         check_count(max_messages, "max_messages", at_least=1)
-        ready = list(islice(iter(self._find_ready, None), max_messages))
-        return ready or self._thread.run(self._twin.receive(max_messages, wait_ms))
+
+        def take(buffer: LeaseBuffer, now_ms: float) -> list[ReceivedMessage]:
+            return buffer.take(max_messages, now_ms)
+
+        return self._receive(take, partial(self._twin.receive, max_messages), wait_ms) or []
 
     def receive_batch(self, wait_ms: float | timedelta = WAIT_MS) -> ReceivedBatch | None:
         """See `AsyncConsumer.receive_batch`."""
-        return self._thread.run(self._twin.receive_batch(wait_ms))
+        return self._receive(LeaseBuffer.find_batch, self._twin.receive_batch, wait_ms)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Messages, without end. Raises as `receive`."""
         while True:
-            while (message := self._find_ready()) is not None:
-                if message.batch.lease_until_ms > self._clock.monotonic_ms():
-                    yield message
-                self._thread.check()
-            self._ready.extend(self._thread.run(self._twin.receive(ITERATION_MESSAGES)))
+            message = self._receive(LeaseBuffer.find_one, self._ask_for_one, WAIT_MS)
+            if message is not None:
+                yield message
+
+    async def _ask_for_one(self, wait_ms: float) -> ReceivedMessage | None:
+        found = await self._twin.receive(1, wait_ms)
+        return found[0] if found else None
+
+    def _receive(
+        self,
+        take: Callable[[LeaseBuffer, float], Found],
+        ask: Callable[[float], Coroutine[Any, Any, Found]],
+        wait_ms: float | timedelta,
+    ) -> Found | None:
+        """What `take` finds among the messages fetched ahead, waiting for it in this thread.
+
+        The loop does not hand over what is here already. It is asked, by `ask`, where there is
+        more to do: polls are to be begun, an error is to be raised, or nothing is fetched ahead.
+        """
+        self._thread.check()
+        if found := self._take(take):
+            return found
+        wait_ms = wait_of_ms(wait_ms, "wait_ms")
+        until_ms = self._clock.monotonic_ms() + wait_ms
+        while True:
+            if not self._twin.is_settled:
+                is_ahead = self._twin.is_ahead
+                found = self._thread.run(ask(0.0 if is_ahead else wait_ms))
+                if found or not is_ahead:
+                    return found
+            self._arrived.clear()
+            if found := self._take(take):
+                if len(self._twin.buffer):
+                    self._arrived.set()  # others may wait for the rest
+                return found
+            left_ms = until_ms - self._clock.monotonic_ms()
+            if left_ms <= 0:
+                return None
+            self._arrived.wait(left_ms / 1_000)
+            self._thread.check()
+
+    def _take(self, take: Callable[[LeaseBuffer, float], Found]) -> Found | None:
+        twin = self._twin
+        if not twin.is_settled:
+            return None
+        found = take(twin.buffer, self._clock.monotonic_ms())
+        twin.on_taken()
+        return found
 
     def ack(self, messages: Finishable) -> None:
         """See `AsyncConsumer.ack`."""
@@ -239,17 +281,9 @@ class Consumer:
         """See `AsyncConsumer.close`."""
         self._thread.finish(self._close())
 
-    def _find_ready(self) -> ReceivedMessage | None:
-        """The next message that an iteration has fetched; other threads may take some, too."""
-        try:
-            return self._ready.popleft()
-        except IndexError:
-            return None
-
     async def _close(self) -> None:
         self._hand_acks_over()
-        await self._twin.close(list(self._ready))
-        self._ready.clear()
+        await self._twin.close()
 
     async def _flush_acks(self) -> None:
         self._hand_acks_over()
@@ -363,7 +397,7 @@ class Admin:
             messages: list[PendingMessage] = []
             async for message in found:
                 messages.append(message)
-                if len(messages) == ITERATION_MESSAGES:
+                if len(messages) == _LIST_MESSAGES:
                     break
             return messages
 

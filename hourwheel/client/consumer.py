@@ -5,7 +5,7 @@ A shell: what is held and asked for is decided by `lease_buffer`.
 
 import asyncio
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
 from typing import Final, Self
@@ -101,11 +101,13 @@ class AsyncConsumer:
         )
         self._clock = self._channel.clock
         self._group = group
-        self._is_ahead = prefetch_messages > 0
+        self.is_ahead = prefetch_messages > 0
+        """Whether messages are fetched before anybody asks for them."""
         self._polls = polls
         self._patience = Patience(unavailable_ms_max)
         poll_messages = min(limits.RECEIVE_MESSAGE_COUNT_MAX, -(-prefetch_messages // polls))
-        self._buffer = LeaseBuffer(prefetch_messages, max(1, poll_messages))
+        self.buffer = LeaseBuffer(prefetch_messages, max(1, poll_messages))
+        """What is fetched ahead. Who takes from it beside `receive` says so by `on_taken`."""
         self._acker = Acker(self._channel, group, linger_ms=ack_linger_ms)
         self._poll_of = Poll(
             self._channel,
@@ -119,10 +121,26 @@ class AsyncConsumer:
         self._pollers: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
+        self.on_arrival: Callable[[], object] = bool
+        """Called in the loop when messages have arrived, or there is something to raise."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lacks_room = False
+        """A poller waits until somebody takes messages."""
         self._failure: errors.HourwheelError | None = None
         self._is_closed = False
         self._is_settled = False
         """Nothing to raise, all polls under way: what `_prepare` would find out anew each time."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether `receive` has nothing to do but to take what is in the buffer, or to wait."""
+        return self._is_settled and self._acker.deferred is None
+
+    def on_taken(self) -> None:
+        """Messages were taken from the buffer; in any thread."""
+        if self._lacks_room and self._loop is not None and self.buffer.has_room:
+            self._lacks_room = False
+            self._loop.call_soon_threadsafe(self._taken.set)
 
     async def __aenter__(self) -> Self:
         return self
@@ -133,7 +151,7 @@ class AsyncConsumer:
     @property
     def expired_count(self) -> int:
         """Messages fetched ahead whose lease ended before anyone took them: they come again."""
-        return self._buffer.expired_count
+        return self.buffer.expired_count
 
     @property
     def stale_count(self) -> int:
@@ -165,7 +183,7 @@ class AsyncConsumer:
         """
         check_count(max_messages, "max_messages", at_least=1)
         wait_ms = wait_of_ms(wait_ms, "wait_ms")
-        if not self._is_ahead:
+        if not self.is_ahead:
             self._acker.raise_deferred()
             poll = partial(self._poll, max_messages)
             batch = await follow(self._channel, wait_ms, self._patience, poll)
@@ -173,8 +191,8 @@ class AsyncConsumer:
         until_ms = self._clock.monotonic_ms() + wait_ms
         while True:
             now_ms = self._prepare()
-            taken = self._buffer.take(max_messages, now_ms)
-            if self._buffer.has_room:
+            taken = self.buffer.take(max_messages, now_ms)
+            if self.buffer.has_room:
                 self._taken.set()
             if taken:
                 return taken
@@ -187,15 +205,15 @@ class AsyncConsumer:
         An answer of which `receive` handed out a part is left to it. Raises as `receive`.
         """
         wait_ms = wait_of_ms(wait_ms, "wait_ms")
-        if not self._is_ahead:
+        if not self.is_ahead:
             self._acker.raise_deferred()
             poll = partial(self._poll, 0)
             return await follow(self._channel, wait_ms, self._patience, poll)
         until_ms = self._clock.monotonic_ms() + wait_ms
         while True:
             now_ms = self._prepare()
-            batch = self._buffer.find_batch(now_ms)
-            if self._buffer.has_room:
+            batch = self.buffer.find_batch(now_ms)
+            if self.buffer.has_room:
                 self._taken.set()
             if batch is not None:
                 return batch
@@ -209,10 +227,10 @@ class AsyncConsumer:
     async def __anext__(self) -> ReceivedMessage:
         """The next message, whenever it comes."""
         while True:
-            if self._is_ahead:
+            if self.is_ahead:
                 now_ms = self._prepare()
-                message = self._buffer.find_one(now_ms)
-                if self._buffer.has_room:
+                message = self.buffer.find_one(now_ms)
+                if self.buffer.has_room:
                     self._taken.set()
                 if message is not None:
                     return message
@@ -299,11 +317,8 @@ class AsyncConsumer:
         batch.invisible_until_ms = answer.invisible_until_ms
         return answer.invisible_until_ms
 
-    async def close(self, unused: Finishable = ()) -> None:
+    async def close(self) -> None:
         """Acknowledge what `ack_soon` has, give back what nobody asked for, and end.
-
-        Args:
-            unused: messages that were received and are to be given back, too.
 
         Raises:
             HourwheelError: acknowledging failed; the consumer is closed all the same.
@@ -319,8 +334,8 @@ class AsyncConsumer:
             poller.cancel()
         if pollers:
             await asyncio.wait(pollers)
-        self._arrived.set()
-        held = self._buffer.take_all() + select(unused)
+        self._on_arrival()
+        held = self.buffer.take_all()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1_000):
                 try:
@@ -353,7 +368,7 @@ class AsyncConsumer:
     def _prepare(self) -> float:
         """Start polling, raise what is to be raised; gives the time."""
         self._channel.home.enter()
-        if self._is_settled and self._acker.deferred is None:
+        if self.is_settled:
             return self._clock.monotonic_ms()
         if self._is_closed:
             raise errors.Cancelled("the consumer is closed")
@@ -361,14 +376,17 @@ class AsyncConsumer:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise copy.copy(failure)
+        self._loop = asyncio.get_running_loop()
         while len(self._pollers) < self._polls:
-            poller = asyncio.get_running_loop().create_task(
-                self._poll_forever(), name="hourwheel-poll"
-            )
+            poller = self._loop.create_task(self._poll_forever(), name="hourwheel-poll")
             poller.add_done_callback(self._on_poller_done)
             self._pollers.add(poller)
         self._is_settled = True
         return self._clock.monotonic_ms()
+
+    def _on_arrival(self) -> None:
+        self._arrived.set()
+        self.on_arrival()
 
     async def _wait_for_arrival(self, wait_ms: float) -> bool:
         if wait_ms <= 0:
@@ -390,15 +408,17 @@ class AsyncConsumer:
         if not isinstance(error, errors.HourwheelError):
             error = errors.Internal(f"polling failed: {error!r}")
         self._failure = error
-        self._arrived.set()
+        self._on_arrival()
 
     async def _poll_forever(self) -> None:
         pace = self._channel.new_pace()
         while True:
-            requested = self._buffer.reserve()
+            requested = self.buffer.reserve()
             if not requested:
                 self._taken.clear()
-                await self._taken.wait()
+                self._lacks_room = True
+                if not self.buffer.has_room:  # nobody has taken any just before
+                    await self._taken.wait()
                 continue
             batch = None
             try:
@@ -408,9 +428,9 @@ class AsyncConsumer:
             else:
                 self._patience.on_success()
             finally:
-                self._buffer.add(requested, batch)
+                self.buffer.add(requested, batch)
             if batch is not None:
-                self._arrived.set()
+                self._on_arrival()
             await asyncio.sleep(pace.wait_ms / 1_000)
 
     def _note_failure(self, error: errors.HourwheelError) -> None:
@@ -422,7 +442,7 @@ class AsyncConsumer:
             self._patience.begin_anew(now_ms)
             self._failure = error
             self._is_settled = False
-            self._arrived.set()
+            self._on_arrival()
 
     async def _poll(self, count: int, wait_ms: float, pace: Pace) -> ReceivedBatch | None:
         if self._is_closed:

@@ -1,9 +1,11 @@
 """What a consumer holds: messages leased and not yet handed out, and ranges to be acknowledged.
 
-Pure: no socket, no clock. A message whose lease is over is never handed out: the node will deliver
-it again, and nobody could acknowledge it any more.
+Pure: no socket, no clock; a lock, since callers that block take messages in threads of their own.
+A message whose lease is over is never handed out: the node will deliver it again, and nobody could
+acknowledge it any more.
 """
 
+import threading
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
@@ -29,13 +31,14 @@ def selections_of(batch: ReceivedBatch, first: int = 0, end: int | None = None) 
 
 
 class LeaseBuffer:
-    """Messages received ahead.
+    """Messages received ahead. All methods may be called from any thread.
 
     Invariant: what is here and what is asked for are together at most `messages_max`.
     """
 
     def __init__(self, messages_max: int, poll_messages: int) -> None:
         """`messages_max`: how many to hold; `poll_messages`: how many one poll asks for at most."""
+        self._lock = threading.Lock()
         self._messages_max = messages_max
         self._poll_messages = poll_messages
         self._head: ReceivedBatch | None = None
@@ -64,18 +67,20 @@ class LeaseBuffer:
 
     def reserve(self) -> int:
         """How many messages to ask for in a poll that begins now; 0: wait, there is no room."""
-        if not self.has_room:
-            return 0
-        requested = min(self._messages_max - self._count - self._requested, self._poll_messages)
-        self._requested += requested
-        return requested
+        with self._lock:
+            if not self.has_room:
+                return 0
+            requested = min(self._messages_max - self._count - self._requested, self._poll_messages)
+            self._requested += requested
+            return requested
 
     def add(self, requested: int, batch: ReceivedBatch | None) -> None:
         """A poll for `requested` messages is over, with these or with none."""
-        self._requested -= requested
-        if batch is not None:
-            self._behind.append(batch)
-            self._count += len(batch)
+        with self._lock:
+            self._requested -= requested
+            if batch is not None:
+                self._behind.append(batch)
+                self._count += len(batch)
 
     def take(self, count: int, now_ms: float) -> list[ReceivedMessage]:
         """Up to `count` messages, in order, from one answer.
@@ -85,44 +90,48 @@ class LeaseBuffer:
         """
         if count < 1:
             raise errors.InvalidArgument(f"{count} messages are asked for; at least 1 is needed")
-        if not self._find_head(now_ms):
-            return []
-        first, end = self._first, min(self._end, self._first + count)
-        self._first = end
-        self._count -= end - first
-        return self._head.messages(first, end) if self._head is not None else []
+        with self._lock:
+            if not self._find_head(now_ms):
+                return []
+            head, first, end = self._head, self._first, min(self._end, self._first + count)
+            self._first = end
+            self._count -= end - first
+        return head.messages(first, end) if head is not None else []
 
     def find_one(self, now_ms: float) -> ReceivedMessage | None:
         """The next message."""
-        head, first = self._head, self._first
-        if head is None or first == self._end or head.lease_until_ms <= now_ms:
-            if not self._find_head(now_ms):
-                return None
+        with self._lock:
             head, first = self._head, self._first
-        self._first = first + 1
-        self._count -= 1
+            if head is None or first == self._end or head.lease_until_ms <= now_ms:
+                if not self._find_head(now_ms):
+                    return None
+                head, first = self._head, self._first
+            self._first = first + 1
+            self._count -= 1
         return None if head is None else head[first]
 
     def find_batch(self, now_ms: float) -> ReceivedBatch | None:
         """The next answer of which nothing was handed out yet."""
-        while self._behind:
-            batch = self._behind.popleft()
-            self._count -= len(batch)
-            if batch.lease_until_ms > now_ms:
-                return batch
-            self.expired_count += len(batch)
+        with self._lock:
+            while self._behind:
+                batch = self._behind.popleft()
+                self._count -= len(batch)
+                if batch.lease_until_ms > now_ms:
+                    return batch
+                self.expired_count += len(batch)
         return None
 
     def take_all(self) -> list[Selection]:
         """All that is held."""
-        held = []
-        if self._head is not None and self._first < self._end:
-            held += selections_of(self._head, self._first, self._end)
-        for batch in self._behind:
-            held += selections_of(batch)
-        self._behind.clear()
-        self._head, self._count = None, 0
-        return held
+        with self._lock:
+            held = []
+            if self._head is not None and self._first < self._end:
+                held += selections_of(self._head, self._first, self._end)
+            for batch in self._behind:
+                held += selections_of(batch)
+            self._behind.clear()
+            self._head, self._count = None, 0
+            return held
 
     def _find_head(self, now_ms: float) -> bool:
         """Whether there is a message; then it is the first one of the head."""

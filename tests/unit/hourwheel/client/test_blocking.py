@@ -8,6 +8,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.client.batch_builder import Columns
 from hourwheel.client.blocking import Admin, Consumer, Producer
+from hourwheel.client.loop_thread import LoopThread
 from hourwheel.client.message import Message
 from hourwheel.filter_language.inputs import Tags
 from hourwheel.formats.tag_gene import GeneKind, GeneSpec
@@ -255,6 +256,48 @@ def test_messages_when_several_threads_take_them(fake: FakeNodeThread) -> None:
 
         with ThreadPoolExecutor(4) as pool:
             assert all(one.result() >= 60 for one in [pool.submit(drain) for _ in range(4)])
+
+
+def test_messages_that_are_here_when_they_are_taken_one_by_one(
+    fake: FakeNodeThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop, which may be busy, is not asked for each."""
+    asked, run = list[object](), LoopThread.run
+    monkeypatch.setattr(
+        LoopThread, "run", lambda thread, work: asked.append(work) or run(thread, work)
+    )
+    fake.add_topic("t", *[b"%d" % n for n in range(300)])
+    with Consumer(fake.address, group="g", topic="t", prefetch_messages=300) as consumer:
+        for _ in range(200):
+            consumer.ack_soon(consumer.receive(max_messages=1))
+        messages = iter(consumer)
+        for _ in range(100):
+            consumer.ack_soon(next(messages))
+        assert len(asked) == 1, "to begin with"
+        consumer.flush_acks()
+    assert len(fake.acked()) == 300
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_messages_when_there_is_little_room_for_them(fake: FakeNodeThread, is_whole: bool) -> None:
+    fake.add_topic("t", *[b"%d" % n for n in range(60)])
+    received = set[bytes]()
+    with Consumer(fake.address, group="g", topic="t", prefetch_messages=2) as consumer:
+        while len(received) < 60:
+            batch = consumer.receive_batch() if is_whole else None
+            found = consumer.receive() if batch is None else batch.messages()
+            received |= {message.body for message in found}
+
+
+def test_consumer_when_its_polls_are_refused_while_it_waits(fake: FakeNodeThread) -> None:
+    fake.fail_next("Receive", errors.InvalidTopic())
+    with Consumer(fake.address, group="g", topic="t", polls=1) as consumer:
+        with pytest.raises(errors.InvalidTopic):
+            consumer.receive()
+        fake.add_topic("t", b"one")
+        (message,) = consumer.receive()
+        assert message.body == b"one"
+        assert consumer.receive(wait_ms=1) == []
 
 
 def test_clients_when_made_before_a_fork_and_used_after_it(fake: FakeNodeThread) -> None:

@@ -22,6 +22,7 @@ from hourwheel.transport.fork_guard import Home
 from hourwheel.transport.grpc_errors import failure_of, make_error
 from hourwheel.transport.methods import GET_STATUS, Method, Request, Response
 from hourwheel.transport.session import Backoff, CallSession, Pace, final_error
+from hourwheel.transport.session_stream import CallFailed
 from hourwheel.transport.stream import Stream, StreamBroken
 from hourwheel.v1 import admin_pb2
 
@@ -112,7 +113,7 @@ class Channel:
         is_retried: bool = True,
         pace: Pace | None = None,
     ) -> Response:
-        """Make one unary call, tried again where that is safe and may help.
+        """Make one call, tried again where that is safe and may help.
 
         Args:
             method: which.
@@ -137,9 +138,9 @@ class Channel:
             sent_ms = self.clock.monotonic_ms()
             try_ms = session.try_ms(sent_ms, is_alone=self.endpoints.is_alone)
             try:
-                answer: Response = await connection.unary(method)(request, timeout=try_ms / 1_000)
-            except grpc.aio.AioRpcError as error:
-                failure = failure_of(error)
+                answer = await connection.call(method, request, try_ms)
+            except CallFailed as failed:
+                failure = failed.failure
             else:
                 if pace is not None:
                     pace.on_success()

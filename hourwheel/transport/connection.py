@@ -10,7 +10,9 @@ import grpc.aio
 from hourwheel import errors, limits
 from hourwheel.transport.connect_errors import explain
 from hourwheel.transport.fork_guard import note_channel
-from hourwheel.transport.methods import GET_STATUS, Method
+from hourwheel.transport.grpc_errors import failure_of
+from hourwheel.transport.methods import GET_STATUS, OPEN_SESSION, Method, Request, Response
+from hourwheel.transport.session_stream import CallFailed, NoSession, SessionStream
 from hourwheel.v1 import admin_pb2
 
 MultiCallable: TypeAlias = Any
@@ -46,6 +48,9 @@ PINGS: Final = (
 """Options of a connection that is watched."""
 
 
+NO_SESSION_S: Final = 10.0
+"""A node that has too many sessions is not asked for one for so long."""
+_SECONDS: Final = 0.001
 _WHY_S: Final = 0.1
 """Where a connection has failed, gRPC says why at once; where it is being made, not at all."""
 
@@ -76,6 +81,9 @@ class Connection:
         )
         note_channel()
         self._calls: dict[str, MultiCallable] = {}
+        self._session: SessionStream | None = None
+        self._no_session_until_s = 0.0
+        """By the loop's clock: calls are single ones until then."""
 
     @property
     def is_ready(self) -> bool:
@@ -126,6 +134,40 @@ class Connection:
             self.trouble = ""
         return self.trouble
 
+    async def call(
+        self, method: Method[Request, Response], request: Request, timeout_ms: float
+    ) -> Response:
+        """Make one call, over the session where the method and the node have it.
+
+        Raises:
+            CallFailed: it was refused, or there is no answer.
+        """
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        timeout_s = timeout_ms * _SECONDS
+        if method.session_field and begun_s >= self._no_session_until_s:
+            try:
+                answer: Response = await self._find_session().ask(
+                    method.session_field, request, timeout_ms
+                )
+            except NoSession as none:
+                now_s = loop.time()
+                wait_s = float("inf") if none.is_for_good else NO_SESSION_S
+                self._no_session_until_s = now_s + wait_s
+                timeout_s -= now_s - begun_s
+            else:
+                return answer
+        try:
+            answer = await self.unary(method)(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise CallFailed(failure_of(error)) from None
+        return answer
+
+    def _find_session(self) -> SessionStream:
+        if self._session is None or self._session.is_over:
+            self._session = SessionStream(self.stream(OPEN_SESSION)())
+        return self._session
+
     def unary(self, method: Method[Any, Any]) -> MultiCallable:
         """A call with one request and one answer."""
         return self._calls.get(method.path) or self._make(method, "unary_unary")
@@ -136,6 +178,9 @@ class Connection:
 
     async def close(self, grace_ms: float | None = None) -> None:
         """End it; what is under way is cancelled after `grace_ms`, or at once."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close(grace_ms or 0.0)
         await self._channel.close(None if grace_ms is None else grace_ms / 1_000)
 
     def _state(self) -> grpc.ChannelConnectivity:

@@ -6,7 +6,7 @@ Why not the generated stubs: they carry no types.
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, Self, TypeVar
 
-from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, session_pb2
 
 
 class WireMessage(Protocol):
@@ -37,11 +37,21 @@ class Method(Generic[Request, Response]):
     """Carrying it out twice equals carrying it out once."""
     is_waiting: bool = False
     """The node may take its time on purpose: a late answer says nothing about its health."""
+    session_field: str = ""
+    """Field of `SessionCall` and `SessionAnswer`: it may go over a session; empty: it may not."""
 
 
 _PRODUCER: Final = "/hourwheel.v1.ProducerService/"
 _CONSUMER: Final = "/hourwheel.v1.ConsumerService/"
 _ADMIN: Final = "/hourwheel.v1.AdminService/"
+
+OPEN_SESSION: Final = Method(
+    "/hourwheel.v1.SessionService/Session",
+    session_pb2.SessionRequest,
+    session_pb2.SessionResponse,
+    is_repeatable=False,
+)
+"""A stream that carries calls of other methods."""
 
 PUBLISH_STREAM: Final = Method(
     _PRODUCER + "PublishStream",
@@ -51,7 +61,11 @@ PUBLISH_STREAM: Final = Method(
 )
 """Its batches have numbers of their own that make them repeatable (`publish_window`)."""
 CANCEL: Final = Method(
-    _PRODUCER + "Cancel", broker_pb2.CancelRequest, broker_pb2.CancelResponse, is_repeatable=True
+    _PRODUCER + "Cancel",
+    broker_pb2.CancelRequest,
+    broker_pb2.CancelResponse,
+    is_repeatable=True,
+    session_field="cancel",
 )
 
 RECEIVE: Final = Method(
@@ -60,13 +74,22 @@ RECEIVE: Final = Method(
     consumer_pb2.ReceiveResponse,
     is_repeatable=False,
     is_waiting=True,
+    session_field="receive",
 )
 """Messages leased by an answer that got lost come again when their invisible time is over."""
 ACK: Final = Method(
-    _CONSUMER + "Ack", consumer_pb2.AckRequest, consumer_pb2.AckResponse, is_repeatable=True
+    _CONSUMER + "Ack",
+    consumer_pb2.AckRequest,
+    consumer_pb2.AckResponse,
+    is_repeatable=True,
+    session_field="ack",
 )
 NACK: Final = Method(
-    _CONSUMER + "Nack", consumer_pb2.NackRequest, consumer_pb2.NackResponse, is_repeatable=True
+    _CONSUMER + "Nack",
+    consumer_pb2.NackRequest,
+    consumer_pb2.NackResponse,
+    is_repeatable=True,
+    session_field="nack",
 )
 """The first one ends the lease; a second one finds it over."""
 CHANGE_INVISIBLE: Final = Method(
@@ -74,6 +97,7 @@ CHANGE_INVISIBLE: Final = Method(
     consumer_pb2.ChangeInvisibleRequest,
     consumer_pb2.ChangeInvisibleResponse,
     is_repeatable=True,
+    session_field="change_invisible",
 )
 
 CREATE_TOPIC: Final = Method(

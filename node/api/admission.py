@@ -83,6 +83,27 @@ class Admission:
         """It is closed."""
         self.stats.streams -= 1
 
+    def begin_session(self) -> None:
+        """A session is opened; `end_session` must follow.
+
+        Raises:
+            Overloaded: too many are open; `end_session` must not follow.
+            ShuttingDown: likewise.
+        """
+        if self.is_draining:
+            raise errors.ShuttingDown
+        if self.stats.sessions >= self._limits.sessions:
+            raise errors.Overloaded(
+                "too many sessions are open",
+                limit="limits.sessions",
+                limit_value=self._limits.sessions,
+            )
+        self.stats.sessions += 1
+
+    def end_session(self) -> None:
+        """It is closed."""
+        self.stats.sessions -= 1
+
     def begin_poll(self) -> None:
         """A request begins to wait for messages: it is none in flight until it has them.
 

@@ -6,7 +6,7 @@ grpc.aio would do the same with more coroutines a call.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -22,6 +22,34 @@ from node.telemetry.spans import in_steps
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 UnaryHandler: TypeAlias = Callable[[bytes, Context], Awaitable[bytes]]
 RequestT = TypeVar("RequestT")
+AnswerT = TypeVar("AnswerT")
+FormT = TypeVar("FormT")
+
+
+class CallContext(Protocol):
+    """What a method's implementation may know of its call, unary or of a session."""
+
+    def time_remaining(self) -> float | None:
+        """Seconds for which the caller waits for the answer; None: as long as it takes."""
+        ...
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Have `callback` called when the caller has read the answer, or is gone."""
+        ...
+
+    def peer(self) -> str:
+        """Who calls."""
+        ...
+
+
+class Refusal(Generic[FormT]):
+    """What the caller of a call that failed is told. Leads to no traceback: see `Calls.refuse`."""
+
+    __slots__ = ("form",)
+
+    def __init__(self, form: FormT) -> None:
+        """In the caller's form."""
+        self.form = form
 
 
 class Encodable(Protocol):
@@ -57,52 +85,88 @@ class Calls:
         self,
         method: str,
         parse: Callable[[bytes], RequestT],
-        implement: Callable[[RequestT, Context], Coroutine[Any, Any, ResponseT]],
+        implement: Callable[[RequestT, Any], Coroutine[Any, Any, ResponseT]],
     ) -> UnaryHandler:
         """The handler of one unary method, from bytes to bytes."""
+
+        async def read_and_implement(raw: bytes, context: CallContext) -> ResponseT:
+            return await implement(parse(raw), context)
+
+        span = self.stats.spans.span(method)
+        attempt = self.attempt(method, read_and_implement, grpc_status.to_status)
+
+        async def handle(raw: bytes, context: Context) -> bytes:
+            # The stub has a class where a Protocol is meant.
+            answer = await attempt(raw, len(raw), cast(CallContext, context))
+            if not isinstance(answer, Refusal):
+                with span:
+                    return answer.SerializeToString()
+            # Without the request: what is aborted stays in memory for long, in a circle of the
+            # context and gRPC's error with its traceback and its cause.
+            del raw
+            return await context.abort_with_status(answer.form)
+
+        return handle
+
+    def attempt(
+        self,
+        method: str,
+        implement: Callable[[RequestT, CallContext], Coroutine[Any, Any, AnswerT]],
+        tell: Callable[[errors.HourwheelError], FormT],
+    ) -> Callable[[RequestT, int, CallContext], Awaitable[AnswerT | Refusal[FormT]]]:
+        """All that surrounds a call of `method`, however it came: takes (request, size, context).
+
+        Args:
+            method: its name in the metrics.
+            implement: does it.
+            tell: the form in which its caller is told of an error.
+        """
         admission, stats = self.admission, self.stats.method(method)
         span = self.stats.spans.span(method)
         monotonic_ms = self.clock.monotonic_ms
 
-        async def handle(raw: bytes, context: Context) -> bytes:
+        async def attempt(
+            request: RequestT, size: int, context: CallContext
+        ) -> AnswerT | Refusal[FormT]:
             started_ms = monotonic_ms()
             code = "CANCELLED"
             try:
-                size = len(raw)
                 admission.enter(size)
                 try:
-                    with span:
-                        work = implement(parse(raw), context)
-                    response = await in_steps(work, span)
+                    answer = await in_steps(implement(request, context), span)
                 finally:
                     admission.leave(size)
-                code = "OK"
-                with span:
-                    return response.SerializeToString()
             except grpc_status.PassedOn as passed:
-                code, refusal = passed.status.code.name, passed.status
+                code = passed.status.code.name
+                return Refusal(passed.status)
             except Exception as error:  # noqa: BLE001 - a bug of ours must not look like the network
-                code, refusal = self.refuse(method, error, context)
+                code, form = self.refuse(method, error, context, tell)
+                return Refusal(form)
+            else:
+                code = "OK"
+                return answer
             finally:
                 stats.count(code, (monotonic_ms() - started_ms) * _SECONDS)
-            # Behind `except`, and without the request: what is aborted stays in memory for long, in
-            # a circle of the context and gRPC's error with its traceback and its cause.
-            del raw
-            return await context.abort_with_status(refusal)
 
-        return handle
+        return attempt
 
-    def refuse(self, method: str, error: Exception, context: Context) -> tuple[str, grpc.Status]:
-        """(name of the code, status to end the call with): see `public_error`.
+    def refuse(
+        self,
+        method: str,
+        error: Exception,
+        context: "CallContext | Context",
+        tell: Callable[[errors.HourwheelError], FormT],
+    ) -> tuple[str, FormT]:
+        """(name of the code, what `tell` makes of the error for the caller): see `public_error`.
 
         A handler must not keep the error in a variable of its own: its traceback leads back to the
         handler's frame, so that the request would stay in memory until cycles are looked for.
         """
         public = self.public_error(method, error, context)
-        return public.code, grpc_status.to_status(public)
+        return public.code, tell(public)
 
     def public_error(
-        self, method: str, error: Exception, context: Context
+        self, method: str, error: Exception, context: "CallContext | Context"
     ) -> errors.HourwheelError:
         """What the caller is told of `error`. Counts refusals; faults of ours are logged."""
         if isinstance(error, DecodeError):

@@ -31,7 +31,7 @@ from hourwheel.v1.consumer_pb2 import (
     ReceiveResponse,
 )
 from node.api.admission import Admission
-from node.api.calls import Context
+from node.api.calls import CallContext
 from node.api.names import check_group, check_readable_topic
 from node.contracts.answer_budget import HeldAnswer
 from node.contracts.broker import Attempt, Delivery, EnginePort, ReceiveParams, Selection
@@ -55,7 +55,7 @@ class Consumer:
         self._admission = admission
         self._cluster = int.from_bytes(engine.cluster_id[:4], "little")
 
-    async def receive(self, request: ReceiveRequest, context: Context) -> ReceiveResponse:
+    async def receive(self, request: ReceiveRequest, context: CallContext) -> ReceiveResponse:
         """Lease due messages, waiting for the first one as long as was asked."""
         _check_receive(request)
         wait_ms = _wait_ms(request, context)
@@ -98,11 +98,10 @@ class Consumer:
             admission.end_poll()
         return delivery
 
-    def _held(self, context: Context) -> HeldAnswer:
+    def _held(self, context: CallContext) -> HeldAnswer:
         """Counts what is handed out until the client has read it, or is gone."""
         held = HeldAnswer(self._engine.answers)
-        # The stub has a class where a Protocol is meant.
-        context.add_done_callback(lambda _: held.end())  # type: ignore[arg-type]
+        context.add_done_callback(lambda _: held.end())
         return held
 
     def _receipt(self, delivery: Delivery) -> Receipt:
@@ -117,12 +116,12 @@ class Consumer:
             len(delivery.units),
         )
 
-    async def ack(self, request: AckRequest, _context: Context) -> AckResponse:
+    async def ack(self, request: AckRequest, _context: CallContext) -> AckResponse:
         """Finish messages."""
         outcomes = await self._resolve(request, retry_delay_ms=None, is_ack=True)
         return AckResponse(outcomes=outcomes)
 
-    async def nack(self, request: NackRequest, _context: Context) -> NackResponse:
+    async def nack(self, request: NackRequest, _context: CallContext) -> NackResponse:
         """Give messages back."""
         delay_ms = request.delay_ms if request.HasField("delay_ms") else None
         _check_range("delay_ms", delay_ms or 0, 0, limits.NACK_DELAY_MS_MAX)
@@ -143,7 +142,7 @@ class Consumer:
         return selected.outcomes
 
     async def change_invisible(
-        self, request: ChangeInvisibleRequest, _context: Context
+        self, request: ChangeInvisibleRequest, _context: CallContext
     ) -> ChangeInvisibleResponse:
         """Hold messages for longer or shorter, from now."""
         check_group(request.group)
@@ -184,7 +183,7 @@ def _check_range(name: str, value: int, least: int, most: int) -> None:
         )
 
 
-def _wait_ms(request: ReceiveRequest, context: Context) -> int:
+def _wait_ms(request: ReceiveRequest, context: CallContext) -> int:
     """How long to wait: as asked, but not into the caller's deadline."""
     remaining = context.time_remaining() if request.wait_ms else None
     if remaining is None:

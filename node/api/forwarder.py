@@ -314,7 +314,7 @@ class Forwarder:
         except grpc_status.PassedOn as passed:
             code, refusal = passed.status.code.name, passed.status
         except errors.HourwheelError as error:
-            code, refusal = calls.refuse(METHOD, error, context)
+            code, refusal = calls.refuse(METHOD, error, context, grpc_status.to_status)
         finally:
             if is_counted:
                 calls.admission.end_stream()

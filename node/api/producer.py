@@ -16,7 +16,7 @@ from hourwheel.v1.broker_pb2 import (
     PublishResponse,
 )
 from node.api.batches import beyond_horizon
-from node.api.calls import Context
+from node.api.calls import CallContext
 from node.api.names import check_topic
 from node.config.model import LimitsSection
 from node.contracts.broker import EnginePort, IncomingMessages
@@ -34,7 +34,7 @@ class Producer:
         self._allowed = allowed
         self._horizon_ms = horizon_ms
 
-    async def publish(self, request: PublishRequest, _context: Context) -> PublishResponse:
+    async def publish(self, request: PublishRequest, _context: CallContext) -> PublishResponse:
         """Accept up to 1,000 messages, together or not at all."""
         topic = request.topic
         check_topic(topic)
@@ -103,7 +103,7 @@ class Producer:
             )
         return IncomingMessages(topic, due_ms, bodies, raw_metas, genes, key_hashes)
 
-    async def cancel(self, request: CancelRequest, _context: Context) -> CancelResponse:
+    async def cancel(self, request: CancelRequest, _context: CallContext) -> CancelResponse:
         """Take back messages; one definite answer for each id."""
         texts, packed = request.message_ids, request.packed_message_ids
         if texts and packed:

@@ -8,19 +8,18 @@ client that does not read its answers is not read from either, and after a time 
 
 import asyncio
 from contextlib import suppress
-from typing import Final
+from typing import Final, cast
 
 from hourwheel import errors
 from hourwheel.filter_language.wire import gene_to_wire
 from hourwheel.transport.reads import begin_read
 from hourwheel.v1.broker_pb2 import PublishedBatch, PublishStreamRequest, PublishStreamResponse
 from node.api.batches import check_batch
-from node.api.calls import Calls, Context
+from node.api.calls import CallContext, Calls, Context, Refusal
 from node.api.names import check_topic
 from node.config.model import LimitsSection
 from node.contracts import grpc_status
 from node.contracts.broker import EnginePort
-from node.telemetry.spans import in_steps
 
 METHOD: Final = "PublishStream"
 _SECONDS: Final = 0.001
@@ -42,8 +41,7 @@ class PublishStreams:
         self._engine = engine
         self._allowed = allowed
         self._horizon_ms = horizon_ms
-        self._stats = calls.stats.method(METHOD)
-        self._span = calls.stats.spans.span(METHOD)
+        self._attempt = calls.attempt(METHOD, self._read_and_publish, grpc_status.to_detail)
 
     async def handle(self, _requests: object, context: Context) -> None:
         """Serve one stream."""
@@ -51,7 +49,7 @@ class PublishStreams:
         try:
             admission.begin_stream()
         except errors.Overloaded as error:
-            _, refusal = self._calls.refuse(METHOD, error, context)
+            _, refusal = self._calls.refuse(METHOD, error, context, grpc_status.to_status)
             await context.abort_with_status(refusal)
         try:
             is_read = await self._serve(_Window(self._allowed), context)
@@ -89,6 +87,7 @@ class PublishStreams:
                 limit_value=wait_ms,
             ),
             context,
+            grpc_status.to_status,
         )
         # Whether the client ever takes the status, it does not say. Behind it the call is let go.
         with suppress(TimeoutError):
@@ -122,29 +121,19 @@ class PublishStreams:
 
     async def _publish(self, raw: bytes, context: Context) -> bytes:
         """Publish one batch: the answer, encoded, whatever happens to it."""
-        calls, size, code = self._calls, len(raw), "CANCELLED"
-        started_ms = calls.clock.monotonic_ms()
-        try:
-            calls.admission.enter(size)
-            try:
-                published = await in_steps(self._accept(raw), self._span)
-            finally:
-                calls.admission.leave(size)
-            code = "OK"
-            response = PublishStreamResponse(published=published)
-        except Exception as error:  # noqa: BLE001 - a bug must not end the answers of other batches
-            code, response = self._refusal(error, context)
-        finally:
-            self._stats.count(code, (calls.clock.monotonic_ms() - started_ms) * _SECONDS)
-        return response.SerializeToString()
+        # The stub has a class where a Protocol is meant.
+        answer = await self._attempt(raw, len(raw), cast(CallContext, context))
+        if isinstance(answer, Refusal):
+            answer = PublishStreamResponse(error=answer.form)
+        return answer.SerializeToString()
 
-    def _refusal(self, error: Exception, context: Context) -> tuple[str, PublishStreamResponse]:
-        """As `Calls.refuse`, for one batch of a stream that goes on."""
-        public = self._calls.public_error(METHOD, error, context)
-        return public.code, PublishStreamResponse(error=grpc_status.to_detail(public))
+    async def _read_and_publish(self, raw: bytes, context: CallContext) -> PublishStreamResponse:
+        return await self.publish(PublishStreamRequest.FromString(raw), context)
 
-    async def _accept(self, raw: bytes) -> PublishedBatch:
-        request = PublishStreamRequest.FromString(raw)
+    async def publish(
+        self, request: PublishStreamRequest, _context: CallContext
+    ) -> PublishStreamResponse:
+        """Accept one batch."""
         check_topic(request.topic)
         batch = check_batch(
             request.record_batch,
@@ -154,7 +143,7 @@ class PublishStreams:
         )
         result = await self._engine.publish_batch(request.topic, batch)
         expected = result.expected_gene
-        return PublishedBatch(
+        published = PublishedBatch(
             shard=result.shard,
             epoch=result.epoch,
             base_sequence=result.base_sequence,
@@ -163,6 +152,7 @@ class PublishStreams:
             duplicate=result.duplicate,
             expected_gene=None if expected is None else gene_to_wire(expected),
         )
+        return PublishStreamResponse(published=published)
 
 
 class _Window:

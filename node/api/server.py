@@ -12,7 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 import hourwheel
 from hourwheel import errors, limits
 from hourwheel.clock import Clock
-from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, session_pb2
 from node.api import health, reflection
 from node.api.admin import Admin
 from node.api.admission import Admission
@@ -20,11 +20,15 @@ from node.api.calls import Calls, Context, UnaryHandler
 from node.api.consumer import Consumer
 from node.api.forwarder import Forwarder
 from node.api.producer import Producer
+from node.api.publish_stream import METHOD as PUBLISH_STREAM
 from node.api.publish_stream import PublishStreams
 from node.api.request_gate import RequestGate
+from node.api.session import METHOD as SESSION_METHOD
+from node.api.session import Implement, Sessions
 from node.api.status_answer import NodeIdentity
 from node.config.checks import split_address
 from node.config.model import LimitsSection, NodeConfig
+from node.contracts import grpc_status
 from node.contracts.broker import EnginePort, Failure
 from node.contracts.cluster import ClusterPort, StandaloneCluster
 from node.telemetry.stats import ApiStats
@@ -55,6 +59,8 @@ _REQUEST_BYTES_MIN: Final = 4 * 1024 * 1024
 PRODUCER: Final = broker_pb2.DESCRIPTOR.services_by_name["ProducerService"]
 CONSUMER: Final = consumer_pb2.DESCRIPTOR.services_by_name["ConsumerService"]
 ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
+SESSION: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
+SERVICES: Final = (PRODUCER, CONSUMER, ADMIN, SESSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,7 @@ class ApiServer:
             maximum_concurrent_rpcs=calls_max(parts.config.limits),
         )
         self._health = health.Health(
-            [PRODUCER.full_name, CONSUMER.full_name, ADMIN.full_name],
+            [service.full_name for service in SERVICES],
             parts.config.limits.request_wait_ms,
         )
 
@@ -110,7 +116,7 @@ class ApiServer:
         address = config.advertised or f"{shown}:{port}"
         self._add_services(address)
         await self._health.add_to(self._server)
-        services = [service.full_name for service in (PRODUCER, CONSUMER, ADMIN)]
+        services = [service.full_name for service in SERVICES]
         names = [*services, health.SERVICE, reflection.SERVICE]
         reflection.Reflection(names).add_to(self._server)
         await self._server.start()
@@ -127,13 +133,33 @@ class ApiServer:
         )
         gate = RequestGate(allowed.request_wait_ms)
         streams = PublishStreams(calls, parts.engine, allowed, horizon_ms)
+        producer = Producer(parts.engine, allowed, horizon_ms)
+        consumer = Consumer(parts.engine, self._admission)
+        self._add_sessions(calls, producer, consumer, streams)
         for service, servicer in (
-            (PRODUCER, Producer(parts.engine, allowed, horizon_ms)),
-            (CONSUMER, Consumer(parts.engine, self._admission)),
+            (PRODUCER, producer),
+            (CONSUMER, consumer),
             (ADMIN, Admin(parts.engine, identity, cluster)),
         ):
             handlers = _handlers(service, servicer, calls, streams, gate, parts.forwarder)
             self._server.add_generic_rpc_handlers((handlers,))
+
+    def _add_sessions(
+        self, calls: Calls, producer: Producer, consumer: Consumer, streams: PublishStreams
+    ) -> None:
+        methods: dict[str, tuple[str, Implement]] = {
+            "receive": ("Receive", consumer.receive),
+            "ack": ("Ack", consumer.ack),
+            "nack": ("Nack", consumer.nack),
+            "change_invisible": ("ChangeInvisible", consumer.change_invisible),
+            "cancel": ("Cancel", producer.cancel),
+            "publish": (PUBLISH_STREAM, streams.publish),
+        }
+        sessions = Sessions(calls, methods, self._parts.config.limits)
+        found: dict[str, grpc.RpcMethodHandler[Any, Any]]
+        found = {SESSION_METHOD: grpc.stream_stream_rpc_method_handler(sessions.handle)}
+        handlers = grpc.method_handlers_generic_handler(SESSION.full_name, found)
+        self._server.add_generic_rpc_handlers((handlers,))
 
     async def drain(self) -> None:
         """Tell health watchers, refuse what is new, end what only waits."""
@@ -180,7 +206,7 @@ def received(
         try:
             return await gate.read(context)
         except errors.HourwheelError as error:
-            _, refusal = calls.refuse(method, error, context)
+            _, refusal = calls.refuse(method, error, context, grpc_status.to_status)
         return await context.abort_with_status(refusal)
 
     async def read_and_handle(_requests: object, context: Context) -> bytes:
@@ -203,8 +229,8 @@ def _snake(name: str) -> str:
 
 def calls_max(allowed: LimitsSection) -> int:
     """Calls that gRPC lets in at all: what is above gets no typed reason."""
-    counted = allowed.requests_in_flight + allowed.long_polls + allowed.publish_streams
-    return counted + _SPARE_CALLS
+    streams = allowed.publish_streams + allowed.sessions
+    return allowed.requests_in_flight + allowed.long_polls + streams + _SPARE_CALLS
 
 
 def pending_max(calls_max: int) -> int:

@@ -305,10 +305,19 @@ class LimitsSection(Section):
     publish_streams: int = _key(
         64, "streams", "Publish streams open at one time; more are Overloaded.", ge=1, le=65_536
     )
+    sessions: int = _key(
+        64,
+        "sessions",
+        "Sessions open at one time, of one client process each; more are Overloaded, and their "
+        "clients make single calls.",
+        ge=1,
+        le=65_536,
+    )
     answer_wait_ms: int = _key(
         60_000,
         "ms",
-        "A publish stream whose next answer the client has no room for, for so long, is ended.",
+        "A publish stream or session whose next answer the client has no room for, for so long, is "
+        "ended.",
         ge=100,
         le=_DAY_MS,
     )

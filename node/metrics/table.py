@@ -391,6 +391,7 @@ FAMILIES: Final = (
         lambda it: [((), it.api.bytes_taken)],
     ),
     node_gauge("hourwheel_publish_streams", "Open publish streams.", lambda it: it.api.streams),
+    node_gauge("hourwheel_sessions", "Open sessions of clients.", lambda it: it.api.sessions),
     # --- node
     node_gauge(
         "hourwheel_clock_offset_seconds",

@@ -129,6 +129,7 @@ class ApiStats:
     """Of all requests, refused ones too."""
     long_polls: int = 0
     streams: int = 0
+    sessions: int = 0
     forwarded: int = 0
     """Calls and streams passed on to the master."""
     forwarded_in_flight: int = 0

@@ -40,6 +40,7 @@ async def test_reflection_names_every_service() -> None:
         "hourwheel.v1.ProducerService",
         "hourwheel.v1.ConsumerService",
         "hourwheel.v1.AdminService",
+        "hourwheel.v1.SessionService",
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
     }
@@ -270,4 +271,4 @@ async def test_calls_in_flight_are_cancelled_when_the_grace_is_over() -> None:
 
 
 def test_defaults_are_bounded_by_what_a_laptop_has() -> None:
-    assert bound_bytes(LimitsSection()) <= 6.3 * 2**30
+    assert bound_bytes(LimitsSection()) <= 7.3 * 2**30

@@ -15,7 +15,13 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 from hourwheel.clock import SystemClock
-from hourwheel.v1 import admin_pb2_grpc, broker_pb2, broker_pb2_grpc, consumer_pb2_grpc
+from hourwheel.v1 import (
+    admin_pb2_grpc,
+    broker_pb2,
+    broker_pb2_grpc,
+    consumer_pb2_grpc,
+    session_pb2_grpc,
+)
 from node.api.server import ApiServer, ServerParts
 from node.config.model import NodeConfig
 from node.contracts.broker import Failure
@@ -82,6 +88,7 @@ class ApiWorld:
         self.producer = broker_pb2_grpc.ProducerServiceStub(self.channel)
         self.consumer = consumer_pb2_grpc.ConsumerServiceStub(self.channel)
         self.admin = admin_pb2_grpc.AdminServiceStub(self.channel)
+        self.sessions = session_pb2_grpc.SessionServiceStub(self.channel)
         return self
 
     async def __aexit__(

@@ -5,6 +5,7 @@ from typing import Final
 
 from node.api.request_gate import PLACES
 from node.api.server import LOOKAHEAD_BYTES, calls_max, pending_max, request_bytes_max
+from node.api.session import UNWRITTEN_BYTES
 from node.config.model import LimitsSection
 
 BASE_BYTES: Final = 512 << 20
@@ -20,6 +21,7 @@ def bound_bytes(allowed: LimitsSection) -> int:
         BASE_BYTES
         + (allowed.bytes_in_flight + allowed.answer_bytes) * 3 // 2
         + (allowed.publish_streams + _READ_AT_ONCE) * request_bytes_max(allowed)
+        + allowed.sessions * (request_bytes_max(allowed) + UNWRITTEN_BYTES)
         + calls * LOOKAHEAD_BYTES
     )
 

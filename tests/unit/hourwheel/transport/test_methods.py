@@ -3,12 +3,13 @@ from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
 
 from hourwheel.transport import methods
 from hourwheel.transport.methods import Method
-from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, session_pb2
 
 FILES: tuple[FileDescriptor, ...] = (
     broker_pb2.DESCRIPTOR,
     consumer_pb2.DESCRIPTOR,
     admin_pb2.DESCRIPTOR,
+    session_pb2.DESCRIPTOR,
 )
 TABLE = {each.path: each for each in vars(methods).values() if isinstance(each, Method)}
 UNUSED = {"/hourwheel.v1.ProducerService/Publish"}
@@ -35,7 +36,19 @@ def test_methods_when_compared_with_the_api(path: str, call: MethodDescriptor) -
 
 def test_methods_when_repeating_would_do_harm() -> None:
     risky = {path.split("/")[2] for path, method in TABLE.items() if not method.is_repeatable}
-    assert risky == {*("PublishStream", "Receive", "DeleteTopic", "DeleteGroup", "TransferMaster")}
+    assert risky == {
+        *("PublishStream", "Receive", "DeleteTopic", "DeleteGroup", "TransferMaster", "Session")
+    }
+
+
+def test_methods_when_they_go_over_a_session() -> None:
+    by_field = {each.session_field: each for each in TABLE.values() if each.session_field}
+    of_calls = session_pb2.SessionCall.DESCRIPTOR.fields_by_name
+    of_answers = session_pb2.SessionAnswer.DESCRIPTOR.fields_by_name
+    assert by_field
+    for field, method in by_field.items():
+        assert of_calls[field].message_type is method.request.DESCRIPTOR
+        assert of_answers[field].message_type is method.response.DESCRIPTOR
 
 
 def test_methods_when_a_late_answer_says_nothing() -> None:

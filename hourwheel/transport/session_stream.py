@@ -1,0 +1,248 @@
+"""A session: the calls of one process to one node, over one stream (`SessionService.Session`).
+
+    ask --> calls to send --writer--> frame ~~> node
+    ask <-- future, by call_id <--reader-- frame <~~
+
+What is asked for in one turn of the event loop, or while a frame is on its way out, goes together
+in the next frame: frames grow with the load, and a lone call goes at once. Retries, and where to
+go, are the caller's (`hourwheel.transport.channel`).
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from hourwheel import errors
+from hourwheel.transport.grpc_errors import make_error
+from hourwheel.transport.session import Failure, is_undecided
+from hourwheel.transport.stream import Stream, StreamBroken
+from hourwheel.v1 import broker_pb2, session_pb2
+
+FRAME_CALLS_MAX: Final = 256
+"""Fewer than a node takes."""
+FRAME_BYTES: Final = 1 << 20
+"""Calls are put into one frame up to this size; a larger one goes alone."""
+IDLE_S: Final = 30.0
+"""A session that was of no use for so long is ended: nodes have room for so many."""
+_SECONDS: Final = 0.001
+_MS_MAX: Final = (1 << 32) - 1
+_NO_ROOM: Final = "limits.sessions"
+_CODES: Final = {int(code.value[0]): code.name for code in grpc.StatusCode}
+
+
+class CallFailed(Exception):
+    """A call has failed; carries an error of ours, and never reaches a user itself."""
+
+    def __init__(self, failure: Failure) -> None:
+        """`failure` says why."""
+        super().__init__(failure.error.message)
+        self.failure = failure
+
+
+class NoSession(Exception):
+    """The node opens no session, and has not looked at the call; never reaches a user."""
+
+    def __init__(self, *, is_for_good: bool) -> None:
+        """`is_for_good`: it is too old; else it has too many."""
+        super().__init__()
+        self.is_for_good = is_for_good
+
+
+@dataclass(slots=True)
+class _Waiting:
+    future: "asyncio.Future[Any]"
+    field: str
+    until_s: float
+    """By the loop's clock."""
+
+
+class SessionStream:
+    """One session, from its opening to its end. Belongs to one event loop.
+
+    Invariant: who is in `_calls` is in `_waiting`, and no node has seen it.
+    """
+
+    def __init__(self, call: Any) -> None:
+        """`call`: of grpc.aio, just begun."""
+        self._loop = asyncio.get_running_loop()
+        self._call = call
+        self._stream: Stream[Any, Any] = Stream(call)
+        self._waiting: dict[int, _Waiting] = {}
+        self._calls: dict[int, session_pb2.SessionCall] = {}
+        """To be sent."""
+        self._given_up: list[int] = []
+        self._to_do = asyncio.Event()
+        self._last_id = 0
+        self._idle_id = -1
+        """The last call when there was nothing to do the last time."""
+        self._is_answered = False
+        self.is_over = False
+        """No more calls: it has ended, or will."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = float("inf")
+        self._tasks = [
+            self._loop.create_task(self._read(), name="hourwheel-session-read"),
+            self._loop.create_task(self._write(), name="hourwheel-session-write"),
+        ]
+
+    async def ask(self, field: str, request: Any, timeout_ms: float) -> Any:
+        """Make one call; who is cancelled gives it up.
+
+        Args:
+            field: of `SessionCall`, which it goes into.
+            request: what to send.
+            timeout_ms: how long to wait for the answer.
+
+        Raises:
+            CallFailed: it was refused, or there is no answer.
+            NoSession: the node opens no session.
+        """
+        self._last_id = call_id = self._last_id + 1
+        until_s = self._loop.time() + timeout_ms * _SECONDS
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting[call_id] = _Waiting(future, field, until_s)
+        fields = {
+            "call_id": call_id,
+            "timeout_ms": min(_MS_MAX, max(1, int(timeout_ms))),
+            field: request,
+        }
+        self._calls[call_id] = session_pb2.SessionCall(**fields)
+        self._to_do.set()
+        if until_s < self._timer_s:
+            self._set_timer(until_s)
+        try:
+            return await future
+        finally:
+            if call_id in self._waiting:
+                self._give_up(call_id)
+
+    async def close(self, grace_ms: float = 0.0) -> None:
+        """End it: calls under way may go on for `grace_ms`, and are cancelled then."""
+        self.is_over = True
+        futures = [waiting.future for waiting in self._waiting.values()]
+        if futures and grace_ms:
+            await asyncio.wait(futures, timeout=grace_ms * _SECONDS)
+        self._call.cancel()
+        self._fail(Failure(errors.Cancelled("the client was closed"), is_definite=False))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+
+    def _give_up(self, call_id: int) -> None:
+        del self._waiting[call_id]
+        if self._calls.pop(call_id, None) is None:
+            self._given_up.append(call_id)
+            self._to_do.set()
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def _set_timer(self, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_s = at_s
+        self._timer = self._loop.call_at(at_s, self._look)
+
+    def _look(self) -> None:
+        """Give up what is late; end the session when nobody needs it."""
+        now_s = self._loop.time()
+        late = [call_id for call_id, it in self._waiting.items() if it.until_s <= now_s]
+        for call_id in late:
+            future = self._waiting[call_id].future
+            if not future.done():
+                error = errors.Timeout("no answer came in time")
+                future.set_exception(CallFailed(Failure(error, is_definite=False)))
+            self._give_up(call_id)
+        if self._waiting:
+            self._set_timer(min(it.until_s for it in self._waiting.values()))
+        elif self._last_id != self._idle_id:
+            self._idle_id = self._last_id
+            self._set_timer(now_s + IDLE_S)
+        else:
+            self.is_over = True
+            self._call.cancel()
+
+    # --- sending --------------------------------------------------------------------------------
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._to_do.wait()
+                self._to_do.clear()
+                while self._calls or self._given_up:
+                    await self._stream.write(self._next())
+        except StreamBroken:
+            return  # the reader tells how it ended
+
+    def _next(self) -> session_pb2.SessionRequest:
+        """The next frame."""
+        frame = session_pb2.SessionRequest(given_up=self._given_up[:FRAME_CALLS_MAX])
+        del self._given_up[:FRAME_CALLS_MAX]
+        size = 0
+        for call_id, call in list(self._calls.items())[:FRAME_CALLS_MAX]:
+            size += call.ByteSize()
+            if frame.calls and size > FRAME_BYTES:
+                break
+            frame.calls.append(call)
+            del self._calls[call_id]
+        return frame
+
+    # --- answers --------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                frame = await self._stream.read()
+                self._is_answered = True
+                for answer in frame.answers:
+                    self._tell(answer)
+        except StreamBroken as broken:
+            failure = broken.failure
+        self.is_over = True
+        if self._is_answered:
+            self._fail(failure)
+        elif await self._call.code() is grpc.StatusCode.UNIMPLEMENTED:
+            self._refuse(NoSession(is_for_good=True))
+        elif failure.error.params.get("limit") == _NO_ROOM:
+            self._refuse(NoSession(is_for_good=False))
+        else:
+            self._fail(failure)
+
+    def _tell(self, answer: session_pb2.SessionAnswer) -> None:
+        waiting = self._waiting.pop(answer.call_id, None)
+        if waiting is None or waiting.future.done():
+            return  # given up
+        if answer.HasField("error"):
+            waiting.future.set_exception(CallFailed(failure_of(answer.error)))
+        else:
+            waiting.future.set_result(getattr(answer, waiting.field))
+
+    def _fail(self, failure: Failure) -> None:
+        """The session is over: end all calls so. What was not sent, no node has seen."""
+        for call_id, waiting in self._waiting.items():
+            if not waiting.future.done():
+                is_definite = failure.is_definite or call_id in self._calls
+                waiting.future.set_exception(CallFailed(Failure(failure.error, is_definite)))
+        self._forget()
+
+    def _refuse(self, refusal: NoSession) -> None:
+        for waiting in self._waiting.values():
+            if not waiting.future.done():
+                waiting.future.set_exception(NoSession(is_for_good=refusal.is_for_good))
+        self._forget()
+
+    def _forget(self) -> None:
+        self._waiting.clear()
+        self._calls.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tasks[1].cancel()
+
+
+def failure_of(detail: broker_pb2.ErrorDetail) -> Failure:
+    """What a node answered a call of a session."""
+    code = _CODES.get(detail.code, "UNKNOWN")
+    error = make_error(code, detail.reason, detail.message, detail.params)
+    return Failure(error, is_definite=not is_undecided(error))

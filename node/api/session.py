@@ -1,0 +1,362 @@
+"""SessionService.Session: the calls of one client process, in frames, answered in any order.
+
+    read a frame --> a task for each call --> answers that are ready --> write one frame
+         ^             (as a unary one)                                        |
+         |_____________ no reading while too much is in flight _______________|
+
+Each call goes through the same steps as a unary one (`Calls.attempt`). What gets ready while a
+frame is written goes together with the next one, so frames grow with the load.
+
+A session is read on while the calls in flight and the answers not written yet are within bounds,
+in number and in bytes. A poll that waits is no call in flight here: `limits.long_polls` bounds
+those of all clients. A client that does not read its answers is not read from, and after
+`limits.answer_wait_ms` its session is ended; so is one whose frames make no sense. A shutdown stops
+the reading, answers what was read, polls with nothing, then ends.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from google.protobuf.message import DecodeError
+
+from hourwheel import errors
+from hourwheel.v1.broker_pb2 import ErrorDetail
+from hourwheel.v1.consumer_pb2 import ReceiveRequest
+from hourwheel.v1.session_pb2 import SessionAnswer, SessionCall, SessionRequest, SessionResponse
+from node.api.calls import CallContext, Calls, Context, Refusal
+from node.config.model import LimitsSection
+from node.contracts import grpc_status
+
+METHOD: Final = "Session"
+FRAME_CALLS_MAX: Final = 1_024
+"""Calls of one frame, and calls that one frame gives up."""
+IN_FLIGHT_MAX: Final = 1_024
+"""Calls of a session that are worked on, and answers that are not written."""
+FRAME_BYTES: Final = 1 << 20
+"""Answers are put into one frame up to this size; a larger one goes alone."""
+UNWRITTEN_BYTES: Final = 4 << 20
+"""Answers of a session that wait to be written: with more than that, nothing is read."""
+_VARINT_MASK: Final = 0x7F
+_VARINT_MORE: Final = 0x80
+_SECONDS: Final = 0.001
+_PARTING_S: Final = 1.0
+_WAITING: Final = "receive"
+_ANSWERS: Final = SessionResponse.DESCRIPTOR.fields_by_name["answers"].number
+_ANSWERS_TAG: Final = bytes([_ANSWERS << 3 | 2])
+
+Attempt: TypeAlias = Callable[[Any, int, CallContext], Awaitable[Any]]
+Implement: TypeAlias = Callable[[Any, CallContext], Coroutine[Any, Any, Any]]
+
+
+class Sessions:
+    """The handler of the method. Its calls count as those of their own methods in the metrics."""
+
+    def __init__(
+        self, calls: Calls, methods: Mapping[str, tuple[str, Implement]], allowed: LimitsSection
+    ) -> None:
+        """`methods`: field of `SessionCall` -> (name in the metrics, what does it)."""
+        self._calls = calls
+        self._allowed = allowed
+        self._attempts = {
+            field: calls.attempt(name, implement, grpc_status.to_detail)
+            for field, (name, implement) in methods.items()
+        }
+
+    async def handle(self, _requests: object, context: Context) -> None:
+        """Serve one session."""
+        admission = self._calls.admission
+        try:
+            admission.begin_session()
+        except errors.HourwheelError as error:
+            _, refusal = self._calls.refuse(METHOD, error, context, grpc_status.to_status)
+        else:
+            # Only with the call ends what gRPC has of it, and a client may keep it open.
+            context.add_done_callback(lambda _: admission.end_session())  # type: ignore[arg-type]
+            # By itself: with a first answer that is not read, it would be in the way of the status.
+            await context.send_initial_metadata(())
+            session = _Session(self._calls, self._attempts, self._allowed, context)
+            found = await session.serve()
+            if found is None:
+                return
+            _, refusal = self._calls.refuse(METHOD, found, context, grpc_status.to_status)
+        # Behind answers that the client does not read the status does not arrive.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PARTING_S):
+                await context.abort_with_status(refusal)
+
+
+class _Call:
+    """The context of one call."""
+
+    __slots__ = ("_loop", "_on_done", "_peer", "_until_s", "is_waiting", "size_bytes")
+
+    def __init__(self, session: "_Session", timeout_ms: int, size_bytes: int) -> None:
+        self._loop = session.loop
+        self._peer = session.peer
+        self._until_s = self._loop.time() + timeout_ms * _SECONDS if timeout_ms else None
+        self._on_done: Callable[[Any], None] | None = None
+        self.size_bytes = size_bytes
+        """Of the request."""
+        self.is_waiting = False
+        """A poll: it may take its time."""
+
+    def time_remaining(self) -> float | None:
+        return None if self._until_s is None else max(0.0, self._until_s - self._loop.time())
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        self._on_done = callback
+
+    def peer(self) -> str:
+        return self._peer()
+
+    def end(self) -> None:
+        """The client has got the answer, or is gone."""
+        on_done, self._on_done = self._on_done, None
+        if on_done is not None:
+            on_done(self)
+
+
+class _Answer(NamedTuple):
+    raw: bytes
+    call: _Call
+
+
+class _Session:
+    """One session.
+
+    Invariant: a call in `_tasks` is not answered yet, one in `_answers` is, and not written.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        attempts: Mapping[str, Attempt],
+        allowed: LimitsSection,
+        context: Context,
+    ) -> None:
+        """Nothing is read yet."""
+        self.loop = asyncio.get_running_loop()
+        self.peer = context.peer
+        self._admission = calls.admission
+        self._attempts = attempts
+        self._context = context
+        self._answer_wait_ms = allowed.answer_wait_ms
+        self._bytes_max = allowed.stream_bytes_in_flight
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._answers = deque[_Answer]()
+        self._is_closing = False
+        """Nothing is read any more."""
+        self._is_ended = False
+        """Nothing is written any more."""
+        self._in_flight = 0
+        self._bytes_in_flight = 0
+        self._unwritten_bytes = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._to_do = asyncio.Event()
+        """For the writer."""
+
+    async def serve(self) -> errors.HourwheelError | None:
+        """Read and answer until the client ends the session: None; or why it is ended."""
+        # Nobody cancels a read: see `hourwheel.transport.reads`. It ends with the call.
+        reading = self.loop.create_task(self._read())
+        writing = self.loop.create_task(self._write())
+        writing.add_done_callback(_look)
+        reading.add_done_callback(_look)
+        error: errors.HourwheelError | None = None
+        try:
+            with self._admission.until_drain():
+                await asyncio.wait([reading, writing], return_when=asyncio.FIRST_COMPLETED)
+            if reading.done() and not reading.cancelled():
+                found = reading.exception()
+                if isinstance(found, errors.HourwheelError):
+                    return found.with_traceback(None)
+            self._is_closing = True
+            self._to_do.set()
+            error = await writing
+        finally:
+            self._end(writing)
+        return errors.ShuttingDown() if error is None and self._admission.is_draining else error
+
+    def _end(self, writing: "asyncio.Task[Any]") -> None:
+        self._is_closing = self._is_ended = True
+        self._has_room.set()
+        writing.cancel()
+        for task in self._tasks.values():
+            task.cancel()
+        for answer in self._answers:
+            answer.call.end()
+        self._answers.clear()
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        while True:
+            await self._has_room.wait()
+            if self._is_closing:
+                return
+            raw: Any = await self._context.read()
+            if self._is_ended or not isinstance(raw, bytes):  # the end: grpc.aio.EOF
+                return
+            self._take(raw)
+            del raw  # while the next one is awaited
+
+    def _take(self, raw: bytes) -> None:
+        """Begin all calls of a frame.
+
+        Raises:
+            InvalidArgument, TooManyItems: it makes no sense; the session is over.
+        """
+        try:
+            frame = SessionRequest.FromString(raw)
+        except DecodeError:
+            raise errors.InvalidArgument("this is no frame of a session") from None
+        count = max(len(frame.calls), len(frame.given_up))
+        if count > FRAME_CALLS_MAX:
+            raise errors.TooManyItems(
+                f"{count} calls in a frame; at most {FRAME_CALLS_MAX} are allowed",
+                count=count,
+                count_max=FRAME_CALLS_MAX,
+            )
+        for call_id in frame.given_up:
+            task = self._tasks.get(call_id)
+            if task is not None:
+                task.cancel()
+        for call in frame.calls:
+            self._begin(call)
+
+    def _begin(self, call: SessionCall) -> None:
+        call_id = call.call_id
+        if not call_id or call_id in self._tasks:
+            raise errors.InvalidArgument(
+                f"call_id {call_id} is 0, or of a call that is not answered", field="call_id"
+            )
+        field = call.WhichOneof("request")
+        attempt = self._refuse_unknown if field is None else self._attempts[field]
+        request: Any = None if field is None else getattr(call, field)
+        one = _Call(self, call.timeout_ms, call.ByteSize())
+        if field == _WAITING and request.wait_ms:
+            one.is_waiting = True
+            # What belongs to the frame keeps it in memory, all of it, as long as a poll may last.
+            kept = ReceiveRequest()
+            kept.CopyFrom(request)
+            request = kept
+        else:
+            self._change(1, one.size_bytes)
+        # Tasks start in the order they are made, so batches reach the engine in theirs.
+        task = self.loop.create_task(self._run(call_id, field or "", attempt, request, one))
+        self._tasks[call_id] = task
+
+    async def _refuse_unknown(self, _request: None, _size: int, _call: CallContext) -> Any:
+        error = errors.InvalidArgument("a call without a request, or one that is unknown here")
+        return Refusal(grpc_status.to_detail(error))
+
+    async def _run(
+        self, call_id: int, field: str, attempt: Attempt, request: Any, call: _Call
+    ) -> None:
+        raw = b""
+        try:
+            answer = await attempt(request, call.size_bytes, call)
+            raw = _encode(call_id, field, answer)
+        finally:
+            del self._tasks[call_id]
+            if not call.is_waiting:
+                self._change(-1, -call.size_bytes)
+            if raw and not self._is_ended:  # it may have ended while this was awaited
+                self._answers.append(_Answer(raw, call))
+                self._unwritten_bytes += len(raw)
+                self._change(1, 0)
+            else:
+                call.end()
+            self._to_do.set()
+
+    def _change(self, count: int, size_bytes: int) -> None:
+        self._in_flight += count
+        self._bytes_in_flight += size_bytes
+        if (
+            self._in_flight < IN_FLIGHT_MAX
+            and self._bytes_in_flight < self._bytes_max
+            and self._unwritten_bytes < UNWRITTEN_BYTES
+        ):
+            self._has_room.set()
+        else:
+            self._has_room.clear()
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    async def _write(self) -> errors.HourwheelError | None:
+        """Write what is ready until all is answered and nothing is read any more."""
+        while True:
+            if not self._answers:
+                if self._is_closing and not self._tasks:
+                    return None
+                self._to_do.clear()
+                await self._to_do.wait()
+                continue
+            answers = self._next()
+            try:
+                async with asyncio.timeout(self._answer_wait_ms * _SECONDS):
+                    await self._context.write(_frame(answers))
+            except TimeoutError:
+                self._leave(answers)
+                return errors.Overloaded(
+                    f"the answers of this session were not read for {self._answer_wait_ms} ms",
+                    limit="limits.answer_wait_ms",
+                    limit_value=self._answer_wait_ms,
+                )
+            for answer in answers:
+                answer.call.end()
+                self._unwritten_bytes -= len(answer.raw)
+            self._change(-len(answers), 0)
+
+    def _leave(self, answers: list[_Answer]) -> None:
+        """gRPC has these, and nobody reads them: their room is taken until the call ends."""
+        calls = [answer.call for answer in answers]
+
+        def end(_: object) -> None:
+            for call in calls:
+                call.end()
+
+        self._context.add_done_callback(end)  # type: ignore[arg-type]
+
+    def _next(self) -> list[_Answer]:
+        """What goes into the next frame."""
+        found = [self._answers.popleft()]
+        size = len(found[0].raw)
+        while self._answers and (size := size + len(self._answers[0].raw)) <= FRAME_BYTES:
+            found.append(self._answers.popleft())
+        return found
+
+
+def _look(task: "asyncio.Task[Any]") -> None:
+    """Else asyncio logs that nobody looked at how it failed: the client went away."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _encode(call_id: int, field: str, answer: Any) -> bytes:
+    if isinstance(answer, Refusal):
+        detail: ErrorDetail = answer.form
+        return SessionAnswer(call_id=call_id, error=detail).SerializeToString()
+    fields = {"call_id": call_id, field: answer}
+    return SessionAnswer(**fields).SerializeToString()
+
+
+def _frame(answers: list[_Answer]) -> bytes:
+    """A SessionResponse of answers that are in bytes already."""
+    parts: list[bytes] = []
+    for answer in answers:
+        parts += (_ANSWERS_TAG, _varint(len(answer.raw)), answer.raw)
+    return b"".join(parts)
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > _VARINT_MASK:
+        found.append(number & _VARINT_MASK | _VARINT_MORE)
+        number >>= 7
+    found.append(number)
+    return bytes(found)

@@ -13,7 +13,7 @@ from hourwheel import errors
 from node.process.lifecycle import EXIT_CONFIG, EXIT_LOCKED
 from node.tools.local_cluster.nodes import LocalCluster, LocalNode, toml_of
 from tests.support.cluster_load import ClusterLoad
-from tests.support.eventually import until
+from tests.support.eventually import until, until_told
 from tests.support.reaper import say
 
 SMALL: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}, "node": {"metrics_listen": ""}}
@@ -54,20 +54,17 @@ async def test_messages_survive_kills_of_the_master_and_of_all(tmp_path: Path) -
             say(f"all killed: the first message {since_ms:.0f} ms after they were started again")
             await check(load)
             say(f"{len(load.acknowledged)} acknowledged, {load.repeated()} delivered again")
-        assert await digests(cluster) == 1
+        await until_all_have_the_same(cluster)
 
 
-async def digests(cluster: LocalCluster) -> int:
-    """How many different ends the logs have, when all have what the master has."""
+async def until_all_have_the_same(cluster: LocalCluster) -> None:
+    """Wait until all have what the master has."""
 
-    async def ends() -> set[int]:
+    async def is_one_end() -> bool:
         told = [await cluster.status_of(index) for index in range(3)]
-        return {one.shards[0].applied_offset for one in told}
+        return len({one.shards[0].applied_offset for one in told}) == 1
 
-    async with asyncio.timeout(60):
-        while len(found := await ends()) > 1:
-            pass
-    return len(found)
+    await until_told(is_one_end)
 
 
 # -- mistakes ----------------------------------------------------------------------------------

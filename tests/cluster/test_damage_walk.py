@@ -25,6 +25,7 @@ from hourwheel import (
 )
 from storage.files.file_header import FILE_HEADER_BYTES
 from storage.queues.queue_chunk import ENTRIES_AT
+from tests.support.eventually import until_told
 from tests.support.faulty_node import FaultyNode
 from tests.support.reaper import events_of, small_node
 from tests.support.stored import SHARD
@@ -65,9 +66,11 @@ async def _live(folder: Path) -> Life:
 
 async def _released(admin: AsyncAdmin) -> None:
     """Wait until all that is to be released is: on the disk the wheel has what is pending alone."""
-    async with asyncio.timeout(_HANG_S):
-        while (await admin.get_topic("orders")).released_count < len(RELEASED):
-            pass
+
+    async def are_released() -> bool:
+        return (await admin.get_topic("orders")).released_count >= len(RELEASED)
+
+    await until_told(are_released)
 
 
 def _values() -> dict[str, dict[str, object]]:

@@ -15,7 +15,7 @@ from chaos.machine import Tmpfs, can_mount, tmpfs
 from chaos.network import Loopback
 from chaos.node_process import NodeProcess, members_of
 from hourwheel import AsyncConsumer, AsyncProducer, Columns, Message, errors
-from tests.support.eventually import until
+from tests.support.eventually import until, until_told
 from tests.support.reaper import complaints_of, say
 
 NAMES: Final = ("n1", "n2", "n3")
@@ -165,8 +165,11 @@ async def test_nobody_dies_when_what_is_given_up_is_taken_by_others_too(tmp_path
             # Whoever leads the control plane dies; the other two have a vote each, and a journal.
             killed = cluster.nodes[await cluster.raft_leader()]
             await killed.kill()
-            while await cluster.raft_leader() == killed.node_id:
-                pass
+
+            async def has_a_successor() -> bool:
+                return await cluster.raft_leader() != killed.node_id
+
+            await until_told(has_a_successor)
             await killed.spawn()  # it serves when there is room
         finally:
             filling.cancel()

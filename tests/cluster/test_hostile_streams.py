@@ -16,7 +16,7 @@ from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
 from node.config.model import NodeConfig
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.bench import subject
-from tests.support.eventually import until
+from tests.support.eventually import before_the_next_look, until
 from tests.support.memory_bound import BASE_BYTES, bound_bytes, resident_bytes
 
 IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
@@ -64,6 +64,7 @@ async def test_memory_is_bounded_when_streams_send_much_and_read_nothing(tmp_pat
                 assert resident_bytes(node.pid) <= BOUND_BYTES
                 with suppress(errors.Timeout):  # on a busy machine
                     published = (await node.status()).published_count
+                await before_the_next_look()
         # And then it goes back, and others are served.
         await until(lambda: resident_bytes(node.pid) <= BASE_BYTES // 2)
         async with AsyncProducer(node.channel) as producer:
@@ -84,6 +85,7 @@ async def test_memory_is_bounded_when_a_follower_passes_a_flood_on(tmp_path: Pat
                         assert resident_bytes(node.pid) <= BOUND_BYTES
                     with suppress(errors.Timeout, errors.Overloaded, errors.Unavailable):
                         published = (await admin.status()).shards[0].published_count
+                    await before_the_next_look()
             for node in nodes:
                 await until(lambda node=node: resident_bytes(node.pid) <= BASE_BYTES // 2)
         async with AsyncProducer(cluster.servers) as producer:

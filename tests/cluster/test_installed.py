@@ -60,7 +60,7 @@ def copy_locked(packages: Path) -> None:
             if ".." not in part.parts and part.locate().is_file():  # a command is not below
                 target = packages / part
                 target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(part.locate(), target)
+                shutil.copy2(part.locate(), target)  # with the time that compiled files name
 
 
 def files_of(commands: Path) -> list[str]:

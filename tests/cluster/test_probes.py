@@ -8,6 +8,7 @@ from typing import Final
 
 from node.metrics.http import LIVE, READY, STARTUP
 from node.tools.local_cluster.nodes import LocalCluster, LocalNode
+from tests.support.eventually import until_told
 
 SMALL: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}}
 HOURWHEEL: Final = str(Path(sys.executable).parent / "hourwheel")
@@ -31,9 +32,14 @@ async def ask(node: LocalNode, path: str) -> tuple[int, str]:
 async def until_ready(node: LocalNode, *, is_ready: bool) -> str:
     """Wait until `/ready` says so; gives what it says."""
     wanted = 200 if is_ready else 503
-    async with asyncio.timeout(60):
-        while (found := await ask(node, READY))[0] != wanted:
-            pass
+    found = (0, "")
+
+    async def says_so() -> bool:
+        nonlocal found
+        found = await ask(node, READY)
+        return found[0] == wanted
+
+    await until_told(says_so)
     return found[1]
 
 

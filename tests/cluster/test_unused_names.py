@@ -1,6 +1,5 @@
 """Real nodes, whose own timers find topics and groups that nobody uses."""
 
-import asyncio
 from pathlib import Path
 
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
@@ -8,7 +7,7 @@ from hourwheel.outcomes import CancelOutcome
 from node.process.subprocess_node import ChildNode
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.support.engine_world import within
-from tests.support.eventually import until
+from tests.support.eventually import until, until_told
 
 
 async def test_topic_that_publishing_made_goes_when_empty_and_comes_again(tmp_path: Path) -> None:
@@ -37,13 +36,11 @@ async def test_topic_that_publishing_made_goes_when_empty_and_comes_again(tmp_pa
 async def expired(admin: AsyncAdmin) -> None:
     """Only the topic is left of which something is pending, and no group."""
 
-    async def names() -> list[str]:
+    async def is_alone() -> bool:
         topics, groups = await admin.topics(include_internal=True), await admin.groups()
-        return [one.name for one in (*topics, *groups)]
+        return [one.name for one in (*topics, *groups)] == ["kept"]
 
-    async with asyncio.timeout(60):
-        while await names() != ["kept"]:
-            pass
+    await until_told(is_alone)
 
 
 async def use_and_leave(cluster: LocalCluster, admin: AsyncAdmin) -> None:

@@ -20,6 +20,8 @@ FILES_MAX: Final = 25
 
 MEASURING: Final = ("tests/bench/", "tests/soak/")
 """Below these, tests may wait for time to pass: they measure it."""
+EVENTUALLY: Final = "tests/support/eventually.py"
+"""It waits between two looks at what it waits for."""
 
 
 def packages() -> dict[str, list[str]]:
@@ -94,7 +96,7 @@ def test_tests_do_not_wait_for_time() -> None:
     tests = tuple(
         path
         for path in tree.files_named(".py")
-        if path.startswith("tests/") and not path.startswith(MEASURING)
+        if path.startswith("tests/") and not path.startswith((*MEASURING, EVENTUALLY))
     )
     assert calls_that(is_wait_for_time, tests) == []
 

@@ -44,7 +44,8 @@ _SECRET_BYTES: Final = 24
 _FIRST_PORT: Final = 20_000
 _END_PORT: Final = 32_000
 _ASK_MS: Final = 1_000.0
-_LOOK_S: Final = 0.01
+_LOOK_S: Final = 0.05
+"""To ask a node takes a connection, and the processor that it starts with."""
 _STARTUP_S: Final = 60.0
 _PORT_MAX: Final = 65_535
 

@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 _ACCEPT_RETRY_S: Final = 0.1
 _LINE_BYTES_MAX: Final = 64 * 1024
+_TCP: Final = (socket.AF_INET, socket.AF_INET6)
 
 
 class Places:
@@ -76,6 +77,10 @@ class Listener:
                 await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
             connection.setblocking(False)
+            if connection.family in _TCP:
+                # asyncio does this for sockets of its own making only. Else the second of two small
+                # messages waits for the acknowledgement of the first, which comes 40 ms late.
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             task = asyncio.ensure_future(self._serve(connection))
             self._tasks[task] = connection
             task.add_done_callback(self._is_served)

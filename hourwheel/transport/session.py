@@ -26,7 +26,10 @@ from hourwheel.transport.endpoints import Move
 AT_ONCE_MAX: Final = 4
 """So many tries in a row go elsewhere at once; then one waits."""
 SEARCH_MS_MAX: Final = 250.0
-"""Longest wait while all endpoints are in trouble: a new master is there within about a second."""
+"""Longest wait while all endpoints are in trouble."""
+SEARCH_SHARE: Final = 0.15
+"""A wait of a search is this part of all its waits so far: so a new master is found soon, be it
+there after a tenth of a second or after a whole one, and a long outage costs few tries."""
 TRY_MS: Final = 2_000.0
 """How long the first try waits for its answer where another node may answer instead."""
 
@@ -83,9 +86,11 @@ class Pace:
     def __init__(self, backoff: Backoff, random: Callable[[], float]) -> None:
         """`random` gives fractions in [0, 1)."""
         self._backoff = backoff
-        self._search = Backoff(backoff.ms_min, min(backoff.ms_max, SEARCH_MS_MAX))
+        self._search_ms_max = min(backoff.ms_max, SEARCH_MS_MAX)
         self._random = random
         self._failures = 0
+        self._searched_ms = 0.0
+        """All waits of this search."""
         self._at_once = 0
         self.wait_ms = 0.0
         """How long to wait now."""
@@ -100,15 +105,20 @@ class Pace:
             self.wait_ms = 0.0
             return 0.0
         self._at_once = 0
-        self._failures += 1
-        backoff = self._backoff if move is Move.STAY else self._search
-        self.wait_ms = backoff.wait_ms(self._failures, self._random())
+        if move is Move.SEARCH:
+            wait_ms = max(self._backoff.ms_min, self._searched_ms * SEARCH_SHARE)
+            self.wait_ms = min(self._search_ms_max, wait_ms) * (0.5 + self._random() / 2)
+            self._searched_ms += self.wait_ms
+        else:  # sent to and fro, it comes no nearer: those waits double
+            self._failures += 1
+            wait_ms = self._backoff.wait_ms(self._failures, self._random())
+            self.wait_ms = wait_ms if move is Move.STAY else min(self._search_ms_max, wait_ms)
         return self.wait_ms
 
     def on_success(self) -> None:
         """A try succeeded."""
         self._failures = self._at_once = 0
-        self.wait_ms = 0.0
+        self.wait_ms = self._searched_ms = 0.0
 
 
 class CallSession:

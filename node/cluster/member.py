@@ -275,12 +275,15 @@ class ClusterMember:
             return  # an epoch of this node's former life: the next is on its way
         isr = frozenset(one.node_id for one in shard.isr)
         self.replica.level_max = state.feature_level
-        if shard.epoch > self.replica.assignment.epoch:
+        is_new = shard.epoch > self.replica.assignment.epoch
+        if is_new:
             self._requests_step_down, self._transfer_to = False, ""
         self.replica.on_assignment(
             Assignment(shard.epoch, master, isr, shard.version), self._monotonic_ms()
         )
         self._is_stale = False
+        if is_new and master == identity.node_id:
+            _log.info("mastership_assigned", epoch=shard.epoch)
         if self.replica.is_elected:
             self.replica.stats.on_elected(self._monotonic_ms())
 
@@ -391,6 +394,8 @@ class ClusterMember:
                 "mastership_started",
                 epoch=self.replica.assignment.epoch,
                 takeover_ms=round(stats.takeover_ms),
+                begun_ms=round(stats.begun_ms),
+                committed_ms=round(stats.committed_ms),
             )
             self.has_served.set()
             self._report()

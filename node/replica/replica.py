@@ -196,6 +196,7 @@ class Replica:
         #    watermark is behind EPOCH_START.
         if not mastership.rules.is_begun:
             return
+        self.stats.on_committed(monotonic_ms)
         # 6. The views have everything up to it.
         if self.shard.views.applied_offset < mastership.rules.start.start_end:
             return
@@ -210,6 +211,7 @@ class Replica:
     def _begin_epoch(self, monotonic_ms: float) -> None:
         """Raises DiskFull where it cannot be noted; nothing has changed then."""
         epoch, shard, identity = self.assignment.epoch, self.shard, self.identity
+        self.stats.on_begun(monotonic_ms)
         start = shard.log.end_offset
         self._epochs.truncate(start)  # what was noted as it came, and then was not written
         self._epochs.append(epoch, start, log_start_offset=shard.log.start_offset)

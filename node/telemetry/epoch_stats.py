@@ -31,17 +31,34 @@ class EpochStats:
     """How often it has asked for another master."""
     takeover_ms: float = 0.0
     """How long the last takeover took; 0 before the first."""
+    begun_ms: float = 0.0
+    """Of that, until its epoch began: the former master's lease was over."""
+    committed_ms: float = 0.0
+    """And until its EPOCH_START was committed."""
     catch_up_released: int = 0
     """Messages that were overdue when this node began to serve."""
     snapshots_sent: int = 0
     snapshots_received: int = 0
     _elected_ms: float | None = None
+    _is_committed: bool = False
     _behind: _Behind | None = field(default=None, repr=False)
 
     def on_elected(self, monotonic_ms: float) -> None:
         """The control plane names this node master. Only the first time counts."""
         if self._elected_ms is None:
             self._elected_ms = monotonic_ms
+            self.begun_ms = self.committed_ms = 0.0
+            self._is_committed = False
+
+    def on_begun(self, monotonic_ms: float) -> None:
+        """Its epoch begins."""
+        if self._elected_ms is not None:
+            self.begun_ms = monotonic_ms - self._elected_ms
+
+    def on_committed(self, monotonic_ms: float) -> None:
+        """What it inherited is committed. Only the first time counts."""
+        if self._elected_ms is not None and not self._is_committed:
+            self.committed_ms, self._is_committed = monotonic_ms - self._elected_ms, True
 
     def on_serving(self, monotonic_ms: float, now_ms: int, views: Views) -> None:
         """It serves. `now_ms` is the cluster clock."""

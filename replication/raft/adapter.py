@@ -111,6 +111,8 @@ class RaftAdapter:
         self._clock = clock
         self._tick_s = tick_s
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._reported_state: ControlState | None = None
+        self._reported_status = RaftStatus()
         self._is_stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="raft", daemon=True)
 
@@ -143,20 +145,25 @@ class RaftAdapter:
             self._tell(self.on_death, error)
 
     def _tick_for_ever(self) -> None:
-        state, status = None, RaftStatus()
+        # A tick applies what the one before received, and then waits. Told after the wait, each
+        # follower's broker would hear of a master up to a whole tick late.
+        self._node.before_wait = self._tell_news
         last_ms = self._clock.monotonic_ms()
         while not self._is_stopping.is_set():
             self._node.doTick(self._tick_s)
             now_ms = self._clock.monotonic_ms()
             self._watch(now_ms - last_ms)
             last_ms = now_ms
-            if self._machine.state is not state:
-                state = self._machine.state
-                self._tell(self.on_state, state)
-            now = self._node.status()
-            if now != status:
-                status = now
-                self._tell(self._set_status, status)
+
+    def _tell_news(self) -> None:
+        """Tell the loop of a state or a status that it does not know."""
+        if self._machine.state is not self._reported_state:
+            self._reported_state = self._machine.state
+            self._tell(self.on_state, self._reported_state)
+        status = self._node.status()
+        if status != self._reported_status:
+            self._reported_status = status
+            self._tell(self._set_status, status)
 
     def _watch(self, gap_ms: float) -> None:
         if gap_ms > STALL_MS:

@@ -118,6 +118,7 @@ class RaftNode(PrivateSyncObj):
 
     Attributes:
         journal: its log.
+        before_wait: called in each tick, when all that has come is applied and before it waits.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class RaftNode(PrivateSyncObj):
         check_version()
         timings = timings or RaftTimings()
         self._has_no_room = False
+        self.before_wait: Callable[[], None] | None = None
         self.journal = journal
         self._machine = machine
         self._observer = on_state_changed
@@ -153,6 +155,7 @@ class RaftNode(PrivateSyncObj):
             Node(node_id), peers, _conf(timings, self._state_changed), transport=transport
         )
         self._transport = transport
+        self.addOnTickCallback(self._about_to_wait)
         # A vote counts for the term that it was given in.
         is_current = journal.getCurrentTerm() >= journal[-1].term
         voted_for = journal.getVotedForNodeId() if is_current else None
@@ -183,6 +186,10 @@ class RaftNode(PrivateSyncObj):
             self._applyCommand(REGULAR + command, guarded)
         except BlockingIOError:
             return  # the pipe that wakes the tick thread is full: it is awake; the command is in
+
+    def _about_to_wait(self) -> None:
+        if self.before_wait is not None:
+            self.before_wait()
 
     def hand_over(self, ticks: int, tick_s: float) -> None:
         """Leave the lead to a follower that has everything, so that no election has to time out."""

@@ -112,3 +112,19 @@ async def test_connection_is_not_lost_when_accepting_ends_as_it_comes() -> None:
                 accepting.cancel()
                 await asyncio.gather(accepting, return_exceptions=True)
                 await listener.close()
+
+
+async def test_small_messages_do_not_wait_for_each_others_acknowledgement() -> None:
+    found: list[int] = []
+
+    async def look(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted = writer.get_extra_info("socket")
+        found.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    async with listening(look) as (_, address, bugs):
+        reader, writer = await asyncio.open_connection(*address)
+        assert await reader.read() == b""
+        writer.close()
+        assert len(found) == 1
+        assert found[0] != 0
+        assert bugs == []

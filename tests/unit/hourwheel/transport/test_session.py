@@ -5,6 +5,7 @@ from hourwheel.transport.endpoints import Move
 from hourwheel.transport.session import (
     AT_ONCE_MAX,
     SEARCH_MS_MAX,
+    SEARCH_SHARE,
     TRY_MS,
     Backoff,
     CallSession,
@@ -131,4 +132,16 @@ def test_pace_when_tries_go_elsewhere_again_and_again() -> None:
 def test_pace_when_it_goes_on() -> None:
     staying, searching = (Pace(Backoff(), lambda: 1.0) for _ in range(2))
     assert [staying.on_failure(Move.STAY) for _ in range(10)][-1] == Backoff().ms_max
-    assert [searching.on_failure(Move.SEARCH) for _ in range(10)][-1] == SEARCH_MS_MAX
+    assert [searching.on_failure(Move.SEARCH) for _ in range(40)][-1] == SEARCH_MS_MAX
+    searching.on_success()
+    assert searching.on_failure(Move.SEARCH) == Backoff().ms_min
+
+
+@pytest.mark.parametrize("outage_ms", [50.0, 100.0, 300.0, 700.0, 1_500.0])
+def test_search_finds_a_new_master_within_a_part_of_the_outage(outage_ms: float) -> None:
+    pace, tries, now_ms = Pace(Backoff(), lambda: 1.0), 0, 0.0
+    while now_ms < outage_ms:
+        now_ms += pace.on_failure(Move.SEARCH)
+        tries += 1
+    assert now_ms - outage_ms <= max(Backoff().ms_min, outage_ms * SEARCH_SHARE)
+    assert tries <= 30

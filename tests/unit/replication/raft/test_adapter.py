@@ -1,5 +1,6 @@
 import logging
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,7 @@ class FakeNode:
         self.answers = list(answers)
         self.submitted: list[bytes] = []
         self.on_tick: Callable[[], None] = lambda: None
+        self.before_wait: Callable[[], None] | None = None
         self.is_destroyed = False
 
     def submit(self, command: bytes, callback: Any) -> None:
@@ -36,6 +38,8 @@ class FakeNode:
             callback(*answer)
 
     def doTick(self, wait_s: float) -> None:  # noqa: N802
+        assert self.before_wait is not None
+        self.before_wait()
         self.on_tick()
 
     def status(self) -> RaftStatus:
@@ -118,6 +122,15 @@ async def test_states_and_statuses_are_told_and_the_end_lets_go() -> None:
     await world.adapter.stop()
     assert world.node.is_destroyed
     assert world.deaths == []
+
+
+async def test_states_are_told_before_the_tick_that_applied_them_waits() -> None:
+    world, goes_on = World(FakeNode()), threading.Event()
+    world.node.on_tick = goes_on.wait  # type: ignore[assignment]
+    world.adapter.start()
+    await until(lambda: world.states and world.statuses)
+    goes_on.set()
+    await world.adapter.stop()
 
 
 async def test_death_of_the_thread_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,8 +21,8 @@ _SHUTDOWN: Final = 0x8004587D
 """ioctl of ext4 and XFS: from now on nothing reaches the disk any more, not even its journal."""
 _WITHOUT_FLUSH: Final = (2).to_bytes(4, "little")
 _MIB: Final = 1 << 20
-_BUSY_TRIES: Final = 50
-_BUSY_S: Final = 0.1
+BUSY_TRIES: Final = 50
+BUSY_S: Final = 0.1
 _PATH: Final = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
 
 
@@ -38,11 +38,11 @@ def _take_out(path: Path) -> None:
     Threads of one that was killed may still be in a write, though the process is said to be gone;
     so it is tried for a while.
     """
-    for _ in range(_BUSY_TRIES):
+    for _ in range(BUSY_TRIES):
         with suppress(subprocess.CalledProcessError):
             _run("umount", path)
             return
-        Event().wait(_BUSY_S)
+        Event().wait(BUSY_S)
     _run("umount", path)
 
 

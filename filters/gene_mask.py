@@ -42,7 +42,7 @@ from hourwheel.formats.tag_gene import (
 Genes: TypeAlias = NDArray[np.uint64]
 Mask: TypeAlias = NDArray[np.bool_]
 
-_PIECE: Final = 16_384
+PIECE: Final = 16_384
 """Entries: 128 KiB of genes and as much scratch, half of an ordinary L2 cache."""
 _TESTS_MAX: Final = 64
 """Sets of bits that one filter compares each gene with; of more, some are taken for "maybe". So a
@@ -285,12 +285,12 @@ class GeneMask:
         if isinstance(self._test, Maybe):
             result[:] = self._test.value
             return result
-        scratch = _Scratch(min(count, _PIECE), self._tables)
-        for first in range(0, count, _PIECE):
-            piece = genes[first : first + _PIECE]
+        scratch = _Scratch(min(count, PIECE), self._tables)
+        for first in range(0, count, PIECE):
+            piece = genes[first : first + PIECE]
             if not piece.flags.c_contiguous:
                 piece = scratch.copied(piece)
-            _run(self._test, piece, result[first : first + _PIECE], scratch, 0)
+            _run(self._test, piece, result[first : first + PIECE], scratch, 0)
         return result
 
 

@@ -42,7 +42,7 @@ from hourwheel.filter_language.tree import (
 from hourwheel.filter_language.values import INT64_MAX, Number
 from hourwheel.formats.meta import NO_META, MessageMeta, decode
 
-_PIECE: Final = 4_096
+PIECE: Final = 4_096
 """Messages: their columns stay in the processor's cache."""
 _LOWER_CASE: Final = np.uint64(0x2020202020202020)
 _INT64_END: Final = 2.0**63
@@ -96,8 +96,8 @@ class VectorProgram:
     def run(self, metas: Buffer, starts: I64, lengths: I64) -> Mask:
         """bool[n]: which messages match; arguments as in `BlockFilter.exact`."""
         result = np.empty(len(starts), np.bool_)
-        for first in range(0, len(starts), _PIECE):
-            piece = slice(first, first + _PIECE)
+        for first in range(0, len(starts), PIECE):
+            piece = slice(first, first + PIECE)
             result[piece] = self._run_piece(metas, starts[piece], lengths[piece])
         return result
 

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     try:
         command = import_module(COMMANDS[given[0]])
-        return int(command.run(_parser(given[0], command).parse_args(given[1:])))
+        return int(command.run(make_parser(given[0], command).parse_args(given[1:])))
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return EXIT_INTERRUPTED
@@ -59,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
 
 
-def _parser(name: str, command: ModuleType) -> argparse.ArgumentParser:
+def make_parser(name: str, command: ModuleType) -> argparse.ArgumentParser:
+    """Of one command's line."""
     parser = argparse.ArgumentParser(
         f"hourwheel {name}", description=command.DESCRIPTION, epilog=_CODES
     )

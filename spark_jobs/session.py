@@ -73,7 +73,7 @@ def build_session(
         master = master or os.environ.get("SPARK_MASTER", "") or "local[*]"
         if master.startswith("local"):
             require_java()
-            _prepare_workers()
+            prepare_workers()
             defaults.update(_LOCAL)
             quiet = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}"
             settings[_JAVA_OPTIONS] = f"{quiet} {settings.get(_JAVA_OPTIONS, '')}".strip()
@@ -100,7 +100,7 @@ def end_workers(spark: SparkSession) -> None:
             os.killpg(daemon, signal.SIGKILL)  # it leads a group, and they ignore gentler ones
 
 
-def _prepare_workers() -> None:
+def prepare_workers() -> None:
     """Let Spark's Python processes be this very Python, with this tree."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -51,16 +51,16 @@ def status(
     async def command(admin: AsyncAdmin) -> None:
         found = await admin.status()
         if not is_here:
-            found = await _ask_master(found)
+            found = await ask_master(found)
         if output.is_json:
             output.json(asdict(found))
         else:
-            _show(output, found)
+            show(output, found)
 
     run_with_admin(output, server, command)
 
 
-async def _ask_master(found: ClusterStatus) -> ClusterStatus:
+async def ask_master(found: ClusterStatus) -> ClusterStatus:
     """The master's own answer, where it is another node that answers; else `found`."""
     master = found.shards[0].master if found.shards else ""
     address = found.address_of(master)
@@ -126,7 +126,7 @@ def drain(
     async def command() -> None:
         probe = NodeProbe(server)
         try:
-            master = await _hand_over(probe)
+            master = await hand_over(probe)
         finally:
             await probe.close()
         await asyncio.sleep(linger_ms / 1_000)
@@ -138,7 +138,7 @@ def drain(
     run(output, command())
 
 
-async def _hand_over(probe: NodeProbe) -> str:
+async def hand_over(probe: NodeProbe) -> str:
     """Let another node be master, where this one is and there are others; gives the master."""
     found = await probe.status(CALL_TIMEOUT_MS)
     master = found.shards[0].master if found.shards else ""
@@ -153,7 +153,8 @@ async def _hand_over(probe: NodeProbe) -> str:
 # --- tables -------------------------------------------------------------------------------------
 
 
-def _show(output: Output, found: ClusterStatus) -> None:
+def show(output: Output, found: ClusterStatus) -> None:
+    """What a node says of its cluster."""
     facts: dict[str, Any] = {"cluster_id": found.cluster_id, "version": found.version}
     if found.control is not None:
         leader = found.control.leader_node_id or "none that is known"

@@ -11,7 +11,7 @@ from hourwheel.transport.channel import Channel
 from hourwheel.transport.methods import DISCARD_DAMAGED, LIST_DAMAGED
 from hourwheel.v1 import admin_pb2
 
-_PAGE_SIZE: Final = DAMAGED_PAGE_SIZE_MAX
+PAGE_SIZE: Final = DAMAGED_PAGE_SIZE_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class DamagedMessage:
 
 async def list_damaged(channel: Channel, group: str, topic: str) -> list[DamagedMessage]:
     """All of them, in the order in which they were found. Raises HourwheelErrors."""
-    request = admin_pb2.ListDamagedRequest(group=group, topic=topic, page_size=_PAGE_SIZE)
+    request = admin_pb2.ListDamagedRequest(group=group, topic=topic, page_size=PAGE_SIZE)
     found: list[DamagedMessage] = []
     while True:
         answer = await channel.call(LIST_DAMAGED, request)
@@ -56,7 +56,7 @@ async def discard_damaged(
     texts = [str(one if isinstance(one, MessageId) else message_id.parse(one)) for one in ids or ()]
     gone: list[DamagedMessage] = []
     while ids is None or texts:
-        piece, texts = texts[:_PAGE_SIZE], texts[_PAGE_SIZE:]
+        piece, texts = texts[:PAGE_SIZE], texts[PAGE_SIZE:]
         request = admin_pb2.DiscardDamagedRequest(
             group=group, topic=topic, message_ids=piece, all=ids is None
         )

@@ -36,12 +36,12 @@ _PAGE_S: Final = 0.25
 """A page's time, what else the loop does meanwhile included."""
 _PAGE_UNITS_MAX: Final = 8 << 20
 _PAGE_READS_MAX: Final = 131_072
-_PAGE_BYTES_MAX: Final = limits.RECEIVE_BYTES_MAX
+PAGE_BYTES_MAX: Final = limits.RECEIVE_BYTES_MAX
 """Of metas and bodies; the last slice may come on top."""
-_CANCEL_PIECE: Final = 4_096
+CANCEL_PIECE: Final = 4_096
 """Cancels of one record: so many are applied at once."""
 _CANCELS_IN_FLIGHT: Final = 4
-_PAGE_CANCELS_MAX: Final = 65_536
+PAGE_CANCELS_MAX: Final = 65_536
 _WAITING_MAX: Final = 16
 """Pages that wait for their turn; each takes `_PAGE_S` at most."""
 
@@ -77,7 +77,7 @@ class Pending:
                     ids = ids_of(self._shard.shard_id, self._shard.views, matches.units)
                     page.parts.append(PendingPart(matches.units, matches.blobs, ids))
                     size += sum(len(blob.meta) + len(blob.body) for blob in matches.blobs)
-                is_full = page.matched_count == count_max > 0 or size >= _PAGE_BYTES_MAX
+                is_full = page.matched_count == count_max > 0 or size >= PAGE_BYTES_MAX
                 if is_full or budget.is_spent_by(scan):
                     break
                 await budget.rest()
@@ -115,13 +115,13 @@ class Pending:
         """Propose to cancel what matches, until the page is over; leaves the last in flight."""
         budget, found = _Budget(scan, self._shard.log), 0
         while not scan.is_done:
-            matches = self._step(scan, topic, _CANCEL_PIECE)
+            matches = self._step(scan, topic, CANCEL_PIECE)
             if len(matches.units):
                 found += len(matches.units)
                 in_flight.append(self._propose(matches.units))
             while len(in_flight) > _CANCELS_IN_FLIGHT:
                 _count(page, await in_flight.popleft())
-            if found >= _PAGE_CANCELS_MAX or budget.is_spent_by(scan):
+            if found >= PAGE_CANCELS_MAX or budget.is_spent_by(scan):
                 return
             await budget.rest()
 

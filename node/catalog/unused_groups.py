@@ -26,7 +26,7 @@ from storage.views.catalog_items import Group, Subscription
 _LOOKED_AT_ONCE: Final = 64
 SUBSCRIPTIONS_MAX: Final = 16
 """A group with more is left alone, and so is a topic: looking at it would take long."""
-_WINDOWS_MAX: Final = 1_024
+WINDOWS_MAX: Final = 1_024
 """Likewise with more queues: a millisecond or two."""
 
 
@@ -145,7 +145,7 @@ class UnusedGroups:
         views = self._shard.views
         retries = {one.retry_topic_id for one in subscriptions}
         windows = views.acks.windows_of(group.group_id)
-        if len(windows) > _WINDOWS_MAX:
+        if len(windows) > WINDOWS_MAX:
             return True
         return any(
             window.has_resolved(*views.queues.bounds(queue))

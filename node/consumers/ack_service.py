@@ -19,12 +19,12 @@ from node.contracts.broker import Selection
 from node.delivery.resolve_rows import SelectedPositions, find_positions
 from storage.views.catalog_items import Group
 
-_SELECTIONS_AT_ONCE: Final = 256
+SELECTIONS_AT_ONCE: Final = 256
 """Of one turn of the loop: some milliseconds."""
-_NOTES_AT_ONCE: Final = 1_024
-_ROWS_AT_ONCE: Final = 256
+NOTES_AT_ONCE: Final = 1_024
+ROWS_AT_ONCE: Final = 256
 """Of one RESOLVE record, which is applied as a whole, and several of them in one turn."""
-_ASCENDING_ROWS_AT_ONCE: Final = 4_096
+ASCENDING_ROWS_AT_ONCE: Final = 4_096
 """The same of rows of one sparse lease: applied at once, in half a millisecond."""
 
 
@@ -55,7 +55,7 @@ class AckService:
         proposed: list[tuple[int, int, SelectedPositions]] = []
         now_ms = self._now_ms()
         for ordinal, one in enumerate(selections):
-            if ordinal and not ordinal % _SELECTIONS_AT_ONCE:
+            if ordinal and not ordinal % SELECTIONS_AT_ONCE:
                 await asyncio.sleep(0)
             positions = self._find_positions(group, one)
             outcomes.append(positions.outcome)
@@ -71,7 +71,7 @@ class AckService:
             at += width
             if not self._note(positions, done, is_ack=is_ack):
                 outcomes[ordinal] = ReceiptOutcome.STALE
-            if not number % _NOTES_AT_ONCE:
+            if not number % NOTES_AT_ONCE:
                 await asyncio.sleep(0)
         return outcomes
 
@@ -122,7 +122,7 @@ class AckService:
 
 
 class _Records:
-    """Rows of RESOLVE, in their order, cut into records: see `_ROWS_AT_ONCE`."""
+    """Rows of RESOLVE, in their order, cut into records: see `ROWS_AT_ONCE`."""
 
     def __init__(self) -> None:
         self._full: list[NDArray[Any]] = []
@@ -132,18 +132,18 @@ class _Records:
 
     def add(self, rows: NDArray[Any], *, is_ascending: bool) -> None:
         """These come next. `is_ascending`: they finish positions of one queue, from low to high."""
-        if is_ascending and len(rows) > _ROWS_AT_ONCE:
+        if is_ascending and len(rows) > ROWS_AT_ONCE:
             self._end()
-            self._full += _cut(rows, _ASCENDING_ROWS_AT_ONCE)
+            self._full += _cut(rows, ASCENDING_ROWS_AT_ONCE)
             return
         self._begun.append(rows)
         self._begun_count += len(rows)
-        if self._begun_count >= _ROWS_AT_ONCE:
+        if self._begun_count >= ROWS_AT_ONCE:
             self._end()
 
     def _end(self) -> None:
         if self._begun:
-            self._full += _cut(np.concatenate(self._begun), _ROWS_AT_ONCE)
+            self._full += _cut(np.concatenate(self._begun), ROWS_AT_ONCE)
             self._begun, self._begun_count = [], 0
 
     def take(self) -> list[NDArray[Any]]:

@@ -19,8 +19,8 @@ from node.delivery.resolve_rows import filtered_rows, give_back_rows, unresolved
 from node.shard.group_queue import GroupQueue
 from storage.views.catalog_items import Group
 
-_PARTS_AT_ONCE: Final = 64
-_MESSAGES_AT_ONCE: Final = 512
+PARTS_AT_ONCE: Final = 64
+MESSAGES_AT_ONCE: Final = 512
 """What one turn of the loop ends of leases, and one record resolves: a few milliseconds each."""
 _ENDING_MAX: Final = 4
 """Such records on their way: they are applied in one turn."""
@@ -53,7 +53,7 @@ class Housekeeping:
         if self.is_closing or len(self._ending) >= _ENDING_MAX:
             return False
         leases, views = self._receiver.leases, self._views
-        taken = leases.take_ended(now_ms, _PARTS_AT_ONCE, _MESSAGES_AT_ONCE)
+        taken = leases.take_ended(now_ms, PARTS_AT_ONCE, MESSAGES_AT_ONCE)
         ended: dict[GroupQueue, list[Part]] = {}
         for group_queue, part in taken:
             if unresolved_of(views, group_queue, part):

@@ -17,7 +17,7 @@ from hourwheel.filter_language.lru_cache import WeighedCache
 from hourwheel.filter_language.text import FilterExpression
 from node.shard.group_queue import GroupQueue
 
-_MARKS_BYTES: Final = 2 << 20
+MARKS_BYTES: Final = 2 << 20
 """Of all marks, which keep their filters: some hundred of the longest."""
 _MARK_BYTES: Final = 400
 """One, without its filter's text."""
@@ -28,7 +28,7 @@ class ScanMarks:
 
     def __init__(self) -> None:
         """No scan has begun."""
-        self._marks = WeighedCache[tuple[GroupQueue, str, str], int](_MARKS_BYTES)
+        self._marks = WeighedCache[tuple[GroupQueue, str, str], int](MARKS_BYTES)
         self.generation = 0
         """How often `clear` was called: a call under way starts its own scan again, too."""
 

@@ -54,7 +54,7 @@ from storage.files.real_file import NO_ROOM
 _SHARD: Final = 0
 _PERCENT: Final = 0.01
 _SECONDS: Final = 0.001
-_ROOM_S: Final = 1.0
+ROOM_LOOK_S: Final = 1.0
 """How often a node looks for room that cannot be opened without."""
 _log = logs.get(__name__)
 
@@ -268,7 +268,7 @@ class Node:
                 if not has_complained:
                     _log.error("shard_waits_for_room", **logs.fields_of(error))
                 has_complained = True
-            await asyncio.sleep(_ROOM_S)
+            await asyncio.sleep(ROOM_LOOK_S)
 
     def _start_scrub(
         self,

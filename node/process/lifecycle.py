@@ -64,14 +64,14 @@ def run(config: NodeConfig, ready_file: Path | None = None) -> int:
     telemetry = config.telemetry
     logs.configure(telemetry.log_level, telemetry.log_format, node_id=config.node.id)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory(config.node.event_loop)) as runner:
+        with asyncio.Runner(loop_factory=loop_factory(config.node.event_loop)) as runner:
             return runner.run(serve(config, ready_file))
     except HourwheelError as error:
         _log.error("node_start_failed", **logs.fields_of(error))
         return exit_code(error)
 
 
-def _loop_factory(kind: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory(kind: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
     """What makes the event loop; None for asyncio's own."""
     if kind == "asyncio":
         return None

@@ -33,7 +33,7 @@ _SETTINGS: Final = (
 )
 _GARBAGE_THRESHOLDS: Final = (2_000, 20, 100)
 """New objects between two collections; of these, until the next older generation is looked at."""
-_LOOK_S: Final = 5.0
+LOOK_S: Final = 5.0
 TRAFFIC_BYTES_MIN: Final = 64 << 20
 """Of requests and answers between two looks, or under way: with less it is quiet."""
 GROWN_BYTES_MIN: Final = 64 << 20
@@ -132,5 +132,5 @@ class Trimming:
     async def run(self) -> None:
         """Look from time to time, until cancelled."""
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(LOOK_S)
             await self.look()

@@ -31,7 +31,7 @@ _LOOK_BYTES: Final = 1 << 20
 _FETCH_BYTES: Final = 64 << 10
 _ROOM_BYTES: Final = 1 << 20
 """What else is to be free when a segment is copied."""
-_PATCH_BYTES_MAX: Final = 64 << 20
+PATCH_BYTES_MAX: Final = 64 << 20
 """Of one segment: with more damage a copy of everything is the better repair."""
 _log = logs.get(__name__)
 
@@ -150,7 +150,7 @@ class FileRepair:
                 return False
             if fault is None:
                 continue
-            if self.peers is None or mend.patch_bytes > _PATCH_BYTES_MAX:
+            if self.peers is None or mend.patch_bytes > PATCH_BYTES_MAX:
                 return False
             raw = await self.peers.fetch_log(fault, _FETCH_BYTES, mend.fits)
             if raw is None:

@@ -31,7 +31,7 @@ BYTES_MAX: Final = 4 << 20
 """Of one answer; a message that is larger comes alone."""
 LOG_BYTES_MAX: Final = 1 << 20
 """About so much of the log in one answer; one batch in any case."""
-_WAITING_MAX: Final = 8
+WAITING_MAX: Final = 8
 _METHODS: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"].methods_by_name
 
 Request = TypeVar("Request", FetchMessagesRequest, FetchLogRequest)
@@ -125,7 +125,7 @@ class PeerReads:
     async def _in_turn(
         self, handle: Callable[[Request], Awaitable[Response]], request: Request
     ) -> Response:
-        if self._waiting >= _WAITING_MAX:
+        if self._waiting >= WAITING_MAX:
             raise errors.Overloaded("too many peers ask for what they have lost")
         self._waiting += 1
         try:

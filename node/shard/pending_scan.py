@@ -27,8 +27,8 @@ Ordinals = NDArray[np.int64]
 _UNITS_FIRST: Final = 1_024
 _UNITS_MOST: Final = 32_768
 """Units of one step: few at first, as a page may be full soon, then twice as many each time."""
-_READS_MOST: Final = 256
-_READ_BYTES_MOST: Final = 1 << 20
+READS_MOST: Final = 256
+READ_BYTES_MOST: Final = 1 << 20
 """Messages and bytes that one step reads; or one message, whatever its size."""
 _CHECKS_MOST: Final = 65_536
 """What their check may cost; see `BlockFilter.check_work`. One that costs more takes more steps."""
@@ -233,10 +233,10 @@ class PendingScan:
         """The first of those that wait: as many as one step may judge."""
         if not self._reads:
             return self._waiting[:matches_max]
-        most = _READS_MOST if self._wanted.needs_metas else min(_READS_MOST, matches_max)
+        most = READS_MOST if self._wanted.needs_metas else min(READS_MOST, matches_max)
         part = self._waiting[:most]
         total = (part["body_len"].astype(np.int64) + part["meta_len"]).cumsum()
-        most = int(total.searchsorted(_READ_BYTES_MOST, "right"))
+        most = int(total.searchsorted(READ_BYTES_MOST, "right"))
         if self._wanted.needs_metas:
             work = self._wanted.check_work(part["meta_len"].astype(np.int64)).cumsum()
             most = min(most, int(work.searchsorted(_CHECKS_MOST, "right")))

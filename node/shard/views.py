@@ -23,7 +23,7 @@ from timewheel.cursor import Cursor
 from timewheel.memtable import within
 from timewheel.wheel import Wheel
 
-_CHECKS_KEPT: Final = 4_096
+CHECKS_KEPT: Final = 4_096
 
 FEATURE_LEVEL: Final = 2
 """The newest apply semantics that this binary knows. 2: filters (RESOLVE filtered, gene_spec)."""
@@ -92,7 +92,7 @@ class Views:
         """Keep what was released as of this applied offset, for DISPATCH records to compare."""
         self._released = (self.cursor.released_count, self.cursor.released_mix)
         self._checks[self.applied_offset] = self._released
-        if len(self._checks) > _CHECKS_KEPT:
+        if len(self._checks) > CHECKS_KEPT:
             self._checks.popitem(last=False)
 
     def find_check(self, offset: int) -> tuple[int, int] | None:

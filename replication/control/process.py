@@ -132,8 +132,8 @@ async def _farewell(node: ControlNode, farewell_ms: float) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the process; see the top of this file."""
     logs.configure()
-    logging.getLogger("pysyncobj").addFilter(_is_true_alarm)
-    logging.getLogger("pysyncobj.syncobj").addFilter(_is_true_alarm)
+    logging.getLogger("pysyncobj").addFilter(is_true_alarm)
+    logging.getLogger("pysyncobj.syncobj").addFilter(is_true_alarm)
     try:
         config = parse(sys.argv[1:] if arguments is None else arguments)
         logs.configure(config.log_format, config.log_level, node_id=config.node_id)
@@ -157,6 +157,6 @@ def _make_directory(path: str) -> None:
         fail(error, "make folder", path)
 
 
-def _is_true_alarm(record: logging.LogRecord) -> bool:
+def is_true_alarm(record: logging.LogRecord) -> bool:
     """PySyncObj cries at entries that our journal only hides (see replication.raft.journal)."""
     return "truncating already-applied" not in str(record.msg)

@@ -38,7 +38,7 @@ JOURNAL: Final = "journal"
 VOTE: Final = "vote"
 META: Final = "meta"
 """What was before `vote`."""
-_COMMAND_ROOM_BYTES: Final = 4 * COMMAND_BYTES_MAX
+COMMAND_ROOM_BYTES: Final = 4 * COMMAND_BYTES_MAX
 """What commands leave of the room: for the first entries of leaders, and for followers."""
 _FIRST_ENTRY_BYTES: Final = 128
 """More than a record of NOOP has."""
@@ -262,7 +262,7 @@ class RaftJournal(Journal):  # type: ignore[misc]
     def has_command_room(self) -> bool:
         """Whether the log should take another command, as far as room goes."""
         try:
-            self._file.reserve(_COMMAND_ROOM_BYTES)
+            self._file.reserve(COMMAND_ROOM_BYTES)
         except errors.DiskFull:
             return False
         return True

@@ -155,7 +155,7 @@ class JournalFile:
         self._room_end = max(file.size(), _RECORDS_AT)
         for entry in entries:
             self.append(entry)
-        self._write_buffer()
+        self.write_buffer()
         end = self._written_end
         self._write_zeros(end, file.size())  # nothing of another file lies behind
         if file.size() > (room := _room_for(end)):
@@ -304,7 +304,7 @@ class JournalFile:
             FsyncFailed, DiskFailed: stop the process; nothing was acknowledged.
         """
         if self.is_dirty:
-            self._write_buffer()
+            self.write_buffer()
             self._file.datasync()
             self._synced_end = self._written_end
             self._store_mark(self._synced_end)
@@ -313,7 +313,8 @@ class JournalFile:
         """Let go of the file."""
         self._file.close()
 
-    def _write_buffer(self) -> None:
+    def write_buffer(self) -> None:
+        """Write what was appended since the last time; it is not durable yet."""
         if self._buffer:
             self._file.pwrite(self._buffer, self._written_end)
             self._written_end = self._ends[-1]

@@ -99,12 +99,12 @@ def _is_bad_chunk(queues: Sequence[QueueRange], file: str) -> bool:
     return any(
         isinstance(piece, Damage) and not piece.is_expected
         for one in queues
-        for part in _part_in(one, file)
+        for part in part_in(one, file)
         for piece in read_queue(part)
     )
 
 
-def _part_in(one: QueueRange, file: str) -> list[QueueRange]:
+def part_in(one: QueueRange, file: str) -> list[QueueRange]:
     """What of a queue's range lies in a file; the queue's folder stands for all of it."""
     if file == one.folder:
         return [one]

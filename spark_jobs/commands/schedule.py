@@ -17,7 +17,7 @@ DESCRIPTION: Final = (
     "Schedule each row of some files as a message. The job's name stands for its rows: run it"
     " again after whatever happened, and no row is scheduled twice."
 )
-_TRIES: Final = 4
+TRIES: Final = 4
 _TIMES: Final = {"due": "TIMESTAMP", "due_ms": "BIGINT", "delay_ms": "BIGINT"}
 _FORMATS: Final = ("parquet", "json", "csv", "orc")
 
@@ -72,7 +72,7 @@ def with_times(texts: "DataFrame") -> "DataFrame":
 
 def run(parsed: argparse.Namespace) -> int:
     """Schedule. Raises as `bulk_schedule.schedule`."""
-    with open_session(parsed, "schedule", tries=_TRIES) as spark:
+    with open_session(parsed, "schedule", tries=TRIES) as spark:
         from spark_jobs.schedule.bulk import schedule  # noqa: PLC0415 - after Java was found
 
         reader = spark.read.format(parsed.format)

@@ -54,12 +54,12 @@ class Progress:
 
     def _watch(self) -> None:
         while not self._stopped.wait(_EVERY_S):
-            done, total = self._tasks()
+            done, total = self.tasks()
             text = f"{self._title}: {done} of {total} tasks" if total else self._title
             if self._status is not None:
                 self._status.update(text)
 
-    def _tasks(self) -> tuple[int, int]:
+    def tasks(self) -> tuple[int, int]:
         """(done, all) of the stages that run."""
         if self._context is None:
             return 0, 0

@@ -145,7 +145,7 @@ def schedule(df: "DataFrame", **options: Any) -> ScheduleResult:
     spark = df.sparkSession
     cluster = schedule_send.ask_cluster(wanted.server)
     ledger = Ledger.of(wanted.ledger, wanted.job)
-    plan = ledger.find_plan() or _freeze(df, wanted, ledger, cluster)
+    plan = ledger.find_plan() or freeze(df, wanted, ledger, cluster)
     _check_cluster(plan, cluster)
     new = _send_in_tasks(spark, wanted, plan, _to_send(ledger, plan, wanted))
     return settle(ledger, plan, new)
@@ -235,7 +235,7 @@ def _check_cluster(plan: Plan, cluster: str) -> None:
         )
 
 
-def _freeze(df: "DataFrame", options: ScheduleOptions, ledger: Ledger, cluster: str) -> Plan:
+def freeze(df: "DataFrame", options: ScheduleOptions, ledger: Ledger, cluster: str) -> Plan:
     """Write the rows down, sorted, one file a partition; then the plan that names the files."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - tasks need no pyspark.sql
 

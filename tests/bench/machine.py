@@ -14,7 +14,7 @@ import numpy as np
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
-_SAMPLE_S: Final = 0.5
+SAMPLE_S: Final = 0.5
 IDLE_PERCENT_MIN: Final = 90.0
 """With less idle time than this, others were using the machine."""
 
@@ -94,7 +94,7 @@ def _git(*words: str) -> str:
 def idle_percent() -> float:
     """How idle all cores are for half a second, as long as this takes."""
     before = _cpu_ticks()
-    time.sleep(_SAMPLE_S)
+    time.sleep(SAMPLE_S)
     after = _cpu_ticks()
     spent = [new - old for new, old in zip(after, before, strict=True)]
     return 100.0 * (spent[3] + spent[4]) / max(1, sum(spent))

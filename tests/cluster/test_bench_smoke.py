@@ -23,7 +23,7 @@ LONG: Final = {"audit", "failover", "log_source"}
 def test_benchmark_finds_numbers_when_it_is_tiny(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "_SAMPLE_S", 0.0)
+    monkeypatch.setattr(machine, "SAMPLE_S", 0.0)
     outcome = run_one(name, Size.TINY, tmp_path / name)
     assert outcome.error == ""
     assert outcome.report is not None

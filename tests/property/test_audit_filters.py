@@ -99,7 +99,7 @@ def test_messages_that_a_bug_in_filters_loses_are_named(
 ) -> None:
     with monkeypatch.context() as patch:
         bug(patch)
-        patch.setattr("filters.compile._FEW", 0)  # few messages are read as columns, too
+        patch.setattr("filters.compile.FEW", 0)  # few messages are read as columns, too
         patch.setattr("filters.compile._cache", WeighedCache[Any, Any](1 << 20))
         directory = asyncio.run(make_filtered_log(tmp_path / "node-1"))
     lost = lost_in(directory)

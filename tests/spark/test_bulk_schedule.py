@@ -300,7 +300,7 @@ def frozen(df: DataFrame, options: ScheduleOptions) -> tuple[Ledger, Plan]:
     """A job that has been frozen, and nothing more."""
     ledger = Ledger.of(options.ledger, options.job)
     cluster = send.ask_cluster(options.server)
-    return ledger, bulk._freeze(df, options, ledger, cluster)
+    return ledger, bulk.freeze(df, options, ledger, cluster)
 
 
 def read(ledger: Ledger, plan: Plan, bucket: str) -> Iterator[Piece]:

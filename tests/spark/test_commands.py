@@ -29,7 +29,7 @@ def one_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
         _parsed: argparse.Namespace, _name: str, *, tries: int = 1
     ) -> Iterator[SparkSession]:
         """The tests' session, which no command stops."""
-        assert tries in (1, run_schedule._TRIES)
+        assert tries in (1, run_schedule.TRIES)
         yield spark
 
     for command in (run_audit, run_schedule):

@@ -66,7 +66,7 @@ EXIT_INTERRUPTED: Final = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; the process's exit code."""
-    parsed = _parser().parse_args(arguments)
+    parsed = make_parser().parse_args(arguments)
     is_terminal = (sys.stderr if parsed.json else sys.stdout).isatty()
     out = Console(stderr=parsed.json, highlight=False, width=None if is_terminal else _WIDTH_PLAIN)
     is_live = is_terminal and not parsed.plain and out.encoding.startswith("utf")
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trace = build_trace(orders, parsed.seconds)
     memory.settle_garbage_collector()
     try:
-        summary, node = asyncio.run(_play_or_stop(trace, out, parsed, is_live=is_live))
+        summary, node = asyncio.run(play_or_stop(trace, out, parsed, is_live=is_live))
     except errors.HourwheelError as error:
         sys.stderr.write(f"demo: {error.message}\n")
         return EXIT_BAD
@@ -100,7 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return EXIT_GOOD if summary.is_good else EXIT_BAD
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Of the command's line."""
     parser = argparse.ArgumentParser(
         "hourwheel demo",
         description="Start three nodes, play two years of orders on them, kill the master in the"
@@ -164,17 +165,17 @@ def find_orders(path: Path | None, count: int | None, seed: int) -> tuple[Orders
     return orders.first(len(orders.ids) if count is None else count), f"from {path}"
 
 
-async def _play_or_stop(
+async def play_or_stop(
     trace: Trace, out: Console, parsed: argparse.Namespace, *, is_live: bool
 ) -> tuple[Summary, NodeSays]:
-    """As `_play`; Ctrl-C, or the SIGTERM of a CI, stops the nodes and removes their files.
+    """As `play`; Ctrl-C, or the SIGTERM of a CI, stops the nodes and removes their files.
 
     Raises:
         CancelledError: it was stopped so.
-        HourwheelError: as `_play`.
+        HourwheelError: as `play`.
     """
     loop = asyncio.get_running_loop()
-    playing = loop.create_task(_play(trace, out, parsed, is_live=is_live))
+    playing = loop.create_task(play(trace, out, parsed, is_live=is_live))
     for number in _SIGNALS:
         loop.add_signal_handler(number, playing.cancel)
     try:
@@ -184,7 +185,7 @@ async def _play_or_stop(
             loop.remove_signal_handler(number)
 
 
-async def _play(
+async def play(
     trace: Trace, out: Console, parsed: argparse.Namespace, *, is_live: bool
 ) -> tuple[Summary, NodeSays]:
     """Run the nodes and the trace on them.
@@ -198,12 +199,12 @@ async def _play(
             async with stage:
                 out.print(stage.summary, soft_wrap=True)
                 player = Player(trace, stage.servers)
-                failover = await _play_watched(stage, player, out, is_live=is_live)
+                failover = await play_watched(stage, player, out, is_live=is_live)
                 summary = player.ledger.close()
                 said, problems = await _ask(stage)
         except errors.HourwheelError:
             for log_file in stage.log_files:
-                sys.stderr.write(_last_lines(log_file))
+                sys.stderr.write(last_lines(log_file))
             raise
     if failover is not None and stage.killed_ms is not None:
         gap_ms = player.ledger.longest_gap_ms(stage.killed_ms)
@@ -223,7 +224,7 @@ def make_stage(count: int, keep: Path | None, made: Path) -> Stage:
     return SeveralNodes(keep or made / "cluster", count, _NODE_VALUES)
 
 
-async def _play_watched(
+async def play_watched(
     stage: Stage, player: Player, out: Console, *, is_live: bool
 ) -> Failover | None:
     """Play, disturb, and end early where a node has ended that should run."""
@@ -231,7 +232,7 @@ async def _play_watched(
     def say(text: str) -> None:
         out.print(f"  {text}", soft_wrap=True)
 
-    playing = asyncio.create_task(_play_shown(player, out, is_live=is_live))
+    playing = asyncio.create_task(play_shown(player, out, is_live=is_live))
     disturbing = asyncio.create_task(stage.disturb(player, player.ledger.trace.end_ms, say))
     watching = asyncio.create_task(stage.watch())
     tasks = (playing, disturbing, watching)
@@ -251,7 +252,7 @@ async def _play_watched(
         await asyncio.wait(tasks)
 
 
-async def _play_shown(player: Player, out: Console, *, is_live: bool) -> None:
+async def play_shown(player: Player, out: Console, *, is_live: bool) -> None:
     """Play while the display follows."""
     # Drawn by hand, between two messages: a thread that draws would get in their way.
     screen = Live(console=out, auto_refresh=False, transient=False) if is_live else nullcontext()
@@ -289,7 +290,7 @@ def _scrape(address: str) -> list[Metric]:
     return list(text_string_to_metric_families(text))
 
 
-def _last_lines(path: Path) -> str:
+def last_lines(path: Path) -> str:
     """The end of the node's log, for a person who wonders why."""
     if not path.is_file():
         return ""

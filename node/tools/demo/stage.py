@@ -26,7 +26,7 @@ _KILL_SHARE: Final = 0.4
 _DOWN_SHARE: Final = 0.1
 """And for so long it stays away."""
 _POLL_S: Final = 0.02
-_AGREE_S: Final = 20.0
+AGREE_S: Final = 20.0
 _STATUS_MS: Final = 5_000.0
 
 
@@ -191,14 +191,14 @@ class SeveralNodes:
         count = len(self._cluster.nodes)
         answers: list[ClusterStatus] = []
         try:
-            async with asyncio.timeout(_AGREE_S):
+            async with asyncio.timeout(AGREE_S):
                 while len({one.shards[0].applied_offset for one in answers}) != 1:
                     await asyncio.sleep(_POLL_S)
                     answers = [
                         await self._cluster.status_of(index, _STATUS_MS) for index in range(count)
                     ]
         except TimeoutError:
-            return answers[0], [f"the nodes have not applied the same within {_AGREE_S:g} s"]
+            return answers[0], [f"the nodes have not applied the same within {AGREE_S:g} s"]
         leading = next((one for one in answers if one.shards[0].may_act), answers[0])
         right = _counts(leading.shards[0])
         return leading, [

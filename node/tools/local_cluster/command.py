@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"cluster: {error}\n")
         return EXIT_USAGE
     try:
-        asyncio.run(_up(cluster, parsed))
+        asyncio.run(up(cluster, parsed))
     except errors.Unavailable as error:
         sys.stderr.write(f"{_last_words(cluster)}cluster: {error.message}\n")
         return EXIT_BAD
@@ -95,10 +95,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-async def _up(cluster: LocalCluster, parsed: argparse.Namespace) -> None:
+async def up(cluster: LocalCluster, parsed: argparse.Namespace) -> None:
     """Start, show, stop. Raises Unavailable where it does not start, or has no master."""
     loop = asyncio.get_running_loop()
-    showing = loop.create_task(_serve(cluster, parsed))
+    showing = loop.create_task(serve(cluster, parsed))
     for number in _SIGNALS:
         loop.add_signal_handler(number, showing.cancel)
     try:
@@ -107,18 +107,20 @@ async def _up(cluster: LocalCluster, parsed: argparse.Namespace) -> None:
     finally:
         # A second signal is no reason to leave nodes behind, but one not to wait for them.
         for number in _SIGNALS:
-            loop.add_signal_handler(number, _cut_short, cluster)
+            loop.add_signal_handler(number, cut_short, cluster)
         await cluster.stop()
     if not parsed.json:
         sys.stdout.write(f"stopped; everything is in {cluster.directory}\n")
 
 
-def _cut_short(cluster: LocalCluster) -> None:
+def cut_short(cluster: LocalCluster) -> None:
+    """End all nodes at once."""
     for node in cluster.nodes:
         node.cut_short()
 
 
-async def _serve(cluster: LocalCluster, parsed: argparse.Namespace) -> None:
+async def serve(cluster: LocalCluster, parsed: argparse.Namespace) -> None:
+    """Start and show, until it is cancelled. Raises as `up`."""
     out = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_PLAIN)
     if not parsed.json:
         out.print(f"starting {parsed.n} nodes in {cluster.directory}", soft_wrap=True)

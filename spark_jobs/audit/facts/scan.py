@@ -31,7 +31,7 @@ BLOCK_SHIFT: Final = 20
 """Replicas are compared by pieces of 1 MiB of the log, by the offsets of batches."""
 BLOCK: Final = np.dtype([("block", "<u8"), ("batches", "<u4"), ("sum_a", "<u8"), ("sum_b", "<u8")])
 Array = NDArray[Any]
-_FINDINGS_MAX: Final = 100
+FINDINGS_MAX: Final = 100
 _STARTS: Final = (int(Kind.EPOCH_START), int(Kind.FEATURE_LEVEL))
 _SEEDS: Final = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 _FACTOR: Final = np.uint64(0xFF51AFD7ED558CCD)
@@ -237,7 +237,7 @@ class _Collector:
             return
         messages, bad = table.messages, bad_in_log(table)
         self._bad_count += len(bad)
-        room = max(0, _FINDINGS_MAX - self._bad_reported)
+        room = max(0, FINDINGS_MAX - self._bad_reported)
         self._bad_reported += len(bad[:room])
         for at in bad[:room].tolist():
             due_ms = int(messages.column("due_ms")[at])
@@ -348,7 +348,7 @@ def check_neighbours(headers: Array, where: SegmentRange) -> list[Finding]:
     ]
     found = []
     for mask, check in bad:
-        for one in (np.flatnonzero(mask)[:_FINDINGS_MAX] + 1).tolist():
+        for one in (np.flatnonzero(mask)[:FINDINGS_MAX] + 1).tolist():
             before = Edge(
                 int(ends[one - 1]),
                 int(expected[one - 1]),
@@ -357,7 +357,7 @@ def check_neighbours(headers: Array, where: SegmentRange) -> list[Finding]:
             )
             found.append(_structural(check, before, _edge_of(headers[one]), where))
     ahead = headers["flushed_end_offset"] > headers["offset"]
-    for one in np.flatnonzero(ahead)[:_FINDINGS_MAX].tolist():
+    for one in np.flatnonzero(ahead)[:FINDINGS_MAX].tolist():
         at = int(headers["flushed_end_offset"][one])
         detail = f"says that the log was durable up to {at}"
         found.append(_finding("flushed-ahead", int(offset[one]), where, detail))

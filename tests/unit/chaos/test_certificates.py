@@ -1,5 +1,8 @@
 import ssl
+from ipaddress import ip_address
 from pathlib import Path
+
+from cryptography import x509
 
 from chaos.certificates import Authority, can_certify
 from tests.support.reaper import say
@@ -14,7 +17,7 @@ def test_certificate_names_its_node_when_the_authority_issues_it(tmp_path: Path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files.tls_certificate_file, files.tls_key_file)
     context.load_verify_locations(files.tls_authority_file)
-    decode = ssl._ssl._test_decode_cert  # type: ignore[attr-defined]
-    names = decode(files.tls_certificate_file)["subjectAltName"]
-    assert ("DNS", "n1") in names
-    assert ("IP Address", "10.1.2.3") in names
+    certificate = x509.load_pem_x509_certificate(Path(files.tls_certificate_file).read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "n1" in names.get_values_for_type(x509.DNSName)
+    assert ip_address("10.1.2.3") in names.get_values_for_type(x509.IPAddress)

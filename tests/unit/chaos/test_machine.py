@@ -23,8 +23,8 @@ def can_have(kind: str) -> bool:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_BUSY_TRIES", 1)
-    monkeypatch.setattr(machine, "_BUSY_S", 0.0)
+    monkeypatch.setattr(machine, "BUSY_TRIES", 1)
+    monkeypatch.setattr(machine, "BUSY_S", 0.0)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -85,7 +85,7 @@ def test_maybe_when_one_hash_cannot_be_two() -> None:
 
 
 def test_maybe_when_genes_lie_apart_or_in_several_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gene_mask, "_PIECE", 5)
+    monkeypatch.setattr(gene_mask, "PIECE", 5)
     units = np.zeros((33, 8), np.uint64)
     units[::3, 3] = A
     expected = [row % 3 == 0 for row in range(33)]

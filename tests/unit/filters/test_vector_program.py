@@ -61,7 +61,7 @@ def test_run_when_values_are_tested(text: str) -> None:
 
 
 def test_run_when_there_are_several_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vector_program, "_PIECE", 7)
+    monkeypatch.setattr(vector_program, "PIECE", 7)
     found = run("n = 5", [encode(meta).raw for meta in METAS])
     assert found == [dict(meta.properties).get("n") in {"5", "5.0"} for meta in METAS]
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def options(module: object, *given: str) -> argparse.Namespace:
-    return run._parser("x", module).parse_args(list(given))  # type: ignore[arg-type]
+    return run.make_parser("x", module).parse_args(list(given))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("command", sorted(run.COMMANDS))

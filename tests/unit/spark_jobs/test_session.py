@@ -63,8 +63,8 @@ def test_workers_when_started_are_this_python_with_this_tree(
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         monkeypatch.setenv(name, "other")
-    session._prepare_workers()
-    session._prepare_workers()
+    session.prepare_workers()
+    session.prepare_workers()
     root = str(Path(session.__file__).resolve().parents[1])
     assert os.environ["PYTHONPATH"] == f"{root}:/elsewhere"
     assert os.environ["PYSPARK_PYTHON"] == sys.executable

@@ -77,7 +77,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     monkeypatch.setenv("COLUMNS", "140")
 
     def show(status: ClusterStatus) -> str:
-        overseeing._show(Output(is_json=False), status)
+        overseeing.show(Output(is_json=False), status)
         return capsys.readouterr().out
 
     return show
@@ -163,12 +163,12 @@ async def test_master_is_asked_when_another_node_answers() -> None:
             nodes=(replace(NODE, address=cluster.nodes[0].address),),
             answered_by="n2",
         )
-        assert (await overseeing._ask_master(named)).cluster_id == "c0ffee"
+        assert (await overseeing.ask_master(named)).cluster_id == "c0ffee"
         assert cluster.count("GetStatus") == [1, 0]
         for known in (replace(named, answered_by="n1"), replace(named, answered_by="")):
-            assert await overseeing._ask_master(known) is known
+            assert await overseeing.ask_master(known) is known
         await cluster.nodes[0].stop()
-        assert await overseeing._ask_master(named) is named
+        assert await overseeing.ask_master(named) is named
 
 
 def test_transfer_when_it_is_done_and_refused(cli: Cli, fake: FakeNodeThread) -> None:
@@ -200,7 +200,7 @@ class OneNode:
 
 
 async def hand_over(node: OneNode) -> str:
-    return await overseeing._hand_over(cast("NodeProbe", node))
+    return await overseeing.hand_over(cast("NodeProbe", node))
 
 
 async def test_drain_hands_over_when_the_node_is_the_master() -> None:

@@ -43,7 +43,7 @@ async def admin(channel: Channel, node: FakeNode) -> AsyncIterator[AsyncAdmin]:
 async def test_all_pages_are_listed(
     admin: AsyncAdmin, node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PAGE_SIZE", 2)
+    monkeypatch.setattr(module, "PAGE_SIZE", 2)
     found = await admin.list_damaged()
     assert [one.message_id for one in found] == IDS
     assert found[0] == module.DamagedMessage(
@@ -57,7 +57,7 @@ async def test_all_pages_are_listed(
 async def test_named_messages_are_given_up(
     admin: AsyncAdmin, node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PAGE_SIZE", 2)
+    monkeypatch.setattr(module, "PAGE_SIZE", 2)
     gone = await admin.discard_damaged("workers", [IDS[0], str(IDS[2]), IDS[3], IDS[4]])
     assert [one.message_id for one in gone] == [IDS[0], IDS[2], IDS[3]]
     assert [len(one.message_ids) for one in node.calls["DiscardDamaged"]] == [2, 2]

@@ -183,7 +183,7 @@ async def test_list_when_a_page_may_cost_next_to_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     monkeypatch.setattr(pending_query, limit, 0)
-    monkeypatch.setattr("node.shard.pending_scan._READS_MOST", 2)
+    monkeypatch.setattr("node.shard.pending_scan.READS_MOST", 2)
     async with EngineWorld(tmp_path) as world:
         await publish(world, ["a", "b"] * 10)
         await world.restart()
@@ -194,8 +194,8 @@ async def test_list_when_a_page_may_cost_next_to_nothing(
 
 
 async def test_list_when_bodies_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending_query, "_PAGE_BYTES_MAX", 10)
-    monkeypatch.setattr("node.shard.pending_scan._READ_BYTES_MOST", 1)
+    monkeypatch.setattr(pending_query, "PAGE_BYTES_MAX", 10)
+    monkeypatch.setattr("node.shard.pending_scan.READ_BYTES_MOST", 1)
     async with EngineWorld(tmp_path) as world:
         await publish(world, ["long" * 10] * 3)
         page = await page_of(world, with_bodies=True)
@@ -217,8 +217,8 @@ async def test_list_when_many_ask_at_once(tmp_path: Path) -> None:
 async def test_cancel_when_new_messages_come_between_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pending_query, "_PAGE_CANCELS_MAX", 1)
-    monkeypatch.setattr(pending_query, "_CANCEL_PIECE", 2)
+    monkeypatch.setattr(pending_query, "PAGE_CANCELS_MAX", 1)
+    monkeypatch.setattr(pending_query, "CANCEL_PIECE", 2)
     async with EngineWorld(tmp_path) as world:
         await publish(world, ["a", "b"] * 4)
         first = await cancelled(world, Tags("b"))

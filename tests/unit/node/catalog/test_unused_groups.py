@@ -335,7 +335,7 @@ async def test_group_stays_when_somebody_else_reads_its_retries(tmp_path: Path) 
 async def test_group_of_many_queues_that_it_resolved_something_in_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unused_groups, "_WINDOWS_MAX", 3)
+    monkeypatch.setattr(unused_groups, "WINDOWS_MAX", 3)
     async with configured(tmp_path) as world:
         await within(world.engine.create_topic("orders", 8))
         await world.publish(*[world.now_ms + 10 * IDLE_MS] * 8)

@@ -17,9 +17,9 @@ STALE = int(ReceiptOutcome.RECEIPT_OUTCOME_STALE)
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("node.consumers.ack_service._SELECTIONS_AT_ONCE", 3)
-    monkeypatch.setattr("node.consumers.ack_service._NOTES_AT_ONCE", 3)
-    monkeypatch.setattr("node.consumers.ack_service._ROWS_AT_ONCE", 4)
+    monkeypatch.setattr("node.consumers.ack_service.SELECTIONS_AT_ONCE", 3)
+    monkeypatch.setattr("node.consumers.ack_service.NOTES_AT_ONCE", 3)
+    monkeypatch.setattr("node.consumers.ack_service.ROWS_AT_ONCE", 4)
 
 
 def rows_of(world: EngineWorld, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:

@@ -219,8 +219,8 @@ async def test_many_leases_end_in_slices_with_few_records_on_their_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One turn of the loop must not give back thousands; and a record is applied as a whole."""
-    monkeypatch.setattr("node.consumers.housekeeping._PARTS_AT_ONCE", 3)
-    monkeypatch.setattr("node.consumers.housekeeping._MESSAGES_AT_ONCE", 4)
+    monkeypatch.setattr("node.consumers.housekeeping.PARTS_AT_ONCE", 3)
+    monkeypatch.setattr("node.consumers.housekeeping.MESSAGES_AT_ONCE", 4)
     async with EngineWorld(tmp_path) as world:
         await world.publish_tagged(*["a", "x"] * 30)
         await world.leased(wanted="a", count=10)

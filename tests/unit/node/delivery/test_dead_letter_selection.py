@@ -7,7 +7,7 @@ import pytest
 
 from hourwheel.filter_language.text import FilterExpression
 from node.contracts.broker import GroupSettings
-from node.delivery.dead_letter_selection import _MARKS_BYTES, CallFilter, ScanMarks
+from node.delivery.dead_letter_selection import MARKS_BYTES, CallFilter, ScanMarks
 from node.shard.group_queue import GroupQueue
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.eventually import until
@@ -100,7 +100,7 @@ async def test_letters_are_found_slice_by_slice_though_marks_are_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("node.delivery.filter_scan.SLICE_WORK", 600)
-    monkeypatch.setattr("node.delivery.dead_letter_selection._MARKS_BYTES", 0)
+    monkeypatch.setattr("node.delivery.dead_letter_selection.MARKS_BYTES", 0)
     async with EngineWorld(tmp_path) as world:
         world.mastership.receiver._marks = ScanMarks()
         await bury(world, *["x"] * 60, "a")
@@ -126,6 +126,6 @@ def test_marks_are_bounded_however_many_filters_are_asked() -> None:
     first.note(HELD, 5, marks)
     for number in range(10_000):
         marks.put(HELD, FilterExpression.tags(f"{number}" * 100), number)
-    assert marks._marks.used_bytes <= _MARKS_BYTES
+    assert marks._marks.used_bytes <= MARKS_BYTES
     assert CallFilter(first.filter).begin_at(HELD, marks) == 0
     assert first.begin_at(HELD, marks) == 5, "a call under way keeps its place"

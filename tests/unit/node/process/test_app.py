@@ -287,7 +287,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> type[FullDisk]:
         is_full = staticmethod(lambda _: True)
 
     monkeypatch.setattr("node.process.app.RealDisk", Disk)
-    monkeypatch.setattr("node.process.app._ROOM_S", 0.0)
+    monkeypatch.setattr("node.process.app.ROOM_LOOK_S", 0.0)
     return Disk
 
 
@@ -310,7 +310,7 @@ async def test_start_gives_up_the_reserve_before_it_waits_for_room(
 ) -> None:
     full_disk.is_full = staticmethod(lambda disk: disk.exists(RESERVE))
     node = node_in(tmp_path, disk={"free_bytes_min": 0, "reserve_bytes": 1 << 20})
-    monkeypatch.setattr("node.process.app._ROOM_S", 3_600.0)
+    monkeypatch.setattr("node.process.app.ROOM_LOOK_S", 3_600.0)
     async with asyncio.timeout(60):  # and not an hour, which is its pause
         await node.start()
     assert full_disk.refused, "the reserve was in the way"

@@ -100,7 +100,7 @@ async def test_process_that_is_to_be_large_is_no_flood() -> None:
 
 
 async def test_trimming_looks_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_LOOK_S", 0)
+    monkeypatch.setattr(memory, "LOOK_S", 0)
     process = Process()
     running = asyncio.create_task(process.trimming.run())
     process.resident_bytes += GROWN_BYTES_MIN

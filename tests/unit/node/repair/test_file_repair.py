@@ -94,7 +94,7 @@ async def test_what_is_not_committed_is_left_alone(tmp_path: Path) -> None:
 async def test_too_much_damage_is_not_mended_piece_by_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.repair.file_repair._PATCH_BYTES_MAX", -1)
+    monkeypatch.setattr("node.repair.file_repair.PATCH_BYTES_MAX", -1)
     async with EngineWorld(tmp_path) as world:
         files, _ = await three_segments(world)
         flip = Flip(tmp_path, b"%d" % (world.now_ms + 3_600_000))

@@ -111,11 +111,10 @@ async def test_few_wait_at_one_time(world: EngineWorld, monkeypatch: pytest.Monk
         return 7
 
     calls = [
-        asyncio.ensure_future(reads._in_turn(slow, asked(world)))
-        for _ in range(module._WAITING_MAX)
+        asyncio.ensure_future(reads._in_turn(slow, asked(world))) for _ in range(module.WAITING_MAX)
     ]
     await asyncio.sleep(0)
     with pytest.raises(errors.Overloaded):
         await reads._in_turn(slow, asked(world))
     gate.set()
-    assert await asyncio.gather(*calls) == [7] * module._WAITING_MAX
+    assert await asyncio.gather(*calls) == [7] * module.WAITING_MAX

@@ -45,7 +45,7 @@ def test_check_stops_when_something_else_was_released(count: int, mixed: int) ->
 
 
 def test_check_says_nothing_when_the_offset_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CHECKS_KEPT", 2)
+    monkeypatch.setattr(module, "CHECKS_KEPT", 2)
     world = ShardWorld(SimulatedDisk(), ShardConfig())
     offsets = []
     for _ in range(3):

@@ -65,8 +65,8 @@ def test_false_alarm_of_pysyncobj_is_left_out() -> None:
     def record(text: str) -> logging.LogRecord:
         return logging.LogRecord("pysyncobj", logging.CRITICAL, "", 1, text, (), None)
 
-    assert not process._is_true_alarm(record("truncating already-applied log entries"))
-    assert process._is_true_alarm(record("failed"))
+    assert not process.is_true_alarm(record("truncating already-applied log entries"))
+    assert process.is_true_alarm(record("failed"))
 
 
 def test_process_says_that_it_has_no_room_to_start(

@@ -58,7 +58,7 @@ def test_synced_entries_survive_and_others_come_whole_or_not_at_all() -> None:
                 file.sync()
                 synced = entry.index
             elif rng.random() < 0.3:
-                file._write_buffer()
+                file.write_buffer()
         disk.crash(rng)
         again = reopened(disk)
         assert len(again.entries) >= synced, f"seed {seed}"
@@ -78,7 +78,7 @@ def test_cut_is_durable_and_what_was_cut_never_comes_back_behind_new_entries() -
             file = file.replaced(file.entries[:kept])
             for entry in other:
                 file.append(entry)
-            file._write_buffer()
+            file.write_buffer()
             file.sync()
         disk.crash(rng)
         found = reopened(disk).entries

@@ -422,7 +422,7 @@ def fill_disks(world: RaftWorld, *node_ids: str) -> None:
 
 def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_file, "ROOM_BYTES", 16 * 1024)
-    monkeypatch.setattr(journal, "_COMMAND_ROOM_BYTES", 4 * 1024)
+    monkeypatch.setattr(journal, "COMMAND_ROOM_BYTES", 4 * 1024)
 
 
 def test_group_votes_commits_and_compacts_when_all_disks_are_full(

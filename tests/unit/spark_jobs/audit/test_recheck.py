@@ -194,8 +194,8 @@ def test_part_of_a_queue_is_told_by_the_chunks_file(lives: tuple[Path, Path]) ->
     ((replica, copy),) = discover([str(lives[1])]).copies(0)
     (queue,) = plan_queues(replica, copy)
     queue = queue._replace(chunk_entries=100, end_position=250)
-    assert recheck._part_in(queue, queue.folder) == [queue]
-    assert recheck._part_in(queue, queue.chunk_path(2)) == [
+    assert recheck.part_in(queue, queue.folder) == [queue]
+    assert recheck.part_in(queue, queue.chunk_path(2)) == [
         queue._replace(start_position=200, end_position=250)
     ]
-    assert recheck._part_in(queue, "another") == []
+    assert recheck.part_in(queue, "another") == []

@@ -42,8 +42,8 @@ def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_tasks_of_active_stages_are_counted() -> None:
-    assert Progress(Context(), "x", is_quiet=True)._tasks() == (3, 8)  # type: ignore[arg-type]
-    assert Progress(None, "x", is_quiet=True)._tasks() == (0, 0)
+    assert Progress(Context(), "x", is_quiet=True).tasks() == (3, 8)  # type: ignore[arg-type]
+    assert Progress(None, "x", is_quiet=True).tasks() == (0, 0)
 
 
 def test_on_a_terminal_the_line_is_kept_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:

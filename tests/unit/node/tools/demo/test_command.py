@@ -132,11 +132,11 @@ async def test_playing_is_cancelled_when_a_signal_comes(
         finally:
             ended.append("node")
 
-    monkeypatch.setattr(command, "_play", play)
+    monkeypatch.setattr(command, "play", play)
     trace = build_trace(generate_orders(3, 1), 1)
     with pytest.raises(asyncio.CancelledError):
-        await command._play_or_stop(
-            trace, Console(), command._parser().parse_args([]), is_live=False
+        await command.play_or_stop(
+            trace, Console(), command.make_parser().parse_args([]), is_live=False
         )
     assert ended == ["node"]
 
@@ -171,15 +171,15 @@ async def test_play_ends_at_once_when_a_node_does(
         finally:
             is_over.append(True)
 
-    monkeypatch.setattr(command, "_play_shown", play)
+    monkeypatch.setattr(command, "play_shown", play)
     failover = Failover("n1", "n2", 2, 0.0, 5.0)
     stage: Any = FakeStage(errors.Unavailable("n3 has ended") if is_lost else None, failover)
     player = Player(build_trace(generate_orders(3, 1), 1), "h:1")
     if is_lost:
         with pytest.raises(errors.Unavailable, match="n3"):
-            await command._play_watched(stage, player, Console(), is_live=False)
+            await command.play_watched(stage, player, Console(), is_live=False)
     else:
-        assert await command._play_watched(stage, player, Console(), is_live=False) == failover
+        assert await command.play_watched(stage, player, Console(), is_live=False) == failover
         assert stage.is_disturbed
     assert is_over == [True]
 
@@ -194,8 +194,6 @@ def test_stage_has_as_many_nodes_as_are_asked_for(tmp_path: Path) -> None:
 
 
 def test_end_of_the_log_is_shown_when_there_is_one(tmp_path: Path) -> None:
-    assert command._last_lines(tmp_path / "none") == ""
+    assert command.last_lines(tmp_path / "none") == ""
     (tmp_path / "log").write_text("".join(f"{number}\n" for number in range(50)))
-    assert command._last_lines(tmp_path / "log").split() == [
-        str(number) for number in range(30, 50)
-    ]
+    assert command.last_lines(tmp_path / "log").split() == [str(number) for number in range(30, 50)]

@@ -106,7 +106,7 @@ async def test_difference_between_nodes_is_a_problem(tmp_path: Path) -> None:
 async def test_problem_is_told_when_a_node_stays_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.tools.demo.stage._AGREE_S", 0.1)
+    monkeypatch.setattr("node.tools.demo.stage.AGREE_S", 0.1)
     stage, cluster = several(tmp_path)
     cluster.answers = [[answer(0, applied_offset=8), answer(1, may_act=True), answer(2)]]
     _, (problem,) = await stage.settle()

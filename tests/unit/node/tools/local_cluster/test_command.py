@@ -54,7 +54,7 @@ def test_exit_code_is_1_and_logs_are_shown_when_a_node_does_not_start(
     async def fails(*_: object) -> None:
         raise errors.Unavailable("node node-3: it ended")
 
-    monkeypatch.setattr(command, "_up", fails)
+    monkeypatch.setattr(command, "up", fails)
     assert up(tmp_path) == EXIT_BAD
     said = capsys.readouterr().err
     assert said.endswith("cluster: node node-3: it ended\n")
@@ -74,7 +74,7 @@ def test_all_nodes_are_stopped_when_it_is_over(
         done.append("serve")
 
     monkeypatch.setattr(LocalCluster, "stop", note)
-    monkeypatch.setattr(command, "_serve", serve)
+    monkeypatch.setattr(command, "serve", serve)
     assert up(tmp_path) == EXIT_GOOD
     assert done == ["serve", "stop"]
     assert str(tmp_path) in capsys.readouterr().out
@@ -85,7 +85,7 @@ def test_all_nodes_are_stopped_when_it_is_over(
 def test_processes_are_ended_when_a_second_signal_comes(tmp_path: Path) -> None:
     cut = []
     nodes = [SimpleNamespace(cut_short=lambda name=name: cut.append(name)) for name in "abc"]
-    command._cut_short(cast(LocalCluster, SimpleNamespace(nodes=nodes)))
+    command.cut_short(cast(LocalCluster, SimpleNamespace(nodes=nodes)))
     assert cut == ["a", "b", "c"]
     LocalCluster(tmp_path).nodes[0].cut_short()  # nothing runs: nothing to end
 

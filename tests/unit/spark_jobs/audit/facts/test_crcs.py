@@ -82,7 +82,7 @@ def test_audit_when_many_messages_are_corrupt_counts_what_it_does_not_name(
     monkeypatch.setattr(
         "spark_jobs.audit.facts.scan.bad_in_log", lambda table: np.arange(len(table.messages))
     )
-    monkeypatch.setattr("spark_jobs.audit.facts.scan._FINDINGS_MAX", 3)
+    monkeypatch.setattr("spark_jobs.audit.facts.scan.FINDINGS_MAX", 3)
     found = [one for one in errors_of(run_audit(node)) if one.check == "message-corrupt"]
     rest = [one for one in found if one.sequence < 0]
     assert rest

@@ -61,7 +61,7 @@ def _consumer(node: Subject, group: str) -> AsyncConsumer:
     return AsyncConsumer(node.channel, group=group, topic=load.TOPIC, prefetch_messages=8_000)
 
 
-async def _receive(consumer: AsyncConsumer, count: int) -> NDArray[np.float64]:
+async def receive_late_ms(consumer: AsyncConsumer, count: int) -> NDArray[np.float64]:
     """float64[count]: lateness of each message in ms, in order of arrival."""
     late: list[NDArray[np.float64]] = []
     received = 0
@@ -85,7 +85,7 @@ async def _warm_up(node: Subject) -> None:
         await load.publish_columns(
             producer, load.cut_columns(np.arange(50, 300).repeat(4), load.make_bodies())
         )
-        await _receive(consumer, 1_000)
+        await receive_late_ms(consumer, 1_000)
 
 
 async def _single(node: Subject, count: int) -> NDArray[np.float64]:
@@ -93,7 +93,7 @@ async def _single(node: Subject, count: int) -> NDArray[np.float64]:
     async with AsyncProducer(node.channel) as producer, _consumer(node, "steady") as consumer:
         with subject.frozen_garbage(is_off=True):
             for delay in delays:
-                receiving = asyncio.create_task(_receive(consumer, 1))
+                receiving = asyncio.create_task(receive_late_ms(consumer, 1))
                 await producer.publish(load.TOPIC, Message(b"x" * 200, delay_ms=delay))
                 late.append(await receiving)
     return np.concatenate(late)
@@ -112,7 +112,7 @@ async def _published_before(node: Subject, seconds: float, size: Size) -> NDArra
     async with _consumer(node, "steady") as consumer:
         await asyncio.sleep(max(0.0, start_ms / 1_000 - 0.5 - time.time()))
         with subject.frozen_garbage(is_off=True):
-            return await _receive(consumer, count)
+            return await receive_late_ms(consumer, count)
 
 
 async def _published_meanwhile(node: Subject, seconds: float, ahead_ms: int) -> NDArray[np.float64]:
@@ -122,7 +122,7 @@ async def _published_meanwhile(node: Subject, seconds: float, ahead_ms: int) -> 
     bodies = load.make_bodies(each)
     async with AsyncProducer(node.channel) as producer, _consumer(node, "steady") as consumer:
         with subject.frozen_garbage(is_off=True):
-            receiving = asyncio.create_task(_receive(consumer, rounds * each))
+            receiving = asyncio.create_task(receive_late_ms(consumer, rounds * each))
             begun = time.perf_counter()
             futures = []
             for number in range(rounds):

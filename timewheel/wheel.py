@@ -16,7 +16,7 @@ from hourwheel.types import SEQUENCE_MAX, Key
 from storage.views.unit import UNIT_BYTES, Units, join, pick, sort_by_key
 from timewheel.hour_readers import HourReaders
 from timewheel.levels import HOUR_MS, SECOND_MS, hour_of
-from timewheel.memtable import Memtable
+from timewheel.memtable import Memtable, within
 from timewheel.near import Near
 from timewheel.run import Run
 from timewheel.run_set import RunSet
@@ -30,7 +30,7 @@ class WheelConfig:
     """Level 0 is cut back above this."""
     near_ahead_ms: int = 10_000
     """Level 0 is loaded this far ahead, where the bytes allow."""
-    load_units: int = 32_768
+    load_units: int = 8_192
     """Level 0 is loaded about this many units at a time."""
     memtable_units_max: int = 262_144
     """A flush begins above this many units."""
@@ -62,6 +62,8 @@ class Wheel:
         self._spare: Memtable | None = None
         """The last one flushed, empty: its memory is touched already."""
         self._readers: HourReaders | None = None
+        self._is_loading = False
+        """The last `load_ahead` left something to the next one."""
 
     def _new_memtable(self) -> Memtable:
         return Memtable(self.config.memtable_units_max + self.config.memtable_units_max // 4)
@@ -90,19 +92,26 @@ class Wheel:
             self._load(to)
         return self.near.take(to)
 
-    def load_ahead(self, cursor: Key, now_ms: int) -> None:
-        """Load level 0 up to `near_ahead_ms` from now as far as its bytes allow; cut it back."""
-        config = self.config
+    def load_ahead(self, cursor: Key, now_ms: int) -> bool:
+        """Load a piece more of level 0, up to `near_ahead_ms` from now; cut it back to its bytes.
+
+        Returns whether there is more to load: soon, but all at once would hold up who waits.
+        """
         self._cut_back(max(cursor, Key(now_ms + SECOND_MS, SEQUENCE_MAX)))
-        start_ms = max(now_ms, cursor.due_ms)
-        if self.near.frontier.due_ms > start_ms + config.near_ahead_ms // 2:
-            return  # in steps of seconds, not with every tick
-        target = Key(start_ms + config.near_ahead_ms, SEQUENCE_MAX)
-        while (
-            self.near.frontier < target
-            and self.near.size_bytes + config.load_units * UNIT_BYTES <= config.near_bytes_max
-        ):
+        start_ms, ahead_ms = max(now_ms, cursor.due_ms), self.config.near_ahead_ms
+        if not self._is_loading and self.near.frontier.due_ms > start_ms + ahead_ms // 2:
+            return False  # in steps of seconds, not with every tick
+        target = Key(start_ms + ahead_ms, SEQUENCE_MAX)
+        if self._has_more(target):
             self._load(target)
+        self._is_loading = self._has_more(target)
+        return self._is_loading
+
+    def _has_more(self, target: Key) -> bool:
+        """Whether level 0 does not reach the target, and has room for a piece more."""
+        piece_bytes = self.config.load_units * UNIT_BYTES
+        has_room = self.near.size_bytes + piece_bytes <= self.config.near_bytes_max
+        return has_room and self.near.frontier < target
 
     def _cut_back(self, keep: Key) -> None:
         """Drop what level 0 has too much of, but nothing up to `keep`.
@@ -133,12 +142,14 @@ class Wheel:
         parts: list[Units] = []
         if readers is not None:
             parts, limit = readers.take(limit, self.config.load_units)
-        fresh = [table.select(after, limit) for table in self._memtables()]
-        total = sum(map(len, fresh))
-        if total > self.config.load_units:
-            limit = _key_at(join(fresh), self.config.load_units)
+        fresh, bound = [], limit
+        for table in self._memtables():
+            units, bound = table.select_some(after, bound, self.config.load_units)
+            fresh.append(units)
+        if bound < limit:
+            limit = bound
             parts = self._put_back(readers, parts, limit)
-            fresh = [table.select(after, limit) for table in self._memtables()]
+            fresh = [within(units, after, limit) for units in fresh]
         found = [units for units in (*parts, *fresh) if len(units)]
         self.near.extend(sort_by_key(join(found)), limit)
 
@@ -233,10 +244,3 @@ class Wheel:
 
 def _end_of_hour(hour: int) -> Key:
     return Key((hour + 1) * HOUR_MS - 1, SEQUENCE_MAX)
-
-
-def _key_at(units: Units, ordinal: int) -> Key:
-    """The key of this ordinal in key order."""
-    ordered = sort_by_key(units)
-    last = ordered[ordinal - 1]
-    return Key(int(last["due_ms"]), int(last["sequence"]))

@@ -35,6 +35,8 @@ from node.telemetry.stats import EngineStats
 T = TypeVar("T")
 
 _DISPATCHES_AHEAD: Final = 4
+_LOAD_REST_MS: Final = 5
+"""Between two pieces of what is loaded ahead; each takes the loop for some three milliseconds."""
 
 
 class Host(Protocol):
@@ -98,6 +100,8 @@ class MasterService:
         self.now_ms, self.rearm = host.now_ms, host.rearm
         self.guarded, self.fail = host.guarded, host.fail
         self._loop = asyncio.get_running_loop()
+        self._load_ms: int | None = None
+        """When to go on with what is loaded ahead."""
         damage, defaults = host.damage, host.config.defaults
         damage.serve(mastership, self.propose)
         self.receive_service = ReceiveService(self, host.answers, damage.take_found)
@@ -170,7 +174,8 @@ class MasterService:
             if not mastership.dispatch_due(now_ms):
                 break
             is_appended = True
-        shard.views.wheel.load_ahead(shard.views.cursor.key, now_ms)
+        is_loading = shard.views.wheel.load_ahead(shard.views.cursor.key, now_ms)
+        self._load_ms = now_ms + _LOAD_REST_MS if is_loading else None
         if is_appended:
             self._host.group_commit.wake()
 
@@ -179,7 +184,7 @@ class MasterService:
         dispatch_ms = None
         if not self._shard.is_stalled:  # housekeeping looks whether there is room
             dispatch_ms = self.mastership.dispatcher.next_wakeup_ms(self._shard.views)
-        times = dispatch_ms, self.receive_service.next_wakeup_ms()
+        times = dispatch_ms, self.receive_service.next_wakeup_ms(), self._load_ms
         return min((at for at in times if at is not None), default=None)
 
     def look(self, now_ms: int) -> None:

@@ -164,7 +164,7 @@ class WheelSection(Section):
         10_000, "ms", "What is due so soon is loaded ahead, if it fits.", ge=1_000, le=600_000
     )
     load_units: int = _key(
-        32_768, "messages", "It is loaded about so many at a time.", ge=64, le=1 << 20
+        8_192, "messages", "It is loaded about so many at a time.", ge=64, le=1 << 20
     )
     hour_level_hours: int = _key(
         48,

@@ -1,3 +1,4 @@
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -207,6 +208,25 @@ def test_load_ahead_when_nothing_is_due_soon_reaches_its_distance() -> None:
     assert world.wheel.near.frontier == after(10_000)  # in steps, not with every tick
     world.wheel.load_ahead(world.cursor, START_MS + 5_000)
     assert world.wheel.near.frontier == after(15_000)
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_load_ahead_when_much_is_due_soon_goes_by_pieces(is_flushed: bool) -> None:
+    """Each of them takes as long as its units, not as those that follow."""
+    world = world_at_start(near_units=10_000, load_units=300)
+    world.publish([START_MS + 1_000 + ordinal for ordinal in range(2_000)])
+    if is_flushed:
+        world.flush()
+    counts = [0]
+    while world.wheel.load_ahead(world.cursor, START_MS):
+        counts.append(world.wheel.near.count)
+        world.check()
+    steps = [later - before for before, later in pairwise(counts)]
+    assert len(steps) >= 6
+    assert max(steps) <= 300
+    assert (world.wheel.near.count, world.wheel.near.frontier) == (2_000, after(10_000))
+    assert not world.wheel.load_ahead(world.cursor, START_MS)
+    drain(world)
 
 
 def test_load_ahead_when_a_second_is_hot_stops_at_its_bytes() -> None:

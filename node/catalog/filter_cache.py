@@ -1,12 +1,11 @@
 """Reads and compiles filters where the event loop does not wait: large ones take milliseconds.
 
 One thread for all, which holds up the loop by Python's switch interval whenever that has given up
-the interpreter, some times a turn; so the interval is short while it works. A stranger who sends
-one large filter after another delays large filters and little else.
+the interpreter, some times a turn; a node's is short (node/process/lifecycle.py). A stranger who
+sends one large filter after another delays large filters and little else.
 """
 
 import asyncio
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,7 +18,6 @@ from hourwheel.formats.tag_gene import GeneSpec
 
 _SHORT_CHARS: Final = 256
 """A text so short is read at once: in a millisecond, whatever it says."""
-_SWITCH_S: Final = 0.000_5
 _THREAD: Final = ThreadPoolExecutor(1, "hourwheel-filters")
 
 Result = TypeVar("Result")
@@ -53,13 +51,4 @@ def _is_short(expression: FilterExpression) -> bool:
 async def _beside(work: Callable[[], Result]) -> Result:
     """What the work gives, done by the thread."""
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_THREAD, partial(_do, work))
-
-
-def _do(work: Callable[[], Result]) -> Result:
-    usual_s = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_S)
-    try:
-        return work()
-    finally:
-        sys.setswitchinterval(usual_s)
+    return await loop.run_in_executor(_THREAD, work)

@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +44,13 @@ _CODES: Final[tuple[tuple[type[HourwheelError], int], ...]] = (
     (errors.DiskFull, EXIT_DISK),
     (errors.Internal, EXIT_DISK),
 )
+SWITCH_S: Final = 0.000_5
+"""After so long a thread gives up Python's interpreter to another one that wants it.
+
+Each time the event loop waits for the network, another thread may take the interpreter: that of
+merges, or of reading filters. With Python's own 5 ms a timer of the loop came 5.6 ms late (median)
+beside a busy thread, with these 0.5 ms 0.7 ms; and a group commit began and ended so much later
+beside a busy loop. Two busy threads cost a fifth more processor time so."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _LET_GO_S: Final = 20.0
 _log = logs.get(__name__)
@@ -61,6 +69,7 @@ def run(config: NodeConfig, ready_file: Path | None = None) -> int:
         ready_file: where to write, as JSON, the addresses and the process's number, once it serves.
     """
     memory.configure()
+    sys.setswitchinterval(SWITCH_S)
     telemetry = config.telemetry
     logs.configure(telemetry.log_level, telemetry.log_format, node_id=config.node.id)
     try:

@@ -1,17 +1,22 @@
 """Decide the next DISPATCH: how far the cursor may go, a small lead ahead of the clock.
 
 A dispatch must be durable before anyone may see what it releases. So it is appended a little before
-its time: `lead_ms` follows the measured time of a commit. What it releases is seen only from each
-message's due time on (the release gate in the consume queue), so leading never means early.
+its time: `lead_ms` follows the measured times of commits, the slow ones too. What it releases is
+seen only from each message's due time on (the release gate in the consume queue), so leading never
+means early.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from hourwheel.formats.record_batch import DISPATCH_ROW, Kind, build_rows
 from hourwheel.types import SEQUENCE_MAX, Key
 from node.shard.views import Views
+
+_SLOW_KEPT: Final = 0.999
+"""Of the time of the slowest commit, with each other one: half of it after 700."""
 
 
 @dataclass(frozen=True)
@@ -33,20 +38,27 @@ class Dispatcher:
         """`cursor`: where the last DISPATCH in the log ends."""
         self._config = config
         self.append_cursor = cursor
-        self._commit_ms = 1.0
+        self._commit_ms = self._slow_commit_ms = 1.0
         self._not_before_ms = 0
 
     @property
     def lead_ms(self) -> int:
         """How long before its due time a dispatch is appended."""
         config = self._config
-        lead_ms = 2 * self._commit_ms + 1 + config.interval_ms
+        commit_ms = max(2 * self._commit_ms, self._slow_commit_ms)
+        lead_ms = commit_ms + 1 + config.interval_ms
         return int(min(max(lead_ms, config.lead_ms_min), config.lead_ms_max))
 
     def observe_commit(self, duration_ms: float) -> None:
-        """A group commit took this long: quick to rise, slow to fall."""
+        """A group commit took this long: quick to rise, slow to fall.
+
+        What one commit in hundreds takes counts as well: a disk is slow again and again, and what
+        is due meanwhile would be late each time.
+        """
         weight = 0.3 if duration_ms > self._commit_ms else 0.02
         self._commit_ms += weight * (duration_ms - self._commit_ms)
+        slow_ms = min(duration_ms, self._config.lead_ms_max)
+        self._slow_commit_ms = max(slow_ms, self._slow_commit_ms * _SLOW_KEPT)
 
     def plan(self, views: Views, now_ms: int) -> bytes | None:
         """The next DISPATCH batch, unstamped, or None while nothing is due within the lead.

@@ -1,7 +1,6 @@
 """Large filters are read and compiled on a thread of their own, small ones at once."""
 
 import asyncio
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from hourwheel import errors
 from hourwheel.filter_language import text
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
-from node.catalog.filter_cache import _beside, make_ready, read_filter
+from node.catalog.filter_cache import make_ready, read_filter
 from node.contracts.pending_token import PendingQuery
 from tests.support.engine_world import EngineWorld, within
 
@@ -71,15 +70,6 @@ async def test_large_filter_that_is_none_is_refused(readers: list[str]) -> None:
         with pytest.raises(errors.InvalidFilter):
             await within(read_filter(wanted))
     assert is_all_beside(readers)
-
-
-async def test_threads_take_turns_as_usual_when_the_work_is_done(readers: list[str]) -> None:
-    usual_s = sys.getswitchinterval()
-    seen: list[float] = []
-    await within(_beside(lambda: seen.append(sys.getswitchinterval())))
-    with pytest.raises(errors.InvalidFilter):
-        await within(read_filter(FilterExpression.tags(LARGE + "||")))
-    assert seen[0] < 0.001 <= usual_s == sys.getswitchinterval()
 
 
 async def test_no_call_reads_a_large_filter_on_the_loop(tmp_path: Path, readers: list[str]) -> None:

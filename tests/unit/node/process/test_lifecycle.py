@@ -238,3 +238,22 @@ def test_exit_code_tells_what_kept_the_node_from_starting(
     error: errors.HourwheelError, code: int
 ) -> None:
     assert lifecycle.exit_code(error) == code
+
+
+def test_threads_of_a_node_take_turns_within_a_millisecond(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual_s, seen = sys.getswitchinterval(), list[float]()
+
+    async def look(*_: object) -> int:
+        seen.append(sys.getswitchinterval())
+        return lifecycle.EXIT_OK
+
+    monkeypatch.setattr(lifecycle, "serve", look)
+    monkeypatch.setattr(lifecycle.logs, "configure", lambda *_, **__: None)
+    monkeypatch.setattr(lifecycle.memory, "configure", lambda: True)
+    try:
+        assert lifecycle.run(config_for(tmp_path)) == lifecycle.EXIT_OK
+    finally:
+        sys.setswitchinterval(usual_s)
+    assert 0 < seen[0] < 0.001

@@ -45,12 +45,31 @@ def range_of(planned: bytes | None) -> tuple[Key, Key]:
 def test_lead_follows_commits_quickly_up_and_slowly_down() -> None:
     dispatcher = Dispatcher(DispatchConfig(), Key(0, 0))
     assert dispatcher.lead_ms == LEAD_MS
-    dispatcher.observe_commit(11.0)
+    for _ in range(3):
+        dispatcher.observe_commit(5.0)
     risen = dispatcher.lead_ms
-    assert risen == 13
+    assert risen == 12, "twice the usual time, and what it is apart from the next one"
     dispatcher.observe_commit(1.0)
     assert risen - 1 <= dispatcher.lead_ms <= risen
-    for _ in range(1_000):
+    for _ in range(3_000):
+        dispatcher.observe_commit(1.0)
+    assert dispatcher.lead_ms == LEAD_MS
+
+
+def test_lead_covers_a_slow_commit_that_comes_again_and_again() -> None:
+    dispatcher = Dispatcher(DispatchConfig(), Key(0, 0))
+    for _ in range(4):
+        dispatcher.observe_commit(12.0)
+        for _ in range(250):
+            assert dispatcher.lead_ms - DispatchConfig().interval_ms >= 12 * 0.999**250
+            dispatcher.observe_commit(0.5)
+
+
+def test_lead_falls_from_its_bound_after_a_stall() -> None:
+    dispatcher = Dispatcher(DispatchConfig(), Key(0, 0))
+    dispatcher.observe_commit(60_000.0)
+    assert dispatcher.lead_ms == DispatchConfig().lead_ms_max
+    for _ in range(5_000):
         dispatcher.observe_commit(1.0)
     assert dispatcher.lead_ms == LEAD_MS
 

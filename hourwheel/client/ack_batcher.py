@@ -150,7 +150,7 @@ class Acker:
             selections = awaited.take(len(awaited))
             soon = self._soon.take(RECEIPT_COUNT_MAX)
             try:
-                outcomes = await self._call(selections + soon)
+                outcomes = await self._call(selections + soon, is_urgent=bool(waiting))
             except errors.HourwheelError as error:
                 _fail(waiting, error)
                 self._on_failure(error, soon)
@@ -167,12 +167,12 @@ class Acker:
                 _tell(waiting, _worst_by_batch(selections, outcomes))
                 self._count_stale(soon, outcomes[len(selections) :])
 
-    async def _call(self, selections: list[Selection]) -> list[int]:
+    async def _call(self, selections: list[Selection], *, is_urgent: bool) -> list[int]:
         outcomes: list[int] = []
         for first in range(0, len(selections), RECEIPT_COUNT_MAX):
             ranges = to_ranges(selections[first : first + RECEIPT_COUNT_MAX])
             request = consumer_pb2.AckRequest(group=self._group, ranges=ranges)
-            answer = await self._channel.call(ACK, request)
+            answer = await self._channel.call(ACK, request, is_urgent=is_urgent)
             if len(answer.outcomes) != len(ranges):
                 raise errors.Internal("the node did not answer for each range")
             outcomes += answer.outcomes

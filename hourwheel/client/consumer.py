@@ -31,6 +31,8 @@ PREFETCH_MESSAGES: Final = 1_000
 POLLS: Final = 2
 POLL_WAIT_MS: Final = 20_000
 WAIT_MS: Final = 20_000.0
+FEW_MESSAGES: Final = 64
+"""After an answer of so many the next poll may wait some milliseconds for those of others."""
 ACK_LINGER_MS: Final = 50.0
 UNAVAILABLE_MS_MAX: Final = 60_000.0
 CLOSE_TIMEOUT_MS: Final = 2_000.0
@@ -411,8 +413,10 @@ class AsyncConsumer:
         self._on_arrival()
 
     async def _poll_forever(self) -> None:
-        pace = self._channel.new_pace()
+        pace, batch = self._channel.new_pace(), None
         while True:
+            # Where messages come one by one, other polls wait for the next ones meanwhile.
+            is_urgent = batch is None or len(batch) > FEW_MESSAGES
             requested = self.buffer.reserve()
             if not requested:
                 self._taken.clear()
@@ -422,7 +426,7 @@ class AsyncConsumer:
                 continue
             batch = None
             try:
-                batch = await self._poll(requested, POLL_WAIT_MS, pace)
+                batch = await self._poll(requested, POLL_WAIT_MS, pace, is_urgent=is_urgent)
             except errors.HourwheelError as error:
                 self._note_failure(error)
             else:
@@ -444,7 +448,9 @@ class AsyncConsumer:
             self._is_settled = False
             self._on_arrival()
 
-    async def _poll(self, count: int, wait_ms: float, pace: Pace) -> ReceivedBatch | None:
+    async def _poll(
+        self, count: int, wait_ms: float, pace: Pace, *, is_urgent: bool = True
+    ) -> ReceivedBatch | None:
         if self._is_closed:
             raise errors.Cancelled("the consumer is closed")
-        return await self._poll_of.poll(count, wait_ms, pace)
+        return await self._poll_of.poll(count, wait_ms, pace, is_urgent=is_urgent)

@@ -91,22 +91,27 @@ class Poll:
         self.filtered_count = 0
         """Messages that came and did not match."""
 
-    async def poll(self, count: int, wait_ms: float, pace: Pace) -> ReceivedBatch | None:
+    async def poll(
+        self, count: int, wait_ms: float, pace: Pace, *, is_urgent: bool = True
+    ) -> ReceivedBatch | None:
         """An answer with at least one message that matches, or None.
 
         Args:
             count: how many messages to ask for.
             wait_ms: how long to wait for the first one.
             pace: is told how it ended.
+            is_urgent: False: it may wait some milliseconds, to go with others.
         """
         now_ms = self._channel.clock.monotonic_ms
         until_ms = now_ms() + wait_ms
-        batch = await self._ask(count, wait_ms, pace)
+        batch = await self._ask(count, wait_ms, pace, is_urgent=is_urgent)
         while batch is not None and not len(batch) and now_ms() < until_ms + SIFT_MS:
             batch = await self._ask(count, max(0.0, until_ms - now_ms()), pace)
         return batch or None
 
-    async def _ask(self, count: int, wait_ms: float, pace: Pace) -> ReceivedBatch | None:
+    async def _ask(
+        self, count: int, wait_ms: float, pace: Pace, *, is_urgent: bool = True
+    ) -> ReceivedBatch | None:
         wait_ms = min(wait_ms, RECEIVE_WAIT_MS_MAX)
         poller = self._idle.pop() if self._idle else _Poller(secrets.randbits(64) or 1)
         request = consumer_pb2.ReceiveRequest(
@@ -122,7 +127,9 @@ class Poll:
             poll_number=poller.number,
         )
         try:
-            answer = await self._call(request, wait_ms + CALL_TIMEOUT_MS, pace, poller)
+            answer = await self._call(
+                request, wait_ms + CALL_TIMEOUT_MS, pace, poller, is_urgent=is_urgent
+            )
         except BaseException:
             self._idle.append(poller)  # the next poll asks for the same answer again
             raise
@@ -141,10 +148,19 @@ class Poll:
         timeout_ms: float,
         pace: Pace,
         poller: _Poller,
+        *,
+        is_urgent: bool,
     ) -> consumer_pb2.ReceiveResponse:
         """The node's answer; one that comes just as the caller goes is kept, to be given back."""
         call = asyncio.ensure_future(
-            self._channel.call(RECEIVE, request, timeout_ms=timeout_ms, is_retried=False, pace=pace)
+            self._channel.call(
+                RECEIVE,
+                request,
+                timeout_ms=timeout_ms,
+                is_retried=False,
+                pace=pace,
+                is_urgent=is_urgent,
+            )
         )
         try:
             answer = await asyncio.shield(call)

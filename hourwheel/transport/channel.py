@@ -9,6 +9,7 @@ import random
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, Self
+from weakref import WeakSet
 
 import grpc
 import grpc.aio
@@ -16,7 +17,7 @@ import grpc.aio
 from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
 from hourwheel.transport.connect_errors import describe
-from hourwheel.transport.connection import Connection
+from hourwheel.transport.connection import Connection, share
 from hourwheel.transport.endpoints import Endpoints, Move, Servers, parse_servers
 from hourwheel.transport.fork_guard import Home
 from hourwheel.transport.grpc_errors import failure_of, make_error
@@ -42,10 +43,11 @@ CLOSE_GRACE_MS: Final = 60_000.0
 
 
 class Channel:
-    """The connections to the nodes of a cluster; several clients may share one.
+    """The way to the nodes of a cluster; several clients may share one.
 
-    Belongs to the event loop that first uses it, and to its process: see
-    `hourwheel.transport.fork_guard`.
+    What it knows of the nodes is its own. Connections, and the session of each, are shared by all
+    channels of an event loop to the same address with the same credentials. Belongs to the event
+    loop that first uses it, and to its process: see `hourwheel.transport.fork_guard`.
     """
 
     def __init__(
@@ -82,6 +84,11 @@ class Channel:
         self._connections: dict[str, Connection] = {}
         self._errands: set[asyncio.Task[None]] = set()
         """What goes on in the background: asking for nodes, closing connections."""
+        self._streams: WeakSet[Stream[Any, Any]] = WeakSet()
+        self._callers: set[asyncio.Task[Any]] = set()
+        """Who waits for an answer or a connection."""
+        self._dismissed: set[asyncio.Task[Any]] = set()
+        """Those of them that closing interrupted."""
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -91,7 +98,7 @@ class Channel:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections, unless they are a parent's; what is under way is cancelled."""
+        """Leave the connections, unless they are a parent's; what is under way is cancelled."""
         self._is_closed = True
         if self.home.is_elsewhere:
             return
@@ -100,9 +107,14 @@ class Channel:
             errand.cancel()
         if errands:
             await asyncio.wait(errands)
+        for stream in list(self._streams):
+            stream.cancel()
+        for caller in self._callers - {asyncio.current_task()}:
+            self._dismissed.add(caller)
+            caller.cancel()
         while self._connections:
             _, connection = self._connections.popitem()
-            await connection.close()
+            await connection.leave()
 
     async def call(
         self,
@@ -112,6 +124,7 @@ class Channel:
         timeout_ms: float | None = None,
         is_retried: bool = True,
         pace: Pace | None = None,
+        is_urgent: bool = True,
     ) -> Response:
         """Make one call, tried again where that is safe and may help.
 
@@ -121,10 +134,52 @@ class Channel:
             timeout_ms: for all tries together; None: as the channel is set up.
             is_retried: False for a caller that has its own rules.
             pace: for such a caller: is told how the call ended, and so how long to wait.
+            is_urgent: False: it may wait some milliseconds for others, to go with them.
 
         Raises:
-            HourwheelError: the node's own error, or `Unavailable`, `Timeout`.
+            HourwheelError: the node's own error, or `Unavailable`, `Timeout`; `Cancelled`, if the
+                channel is closed meanwhile.
         """
+        task = self._begin()
+        try:
+            return await self._call(
+                method,
+                request,
+                timeout_ms=timeout_ms,
+                is_retried=is_retried,
+                pace=pace,
+                is_urgent=is_urgent,
+            )
+        except asyncio.CancelledError:
+            self._raise_if_dismissed(task)
+            raise
+        finally:
+            self._callers.discard(task)
+
+    def _begin(self) -> "asyncio.Task[Any]":
+        """Somebody waits; must be discarded from `_callers`."""
+        task = asyncio.current_task()
+        if task is None:
+            raise errors.Internal("a channel is used by tasks")
+        self._callers.add(task)
+        return task
+
+    def _raise_if_dismissed(self, task: "asyncio.Task[Any]") -> None:
+        if task in self._dismissed:
+            self._dismissed.discard(task)
+            if not task.uncancel():
+                raise errors.Cancelled("the client was closed") from None
+
+    async def _call(
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        timeout_ms: float | None,
+        is_retried: bool,
+        pace: Pace | None,
+        is_urgent: bool,
+    ) -> Response:
         session = CallSession(
             is_repeatable=method.is_repeatable,
             now_ms=self.clock.monotonic_ms(),
@@ -138,7 +193,7 @@ class Channel:
             sent_ms = self.clock.monotonic_ms()
             try_ms = session.try_ms(sent_ms, is_alone=self.endpoints.is_alone)
             try:
-                answer = await connection.call(method, request, try_ms)
+                answer = await connection.call(method, request, try_ms, is_urgent=is_urgent)
             except CallFailed as failed:
                 failure = failed.failure
             else:
@@ -179,15 +234,24 @@ class Channel:
         Raises:
             Unavailable: there is still none; nothing was sent.
         """
-        await self._reach(timeout_ms, None)
+        task = self._begin()
+        try:
+            await self._reach(timeout_ms, None)
+        except asyncio.CancelledError:
+            self._raise_if_dismissed(task)
+            raise
+        finally:
+            self._callers.discard(task)
 
     def stream(self, method: Method[Request, Response]) -> Stream[Request, Response]:
         """Open a stream in both directions to the node of choice, without a deadline."""
         connection = self._choose()
         on_failure = partial(self._on_failure, connection.address)
-        return Stream(
+        stream = Stream[Request, Response](
             connection.stream(method)(), address=connection.address, on_failure=on_failure
         )
+        self._streams.add(stream)
+        return stream
 
     def new_pace(self) -> Pace:
         """For a caller that tries again by rules of its own."""
@@ -210,7 +274,7 @@ class Channel:
         address = self.endpoints.choose(self.clock.monotonic_ms(), self.random())
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = Connection(
+            connection = self._connections[address] = share(
                 address, self._credentials, is_watched=not self.endpoints.is_alone
             )
         return connection
@@ -271,10 +335,7 @@ class Channel:
             self._run_errand(self._drop(self._connections.pop(address)))
 
     async def _drop(self, connection: Connection) -> None:
-        try:
-            await connection.close(CLOSE_GRACE_MS)
-        finally:
-            await connection.close()
+        await connection.leave(CLOSE_GRACE_MS)
 
     def _run_errand(self, errand: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(errand, name="hourwheel-channel")

@@ -1,8 +1,14 @@
-"""One endpoint's gRPC channel, made when it is first used."""
+"""One endpoint's gRPC channel, made when it is first used, and shared by the clients of a loop.
+
+connection = share(address, credentials)    # one for all clients of this event loop
+await connection.call(method, request, timeout_ms)
+await connection.leave()                    # the last one closes it
+"""
 
 import asyncio
 from functools import partial
 from typing import Any, Final, TypeAlias
+from weakref import WeakValueDictionary
 
 import grpc
 import grpc.aio
@@ -28,7 +34,7 @@ _OPTIONS: Final = (
     # A node that restarts is back within a second or so; the defaults wait for up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # One connection a client: what breaks one does not break the others of the process.
+    # One connection for each event loop: what breaks one does not break those of other threads.
     ("grpc.use_local_subchannel_pool", 1),
     # The environment's HTTP proxy is meant for other things, and would be asked for 127.0.0.1, too.
     ("grpc.enable_http_proxy", 0),
@@ -55,8 +61,14 @@ _WHY_S: Final = 0.1
 """Where a connection has failed, gRPC says why at once; where it is being made, not at all."""
 
 
+_Key: TypeAlias = tuple[int, str, int, bool]
+
+
 class Connection:
     """The way to one endpoint. Belongs to one event loop."""
+
+    user_count = 0
+    """Clients that share it."""
 
     def __init__(
         self, address: str, credentials: grpc.ChannelCredentials | None, *, is_watched: bool = False
@@ -80,6 +92,8 @@ class Connection:
             else grpc.aio.secure_channel(address, credentials, options=options)
         )
         note_channel()
+        self._loop = asyncio.get_running_loop()
+        self._credentials = credentials
         self._calls: dict[str, MultiCallable] = {}
         self._session: SessionStream | None = None
         self._no_session_until_s = 0.0
@@ -135,9 +149,20 @@ class Connection:
         return self.trouble
 
     async def call(
-        self, method: Method[Request, Response], request: Request, timeout_ms: float
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        timeout_ms: float,
+        *,
+        is_urgent: bool = True,
     ) -> Response:
         """Make one call, over the session where the method and the node have it.
+
+        Args:
+            method: which.
+            request: what to send.
+            timeout_ms: how long to wait for the answer.
+            is_urgent: see `SessionStream.ask`.
 
         Raises:
             CallFailed: it was refused, or there is no answer.
@@ -148,7 +173,7 @@ class Connection:
         if method.session_field and begun_s >= self._no_session_until_s:
             try:
                 answer: Response = await self._find_session().ask(
-                    method.session_field, request, timeout_ms
+                    method.session_field, request, timeout_ms, is_urgent=is_urgent
                 )
             except NoSession as none:
                 now_s = loop.time()
@@ -183,6 +208,15 @@ class Connection:
             await session.close(grace_ms or 0.0)
         await self._channel.close(None if grace_ms is None else grace_ms / 1_000)
 
+    async def leave(self, grace_ms: float | None = None) -> None:
+        """A client that shares it needs it no more. The last one closes it: see `close`."""
+        self.user_count -= 1
+        if not self.user_count:
+            for key, one in list(_shared.items()):
+                if one is self:
+                    del _shared[key]
+            await self.close(grace_ms)
+
     def _state(self) -> grpc.ChannelConnectivity:
         return self._channel.get_state(try_to_connect=True)
 
@@ -194,3 +228,22 @@ class Connection:
         )
         self._calls[method.path] = call = partial(make, metadata=_METADATA)
         return call
+
+
+_shared: Final[WeakValueDictionary[_Key, Connection]] = WeakValueDictionary()
+"""By loop, address, credentials and whether it is watched. A connection keeps its loop and its
+credentials, so their ids are of no others while it is here; a loop that was closed with clients
+takes its connections along."""
+
+
+def share(
+    address: str, credentials: grpc.ChannelCredentials | None, *, is_watched: bool = False
+) -> Connection:
+    """The connection of this event loop; `leave` must follow. Arguments: see `Connection`."""
+    key = (id(asyncio.get_running_loop()), address, id(credentials), is_watched)
+    connection = _shared.get(key)
+    if connection is None:
+        connection = Connection(address, credentials, is_watched=is_watched)
+        _shared[key] = connection
+    connection.user_count += 1
+    return connection

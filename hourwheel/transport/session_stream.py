@@ -27,6 +27,8 @@ FRAME_BYTES: Final = 1 << 20
 """Calls are put into one frame up to this size; a larger one goes alone."""
 IDLE_S: Final = 30.0
 """A session that was of no use for so long is ended: nodes have room for so many."""
+LINGER_S: Final = 0.002
+"""So long a call waits for others if it is not urgent."""
 _SECONDS: Final = 0.001
 _MS_MAX: Final = (1 << 32) - 1
 _NO_ROOM: Final = "limits.sessions"
@@ -75,10 +77,11 @@ class SessionStream:
         """To be sent."""
         self._given_up: list[int] = []
         self._to_do = asyncio.Event()
+        self._is_lingering = False
         self._last_id = 0
         self._idle_id = -1
         """The last call when there was nothing to do the last time."""
-        self._is_answered = False
+        self._is_open = asyncio.Event()
         self.is_over = False
         """No more calls: it has ended, or will."""
         self._timer: asyncio.TimerHandle | None = None
@@ -88,13 +91,17 @@ class SessionStream:
             self._loop.create_task(self._write(), name="hourwheel-session-write"),
         ]
 
-    async def ask(self, field: str, request: Any, timeout_ms: float) -> Any:
+    async def ask(
+        self, field: str, request: Any, timeout_ms: float, *, is_urgent: bool = True
+    ) -> Any:
         """Make one call; who is cancelled gives it up.
 
         Args:
             field: of `SessionCall`, which it goes into.
             request: what to send.
             timeout_ms: how long to wait for the answer.
+            is_urgent: send it now. Else it goes with the next that is, or after `LINGER_S`: for
+                those of which there are many, and for which nobody waits.
 
         Raises:
             CallFailed: it was refused, or there is no answer.
@@ -110,7 +117,11 @@ class SessionStream:
             field: request,
         }
         self._calls[call_id] = session_pb2.SessionCall(**fields)
-        self._to_do.set()
+        if is_urgent:
+            self._to_do.set()
+        elif not self._is_lingering:
+            self._is_lingering = True
+            self._loop.call_later(LINGER_S, self._end_lingering)
         if until_s < self._timer_s:
             self._set_timer(until_s)
         try:
@@ -166,7 +177,14 @@ class SessionStream:
 
     # --- sending --------------------------------------------------------------------------------
 
+    def _end_lingering(self) -> None:
+        self._is_lingering = False
+        if self._calls:
+            self._to_do.set()
+
     async def _write(self) -> None:
+        # Who writes to a stream that is being refused does not learn why: gRPC loses the status.
+        await self._is_open.wait()
         try:
             while True:
                 await self._to_do.wait()
@@ -195,13 +213,13 @@ class SessionStream:
         try:
             while True:
                 frame = await self._stream.read()
-                self._is_answered = True
+                self._is_open.set()
                 for answer in frame.answers:
                     self._tell(answer)
         except StreamBroken as broken:
             failure = broken.failure
         self.is_over = True
-        if self._is_answered:
+        if self._is_open.is_set():
             self._fail(failure)
         elif await self._call.code() is grpc.StatusCode.UNIMPLEMENTED:
             self._refuse(NoSession(is_for_good=True))

@@ -75,8 +75,7 @@ class Sessions:
         else:
             # Only with the call ends what gRPC has of it, and a client may keep it open.
             context.add_done_callback(lambda _: admission.end_session())  # type: ignore[arg-type]
-            # By itself: with a first answer that is not read, it would be in the way of the status.
-            await context.send_initial_metadata(())
+            await context.write(b"")  # an empty frame: the session is open
             session = _Session(self._calls, self._attempts, self._allowed, context)
             found = await session.serve()
             if found is None:
@@ -141,6 +140,7 @@ class _Session:
         self.loop = asyncio.get_running_loop()
         self.peer = context.peer
         self._admission = calls.admission
+        self._stats = calls.stats
         self._attempts = attempts
         self._context = context
         self._answer_wait_ms = allowed.answer_wait_ms
@@ -214,6 +214,7 @@ class _Session:
             frame = SessionRequest.FromString(raw)
         except DecodeError:
             raise errors.InvalidArgument("this is no frame of a session") from None
+        self._stats.session_frames += 1
         count = max(len(frame.calls), len(frame.given_up))
         if count > FRAME_CALLS_MAX:
             raise errors.TooManyItems(
@@ -297,6 +298,7 @@ class _Session:
                 await self._to_do.wait()
                 continue
             answers = self._next()
+            self._stats.session_frames += 1
             try:
                 async with asyncio.timeout(self._answer_wait_ms * _SECONDS):
                     await self._context.write(_frame(answers))

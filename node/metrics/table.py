@@ -391,6 +391,13 @@ FAMILIES: Final = (
         lambda it: [((), it.api.bytes_taken)],
     ),
     node_gauge("hourwheel_publish_streams", "Open publish streams.", lambda it: it.api.streams),
+    Family(
+        "hourwheel_session_frames_total",
+        "counter",
+        (),
+        "Frames of sessions, read and written: far fewer than calls where there is much to do.",
+        lambda it: [((), it.api.session_frames)],
+    ),
     node_gauge("hourwheel_sessions", "Open sessions of clients.", lambda it: it.api.sessions),
     # --- node
     node_gauge(

@@ -130,6 +130,8 @@ class ApiStats:
     long_polls: int = 0
     streams: int = 0
     sessions: int = 0
+    session_frames: int = 0
+    """Read and written."""
     forwarded: int = 0
     """Calls and streams passed on to the master."""
     forwarded_in_flight: int = 0

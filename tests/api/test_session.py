@@ -238,6 +238,7 @@ async def test_a_session_is_ended_when_a_frame_makes_no_sense(
 async def test_a_session_is_ended_when_a_frame_is_garbage(frame: bytes, reason: str) -> None:
     async with ApiWorld() as world:
         stream: Any = world.channel.stream_stream("/hourwheel.v1.SessionService/Session")()
+        assert await stream.read() == b""
         await stream.write(frame)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stream.read()

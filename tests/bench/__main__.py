@@ -40,6 +40,7 @@ from tests.bench import (
     scale,
     scraping,
     short_delays,
+    small_flows,
     unary,
 )
 from tests.bench.results import Report, number
@@ -51,6 +52,7 @@ BENCHMARKS: Final[dict[str, ModuleType]] = {
     "filtered_receive": filtered_receive,
     "lateness": lateness,
     "short_delays": short_delays,
+    "small_flows": small_flows,
     "idle": idle,
     "cancel": cancel,
     "unary": unary,

@@ -101,7 +101,7 @@ async def test_flush_when_a_call_fails(node: FakeNode) -> None:
 async def test_flush_when_a_call_is_cancelled_by_grpc(
     node: FakeNode, channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def cancelled(*_: object) -> object:
+    async def cancelled(*_: object, **__: object) -> object:
         monkeypatch.undo()
         raise asyncio.CancelledError
 

@@ -4,7 +4,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.transport.channel import Channel
-from hourwheel.transport.methods import DELETE_TOPIC, LIST_TOPICS
+from hourwheel.transport.methods import DELETE_TOPIC, LIST_TOPICS, PUBLISH_STREAM
 from hourwheel.transport.session import Backoff
 from hourwheel.v1 import admin_pb2
 from tests.support.fake_node import FakeNode
@@ -70,3 +70,36 @@ async def test_call_when_closed(channel: Channel) -> None:
     await channel.close()
     with pytest.raises(errors.Cancelled):
         await channel.call(LIST_TOPICS, LIST)
+
+
+async def test_close_ends_what_is_under_way_and_nothing_of_others(
+    node: FakeNode, channel: Channel
+) -> None:
+    """They share a connection."""
+    async with Channel(node.address) as other:
+        await other.call(LIST_TOPICS, LIST)
+        with node.hold("ListTopics"):
+            ours = asyncio.create_task(channel.call(LIST_TOPICS, LIST))
+            theirs = asyncio.create_task(other.call(LIST_TOPICS, LIST))
+            stream = channel.stream(PUBLISH_STREAM)
+            await node.seen("ListTopics", 3)
+            await channel.close()
+            with pytest.raises(errors.Cancelled):
+                await ours
+            assert not ours.cancelling()
+            with pytest.raises(asyncio.CancelledError):
+                await stream.read()
+        await theirs
+
+
+async def test_close_ends_waiting_for_a_connection(node: FakeNode) -> None:
+    await node.stop()
+    async with Channel(node.address) as channel, Channel(node.address) as other:
+        waiting = [asyncio.create_task(one.connect()) for one in (channel, other)]
+        await asyncio.sleep(0)
+        await channel.close()
+        with pytest.raises(errors.Cancelled):
+            await waiting[0]
+        assert not waiting[1].done()
+        await node.start()
+        await waiting[1]

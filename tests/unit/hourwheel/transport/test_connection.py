@@ -5,7 +5,7 @@ import grpc.aio
 import pytest
 
 from hourwheel import errors
-from hourwheel.transport.connection import PING_MS, Connection
+from hourwheel.transport.connection import PING_MS, Connection, share
 from hourwheel.transport.methods import GET_STATUS, PUBLISH_STREAM
 from hourwheel.v1 import admin_pb2
 from node.api.server import PING_INTERVAL_MS_MIN
@@ -87,3 +87,21 @@ async def test_pings_when_watched(
 def test_pings_are_rarer_than_what_a_node_throws_out_for() -> None:
     """By as much as clocks and timers may be apart."""
     assert PING_MS >= 1.1 * PING_INTERVAL_MS_MIN
+
+
+async def test_connection_is_shared_and_closed_with_the_last(node: FakeNode) -> None:
+    first, second = share(node.address, None), share(node.address, None)
+    assert first is second
+    watched = share(node.address, None, is_watched=True)
+    secured = share(node.address, grpc.ssl_channel_credentials())
+    assert len({id(one) for one in (first, watched, secured)}) == 3
+    assert await first.wait_until_ready(None, is_patient=False)
+    await first.leave()
+    assert second.is_ready
+    await second.leave()
+    with pytest.raises(errors.Cancelled):
+        await second.wait_until_ready(None, is_patient=True)
+    another = share(node.address, None)
+    assert another is not second
+    for one in (another, watched, secured):
+        await one.leave()

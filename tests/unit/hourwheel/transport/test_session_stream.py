@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from hourwheel import errors
+from hourwheel import AsyncConsumer, errors
 from hourwheel.transport import connection as connections
 from hourwheel.transport import session_stream
 from hourwheel.transport.connection import Connection
@@ -40,7 +40,7 @@ class Script:
 
     async def handle(self, requests: Any, context: Any) -> None:
         self.context = context
-        await context.send_initial_metadata(())
+        await context.write(SessionResponse())
         async for frame in requests:
             self.frames.append(frame)
 
@@ -224,3 +224,56 @@ async def test_call_when_the_node_goes_away() -> None:
         assert caught.value.failure.error.retriable
         assert not caught.value.failure.is_definite
         await connection.close()
+
+
+async def test_calls_that_are_not_urgent_go_with_one_that_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session_stream, "LINGER_S", 3_600.0)
+    async with scripted() as (script, session):
+        request = AckRequest(group="g")
+        calls = [
+            asyncio.create_task(session.ask("ack", request, OK_MS, is_urgent=False))
+            for _ in range(3)
+        ]
+        await asyncio.sleep(0)
+        calls.append(ask(session))
+        await until(lambda: script.frames)
+        assert script.ids == [1, 2, 3, 4]
+        assert len(script.frames) == 1
+        for call in calls:
+            call.cancel()
+
+
+async def test_calls_that_are_not_urgent_go_together() -> None:
+    async with scripted() as (script, session):
+        request = AckRequest(group="g")
+        calls = [
+            asyncio.create_task(session.ask("ack", request, OK_MS, is_urgent=False))
+            for _ in range(3)
+        ]
+        await until(lambda: script.frames)
+        assert script.ids == [1, 2, 3]
+        await script.answer(acked(1), acked(2), acked(3))
+        await asyncio.gather(*calls)
+
+
+async def test_clients_of_a_loop_share_one_session() -> None:
+    """Consumers and admins that were made separately, each with its own way to the node."""
+    async with ApiWorld() as world:
+        consumers = [
+            AsyncConsumer(world.address, group="billing", topic=f"t-{number}", polls=1)
+            for number in range(5)
+        ]
+        waiting = [asyncio.create_task(one.receive(1)) for one in consumers]
+        await until(lambda: world.stats.long_polls == 5)
+        assert world.stats.sessions == 1
+        for one in waiting:
+            one.cancel()
+        await asyncio.wait(waiting)
+        for consumer in consumers[1:]:
+            await consumer.close()
+        await until(lambda: world.stats.long_polls == 1)
+        assert world.stats.sessions == 1
+        await consumers[0].close()
+        await until(lambda: not world.stats.sessions)

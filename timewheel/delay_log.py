@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hourwheel.formats.record_batch import Buffer
 from storage.files.disk import Disk
 from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity, pack_file_header
+from storage.files.piecewise_sync import PiecewiseSync
 from storage.views.unit import Units, copied
 from timewheel.bodies import BadBlob, Bodies
 from timewheel.gather import gather
@@ -36,6 +37,7 @@ class DelayLogWriter:
             disk.remove(self.path)
         self._file = disk.open(self.path, create=True)
         self._file.pwrite([pack_file_header(FileType.DELAY_LOG, identity, number)], 0)
+        self._sync = PiecewiseSync(self._file)
         self.size_bytes = FILE_HEADER_BYTES
 
     def append_from_log(self, units: Units, span: bytes, span_start: int, others: Bodies) -> Units:
@@ -90,7 +92,9 @@ class DelayLogWriter:
         units["dlog_id"] = self.number
         units["position"] = (self.size_bytes + np.cumsum(lengths) - lengths).astype(np.uint64)
         self._file.pwrite(pieces, self.size_bytes)
-        self.size_bytes += int(lengths.sum())
+        written = int(lengths.sum())
+        self.size_bytes += written
+        self._sync.on_written(written)
 
     def finish(self) -> None:
         """Make the file durable and close it; its entry needs the caller's `sync_dir`."""

@@ -9,6 +9,7 @@ from hourwheel.crc32c import crc32c
 from hourwheel.errors import invariant
 from storage.files.disk import Disk
 from storage.files.file_header import FileType, Identity, pack_file_header
+from storage.files.piecewise_sync import PiecewiseSync
 from storage.views.unit import UNIT_BYTES, Units, equal_spans, is_sorted
 from timewheel.levels import BUCKET_MS, SLOT_MS, SLOTS
 from timewheel.run_format import (
@@ -51,6 +52,7 @@ class RunWriter:
             disk.remove(self.path)
         self._file = disk.open(self.path, create=True)
         self._file.pwrite([pack_file_header(FileType.RUN, identity, run_id)], 0)
+        self._sync = PiecewiseSync(self._file)
         self._count = 0
         self._block_crcs: list[int] = []
         self._block_rest = b""
@@ -72,6 +74,7 @@ class RunWriter:
         self._count_slots(due)
         raw = units.tobytes()
         self._file.pwrite([raw], unit_at(self._count))
+        self._sync.on_written(len(raw))
         self._count += len(units)
         self._checksum(raw)
         ids = units["dlog_id"]

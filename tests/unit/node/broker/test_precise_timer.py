@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 
+from hourwheel.clock import SystemClock
 from node.broker.precise_timer import Timer, _FdTimer, _LoopTimer, make_timer
 
 HOUR_MS = 3_600_000
@@ -159,12 +160,43 @@ async def test_does_not_fire_when_it_was_set_again_before_the_loop_looked() -> N
         assert calls.count == 0
 
 
+async def test_system_is_told_of_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Library:
+        """The system's, with a count."""
+
+        def __init__(self) -> None:
+            self._true, self.count = ctypes.PyDLL(None, use_errno=True), 0
+            self.timerfd_create = self._true.timerfd_create
+
+        def timerfd_settime(self, *arguments: object) -> int:
+            self.count += 1
+            told: int = self._true.timerfd_settime(*arguments)
+            return told
+
+    library = Library()
+    monkeypatch.setattr(ctypes, "PyDLL", lambda *_args, **_options: library)
+    calls = Calls()
+    with closing(_best(calls)) as timer:
+        timer.clear()
+        assert library.count == 0
+        if isinstance(timer, _FdTimer):
+            clock = SystemClock()
+            until_ms = clock.monotonic_ms() + HOUR_MS
+            for _ in range(100):
+                timer.set_in(until_ms - clock.monotonic_ms())
+            assert 1 <= library.count <= 50, "but where the machine stood still in between"
+            timer.set_in(0.2)
+            await calls.next()
+            timer.set_in(0.2)
+            await calls.next()
+
+
 async def test_the_loops_own_timer_is_used_when_the_system_has_no_better(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_args, **_options: object())
+    monkeypatch.setattr(ctypes, "PyDLL", lambda *_args, **_options: object())
     assert isinstance(make_timer(loop, Calls()), _LoopTimer)
     monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.delattr(ctypes, "CDLL")
+    monkeypatch.delattr(ctypes, "PyDLL")
     assert isinstance(make_timer(loop, Calls()), _LoopTimer)

@@ -20,7 +20,7 @@ from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.batch_builder import Columns
 from hourwheel.client.cancellation import Ids
 from hourwheel.client.cluster_status import ClusterStatus, Mastership
-from hourwheel.client.consumer import WAIT_MS, AsyncConsumer
+from hourwheel.client.consumer import ACK_LINGER_MS, WAIT_MS, AsyncConsumer
 from hourwheel.client.damage import DamagedMessage
 from hourwheel.client.loop_thread import LoopThread
 from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
@@ -42,6 +42,8 @@ from hourwheel.transport.fork_guard import Home
 
 _LIST_MESSAGES: Final = 256
 """How many messages a listing fetches from the event loop at once."""
+_GATHER_RATIO: Final = 0.2
+"""Of the time that acknowledgements may wait, so much is before the event loop has them."""
 Found = TypeVar("Found")
 
 
@@ -148,10 +150,21 @@ class Consumer:
     """
 
     def __init__(
-        self, server: Servers = SERVER_DEFAULT, *, group: str, topic: str, **settings: Any
+        self,
+        server: Servers = SERVER_DEFAULT,
+        *,
+        group: str,
+        topic: str,
+        ack_linger_ms: float = ACK_LINGER_MS,
+        **settings: Any,
     ) -> None:
         """`settings`: see `AsyncConsumer`."""
-        self._twin = AsyncConsumer(server, group=group, topic=topic, **settings)
+        ack_linger_ms = wait_of_ms(ack_linger_ms, "ack_linger_ms")
+        self._gather_ms = ack_linger_ms * _GATHER_RATIO
+        linger_ms = ack_linger_ms - self._gather_ms
+        self._twin = AsyncConsumer(
+            server, group=group, topic=topic, ack_linger_ms=linger_ms, **settings
+        )
         self._thread = LoopThread(self._twin.close)
         self._clock = SystemClock()
         self._arrived = threading.Event()
@@ -261,7 +274,7 @@ class Consumer:
             if self._are_acks_on_their_way:
                 return
             self._are_acks_on_their_way = True
-        self._thread.call_soon(self._hand_acks_over)
+        self._thread.call_soon(self._hand_acks_over_soon)
 
     def flush_acks(self) -> None:
         """See `AsyncConsumer.flush_acks`."""
@@ -288,6 +301,10 @@ class Consumer:
     async def _flush_acks(self) -> None:
         self._hand_acks_over()
         await self._twin.flush_acks()
+
+    def _hand_acks_over_soon(self) -> None:
+        """In the loop, which else would wake up for each call of `ack_soon`."""
+        asyncio.get_running_loop().call_later(self._gather_ms / 1_000, self._hand_acks_over)
 
     def _hand_acks_over(self) -> None:
         with self._lock:

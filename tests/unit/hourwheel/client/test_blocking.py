@@ -278,6 +278,26 @@ def test_messages_that_are_here_when_they_are_taken_one_by_one(
     assert len(fake.acked()) == 300
 
 
+def test_acks_are_handed_over_together(
+    fake: FakeNodeThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each hand-over wakes the loop up."""
+    handed, call_soon = list[object](), LoopThread.call_soon
+    monkeypatch.setattr(
+        LoopThread, "call_soon", lambda thread, do: handed.append(do) or call_soon(thread, do)
+    )
+    fake.add_topic("t", *[b"%d" % n for n in range(20)])
+    with Consumer(fake.address, group="g", topic="t", ack_linger_ms=1_000_000) as consumer:
+        for _ in range(20):
+            (message,) = consumer.receive(max_messages=1)
+            consumer.change_invisible(message, 5_000)  # a way to the loop and back
+            consumer.ack_soon(message)
+        assert len(handed) == 1
+        assert not fake.acked()
+        consumer.flush_acks()
+        assert len(fake.acked()) == 20
+
+
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_messages_when_there_is_little_room_for_them(fake: FakeNodeThread, is_whole: bool) -> None:
     fake.add_topic("t", *[b"%d" % n for n in range(60)])

@@ -1,14 +1,13 @@
 """Group commit: what is proposed to a shard is written, synced and applied together.
 
-    waiting    nothing to do; or single publishes wait a little for others to share a write with
-               them
+    waiting    nothing to do; or small calls wait a little for others to share a write with them
     writing    one write and one sync, on a thread of its own; what is proposed meanwhile waits for
                the next write, and what the write before has committed is applied
     applying   what is committed is applied in slices, and its proposers are answered
 
-Single publishes: callers that were just answered send their next calls within some milliseconds. A
-write costs the processor time of several calls, whether one or sixty wait for it; so it pays to
-wait as long as calls keep coming, and not a millisecond longer.
+Small calls (node/broker/small_calls.py): callers that were just answered send their next calls
+within some milliseconds. A write costs the processor time of several calls, whether one or sixty
+wait for it; so it pays to wait as long as calls keep coming, and not a millisecond longer.
 """
 
 import asyncio
@@ -16,20 +15,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any, Final, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Final, Protocol
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
-from hourwheel.formats.record_batch import RecordBatch, build_publish
-from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC
+from hourwheel.formats.record_batch import RecordBatch
 from node.broker.disk_guard import DiskGuard
-from node.contracts.broker import IncomingMessages
+from node.broker.small_calls import SmallCalls
 from node.replica.mastership import Mastership
-from node.shard.apply import ApplyResult
 from node.shard.shard import Applied, Shard
 from node.telemetry.stats import EngineStats
 from storage.log.commit_log import LogWrite
@@ -38,7 +31,7 @@ _APPLY_BATCHES: Final = 8
 _APPLY_SLICE_MS: Final = 5.0
 _FULL_DISK_PAUSE_S: Final = 0.05
 _LINGER_S: Final = 0.006
-"""Single publishes wait at most so long, and ..."""
+"""Small calls wait at most so long, and ..."""
 _CALL_S: Final = 0.000_15
 """... so much longer for each call that comes: the loop is busy with reading it so long ..."""
 _LOOK_S: Final = 0.002
@@ -48,13 +41,6 @@ _KEEP_COMING: Final = 2
 _LATE_S: Final = 0.001
 """A look that is later than this proves no silence: the loop was busy, calls may wait to be read.
 """
-_CALLERS_MIN: Final = 2.5
-_CALLERS_ENOUGH: Final = 64
-_USUAL_WEIGHT: Final = 0.2
-_PEAK_KEPT: Final = 0.95
-_IN_VAIN_KEPT: Final = 0.5
-_MERGED_MESSAGES_MAX: Final = 4_096
-_MERGED_BYTES_MAX: Final = 2 << 20
 
 
 class Replication(Protocol):
@@ -119,10 +105,10 @@ class SyncSchedule:
 
 
 class Linger:
-    """How long single publishes wait for others to share a write with them. One wait at a time."""
+    """How long small calls wait for others to share a write with them. One wait at a time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """No publish waits."""
+        """No call waits."""
         self._loop = loop
         self._over: asyncio.Future[None] | None = None
 
@@ -168,189 +154,6 @@ class Linger:
             self._over = None
 
 
-class Merge:
-    """A batch being put together from the requests of several callers.
-
-    Joining is on the path of each call, so requests are kept as they are; `build` makes columns.
-    """
-
-    __slots__ = ("_count", "_producers", "_queues", "_requests", "_size_bytes", "callers")
-
-    def __init__(self) -> None:
-        """Empty."""
-        self.callers: list[tuple[Any, int, int]] = []
-        """(who waits, ordinal of its first message, how many)."""
-        self._requests: list[IncomingMessages] = []
-        self._queues: list[int] = []
-        self._producers: set[int] = set()
-        self._count = 0
-        self._size_bytes = 0
-
-    def takes(self, incoming: IncomingMessages, size_bytes: int) -> bool:
-        """Whether these may join: there is room, and no other request of their producer is here.
-
-        (Two requests of one producer side by side could not be told from one.)
-        """
-        return not self._count or (
-            self._count + len(incoming.bodies) <= _MERGED_MESSAGES_MAX
-            and self._size_bytes + size_bytes <= _MERGED_BYTES_MAX
-            and incoming.producer_id not in self._producers
-        )
-
-    def add(
-        self, incoming: IncomingMessages, queues: list[int], size_bytes: int, caller: Any
-    ) -> None:
-        """Join."""
-        count = len(incoming.bodies)
-        self.callers.append((caller, self._count, count))
-        self._requests.append(incoming)
-        self._queues += queues
-        if incoming.producer_id:
-            self._producers.add(incoming.producer_id)
-        self._count += count
-        self._size_bytes += size_bytes
-
-    def build(self) -> RecordBatch:
-        """The batch, unstamped; due times and queues are in it, too."""
-        requests, joined = self._requests, chain.from_iterable
-        metas = list(joined([one.metas for one in requests]))
-        genes = list(joined([one.tag_genes for one in requests]))
-        key_hashes = list(joined([one.key_hashes for one in requests]))
-        return RecordBatch(
-            build_publish(
-                list(joined([one.due_ms for one in requests])),
-                list(joined([one.bodies for one in requests])),
-                metas=metas if any(metas) else None,
-                tag_genes=genes if any(genes) else None,
-                key_hashes=key_hashes if any(key_hashes) else None,
-                topic_queues=self._queues,
-                message_producers=self._message_producers(),
-                gene_spec=GENE_SPEC_OF_TOPIC,
-            )
-        )
-
-    def _message_producers(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """(producer uint64[n], its number uint64[n]) of each message, zeros for none."""
-        ids, numbers = np.zeros(self._count, np.uint64), np.zeros(self._count, np.uint64)
-        if self._producers:
-            for request, (_, first, count) in zip(self._requests, self.callers, strict=True):
-                if request.producer_id:
-                    start = request.producer_sequence
-                    ids[first : first + count] = request.producer_id
-                    numbers[first : first + count] = range(start, start + count)
-        return ids, numbers
-
-
-class MergeBuffer:
-    """Requests that wait for the next group commit, merged in the order in which they came."""
-
-    def __init__(self) -> None:
-        """Empty."""
-        self._merges: list[Merge] = []
-
-    def __bool__(self) -> bool:
-        """Whether anything waits."""
-        return bool(self._merges)
-
-    def add(self, incoming: IncomingMessages, queues: list[int], caller: Any) -> None:
-        """Have these messages in the next group commit."""
-        size = sum(map(len, incoming.bodies)) + sum(map(len, incoming.metas))
-        merges = self._merges
-        if not merges or not merges[-1].takes(incoming, size):
-            merges.append(Merge())
-        merges[-1].add(incoming, queues, size, caller)
-
-    def take(self) -> list[Merge]:
-        """Remove and return what waits."""
-        taken, self._merges = self._merges, []
-        return taken
-
-
-class MergedProposer:
-    """The callers whose messages one batch holds."""
-
-    __slots__ = ("_callers",)
-
-    def __init__(self, callers: list[tuple["asyncio.Future[Any]", int, int]]) -> None:
-        """`callers` are (future, ordinal of the caller's first message, how many)."""
-        self._callers = callers
-
-    def answer(self, verdict: ApplyResult, error: HourwheelError | None) -> None:
-        """Tell each caller the result of its own messages."""
-        results = verdict if isinstance(verdict, dict) else {}
-        for future, first, _ in self._callers:
-            if future.done():
-                continue
-            result = error if error is not None else results[first]
-            if isinstance(result, HourwheelError):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
-
-
-class SinglePublishes:
-    """Publishes of few messages that wait for the next group commit of one mastership."""
-
-    def __init__(self, mastership: Mastership) -> None:
-        """None wait."""
-        self._mastership = mastership
-        self._merges = MergeBuffer()
-        self.waiting_count = 0
-        """Calls that wait for the next write."""
-        self._usual = 1.0
-        """How many it were lately, each time."""
-        self.taken_count = 0
-        """How many it were the last time."""
-        self._peak = 0.0
-        """How many it were at most; slow to fall."""
-        self._expected = _CALLERS_ENOUGH
-        """With so many there is nothing more to wait for."""
-
-    def __bool__(self) -> bool:
-        """Whether any wait."""
-        return bool(self._merges)
-
-    def add(
-        self, incoming: IncomingMessages, queues: list[int], future: "asyncio.Future[Any]"
-    ) -> None:
-        """Wait for the next group commit; the future gets the verdict."""
-        self._merges.add(incoming, queues, future)
-        self.waiting_count += 1
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether waiting for more calls would not gain much: few callers, or all are there."""
-        return self._usual < _CALLERS_MIN or self.waiting_count >= self._expected
-
-    def append(self, now_ms: Callable[[], int]) -> None:
-        """Append what waits, in as few batches as possible."""
-        if self.waiting_count:
-            self._usual += _USUAL_WEIGHT * (self.waiting_count - self._usual)
-            self.taken_count = self.waiting_count
-            self._peak = max(self.waiting_count, self._peak * _PEAK_KEPT)
-        self.waiting_count = 0
-        for merge in self._merges.take():
-            batch = merge.build()
-            proposer = MergedProposer(merge.callers)
-            self._mastership.publish(batch, batch.due_ms, batch.topic_queue, now_ms(), proposer)
-
-    def on_answered(self) -> None:
-        """The last write's callers are answered just now: they may share the next with others."""
-        expected = max(self.waiting_count + self.taken_count, int(self._peak))
-        self._expected = min(expected, _CALLERS_ENOUGH)
-
-    def on_waited_in_vain(self) -> None:
-        """Nobody joined those who wait: there are fewer callers than there were."""
-        self._usual *= _IN_VAIN_KEPT
-        self._peak *= _IN_VAIN_KEPT
-
-    def close(self, error: HourwheelError) -> None:
-        """The mastership is over: what waits to be appended never will be."""
-        self.waiting_count = 0
-        for merge in self._merges.take():
-            MergedProposer(merge.callers).answer({}, error)
-
-
 class GroupCommit:
     """See the top of this file. On the event loop's thread.
 
@@ -382,9 +185,9 @@ class GroupCommit:
         self._awake = asyncio.Event()
         self._idle = asyncio.Event()
         """Set when there is nothing to do."""
-        self._singles: SinglePublishes | None = None
+        self._calls: SmallCalls | None = None
         self.linger = Linger(self._loop)
-        """The wait of single publishes for others."""
+        """The wait of small calls for others."""
         self.turn = asyncio.Lock()
         """Held while a write is under way: who holds it knows that nothing is being written."""
         self._is_applying = False
@@ -399,11 +202,11 @@ class GroupCommit:
         self._task = self._loop.create_task(self._run())
         self._task.add_done_callback(lambda task: _report_error(task, on_error))
 
-    def serve(self, mastership: Mastership) -> SinglePublishes:
-        """Take single publishes for this mastership, until it ends."""
-        self._singles = SinglePublishes(mastership)
-        mastership.hold(self._singles)
-        return self._singles
+    def serve(self, mastership: Mastership) -> SmallCalls:
+        """Take small calls for this mastership, until it ends."""
+        self._calls = SmallCalls(mastership)
+        mastership.hold(self._calls)
+        return self._calls
 
     async def close(self) -> None:
         """End. What is appended and not written is dropped."""
@@ -418,15 +221,15 @@ class GroupCommit:
         self._awake.set()
         self.linger.end()
 
-    def wake_for_single(self) -> None:
-        """A single publish waits to be written: soon, but others may join it."""
+    def wake_for_small(self) -> None:
+        """A small call waits to be written: soon, but others may join it."""
         self._awake.set()
-        if self._singles is None or self._singles.is_complete:
+        if self._calls is None or self._calls.is_complete:
             self.linger.end()
 
     @property
-    def _singles_waiting(self) -> int:
-        return 0 if self._singles is None else self._singles.waiting_count
+    def _calls_waiting(self) -> int:
+        return 0 if self._calls is None else self._calls.waiting_count
 
     async def drain(self) -> None:
         """Return when everything that is appended or waits to be is applied, or cannot be."""
@@ -440,11 +243,11 @@ class GroupCommit:
 
     async def _run(self) -> None:
         while not self._is_broken:
-            singles = self._singles
-            if singles and not self._shard.has_appended:
+            calls = self._calls
+            if calls and not self._shard.has_appended:
                 await self._apply_committed()
-                if not singles.is_complete:
-                    await self._wait_for_others(singles)
+                if not calls.is_complete:
+                    await self._wait_for_others(calls)
             async with self.turn:
                 is_busy = await self._write_once()
             if not is_busy:
@@ -452,22 +255,22 @@ class GroupCommit:
                 self._idle.set()
                 await self._awake.wait()
 
-    async def _wait_for_others(self, singles: SinglePublishes) -> None:
+    async def _wait_for_others(self, calls: SmallCalls) -> None:
         # Answers leave first: it takes milliseconds, and none of their callers comes back before.
         await asyncio.sleep(0)
-        count = singles.waiting_count
-        if not singles.is_complete:
-            await self.linger.wait(lambda: self._singles_waiting)
-            if self._singles_waiting <= count and not self._shard.has_appended:
-                singles.on_waited_in_vain()
+        count = calls.waiting_count
+        if not calls.is_complete:
+            await self.linger.wait(lambda: self._calls_waiting)
+            if self._calls_waiting <= count and not self._shard.has_appended:
+                calls.on_waited_in_vain()
 
     # -- writing ----------------------------------------------------------------------------------
 
     async def _write_once(self) -> bool:
         """Write what there is, and apply what may be. Returns whether there was anything."""
         with self._appending:
-            if self._singles is not None:
-                self._singles.append(self._now_ms)
+            if self._calls is not None:
+                self._calls.append(self._now_ms)
             write = self._shard.take_write()
         begun_s = time.perf_counter()
         if write is not None:
@@ -552,9 +355,9 @@ class GroupCommit:
         if self._shard.is_stalled:
             self._guard.on_disk_full(self._now_ms())
             self._replication.on_stalled()
-        if self._singles is not None:
-            self._singles.on_answered()
-            batch_count += self._singles.taken_count
+        if self._calls is not None:
+            self._calls.on_answered()
+            batch_count += self._calls.taken_count
         touched, self._shard.applier.touched = self._shard.applier.touched, set()
         self._on_applied(touched, batch_count)
 

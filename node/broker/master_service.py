@@ -9,9 +9,11 @@ answer leaves. While it has none, calls are refused, and who waits goes on waiti
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol, TypeVar
+
+from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
@@ -160,6 +162,14 @@ class MasterService:
         self.check()
         future: asyncio.Future[Any] = self._loop.create_future()
         append(self.now_ms() if now_ms is None else now_ms, _Caller(future))
+        self._host.group_commit.wake()
+        return future
+
+    def propose_resolve(self, rows: NDArray[Any]) -> "asyncio.Future[Sequence[int]]":
+        """See `Serving`."""
+        self.check()
+        future: asyncio.Future[Sequence[int]] = self._loop.create_future()
+        self.publishing.small_calls.resolve(rows, future)
         self._host.group_commit.wake()
         return future
 

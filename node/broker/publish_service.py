@@ -46,13 +46,13 @@ class PublishService:
         self._group_commit, self._background = group_commit, background
         self._configurator, self._expiry = catalog_service, expiry
         self._guard, self._horizon_ms = guard, horizon_ms
-        self.singles = group_commit.serve(serving.mastership)
-        """Publishes of few messages that wait for the next group commit."""
+        self.small_calls = group_commit.serve(serving.mastership)
+        """Those that wait for the next group commit, of consumers as well."""
 
     @property
     def are_some_waiting(self) -> bool:
         """Whether single publishes wait for the next group commit."""
-        return bool(self.singles)
+        return self.small_calls.has_publishes
 
     def _admit(self) -> None:
         """Raises ShuttingDown, NotMaster or DiskFull where nothing is accepted now."""
@@ -121,8 +121,8 @@ class PublishService:
             topic.topic_id, topic.queue_count, incoming.key_hashes, self._mastership.next_sequence
         )
         future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
-        self.singles.add(incoming, queues, future)
-        self._group_commit.wake_for_single()
+        self.small_calls.publish(incoming, queues, future)
+        self._group_commit.wake_for_small()
         with self._expiry.publishing(topic, self._serving.now_ms):
             if self._background.maintenance.is_far_behind:
                 await self._background.wait_until_near()
@@ -142,9 +142,11 @@ class PublishService:
 
     async def cancel(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
         """See EnginePort."""
-        outcomes: NDArray[np.uint8] = await self._serving.propose(
-            lambda now, who: self._mastership.cancel(ids, now, who)
-        )
+        self._serving.check()
+        future: asyncio.Future[NDArray[np.uint8]] = asyncio.get_running_loop().create_future()
+        self.small_calls.cancel(ids, future)
+        self._group_commit.wake_for_small()
+        outcomes = await future
         self._stats.cancelled = self._shard.views.counters.cancelled
         return outcomes
 

@@ -1,8 +1,10 @@
 """What the services of a mastership ask of the engine that runs them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+
+from numpy.typing import NDArray
 
 from hourwheel.errors import HourwheelError
 from node.replica.mastership import Mastership, Proposer
@@ -54,4 +56,15 @@ class Serving(Protocol):
 
     def fail(self, error: HourwheelError) -> None:
         """The node cannot go on."""
+        ...
+
+
+class ServingConsumers(Serving, Protocol):
+    """What the consumers' services ask of it as well."""
+
+    def propose_resolve(self, rows: NDArray[Any]) -> "asyncio.Future[Sequence[int]]":
+        """Append rows of RESOLVE, in one record with others' where they come together.
+
+        The future gets how many positions each row has resolved. Raises as `propose`.
+        """
         ...

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.outcomes import ReceiptOutcome
-from node.catalog.serving import Serving
+from node.catalog.serving import ServingConsumers
 from node.contracts.broker import Selection
 from node.delivery.resolve_rows import SelectedPositions, find_positions
 from storage.views.catalog_items import Group
@@ -33,12 +33,12 @@ class AckService:
 
     def __init__(
         self,
-        serving: Serving,
+        serving: ServingConsumers,
         reads: Callable[[Group, int], bool],
     ) -> None:
         """`reads`: as `find_positions`."""
         self._mastership, self._receiver = serving.mastership, serving.mastership.receiver
-        self._now_ms, self._propose = serving.now_ms, serving.propose
+        self._now_ms, self._propose = serving.now_ms, serving.propose_resolve
         self._rearm, self._stats, self._reads = serving.rearm, serving.stats, reads
 
     async def resolve(
@@ -94,7 +94,7 @@ class AckService:
 
     async def _append(self, records: list[NDArray[Any]]) -> list[int]:
         """How many positions each row has resolved; where it raises, some may be resolved."""
-        proposed = [self._propose(partial(self._mastership.resolve, rows)) for rows in records]
+        proposed = [self._propose(rows) for rows in records]
         return list(chain.from_iterable(await asyncio.gather(*proposed)))
 
     def change_invisible(

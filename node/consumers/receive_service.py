@@ -15,7 +15,7 @@ from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.types import GroupId, TopicId
 from node.catalog.filter_cache import make_ready
-from node.catalog.serving import Serving
+from node.catalog.serving import ServingConsumers
 from node.catalog.subscriptions import Subscribed
 from node.consumers.ack_service import AckService
 from node.consumers.housekeeping import Housekeeping
@@ -39,7 +39,7 @@ class ReceiveService:
 
     def __init__(
         self,
-        serving: Serving,
+        serving: ServingConsumers,
         budget: AnswerBudget,
         on_damage: Step,
     ) -> None:

@@ -17,7 +17,7 @@ from hourwheel.formats.record_batch import RESOLVE_ROW, RecordBatch, build_publi
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, gene_of
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
 from hourwheel.types import GroupId, TopicId
-from node.broker.group_commit import Merge
+from node.broker.small_calls import Merge
 from node.contracts.broker import IncomingMessages
 from node.delivery.message_lease import Part
 from node.delivery.receiver import Delivery

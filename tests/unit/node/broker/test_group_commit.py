@@ -5,9 +5,12 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hourwheel import errors
+from hourwheel.formats.message_id import ID_DTYPE
+from hourwheel.outcomes import CancelOutcome, ReceiptOutcome
 from node.broker.group_commit import Durability
 from node.broker.settings import EngineConfig
 from storage.log.commit_log import LogWrite
@@ -86,11 +89,38 @@ async def test_single_publishes_share_a_batch_when_they_come_during_a_write(
         assert [due for ((_, due),) in answers[1:]] == [world.now_ms - n for n in range(5)]
 
 
+async def test_cancels_and_acks_share_records_when_they_come_during_a_write(
+    tmp_path: Path, gate: Gate
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        due_ms = world.now_ms + 9_000
+        late = await world.publish(*[due_ms] * 3)
+        await world.publish(*[world.now_ms] * 3)
+        leases = [await world.leased(count=1) for _ in range(3)]
+        gone = np.array(
+            [(late.shard, late.epoch, late.base_sequence + at, due_ms) for at in range(3)], ID_DTYPE
+        )
+        gate.batches.clear()
+        gate.open.clear()
+        first = asyncio.ensure_future(world.publish(world.now_ms))
+        await until(lambda: gate.batches)
+        cancels = [asyncio.ensure_future(world.engine.cancel(gone[at : at + 1])) for at in range(3)]
+        acks = [asyncio.ensure_future(world.ack(world.select(lease))) for lease in leases]
+        await let_others_run()
+        assert not any(call.done() for call in (*cancels, *acks))
+        gate.open.set()
+        await within(first)
+        outcomes = await within(asyncio.gather(*cancels))
+        assert [each.tolist() for each in outcomes] == [[CancelOutcome.CANCELLED]] * 3
+        assert await within(asyncio.gather(*acks)) == [[ReceiptOutcome.OK]] * 3
+        assert gate.batches == [1, 2]
+
+
 def expect_many(world: EngineWorld) -> None:
     """As if many callers had shared each of the last writes."""
-    singles = world.service.publishing.singles
-    singles._usual, singles._peak = 30.0, 64.0
-    singles.on_answered()
+    small = world.service.publishing.small_calls
+    small._usual, small._peak = 30.0, 64.0
+    small.on_answered()
 
 
 async def linger(
@@ -129,7 +159,7 @@ async def test_waiting_for_more_ends_when_the_answered_are_back(
         gate.open.clear()
         first = asyncio.create_task(world.publish_single(world.now_ms))
         await until(lambda: gate.batches)
-        world.service.publishing.singles._usual = 30.0
+        world.service.publishing.small_calls._usual = 30.0
         others = [asyncio.create_task(world.publish_single(world.now_ms)) for _ in range(3)]
         await let_others_run()
         gate.open.set()
@@ -201,11 +231,11 @@ async def test_caller_does_not_wait_for_more_when_they_have_gone(
     async with EngineWorld(tmp_path) as world:
         await warm(world)
         expect_many(world)
-        singles = world.service.publishing.singles
-        assert not singles.is_complete
+        small = world.service.publishing.small_calls
+        assert not small.is_complete
         for _ in range(5):
             await world.publish_single(world.now_ms)
-        assert singles.is_complete
+        assert small.is_complete
 
 
 async def test_waiting_for_more_ends_when_something_else_is_to_be_written(

@@ -1,4 +1,4 @@
-"""How long single publishes wait for others: by a loop whose time a test moves."""
+"""How long small calls wait for others: by a loop whose time a test moves."""
 
 import asyncio
 from collections.abc import Callable

@@ -6,13 +6,13 @@ import pytest
 from hourwheel import errors
 from hourwheel.formats.record_batch import Flag, RecordBatch, build_publish
 from hourwheel.types import DUE_MS_MAX
-from node.broker.group_commit import Merge, MergeBuffer
 from node.broker.publish_service import (
     check_instants,
     choose_queues,
     queues_of_few,
     resolve_due,
 )
+from node.broker.small_calls import Merge, MergeBuffer
 from node.contracts.broker import IncomingMessages
 
 NOW_MS, HORIZON_MS = 1_000_000, 5_000

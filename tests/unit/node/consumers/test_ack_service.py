@@ -20,6 +20,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("node.consumers.ack_service.SELECTIONS_AT_ONCE", 3)
     monkeypatch.setattr("node.consumers.ack_service.NOTES_AT_ONCE", 3)
     monkeypatch.setattr("node.consumers.ack_service.ROWS_AT_ONCE", 4)
+    monkeypatch.setattr("node.broker.small_calls.RESOLVES_MAX", 4)
 
 
 def rows_of(world: EngineWorld, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:

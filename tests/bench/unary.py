@@ -22,7 +22,7 @@ from tests.bench.sizes import Size
 TARGET = at_least(80)
 _CALLERS: Final = 64
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_METHOD: Final = f"/{SERVICE}/Publish"
+METHOD: Final = f"/{SERVICE}/Publish"
 
 
 async def run(size: Size, folder: Path) -> Report:
@@ -39,8 +39,8 @@ async def run(size: Size, folder: Path) -> Report:
     )
     async with (
         subject.running(folder / "unary") as node,
-        _echo_server("bytes") as echo,
-        _echo_server("messages") as parsed,
+        echo_server("bytes") as echo,
+        echo_server("messages") as parsed,
     ):
         servers = {
             "node": (node.child.address, node.pid),
@@ -75,7 +75,7 @@ async def run(size: Size, folder: Path) -> Report:
 
 
 @contextlib.asynccontextmanager
-async def _echo_server(kind: str) -> AsyncIterator[tuple[str, int]]:
+async def echo_server(kind: str) -> AsyncIterator[tuple[str, int]]:
     """Address and process number of an echo server."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.bench.echo_server", kind),
@@ -92,12 +92,17 @@ async def _echo_server(kind: str) -> AsyncIterator[tuple[str, int]]:
         await process.wait()
 
 
+def make_request() -> bytes:
+    """A Publish call with one message."""
+    message = broker_pb2.OutgoingMessage(body=b"x" * load.BODY_BYTES, delay_ms=load.HOUR_MS)
+    return broker_pb2.PublishRequest(topic=load.TOPIC, messages=[message]).SerializeToString()
+
+
 async def _call(address: str, seconds: float) -> tuple[int, float]:
     """Call for so long; calls and seconds."""
-    message = broker_pb2.OutgoingMessage(body=b"x" * load.BODY_BYTES, delay_ms=load.HOUR_MS)
-    request = broker_pb2.PublishRequest(topic=load.TOPIC, messages=[message]).SerializeToString()
+    request = make_request()
     async with grpc.aio.insecure_channel(address) as channel:
-        method: Any = channel.unary_unary(_METHOD)
+        method: Any = channel.unary_unary(METHOD)
         await method(request)
         count = 0
 

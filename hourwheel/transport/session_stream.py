@@ -174,6 +174,7 @@ class SessionStream:
         else:
             self.is_over = True
             self._call.cancel()
+            self._forget()
 
     # --- sending --------------------------------------------------------------------------------
 

@@ -147,6 +147,7 @@ class _Session:
         self._bytes_max = allowed.stream_bytes_in_flight
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._answers = deque[_Answer]()
+        self._writing: list[_Answer] = []
         self._is_closing = False
         """Nothing is read any more."""
         self._is_ended = False
@@ -187,7 +188,7 @@ class _Session:
         writing.cancel()
         for task in self._tasks.values():
             task.cancel()
-        for answer in self._answers:
+        for answer in (*self._writing, *self._answers):
             answer.call.end()
         self._answers.clear()
 
@@ -297,26 +298,28 @@ class _Session:
                 self._to_do.clear()
                 await self._to_do.wait()
                 continue
-            answers = self._next()
+            answers = self._writing = self._next()
             self._stats.session_frames += 1
             try:
                 async with asyncio.timeout(self._answer_wait_ms * _SECONDS):
                     await self._context.write(_frame(answers))
             except TimeoutError:
-                self._leave(answers)
+                self._leave()
                 return errors.Overloaded(
                     f"the answers of this session were not read for {self._answer_wait_ms} ms",
                     limit="limits.answer_wait_ms",
                     limit_value=self._answer_wait_ms,
                 )
+            self._writing = []
             for answer in answers:
                 answer.call.end()
                 self._unwritten_bytes -= len(answer.raw)
             self._change(-len(answers), 0)
 
-    def _leave(self, answers: list[_Answer]) -> None:
-        """gRPC has these, and nobody reads them: their room is taken until the call ends."""
-        calls = [answer.call for answer in answers]
+    def _leave(self) -> None:
+        """gRPC has what is being written, unread: it takes room until the call ends."""
+        calls = [answer.call for answer in self._writing]
+        self._writing = []
 
         def end(_: object) -> None:
             for call in calls:

@@ -297,6 +297,19 @@ async def test_a_session_is_ended_when_its_answers_are_not_read() -> None:
         assert world.engine.answers.held_bytes == 0
 
 
+async def test_room_is_given_back_when_the_client_goes_away_before_it_has_read() -> None:
+    async with ApiWorld() as world:
+        few = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1_024)]
+        channel = grpc.aio.insecure_channel(world.address, options=few)
+        stream = session_pb2_grpc.SessionServiceStub(channel).Session()
+        store(world, *[bytes(1 << 20)] * 3)
+        one = ReceiveRequest(group="billing", topic="orders", max_messages=1)
+        await stream.write(SessionRequest(calls=[call(n, receive=one) for n in (1, 2, 3)]))
+        await until(lambda: world.engine.answers.held_bytes == 3 << 20)
+        await channel.close()
+        await until(lambda: not world.engine.answers.held_bytes)
+
+
 async def test_a_session_is_refused_when_too_many_are_open() -> None:
     async with ApiWorld({"limits": {"sessions": 2}}) as world:
         clients = [Client(world) for _ in range(2)]

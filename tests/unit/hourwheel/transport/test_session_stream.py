@@ -75,6 +75,11 @@ async def scripted() -> AsyncIterator[tuple[Script, SessionStream]]:
         await server.stop(None)
 
 
+def running() -> set[str]:
+    """Names of the tasks that there are."""
+    return {task.get_name() for task in asyncio.all_tasks()}
+
+
 def ask(session: SessionStream, timeout_ms: float = OK_MS, **fields: Any) -> "asyncio.Task[Any]":
     request = AckRequest(group="g", **fields)
     return asyncio.create_task(session.ask("ack", request, timeout_ms))
@@ -181,6 +186,7 @@ async def test_session_ends_when_nobody_needs_it(monkeypatch: pytest.MonkeyPatch
         await script.answer(acked(1))
         await call
         await until(lambda: session.is_over)
+        await until(lambda: not {"hourwheel-session-read", "hourwheel-session-write"} & running())
 
 
 async def test_connection_makes_single_calls_when_the_node_is_older(node: FakeNode) -> None:

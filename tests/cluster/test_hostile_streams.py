@@ -30,6 +30,7 @@ VALUES: Final[dict[str, Any]] = {
     "disk": {"free_bytes_min": 0},
     "limits": {
         "publish_streams": 8,
+        "sessions": 8,
         "bytes_in_flight": 64 << 20,
         "answer_bytes": 64 << 20,
         "long_polls": 64,

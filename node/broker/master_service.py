@@ -36,7 +36,6 @@ from node.telemetry.stats import EngineStats
 
 T = TypeVar("T")
 
-_DISPATCHES_AHEAD: Final = 4
 _LOAD_REST_MS: Final = 5
 """Between two pieces of what is loaded ahead; each takes the loop for some three milliseconds."""
 
@@ -180,7 +179,7 @@ class MasterService:
         mastership, shard = self.mastership, self._shard
         is_appended = self.receive_service.turn(touched, now_ms)
         # What could not be applied need not be dispatched.
-        while not shard.is_stalled and mastership.dispatches_in_flight < _DISPATCHES_AHEAD:
+        while not shard.is_stalled and mastership.may_dispatch_more:
             if not mastership.dispatch_due(now_ms):
                 break
             is_appended = True

@@ -189,7 +189,7 @@ class DispatchSection(Section):
     """Releasing what is due."""
 
     units_max: int = _key(
-        16_384, "messages", "One DISPATCH record releases at most so many.", ge=1, le=1 << 20
+        4_096, "messages", "One DISPATCH record releases at most so many.", ge=1, le=1 << 20
     )
     lead_ms_min: int = _key(
         3, "ms", "A dispatch is logged at least this long before its due time.", ge=0, le=1_000

@@ -29,6 +29,9 @@ from storage.views.unit import release_ms
 _CALL_FILTER_WORK: Final = 4_096
 """Serving a call with a filter of its own costs as much as masking so many entries, if it gets
 nothing."""
+FIRST_MESSAGES_MAX: Final = 512
+"""A poll that has waited is answered with no more: whoever waited gets the first of very many that
+become visible at once while the others are still being read. The next poll finds those."""
 Step = Callable[[int], None]
 """What a turn does at `now_ms`."""
 
@@ -206,10 +209,13 @@ class Polls:
         to_check = self._receiver.find_to_check(*interest, waiter.call_filter)
         return replace(delivery, to_check=to_check)
 
-    def receive(self, interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:
-        """Lease what there is for a waiter now. Raises `SubscriptionMismatch`.
+    def receive(
+        self, interest: Interest, waiter: Waiter, now_ms: int, messages_max: int | None = None
+    ) -> Delivery | None:
+        """Lease what there is for a waiter now, at most `messages_max`.
 
         Where there is no room for its answer, or others wait for room, it `is_starved`.
+        Raises `SubscriptionMismatch`.
         """
         mismatch = self._find_mismatch(interest, waiter)
         if mismatch is not None:
@@ -218,7 +224,11 @@ class Polls:
         if waiter.is_starved:
             waiter.is_unfinished = False
             return None
-        delivery = self._repeat(interest, waiter, now_ms) or self._lease(interest, waiter, now_ms)
+        delivery = self._repeat(interest, waiter, now_ms)
+        if delivery is None:
+            wanted = waiter.params.messages_max
+            count_max = wanted if messages_max is None else min(wanted, messages_max)
+            delivery = self._lease(interest, waiter, count_max, now_ms)
         if delivery is None:
             return None
         attempt, held_answer = waiter.params.attempt, waiter.params.held_answer
@@ -229,10 +239,12 @@ class Polls:
             delivery.lease.poll = PollMark(interest.topic_id, *attempt, now_ms)
         return delivery
 
-    def _lease(self, interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:
+    def _lease(
+        self, interest: Interest, waiter: Waiter, messages_max: int, now_ms: int
+    ) -> Delivery | None:
         receiver = self._receiver
         limits = ReceiveLimits(
-            waiter.params.messages_max,
+            messages_max,
             min(waiter.params.bytes_max, self._budget.room_bytes),
             waiter.invisible_ms,
             now_ms,
@@ -317,7 +329,9 @@ class Polls:
 
     def _serve(self, interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:
         """As `receive`, for a poll that waits."""
-        delivery = self.receive(interest, waiter, now_ms)
+        has_only_waited = not waiter.is_starved and not waiter.is_unfinished
+        messages_max = FIRST_MESSAGES_MAX if has_only_waited else None
+        delivery = self.receive(interest, waiter, now_ms, messages_max)
         if waiter.is_starved:
             self._starved[interest] = None
         return delivery

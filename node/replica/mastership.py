@@ -40,6 +40,7 @@ from node.shard.views import FEATURE_LEVEL, FEATURE_LEVEL_MIN, Views
 from replication.rules.master import Master
 
 NEVER: Final = float("-inf")
+_DISPATCHES_AHEAD: Final = 4
 OUTCOME_UNKNOWN: Final = "the node ceased to be master: the outcome is unknown"
 
 
@@ -84,8 +85,8 @@ class Mastership:
         self.act_until_ms = NEVER
         """Until when it may act if no follower answers any more; monotonic, in ms. See `renew`."""
         self.next_sequence = shard.views.next_sequence
-        self.dispatches_in_flight = 0
-        """DISPATCH records appended and not yet applied."""
+        self._dispatched: deque[int] = deque()
+        """Units of each DISPATCH record that is appended and not applied; 0: a former master's."""
         self._proposals: deque[_Proposal] = deque()
         self._waiting: list[Waiting] = []
         for batch in shard.unapplied:
@@ -99,7 +100,7 @@ class Mastership:
             row = batch.rows[-1]
             cursor = Key(int(row["to_due_ms"]), int(row["to_sequence"]))
             self.dispatcher.append_cursor = max(self.dispatcher.append_cursor, cursor)
-            self.dispatches_in_flight += 1
+            self._dispatched.append(0)
 
     # -- whether it may act -----------------------------------------------------------------------
 
@@ -206,8 +207,23 @@ class Mastership:
         if planned is None:
             return 0
         self._append(RecordBatch(planned), now_ms, None)
-        self.dispatches_in_flight += 1
+        self._dispatched.append(self.dispatcher.planned_count)
         return 1
+
+    @property
+    def dispatches_in_flight(self) -> int:
+        """DISPATCH records appended and not yet applied."""
+        return len(self._dispatched)
+
+    @property
+    def may_dispatch_more(self) -> bool:
+        """Whether the next DISPATCH may be appended before those in flight are applied.
+
+        A commit takes as long for some as for one. But all are applied in one go, and meanwhile
+        nothing that is visible already is on its way to its consumer.
+        """
+        is_few = self.dispatches_in_flight < _DISPATCHES_AHEAD
+        return is_few and sum(self._dispatched) < 2 * self.dispatcher.units_max
 
     # -- what becomes of it -----------------------------------------------------------------------
 
@@ -216,7 +232,7 @@ class Mastership:
         proposals = self._proposals
         for batch, result in applied:
             if batch.header.kind == Kind.DISPATCH:
-                self.dispatches_in_flight -= 1
+                self._dispatched.popleft()
             if proposals and proposals[0].offset == batch.header.offset:
                 proposals.popleft().proposer.answer(result, None)
 
@@ -226,7 +242,7 @@ class Mastership:
             if batch.header.kind == Kind.PUBLISH:
                 self.next_sequence -= batch.header.count
             elif batch.header.kind == Kind.DISPATCH:
-                self.dispatches_in_flight -= 1
+                self._dispatched.pop()
                 self.dispatcher.take_back(batch.rows[0])
         end_offset, lost = self.shard.log.end_offset, deque[_Proposal]()
         while self._proposals and self._proposals[-1].offset >= end_offset:

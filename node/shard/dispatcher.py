@@ -4,6 +4,10 @@ A dispatch must be durable before anyone may see what it releases. So it is appe
 its time: `lead_ms` follows the measured times of commits, the slow ones too. What it releases is
 seen only from each message's due time on (the release gate in the consume queue), so leading never
 means early.
+
+Very many messages of one moment do not fit into the lead. They are released in pieces that begin
+small and double: the first of them are durable and visible in time, whatever comes behind, and the
+many that follow cost few records.
 """
 
 from dataclasses import dataclass
@@ -17,14 +21,19 @@ from node.shard.views import Views
 
 _SLOW_KEPT: Final = 0.999
 """Of the time of the slowest commit, with each other one: half of it after 700."""
+FIRST_UNITS: Final = 512
+"""The first record of a burst releases no more; each further one up to twice as many."""
+_CALM_MS: Final = 50
+"""When nothing was due for so long, what comes next is the first of a burst, for all one knows."""
 
 
 @dataclass(frozen=True)
 class DispatchConfig:
     """Bounds of the dispatcher."""
 
-    units_max: int = 16_384
-    """Units that one record releases: bounds the time that its apply takes."""
+    units_max: int = 4_096
+    """Units that one record releases at most. Twice as many are in flight when another is appended,
+    at most: that bounds the time that apply takes in one go."""
     lead_ms_min: int = 3
     lead_ms_max: int = 20
     interval_ms: int = 4
@@ -40,6 +49,16 @@ class Dispatcher:
         self.append_cursor = cursor
         self._commit_ms = self._slow_commit_ms = 1.0
         self._not_before_ms = 0
+        self._limit = self._first_limit = min(FIRST_UNITS, config.units_max)
+        """Units that the next record releases at most."""
+        self._planned_ms = 0
+        self.planned_count = 0
+        """Units that the last planned record releases."""
+
+    @property
+    def units_max(self) -> int:
+        """Units that one record releases at most."""
+        return self._config.units_max
 
     @property
     def lead_ms(self) -> int:
@@ -70,7 +89,9 @@ class Dispatcher:
         target = Key(now_ms + self.lead_ms, SEQUENCE_MAX)
         if target <= after or now_ms < self._not_before_ms:
             return None
-        limit = self._config.units_max
+        if now_ms - self._planned_ms > _CALM_MS:
+            self._limit = self._first_limit
+        limit = self._limit
         loaded = views.wheel.load_for_plan(after, target, limit)
         to, count = views.wheel.near.plan(after, loaded, limit)
         if not count:
@@ -78,6 +99,9 @@ class Dispatcher:
         row = np.zeros(1, DISPATCH_ROW)
         row[0] = (*after, *to, views.applied_offset, *views.released)
         self.append_cursor = to
+        # As large as what comes in each interval, so that a steady flow needs no more records.
+        self._limit = min(max(2 * count, self._first_limit), self._config.units_max)
+        self._planned_ms, self.planned_count = now_ms, count
         self._not_before_ms = now_ms + self._config.interval_ms if count < limit else now_ms
         return build_rows(Kind.DISPATCH, row)
 

@@ -17,10 +17,12 @@ from tests.bench.subject import Span, Subject
 
 RELEASE_TARGET = at_most(1_000)
 DRAIN_TARGET = at_least(400_000)
+FIRST_TARGET = at_most(5)
 _POLL_S: Final = 0.01
 _GIVE_UP_S: Final = 120.0
 _PREFETCH: Final = 49_152
 _POLLS: Final = 3
+_MOMENT_AHEAD_S: Final = 2.0
 
 
 async def run(size: Size, folder: Path) -> Report:
@@ -44,7 +46,47 @@ async def run(size: Size, folder: Path) -> Report:
     for name, is_early in (("early", True), ("late", False)):
         async with subject.running(folder / name) as node:
             await _measure(node, report, name, count, size, is_early=is_early)
+    async with subject.running(folder / "moment") as node:
+        await _measure_moment(node, report, size)
     return report
+
+
+async def _measure_moment(node: Subject, report: Report, size: Size) -> None:
+    """All due in one millisecond, to a consumer that waits for them."""
+    count, repeats = size.pick(1_000, 100_000, 100_000), size.pick(1, 3, 10)
+    await _warm_up(node, size.pick(1_000, 50_000, 100_000))
+    first_ms, rates = [], []
+    consumer = AsyncConsumer(
+        node.channel, group="moment", topic=load.TOPIC, prefetch_messages=_PREFETCH, polls=_POLLS
+    )
+    async with consumer, AsyncProducer(node.channel) as producer:
+        for _ in range(repeats):
+            ahead_s = count / 200_000 + _MOMENT_AHEAD_S
+            due_ms = int((time.time() + ahead_s) * 1_000)
+            dues = np.full(count, due_ms)
+            work = load.cut_columns(dues, load.make_bodies(), are_instants=True)
+            await load.publish_columns(producer, work)
+            with subject.frozen_garbage():
+                arrivals = await _arrivals(consumer, count)
+            first_ms.append(arrivals[0] - due_ms)
+            rates.append(count / (arrivals[-1] - due_ms) * 1_000)
+            await consumer.flush_acks()
+    name = f"{count:,} due in one millisecond"
+    report.add_median(f"{name}: the first is there after", first_ms, "ms", FIRST_TARGET)
+    report.add_median(f"{name}: all are there, at", rates, "msg/s", DRAIN_TARGET)
+
+
+async def _arrivals(consumer: AsyncConsumer, count: int) -> list[float]:
+    """When each answer was in the consumer's hands, until all were; ms since the Unix epoch."""
+    arrivals, received = list[float](), 0
+    async with asyncio.timeout(_GIVE_UP_S):
+        while received < count:
+            batch = await consumer.receive_batch()
+            if batch is not None:
+                arrivals.append(time.time() * 1_000)
+                received += len(batch)
+                consumer.ack_soon(batch)
+    return arrivals
 
 
 async def _measure(

@@ -242,7 +242,7 @@ class Cluster:
     def dispatch(self, node: SimNode) -> None:
         """The master's timer: dispatch what is due, give back what leases held too long."""
         shard, mastership = node.shard, node.mastership
-        while mastership.dispatches_in_flight < 4 and mastership.dispatch_due(node.cluster_ms()):
+        while mastership.may_dispatch_more and mastership.dispatch_due(node.cluster_ms()):
             self.checkers.on_dispatched(node)
         if self.visitors and node.names is not None:
             node.names.look()

@@ -19,7 +19,7 @@ def test_defaults_are_valid_and_as_documented() -> None:
     assert config.log.retention_bytes == 0
     assert config.wheel.horizon_days >= 731
     assert config.wheel.hour_level_hours == 48
-    assert config.dispatch.units_max == 16_384
+    assert config.dispatch.units_max == 4_096
     assert (config.groups.attempts_max, config.groups.invisible_ms) == (16, 30_000)
     assert config.topics.auto_create
     assert config.groups.auto_create

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hourwheel import errors
+from node.consumers.polls import FIRST_MESSAGES_MAX
 from node.contracts.answer_budget import HeldAnswer
 from node.contracts.broker import Attempt, Delivery
 from storage.log.commit_log import LogWrite
@@ -242,3 +243,20 @@ def test_nobody_who_waits_for_room_is_missed_when_mastership_lapses() -> None:
         stepped.engine.resume()
         stepped.settle()
         assert came(second.poll)
+
+
+def test_poll_that_waited_gets_the_first_of_many_and_the_next_one_all_others() -> None:
+    with SteppedEngine() as stepped:
+        work = stepped.receive(count=2 * FIRST_MESSAGES_MAX, wait_ms=WAIT_MS)
+        poll = stepped.begin(work)
+        stepped.settle()
+        stepped.call(stepped.publish(*[LEAD_MS] * 2 * FIRST_MESSAGES_MAX))
+        while not poll.done():
+            stepped.advance(1)
+        first = poll.result()
+        assert first is not None
+        assert len(first.units) == FIRST_MESSAGES_MAX
+        stepped.advance(LEAD_MS)
+        others = stepped.call(stepped.receive(count=2 * FIRST_MESSAGES_MAX))
+        assert others is not None
+        assert len(others.units) == FIRST_MESSAGES_MAX

@@ -6,7 +6,7 @@ import pytest
 
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.types import SEQUENCE_MAX, Key
-from node.shard.dispatcher import DispatchConfig, Dispatcher
+from node.shard.dispatcher import FIRST_UNITS, DispatchConfig, Dispatcher
 from node.shard.recovery import ShardConfig
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_world import START_MS, ShardWorld
@@ -133,6 +133,40 @@ def test_plans_follow_at_once_when_more_is_due_than_one_may_release() -> None:
     ]
     assert [after for after, _ in ranges[1:]] == [to for _, to in ranges[:-1]]
     assert dispatcher.plan(views, DUE_MS + 100) is None
+
+
+def test_pieces_of_one_moment_begin_small_and_double() -> None:
+    world = world_with([DUE_MS] * 20 * FIRST_UNITS)
+    config = DispatchConfig(units_max=8 * FIRST_UNITS)
+    dispatcher, views = dispatcher_of(world, config), world.opened.shard.views
+    counts = []
+    while dispatcher.plan(views, DUE_MS) is not None:
+        counts.append(dispatcher.planned_count)
+    assert counts == [FIRST_UNITS * share for share in (1, 2, 4, 8, 5)]
+    assert dispatcher.next_wakeup_ms(views) is None
+
+
+def test_first_piece_is_small_again_when_nothing_was_due_for_a_while() -> None:
+    later_ms = DUE_MS + 1_000
+    world = world_with([DUE_MS] * 3 * FIRST_UNITS + [later_ms] * 3 * FIRST_UNITS)
+    dispatcher, views = dispatcher_of(world), world.opened.shard.views
+    counts = []
+    for now_ms in (DUE_MS, DUE_MS, later_ms, later_ms):
+        assert dispatcher.plan(views, now_ms) is not None
+        counts.append(dispatcher.planned_count)
+    assert counts == [FIRST_UNITS, 2 * FIRST_UNITS] * 2
+
+
+def test_steady_flow_needs_one_plan_an_interval() -> None:
+    dues = [DUE_MS + at_ms for at_ms in range(40) for _ in range(FIRST_UNITS)]
+    world = world_with(dues)
+    dispatcher, views = dispatcher_of(world), world.opened.shard.views
+    counts = [
+        dispatcher.planned_count
+        for now_ms in range(DUE_MS, DUE_MS + 30)
+        if dispatcher.plan(views, now_ms) is not None
+    ]
+    assert counts[-3:] == [4 * FIRST_UNITS] * 3
 
 
 def test_a_plan_carries_what_was_released_so_far() -> None:

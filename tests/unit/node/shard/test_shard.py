@@ -6,6 +6,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.formats.message_id import ID_DTYPE
 from hourwheel.v1.broker_pb2 import CancelOutcome
+from node.shard.dispatcher import DispatchConfig
 from node.shard.recovery import ShardConfig
 from node.shard.views import FEATURE_LEVEL
 from tests.sim.disk import SimulatedDisk
@@ -164,3 +165,18 @@ def test_check_finds_it_when_more_is_applied_than_committed(world: ShardWorld) -
     world.shard.views.applied_offset = world.shard.log.end_offset + 8
     with pytest.raises(errors.InvariantViolated, match="applied <= flushed"):
         world.shard.check()
+
+
+def test_dispatches_in_flight_are_few_however_many_messages_are_due() -> None:
+    config = ShardConfig(dispatch=DispatchConfig(units_max=4))
+    world = ShardWorld(SimulatedDisk(), config)
+    world.publish([START_MS + 1] * 30)
+    world.commit()
+    counts = []
+    while world.shard.views.cursor.released_count < 30:
+        while world.mastership.may_dispatch_more and world.mastership.dispatch_due(START_MS):
+            pass
+        counts.append(world.mastership.dispatches_in_flight)
+        world.commit()
+        assert len(counts) < 30
+    assert counts == [2, 2, 2, 2], "twice as many units as one releases, and no more"

@@ -121,7 +121,7 @@ class World:
         return message
 
     async def answer(self, method: MethodDescriptor, raw: bytes) -> tuple[str, Any]:
-        """(Reason of the error or "OK", the answer)."""
+        """(Reason of the error, or "OK"; the answer). Of several in a frame: of the first error."""
         path = f"/{method.containing_service.full_name}/{method.name}"
         parse = GetMessageClass(method.output_type).FromString
         try:
@@ -134,9 +134,9 @@ class World:
             answers = [parse(one) async for one in call]
         except grpc.aio.AioRpcError as error:
             return refusal_of(error).reason, None
-        (answer,) = answers
-        is_error = answer.WhichOneof("result") == "error"
-        return (answer.error.reason if is_error else "OK"), answer
+        each = [one for frame in answers for one in getattr(frame, "answers", [frame])]
+        reasons = [one.error.reason for one in each if one.HasField("error")]
+        return next(iter(reasons), "OK"), answers
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node import __main__
+from node.process.command import main as run_node
 from node.tools.inspect import command
 from node.tools.inspect.command import EXIT_DAMAGE, EXIT_OK, EXIT_USAGE, find_root, main, parse_hour
 from tests.support.inspected import HOUR, SHARD, made_image
@@ -27,7 +27,7 @@ def flip(path: Path, position: int) -> None:
 
 
 def test_directory_is_shown_as_tables(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert __main__.main(["inspect", str(directory), "--verify"]) == EXIT_OK
+    assert run_node(["inspect", str(directory), "--verify"]) == EXIT_OK
     said = capsys.readouterr().out
     for part in ("node-1", "segments", "%RETRY%workers|orders", "verified: no damage"):
         assert part in said

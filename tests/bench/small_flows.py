@@ -24,6 +24,8 @@ LIST_MESSAGES: Final = 100
 """Published at once, to one topic."""
 PUBLISHERS: Final = 4
 BODY: Final = b"x" * 100
+FIRST: Final = b"first"
+"""Of each topic, before anything is measured: a group begins with a record in the log."""
 _US: Final = 1e6
 _CALLS: Final = "hourwheel_grpc_server_handled_total"
 _FRAMES: Final = "hourwheel_session_frames_total"
@@ -105,12 +107,15 @@ async def _measure(node: Subject, flow: Flow, seconds: float, delay_ms_max: int)
     late_ms: list[float] = []
     async with AsyncProducer(address) as producer:
         for topic in topics:
-            await producer.publish(topic, Message(BODY))
+            await producer.publish(topic, Message(FIRST))
         consumers = [
             AsyncConsumer(address, group="small", topic=topic)
             for topic in itertools.islice(itertools.cycle(topics), flow.consumers)
         ]
-        tasks = [asyncio.create_task(_consume(one, late_ms)) for one in consumers]
+        begun = {topic: asyncio.Event() for topic in topics}
+        tasks = [asyncio.create_task(_consume(one, late_ms, begun)) for one in consumers]
+        for topic in topics:
+            await begun[topic].wait()
         pace = _Pace(flow.per_second)
         tasks += [
             asyncio.create_task(
@@ -149,9 +154,14 @@ async def _counts(node: Subject) -> tuple[float, float]:
     return await node.metric(_CALLS), await node.metric(_FRAMES)
 
 
-async def _consume(consumer: AsyncConsumer, late_ms: list[float]) -> None:
+async def _consume(
+    consumer: AsyncConsumer, late_ms: list[float], begun: dict[str, asyncio.Event]
+) -> None:
     async for message in consumer:
-        late_ms.append(time.time_ns() / 1e6 - message.due_ms)
+        if message.body == FIRST:
+            begun[message.topic].set()
+        else:
+            late_ms.append(time.time_ns() / 1e6 - message.due_ms)
         consumer.ack_soon(message)
 
 

@@ -11,7 +11,7 @@ answer leaves. While it has none, calls are refused, and who waits goes on waiti
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar, cast
 
 from numpy.typing import NDArray
 
@@ -73,22 +73,22 @@ class Host(Protocol):
         ...
 
 
-class _Caller:
-    """One call that waits for the verdict of its record."""
+class _Caller(Generic[T]):
+    """One call that waits for what apply says of its record."""
 
     __slots__ = ("_future",)
 
-    def __init__(self, future: "asyncio.Future[Any]") -> None:
+    def __init__(self, future: "asyncio.Future[T]") -> None:
         self._future = future
 
-    def answer(self, verdict: Any, error: HourwheelError | None) -> None:
+    def answer(self, result: T | None, error: HourwheelError | None) -> None:
         """See `Proposer`; the call may have gone away."""
         if self._future.done():
             return
         if error is not None:
             self._future.set_exception(error)
         else:
-            self._future.set_result(verdict)
+            self._future.set_result(cast("T", result))
 
 
 class MasterService:
@@ -155,11 +155,11 @@ class MasterService:
         return answer
 
     def propose(
-        self, append: Callable[[int, Proposer], None], now_ms: int | None = None
-    ) -> "asyncio.Future[Any]":
+        self, append: Callable[[int, Proposer[T]], None], now_ms: int | None = None
+    ) -> "asyncio.Future[T]":
         """See `Propose`."""
         self.check()
-        future: asyncio.Future[Any] = self._loop.create_future()
+        future: asyncio.Future[T] = self._loop.create_future()
         append(self.now_ms() if now_ms is None else now_ms, _Caller(future))
         self._host.group_commit.wake()
         return future

@@ -17,7 +17,7 @@ from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService
 from node.catalog.serving import Serving
 from node.contracts.broker import IncomingMessages, PublishedBatchResult
-from node.shard.deduplication import Published
+from node.shard.deduplication import Published, PublishResults
 from storage.views.catalog_items import Topic
 
 _UNCOMMITTED_BYTES_MAX: Final = 128 << 20
@@ -87,12 +87,12 @@ class PublishService:
         )
         # Stamped with the instant that its delays were counted from, and not with that of a second
         # look at the clock: store_ms + delay is how clients know due times, and so ids.
-        future = self._serving.propose(
+        future: asyncio.Future[PublishResults] = self._serving.propose(
             lambda _, who: self._mastership.publish(batch, due_ms, queues, now_ms, who)
         )
         if self._background.maintenance.is_far_behind:
             await self._background.wait_until_near()
-        verdict: Published | HourwheelError = (await future)[0]
+        verdict = (await future)[0]
         if isinstance(verdict, HourwheelError):
             raise verdict
         return verdict

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
@@ -22,6 +22,7 @@ from node.contracts.broker import GroupInfo, GroupSettings, SubscriptionInfo, To
 from node.shard.group_queue import GroupQueue
 from storage.views.catalog import (
     DEAD_LETTER_PREFIX,
+    Catalog,
     dead_letter_topic_name,
     retry_topic_name,
     validate_group_name,
@@ -90,7 +91,7 @@ class CatalogService:
         """Unused topic that is being deleted -> 1, and one for each call that waits for it."""
 
     @property
-    def _catalog(self) -> Any:
+    def _catalog(self) -> Catalog:
         return self._shard.views.catalog
 
     # -- topics -----------------------------------------------------------------------------------
@@ -174,7 +175,7 @@ class CatalogService:
             proposed = sum(not one.internal for one in self._proposed.values())
             check_room("topics", self._catalog.topic_count + proposed, self._defaults.topics_max)
         number = max(self._catalog.next_topic_id, self._next_topic_id)
-        topic = Topic(number, name, queue_count, internal, gene, automatic)
+        topic = Topic(TopicId(number), name, queue_count, internal, gene, automatic)
         future = self._change(ConfigChange(put_topic=topic.config()))
         self._next_topic_id = number + 1
         self._proposed[name] = topic
@@ -327,7 +328,7 @@ class CatalogService:
         if found_group is not None and found_topic is not None:
             known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
         is_going = topic in self._unsettled or (known and known.group_id == self._expiring)
-        if known is None or is_going or not found_group.dead_letter_topic_id:
+        if known is None or found_group is None or is_going or not found_group.dead_letter_topic_id:
             async with self._lock:
                 known, found_group = await self._subscribe(
                     group, topic, stored(kept), self._topic_to_receive, automatic=True

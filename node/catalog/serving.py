@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
@@ -10,14 +10,17 @@ from hourwheel.errors import HourwheelError
 from node.replica.mastership import Mastership, Proposer
 from node.telemetry.stats import EngineStats
 
+T = TypeVar("T")
+"""What apply says of a record."""
+
 
 class Propose(Protocol):
     """How a record comes into the log."""
 
     def __call__(
-        self, append: Callable[[int, Proposer], None], now_ms: int | None = None
-    ) -> "asyncio.Future[Any]":
-        """Append something: `append(now_ms, proposer)`. The future gets its verdict.
+        self, append: Callable[[int, Proposer[T]], None], now_ms: int | None = None
+    ) -> "asyncio.Future[T]":
+        """Append something: `append(now_ms, proposer)`. The future gets what apply says of it.
 
         `now_ms`: the reading of the turn that this is a part of; None: of a turn of its own.
 
@@ -41,8 +44,8 @@ class Serving(Protocol):
         ...
 
     def propose(
-        self, append: Callable[[int, Proposer], None], now_ms: int | None = None
-    ) -> "asyncio.Future[Any]":
+        self, append: Callable[[int, Proposer[T]], None], now_ms: int | None = None
+    ) -> "asyncio.Future[T]":
         """See `Propose`."""
         ...
 

@@ -1,9 +1,10 @@
 """The filter of a group's subscription, and whether what consumers say of it agrees."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
+from storage.views.catalog import Catalog
 from storage.views.catalog_items import Group, Subscription
 
 
@@ -24,13 +25,13 @@ def stored(canonical: FilterExpression | None) -> FilterExpression | None:
 
 
 def find_mismatch(
-    catalog: Any, group_id: int, topic_id: int, requested: FilterExpression
+    catalog: Catalog, group_id: int, topic_id: int, requested: FilterExpression
 ) -> errors.SubscriptionMismatch | None:
     """Why a caller that names this filter is not served; None: the subscription has the same one.
 
     Where no subscription is left, nothing is served anyway.
     """
-    known: Subscription | None = catalog.find_subscription(group_id, topic_id)
+    known = catalog.find_subscription(group_id, topic_id)
     if known is None or stored(requested) == known.filter:
         return None
     kept = known.filter or FilterExpression.everything()

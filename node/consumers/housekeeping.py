@@ -38,7 +38,7 @@ class Housekeeping:
         self._mastership, self._receiver = serving.mastership, serving.mastership.receiver
         self._views, self._propose = self._mastership.shard.views, serving.propose
         self._rearm, self._stats = serving.rearm, serving.stats
-        self._ending: set[asyncio.Future[Any]] = set()
+        self._ending: set[asyncio.Future[list[int]]] = set()
         """Records on their way that end leases."""
         self.is_closing = False
         """Nothing is proposed any more."""
@@ -66,7 +66,7 @@ class Housekeeping:
             given.add_done_callback(self._on_ended)
         return given is not None
 
-    def _on_ended(self, done: "asyncio.Future[Any]") -> None:
+    def _on_ended(self, done: "asyncio.Future[list[int]]") -> None:
         self._ending.discard(done)
         self._rearm()
 
@@ -76,7 +76,7 @@ class Housekeeping:
 
     def _give_back_all(
         self, ended: dict[GroupQueue, list[Part]], now_ms: int
-    ) -> "asyncio.Future[Any] | None":
+    ) -> "asyncio.Future[list[int]] | None":
         """The same for many parts, in one record; None where there is nothing to propose."""
         catalog = self._views.catalog
         rows, given = [], []
@@ -100,7 +100,7 @@ class Housekeeping:
 
     def _resolve(
         self, given: list[tuple[GroupQueue, Part]], rows: NDArray[Any], now_ms: int
-    ) -> "asyncio.Future[Any]":
+    ) -> "asyncio.Future[list[int]]":
         """Propose what resolves some parts, and hold them until that is done, or for a while.
 
         What is proposed when a mastership ends may never be in the log. The next master learns
@@ -113,7 +113,7 @@ class Housekeeping:
             for group_queue, part in given
         ]
 
-        def end(done: "asyncio.Future[Any]") -> None:
+        def end(done: "asyncio.Future[list[int]]") -> None:
             if not done.cancelled() and done.exception() is None:
                 for lease in held_again:
                     leases.end(lease.lease_id)
@@ -123,7 +123,7 @@ class Housekeeping:
         proposed.add_done_callback(end)
         return proposed
 
-    def _append(self, rows: NDArray[Any], now_ms: int) -> "asyncio.Future[Any]":
+    def _append(self, rows: NDArray[Any], now_ms: int) -> "asyncio.Future[list[int]]":
         """Propose rows. Where that is refused the future fails, and nothing is raised.
 
         A mastership lease that has run out must fail neither a Receive under way nor the node.
@@ -133,7 +133,7 @@ class Housekeeping:
                 lambda now, token: self._mastership.resolve(rows, now, token), now_ms
             )
         except errors.HourwheelError as refusal:
-            refused: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            refused: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
             refused.set_exception(refusal)
             return refused
 
@@ -153,7 +153,7 @@ class Housekeeping:
         return bool(due)
 
     def _settle(
-        self, ranges: list[FilteredRange], proposed_ms: int, done: "asyncio.Future[Any]"
+        self, ranges: list[FilteredRange], proposed_ms: int, done: "asyncio.Future[list[int]]"
     ) -> None:
         """A proposal was applied or refused; a new mastership has none of these ranges."""
         is_lost = not done.cancelled() and done.exception() is not None

@@ -10,7 +10,7 @@ of a record, and what else waits (`hold`). Log and views are the shard's, whiche
 """
 
 from collections import deque
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from hourwheel.formats.record_batch import (
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart
 from hourwheel.types import Epoch, Key, Offset
 from node.delivery.receiver import Receiver
-from node.shard.apply import ApplyResult
+from node.shard.deduplication import PublishResults
 from node.shard.dispatcher import DispatchConfig, Dispatcher
 from node.shard.shard import Applied, Shard
 from node.shard.views import FEATURE_LEVEL, FEATURE_LEVEL_MIN, Views
@@ -44,11 +44,14 @@ _DISPATCHES_AHEAD: Final = 4
 OUTCOME_UNKNOWN: Final = "the node ceased to be master: the outcome is unknown"
 
 
-class Proposer(Protocol):
+Result_contra = TypeVar("Result_contra", contravariant=True)
+
+
+class Proposer(Protocol[Result_contra]):
     """A caller that waits for the result of a record."""
 
-    def answer(self, result: ApplyResult, error: HourwheelError | None) -> None:
-        """The result of applying the record, or why there is none. Called once."""
+    def answer(self, result: Result_contra | None, error: HourwheelError | None) -> None:
+        """The result of applying the record; or None, and why there is none. Called once."""
         ...
 
 
@@ -63,7 +66,8 @@ class Waiting(Protocol):
 class _Proposal(NamedTuple):
     offset: Offset
     """Of the record."""
-    proposer: Proposer
+    proposer: Proposer[Any]
+    """Of what apply makes of such a record."""
 
 
 class Mastership:
@@ -137,7 +141,7 @@ class Mastership:
         self,
         batch: RecordBatch,
         now_ms: int,
-        proposer: Proposer | None,
+        proposer: Proposer[Any] | None,
         *,
         due_ms: NDArray[np.int64] | None = None,
         topic_queue: NDArray[np.uint32] | None = None,
@@ -166,17 +170,19 @@ class Mastership:
         due_ms: NDArray[np.int64],
         topic_queue: NDArray[np.uint32],
         now_ms: int,
-        proposer: Proposer | None,
+        proposer: Proposer[PublishResults] | None,
     ) -> None:
         """Append a verified PUBLISH batch with its resolved due times and queues."""
         self._append(batch, now_ms, proposer, due_ms=due_ms, topic_queue=topic_queue)
 
-    def configure(self, change: ConfigChange, now_ms: int, proposer: Proposer | None) -> None:
+    def configure(self, change: ConfigChange, now_ms: int, proposer: Proposer[bool] | None) -> None:
         """Append a change of the configuration; its result is whether it took effect."""
         blob = change.SerializeToString(deterministic=True)
         self._append(RecordBatch(build_blob(Kind.CONFIG, blob)), now_ms, proposer)
 
-    def cancel(self, ids: NDArray[Any], now_ms: int, proposer: Proposer | None) -> None:
+    def cancel(
+        self, ids: NDArray[Any], now_ms: int, proposer: Proposer[NDArray[np.uint8]] | None
+    ) -> None:
         """Append a cancel by id: array[n] of ID_DTYPE. The result: CancelOutcome[n]."""
         rows = np.zeros(len(ids), CANCEL_ROW)
         rows["due_ms"] = ids["due_ms"]
@@ -184,7 +190,9 @@ class Mastership:
         rows["epoch"] = np.where(ids["shard"] == self.shard.shard_id, ids["epoch"], 0)
         self._append(RecordBatch(build_rows(Kind.CANCEL, rows)), now_ms, proposer)
 
-    def resolve(self, rows: NDArray[Any], now_ms: int, proposer: Proposer | None) -> None:
+    def resolve(
+        self, rows: NDArray[Any], now_ms: int, proposer: Proposer[list[int]] | None
+    ) -> None:
         """Append RESOLVE rows; the result counts what each newly resolved."""
         invariant(rows.dtype == RESOLVE_ROW, "rows of RESOLVE")
         self._append(RecordBatch(build_rows(Kind.RESOLVE, rows)), now_ms, proposer)

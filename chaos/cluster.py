@@ -251,7 +251,7 @@ class Cluster:
             if status is not None
         }
 
-    async def raft_leader(self) -> str:
+    async def find_raft_leader(self) -> str:
         """Id of the node that leads the control plane, and is heard by a majority.
 
         Raises:

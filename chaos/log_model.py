@@ -104,7 +104,7 @@ class LogModel:
     """(group, topic) -> what the group wanted of the topic, one after the other."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
     """(first sequence, epoch)."""
-    verdicts: dict[int, Any] = field(default_factory=dict)
+    results: dict[int, Any] = field(default_factory=dict)
     """Offset of a record -> what its proposer must be told."""
     _wheel: list[Entry] = field(default_factory=list, compare=False)
     """A heap of what is waiting, and of what no longer is."""
@@ -134,7 +134,7 @@ class LogModel:
             Kind.EPOCH_START: self._epoch_start,
             Kind.FEATURE_LEVEL: lambda _: None,
         }
-        self.verdicts[header.offset] = handlers[header.kind](batch)
+        self.results[header.offset] = handlers[header.kind](batch)
         self.offset += header.total_bytes
 
     # -- publish ----------------------------------------------------------------------------------
@@ -143,18 +143,18 @@ class LogModel:
         """(what, base sequence, count) of each request in the batch."""
         header = batch.header
         assert header.base_sequence == self.next_sequence
-        verdicts = []
+        results = []
         for at, end, producer, first in _requests(batch):
             own = header.base_sequence + at
-            verdict: tuple[str, int, int] = ("unknown topic", 0, 0)
+            result: tuple[str, int, int] = ("unknown topic", 0, 0)
             if int(batch.topic_queue[at]) >> 8 in self.topics:
-                verdict = self._deduplicate(producer, first, end - at, own, header.store_ms)
-            verdicts.append(verdict)
-            if verdict[0] == "new":
+                result = self._deduplicate(producer, first, end - at, own, header.store_ms)
+            results.append(result)
+            if result[0] == "new":
                 for ordinal in range(at, end):
                     self._accept(batch, ordinal)
         self.next_sequence += header.count
-        return verdicts
+        return results
 
     def _deduplicate(
         self, producer: int, first: int, count: int, own: int, store_ms: int

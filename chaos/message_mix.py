@@ -31,7 +31,7 @@ class Mix:
     """Part of what is received that is left until its lease ends."""
 
 
-QUICK: Final = Mix(open_max=1_000, delay_ms_max=500, forget_ratio=0.01)
+QUICK_MIX: Final = Mix(open_max=1_000, delay_ms_max=500, forget_ratio=0.01)
 """For tests that want to see an end soon."""
 
 

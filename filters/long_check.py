@@ -35,7 +35,7 @@ class LongCheck:
         self._found: dict[TextMatch, bool] = {}
 
     def step(self, work: int) -> bool | None:
-        """Search on for about so much work, one text at least; the verdict, or None: not yet."""
+        """Search on for about so much work, one text at least; the answer, or None: not yet."""
         while self._left and work > 0:
             search = self._left.pop()
             text = self._texts.get(search.name)

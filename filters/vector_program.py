@@ -256,14 +256,14 @@ _FIND: Final[dict[TextPlace, Callable[[PackedBytes, bytes, I64, I64], Mask]]] = 
 
 def _booleans(packed: PackedBytes, values: Values) -> TruthMasks:
     """Who is true, who is false."""
-    verdict = TruthMasks(*(np.zeros(len(values.lengths), np.bool_) for _ in range(2)))
-    for text, target in ((b"true", verdict.is_in), (b"false", verdict.is_out)):
+    masks = TruthMasks(*(np.zeros(len(values.lengths), np.bool_) for _ in range(2)))
+    for text, target in ((b"true", masks.is_in), (b"false", masks.is_out)):
         rows = np.flatnonzero(values.lengths == len(text))
         # Only the two cases of a letter have that letter's bits when 0x20 is set.
         words = packed.words(values.starts[rows]) | _LOWER_CASE
         words &= np.uint64(2 ** (8 * len(text)) - 1)
         target[rows] = words == np.uint64(int.from_bytes(text, "little"))
-    return verdict
+    return masks
 
 
 def _same_text(columns: _Columns, left: str, right: str) -> TruthMasks:

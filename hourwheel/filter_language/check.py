@@ -16,7 +16,7 @@ from hourwheel.formats.delivery_batch import DeliveryBatch
 
 _CACHED: Final = 4_096
 _CACHED_BYTES_MAX: Final = 256
-"""Verdicts are kept by the bytes of the metadata, short ones only: 1 MiB at most."""
+"""Answers are kept by the bytes of the metadata, short ones only: 1 MiB at most."""
 
 
 class FilterCheck:
@@ -45,13 +45,13 @@ class FilterCheck:
         ends = delivery.blob_ends()
         starts = ends - delivery.body_len - delivery.meta_len
         raw = delivery.buffer
-        verdicts = [
+        answers = [
             self._matches_cached(raw[at : at + size])
             if size <= _CACHED_BYTES_MAX
             else self._matches(raw[at : at + size])
             for at, size in zip(starts.tolist(), sizes, strict=True)
         ]
-        mask: NDArray[np.bool_] = np.array(verdicts, np.bool_)
+        mask: NDArray[np.bool_] = np.array(answers, np.bool_)
         view, crc = memoryview(raw), delivery.crc
         for index in np.flatnonzero(~mask).tolist():
             mask[index] = crc32c(view[starts[index] : ends[index]]) != crc[index]

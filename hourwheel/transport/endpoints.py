@@ -14,7 +14,7 @@ The idea is that of RocketMQ's producers (LatencyFaultTolerance): a measured lat
 class, and the class says how long the endpoint is avoided; where all are avoided, the least bad one
 is taken. There 550 ms cost 30 s and 15 s cost 10 minutes, since any of many brokers takes a
 message. Here one node of a few does, and another takes over within seconds: so our times are about
-a tenth, and avoiding is a doubt rather than a verdict. A slow endpoint is used in
+a tenth, and avoiding is a doubt, and nothing final. A slow endpoint is used in
 spite of it when another node names it as the master or cannot name any; then it is not doubted
 again before the time for which it was to be avoided is over.
 
@@ -168,7 +168,7 @@ class Endpoints:
         """The highest epoch that a node has told of; 0: none yet."""
         return self._epoch
 
-    def trouble_of(self, address: str, now_ms: float) -> Trouble:
+    def trouble_at(self, address: str, now_ms: float) -> Trouble:
         """Why an endpoint is avoided now."""
         endpoint = self._known[address]
         return endpoint.trouble if endpoint.is_avoided(now_ms) else Trouble.NONE

@@ -1,8 +1,8 @@
-"""How far groups are behind, for a scrape: counted in slices, told of a bounded number of them.
+"""How far groups are behind, for a scrape: counted in slices, with a bounded number of series.
 
-Nothing is kept up to date with each message for a scrape that comes four times a minute. A walk
-looks at each subscription, a part in each turn of the loop, and rests (shared_reading.py). Those
-most behind get a series each; of the others the sums are told, and how many they are.
+A scrape comes four times a minute, so no message updates a counter for it. A walk looks at every
+subscription, a part in each turn of the loop, with rests between them (shared_reading.py). The
+groups that are most behind get a series each; the scrape has the sums and the number of the others.
 """
 
 import asyncio

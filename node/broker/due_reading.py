@@ -11,21 +11,21 @@ HORIZONS_S: Final = (
     *(0, 1, 10, 60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 12 * 3_600, 86_400, 2 * 86_400),
     *(7 * 86_400, 30 * 86_400, 90 * 86_400, 365 * 86_400),
 )
-"""Seconds from now on for which it is told; 0: overdue."""
+"""Seconds from now on that have a count each; 0: overdue."""
 _SECOND_MS: Final = 1_000
 
 
 class DueWithin(NamedTuple):
-    """One of them."""
+    """What is due within one horizon."""
 
     within_seconds: str
-    """As the label says it; "+Inf": whenever."""
+    """The label's value; "+Inf": whenever."""
     messages: int
     """Pending messages that are due by then, cancelled ones included."""
 
 
 class DueReading:
-    """Counts when it is asked. Belongs to one event loop."""
+    """Counts for each reader. Belongs to one event loop."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ answer leaves. While it has none, calls are refused, and who waits goes on waiti
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from numpy.typing import NDArray
 

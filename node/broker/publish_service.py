@@ -73,8 +73,8 @@ class PublishService:
         due_ms = resolve_due(batch, now_ms, self._horizon_ms)
         found = self._configurator.topic_to_publish(topic)
         with self._expiry.publishing(found, self._serving.now_ms):
-            verdict = await self._publish_batch(found, batch, due_ms, now_ms)
-        result = self._published(verdict)
+            published = await self._publish_batch(found, batch, due_ms, now_ms)
+        result = self._published(published)
         if found.gene.number != batch.header.gene_spec and batch.meta_len.any():
             result.expected_gene = found.gene
         return result
@@ -92,23 +92,23 @@ class PublishService:
         )
         if self._background.maintenance.is_far_behind:
             await self._background.wait_until_near()
-        verdict = (await future)[0]
-        if isinstance(verdict, HourwheelError):
-            raise verdict
-        return verdict
+        published = (await future)[0]
+        if isinstance(published, HourwheelError):
+            raise published
+        return published
 
-    def _published(self, verdict: Published) -> PublishedBatchResult:
-        if verdict.duplicate:
-            self._stats.duplicates += verdict.count
+    def _published(self, published: Published) -> PublishedBatchResult:
+        if published.duplicate:
+            self._stats.duplicates += published.count
         else:
-            self._stats.published += verdict.count
+            self._stats.published += published.count
         return PublishedBatchResult(
             self._shard.shard_id,
-            verdict.epoch,
-            verdict.base_sequence,
-            verdict.count,
-            verdict.store_ms,
-            verdict.duplicate,
+            published.epoch,
+            published.base_sequence,
+            published.count,
+            published.store_ms,
+            published.duplicate,
         )
 
     async def publish_messages(self, incoming: IncomingMessages) -> list[tuple[str, int]]:
@@ -126,16 +126,16 @@ class PublishService:
         with self._expiry.publishing(topic, self._serving.now_ms):
             if self._background.maintenance.is_far_behind:
                 await self._background.wait_until_near()
-            verdict = await future
+            published = await future
         # (Of messages without a producer apply cannot tell how many came together.)
         due_ms = incoming.due_ms
-        if verdict.duplicate:
+        if published.duplicate:
             self._stats.duplicates += len(due_ms)
-            numbers = np.arange(len(due_ms), dtype=np.uint64) + np.uint64(verdict.base_sequence)
+            numbers = np.arange(len(due_ms), dtype=np.uint64) + np.uint64(published.base_sequence)
             due_ms = self._shard.views.sequences.read_many(numbers)[0].tolist()
         else:
             self._stats.published += len(due_ms)
-        prefix, base = f"{self._shard.shard_id:08x}{verdict.epoch:08x}", verdict.base_sequence
+        prefix, base = f"{self._shard.shard_id:08x}{published.epoch:08x}", published.base_sequence
         return [
             (f"{prefix}{base + ordinal:016x}{due:016x}", due) for ordinal, due in enumerate(due_ms)
         ]

@@ -3,16 +3,16 @@
     now = monotonic + offset
 
 The offset moves towards `wall - monotonic` by at most `slew_ratio_max` of the time that passes: an
-hour of this clock is an hour within 5 %, whatever is done to the machine's date. Small errors
-(what NTP leaves) are followed at once, within that rate. A larger step of the wall clock may be
-a mistake: it must last `step_settle_ms` before the offset moves towards it, as slowly.
+hour of this clock is an hour within 5 %, whatever happens to the machine's date. The clock follows
+small errors (what NTP leaves) at once, within that rate. A larger step of the wall clock may be a
+mistake: it must last `step_settle_ms` before the offset moves towards it, as slowly.
 
     wall      ----------+            someone sets the date 10 min ahead; 60 s later it is still so
                         |+--------
     now       ----------+---~~~~~~   unchanged for 60 s, then 5 % faster until it has caught up
 
-Why not follow at once: a date set a year ahead by a typing error would release a year of messages,
-and what is released cannot be taken back. Pure: time comes from the `Clock` that is handed in.
+Why not follow at once: a typing error that sets the date a year ahead would release a year of
+messages, and nobody can take back what is released. Pure: time comes from the `Clock` that it gets.
 """
 
 import math
@@ -26,14 +26,14 @@ _SLEW_RATIO_MAX: Final = 0.05
 _STEP_MS_MAX: Final = 1_000.0
 _STEP_SETTLE_MS: Final = 60_000.0
 _LOOK_EVERY_MS: Final = 10.0
-"""The wall clock is looked at so often at most: a broker asks for the time with every call."""
+"""Reads the wall clock so often at most: a broker asks for the time with every call."""
 
 
 class StepEvent(Enum):
     """What the clock has noticed of a step of the wall clock."""
 
     SEEN = "seen"
-    """The wall clock differs; nothing is followed yet."""
+    """The wall clock differs; the offset stays."""
     FOLLOWED = "followed"
     """It has lasted; from now on the offset moves towards it."""
     WITHDRAWN = "withdrawn"

@@ -23,7 +23,7 @@ from node.contracts.broker import IncomingMessages
 from node.replica.mastership import Mastership, Proposer
 from node.shard.apply import ApplyResult
 
-AppendRows: TypeAlias = Callable[[NDArray[Any], Proposer], None]
+AppendRows: TypeAlias = Callable[[NDArray[Any], Proposer[Any]], None]
 
 _CALLERS_MIN: Final = 2.5
 _CALLERS_ENOUGH: Final = 64
@@ -144,9 +144,9 @@ class MergedProposer:
         """`callers` are (future, ordinal of the caller's first message, how many)."""
         self._callers = callers
 
-    def answer(self, verdict: ApplyResult, error: HourwheelError | None) -> None:
+    def answer(self, applied: ApplyResult, error: HourwheelError | None) -> None:
         """Tell each caller the result of its own messages."""
-        results = verdict if isinstance(verdict, dict) else {}
+        results = applied if isinstance(applied, dict) else {}
         for future, first, _ in self._callers:
             if future.done():
                 continue
@@ -254,7 +254,7 @@ class SmallCalls:
     def publish(
         self, incoming: IncomingMessages, queues: list[int], future: "asyncio.Future[Any]"
     ) -> None:
-        """Wait for the next group commit; the future gets the verdict."""
+        """Wait for the next group commit; the future gets the result."""
         self._merges.add(incoming, queues, future)
         self.waiting_count += 1
 

@@ -1,15 +1,15 @@
-"""Groups that receiving made and of which nothing would be missed.
+"""Groups that receiving made, and that nobody would miss.
 
-A group is abandoned if no command asked for it (`Group.automatic`), no call has named it for
-`group_idle_ms`, and it holds no lease. It is unused if besides
+A group is abandoned if no command made it (`Group.automatic`), no call has named it for
+`group_idle_ms`, and it holds no lease. It is unused if it is abandoned and
 
-    of what is still in its topics' queues, it has resolved nothing
-    nothing that it gave back waits for it: in the queue of its retries, or in the wheel
-    it has no filter, and no dead letters that are retained
-    nobody else receives what it gave back, or its dead letters
+    it has resolved nothing of what its topics' queues still hold
+    no retry waits for it, in the queue of its retries or in the wheel
+    it has no filter, and its topic of dead letters is empty
+    no other group receives its retries or its dead letters
 
-Then a new group of its name would get just what it would get: whoever receives for it again makes
-it again. What was trimmed nobody gets any more, whether it was resolved or not.
+Then a new group of its name gets exactly what this one would get: the next Receive for it makes it
+again. Trimmed entries reach no group any more, resolved or not.
 """
 
 from collections.abc import Awaitable, Callable, Generator

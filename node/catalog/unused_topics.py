@@ -1,9 +1,9 @@
-"""Topics that publishing made and of which nothing would be missed.
+"""Topics that publishing made, and that nobody would miss.
 
 A topic is unused if no command made it (`Topic.automatic`), nobody has published to it for
-`topic_idle_ms`, nothing in its queues is retained, nothing that was published to it is pending, and
-each group that receives from it is abandoned, and no retry waits for that (`unused_groups`). Then
-nothing is lost with it: whoever publishes to it again makes it again.
+`topic_idle_ms`, its queues are empty, none of its messages is pending, and each group that receives
+from it is abandoned and has no retry waiting (`unused_groups`). Then nothing goes with it: the next
+publish to it makes it again.
 """
 
 from collections.abc import Awaitable, Callable, Generator

@@ -1,10 +1,10 @@
 """One shard: its log and what it means. No I/O but files.
 
     append, append_copies --> take_write --[thread: write, fdatasync]--> finish_write
-    what is committed --> apply_some, in log order --> verdicts
+    what is committed --> apply_some, in log order --> results
 
 The log is the same on the master and on its followers, and so are the views. What only a master
-has (leases, the dispatcher, who waits for a verdict) is its `Mastership`
+has (leases, the dispatcher, who waits for a result) is its `Mastership`
 (node/replica/mastership.py). The shell (node/broker/engine.py) gives the time, and runs `LogWrite`s
 and background jobs on other threads.
 """
@@ -29,7 +29,7 @@ class Applied(NamedTuple):
     """A batch that was applied, and what its proposer is told."""
 
     batch: RecordBatch
-    verdict: ApplyResult
+    result: ApplyResult
 
 
 @dataclass
@@ -135,12 +135,12 @@ class Shard:
             if batch.header.offset + batch.header.total_bytes > high_watermark:
                 break
             try:
-                verdict = self.applier.apply(batch)
+                result = self.applier.apply(batch)
             except errors.DiskFull:
                 self.is_stalled = True
                 break
             self._unapplied.popleft()
-            applied.append(Applied(batch, verdict))
+            applied.append(Applied(batch, result))
         return applied
 
     @property

@@ -150,7 +150,7 @@ async def test_call_when_a_node_does_not_answer(
         with first.hold("ListTopics"):
             cluster.promote(second)
             await channel.call(LIST_TOPICS, LIST)
-            assert channel.endpoints.trouble_of(first.address, channel.clock.monotonic_ms())
+            assert channel.endpoints.trouble_at(first.address, channel.clock.monotonic_ms())
     assert cluster.count("ListTopics")[:2] == [1, 1]
 
 
@@ -163,7 +163,7 @@ async def test_call_when_a_node_is_slow(cluster: FakeCluster) -> None:
             await first.seen("ListTopics")
             clock.pass_ms(700.0)
         await call
-        assert channel.endpoints.trouble_of(first.address, clock.monotonic_ms()) is Trouble.SLOW
+        assert channel.endpoints.trouble_at(first.address, clock.monotonic_ms()) is Trouble.SLOW
         cluster.promote(second)
         await channel.call(LIST_TOPICS, LIST)
         assert cluster.count("ListTopics")[:2] == [1, 1]
@@ -192,7 +192,7 @@ async def test_long_poll_when_it_takes_long(cluster: FakeCluster) -> None:
         clock.pass_ms(15_000.0)
         first.add_topic("t", b"one")
         assert [message.body for message in await poll] == [b"one"]
-        assert not channel.endpoints.trouble_of(first.address, clock.monotonic_ms())
+        assert not channel.endpoints.trouble_at(first.address, clock.monotonic_ms())
         await consumer.close()
 
 

@@ -10,14 +10,14 @@ from typing import Final
 
 import pytest
 
-from chaos.message_mix import QUICK
+from chaos.message_mix import QUICK_MIX
 from chaos.runner import Options, Result, find_obstacle, play
 from chaos.scenarios import SCENARIOS, Scenario, frozen, kill_master
 from chaos.stage import Stage
 from tests.support.reaper import say
 
 SEED: Final = 5
-DEFAULTS: Final = {"rounds": 1, "mix": QUICK, "hang_s": 60.0, "keeps_all": True}
+DEFAULTS: Final = {"rounds": 1, "mix": QUICK_MIX, "hang_s": 60.0, "keeps_all": True}
 
 
 async def kill_and_freeze(stage: Stage) -> None:

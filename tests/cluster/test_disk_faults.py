@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from chaos.machine import can_lose_power, power_disk
-from chaos.message_mix import QUICK
+from chaos.message_mix import QUICK_MIX
 from node.process.lifecycle import EXIT_DISK, EXIT_FAILURE
 from tests.support.faulty_node import NAMES, ROOM, SYNCS, WRITES, Effect, Fault, Injector, injectors
 from tests.support.reaper import complaints_of, events_of, reaping, say
@@ -42,7 +42,7 @@ POINTS: Final = (
 
 
 async def test_promises_hold_when_the_process_dies_at_any_call(tmp_path: Path) -> None:
-    async with reaping(tmp_path, SEED, mix=QUICK) as reaper:
+    async with reaping(tmp_path, SEED, mix=QUICK_MIX) as reaper:
         await reaper.some_load(50)
         await reaper.kill_soon(0)
         chooser = reaper.chooser
@@ -66,7 +66,7 @@ async def test_process_ends_and_is_sound_again_when_the_disk_fails(
     tmp_path: Path, injector: Injector
 ) -> None:
     calls = ("fdatasync", "fdatasync", "pwritev") if injector == "patched" else ("fdatasync",)
-    async with reaping(tmp_path, SEED, mix=QUICK) as reaper:
+    async with reaping(tmp_path, SEED, mix=QUICK_MIX) as reaper:
         await reaper.some_load(50)
         await reaper.kill_soon(0)
         for number in range(ERRORS):
@@ -84,7 +84,7 @@ async def test_process_ends_and_is_sound_again_when_the_disk_fails(
 
 
 async def test_promises_hold_when_there_was_no_room_for_a_while(tmp_path: Path) -> None:
-    async with reaping(tmp_path, SEED, mix=QUICK) as reaper:
+    async with reaping(tmp_path, SEED, mix=QUICK_MIX) as reaper:
         for _ in range(ERRORS):
             assert await reaper.node.stop() == 0
             first = reaper.chooser.randint(20, 60)
@@ -109,7 +109,7 @@ async def test_promises_hold_when_the_power_fails(tmp_path: Path) -> None:
         return
     with power_disk(tmp_path, 512) as disk:
         directory = disk.path / "data"
-        async with reaping(tmp_path, SEED, mix=QUICK, directory=directory) as reaper:
+        async with reaping(tmp_path, SEED, mix=QUICK_MIX, directory=directory) as reaper:
             for _ in range(POWER_FAILURES):
                 await reaper.some_load(250)
                 disk.cut_power([reaper.node.pid])

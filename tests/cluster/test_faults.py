@@ -13,7 +13,7 @@ import pytest
 
 from chaos.history import body_of, serial_of
 from chaos.machine import can_lose_power, can_mount, tmpfs
-from chaos.message_mix import QUICK
+from chaos.message_mix import QUICK_MIX
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Columns, Message, errors
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.session import Backoff
@@ -39,7 +39,7 @@ def test_faults_that_this_machine_can_inject() -> None:
 
 
 async def test_nothing_is_replayed_when_the_node_was_stopped_under_load(tmp_path: Path) -> None:
-    async with reaping(tmp_path, SEED, mix=QUICK) as reaper:
+    async with reaping(tmp_path, SEED, mix=QUICK_MIX) as reaper:
         for number in (signal.SIGTERM, signal.SIGINT):
             await reaper.some_load(200)
             send(reaper.node.pid, number)
@@ -53,7 +53,7 @@ async def test_nothing_is_replayed_when_the_node_was_stopped_under_load(tmp_path
 
 
 async def test_promises_hold_when_the_node_is_frozen_for_a_while(tmp_path: Path) -> None:
-    async with reaping(tmp_path, SEED, mix=QUICK) as reaper:
+    async with reaping(tmp_path, SEED, mix=QUICK_MIX) as reaper:
         await reaper.some_load(200)
         send(reaper.node.pid, signal.SIGSTOP)
         await reaper.load.pass_ms(3_000)
@@ -64,7 +64,7 @@ async def test_promises_hold_when_the_node_is_frozen_for_a_while(tmp_path: Path)
 
 
 async def test_second_process_gives_way_when_the_first_one_works(tmp_path: Path) -> None:
-    async with reaping(tmp_path, SEED, mix=QUICK) as reaper:
+    async with reaping(tmp_path, SEED, mix=QUICK_MIX) as reaper:
         await reaper.some_load(50)
         log = tmp_path / "second.log"
         second = FaultyNode(reaper.directory, small_node(), log_file=log)

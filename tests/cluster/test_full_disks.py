@@ -163,11 +163,11 @@ async def test_nobody_dies_when_what_is_given_up_is_taken_by_others_too(tmp_path
         try:
             await until(lambda: not any((node.data / "reserve").exists() for node in nodes))
             # Whoever leads the control plane dies; the other two have a vote each, and a journal.
-            killed = cluster.nodes[await cluster.raft_leader()]
+            killed = cluster.nodes[await cluster.find_raft_leader()]
             await killed.kill()
 
             async def has_a_successor() -> bool:
-                return await cluster.raft_leader() != killed.node_id
+                return await cluster.find_raft_leader() != killed.node_id
 
             await until_told(has_a_successor)
             await killed.spawn()  # it serves when there is room

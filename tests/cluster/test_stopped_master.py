@@ -15,7 +15,7 @@ import pytest
 
 from chaos.faults import frozen
 from chaos.history import Accepted, Sent, body_of
-from chaos.message_mix import QUICK
+from chaos.message_mix import QUICK_MIX
 from chaos.runner import Options, play
 from chaos.scenarios import Scenario
 from chaos.stage import Stage
@@ -142,7 +142,7 @@ async def test_I4_master_that_was_stopped_for_5_s_serves_and_dispatches_nothing(
     async def round_of(stage: Stage) -> None:
         await stop_and_ask(stage, seen, whole=whole)
 
-    options = Options(tmp_path, rounds=1, mix=QUICK, hang_s=60.0, keeps_all=True)
+    options = Options(tmp_path, rounds=1, mix=QUICK_MIX, hang_s=60.0, keeps_all=True)
     result = await play(Scenario("stopped", "SIGSTOP for 5 s", round_of, 1), SEED, options, say)
     assert result.is_good, result.report()
     check_answers(seen)

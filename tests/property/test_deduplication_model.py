@@ -101,22 +101,22 @@ def publish_merged(court: Court, requests: list[Request]) -> tuple[PublishResult
 
 
 def check(
-    requests: list[Request], model: Model, verdicts: PublishResults, mask: Mask | None
+    requests: list[Request], model: Model, results: PublishResults, mask: Mask | None
 ) -> None:
     """What was answered is what the model says, request by request."""
     accepted, at = [], 0
     for one in requests:
         own = model.next_sequence
         expected = model.answer(one)
-        verdict = verdicts.pop(at)
+        result = results.pop(at)
         if isinstance(expected, int):
             is_duplicate = expected != own
-            assert verdict == Published(EPOCH, expected, one.count, STORE_MS, is_duplicate)
+            assert result == Published(EPOCH, expected, one.count, STORE_MS, is_duplicate)
         else:
-            assert type(verdict) is expected
+            assert type(result) is expected
         accepted += [expected == own] * one.count
         at += one.count
-    assert verdicts == {}
+    assert results == {}
     assert (mask is None) == all(accepted)
     assert mask is None or mask.tolist() == accepted
 

@@ -38,7 +38,7 @@ class World:
         endpoints, now_ms = self.endpoints, self.now_ms
         chosen = endpoints.choose(now_ms, self.rng.random())
         assert chosen in endpoints.addresses
-        free = [one for one in endpoints.addresses if not endpoints.trouble_of(one, now_ms)]
+        free = [one for one in endpoints.addresses if not endpoints.trouble_at(one, now_ms)]
         assert not free or chosen in free
         return chosen
 

@@ -66,16 +66,16 @@ def is_meta(raw: bytes) -> bool:
     [MessageMeta(tags=("b", "c")), MessageMeta(tags=("c",)), MessageMeta(tags=("a",))],
 )
 def test_sql_agrees_with_sqlite(case: SqlCase, block: list[MessageMeta]) -> None:
-    expected = filter_cases.model_verdicts(case, block)
+    expected = filter_cases.model_answers(case, block)
     tree = parse(FilterExpression.sql(case.text))
     rows = [(meta.tags, dict(meta.properties)) for meta in block]
     assert [evaluate(tree, *row) for row in rows] == expected
     compiled = compile_filter(FilterExpression.sql(case.text), GeneSpec())
     encoded = [encode(meta).raw for meta in block]
     assert exact(compiled, encoded) == [each is True for each in expected]
-    for outer, verdict in ((Not(tree), False), (Not(Not(tree)), True)):
+    for outer, answer in ((Not(tree), False), (Not(Not(tree)), True)):
         found = exact(BlockFilter(outer, GeneSpec()), encoded)
-        assert found == [each is verdict for each in expected]
+        assert found == [each is answer for each in expected]
 
 
 @given(filters, blocks, gaps, st.booleans())

@@ -195,14 +195,14 @@ class Checkers:
         self.check_may_act(node)
         model = self.canon.model
         assert token.offset < model.offset, "I7: answered before it was committed"
-        assert plain(token.verdict) == model.verdicts[token.offset], "I6: another answer"
-        end = next((at for at in sorted(model.verdicts) if at > token.offset), model.offset)
+        assert plain(token.result) == model.results[token.offset], "I6: another answer"
+        end = next((at for at in sorted(model.results) if at > token.offset), model.offset)
         self.check_durable(token.offset, end)
 
-    def on_published(self, due_ms: list[int], verdict: Any) -> None:
+    def on_published(self, due_ms: list[int], result: Any) -> None:
         """A publish was acknowledged to its caller."""
-        assert isinstance(verdict, Published), f"a good publish was refused: {verdict}"
-        for sequence, due in enumerate(due_ms, verdict.base_sequence):
+        assert isinstance(result, Published), f"a good publish was refused: {result}"
+        for sequence, due in enumerate(due_ms, result.base_sequence):
             assert self.canon.model.messages.get(sequence) == due, "I1: acknowledged, not stored"
             self.acked[sequence] = due
 

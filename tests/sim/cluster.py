@@ -264,8 +264,8 @@ class Cluster:
         if node.may_act:
             self.checkers.on_answer(node, call)
             if call.then is not None:
-                then, verdict = call.then, call.verdict
-                self.network.call(node.name, "client", lambda: then(verdict))
+                then, result = call.then, call.result
+                self.network.call(node.name, "client", lambda: then(result))
 
     def check_opened(self, node: SimNode, opened: Opened) -> None:
         self.checkers.on_opened(node, opened)

@@ -28,9 +28,9 @@ class Call(Token):
     node: "SimNode | None" = None
     then: Callable[[Any], None] | None = None
 
-    def answer(self, verdict: Any, error: HourwheelError | None) -> None:
+    def answer(self, result: Any, error: HourwheelError | None) -> None:
         """What the node says; where it does not know, it says nothing."""
-        super().answer(verdict, error)
+        super().answer(result, error)
         if error is None and self.node is not None:
             self.node.cluster.on_answered(self.node, self)
 
@@ -112,9 +112,9 @@ class Producer(Client):
             return
         sequence, due_ms = self._sequence, self._due_ms
 
-        def then(verdict: Any) -> None:
+        def then(result: Any) -> None:
             if self._sequence == sequence:
-                self.cluster.checkers.on_published(due_ms, verdict[0])
+                self.cluster.checkers.on_published(due_ms, result[0])
                 self.acked_count += 1
                 self._sequence += len(due_ms)
                 self._next()
@@ -147,8 +147,8 @@ class Canceller(Client):
         newest = list(acked)[-20:]
         sequence = cluster.events.random.choice(newest)
 
-        def then(verdict: Any) -> None:
-            cluster.checkers.cancels.append((sequence, int(verdict[0])))
+        def then(result: Any) -> None:
+            cluster.checkers.cancels.append((sequence, int(result[0])))
 
         def cancel(node: "SimNode") -> None:
             Proposer(node, then).cancel([sequence])

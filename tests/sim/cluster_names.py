@@ -54,15 +54,15 @@ _SESSION_CALLS: Final = 6
 
 
 class _Caller:
-    """Who waits for the verdict of a record."""
+    """Who waits for the result of a record."""
 
     def __init__(self, names: "NodeNames", future: "asyncio.Future[Any]") -> None:
         self._names, self._future = names, future
 
-    def answer(self, verdict: Any, error: HourwheelError | None) -> None:
+    def answer(self, result: Any, error: HourwheelError | None) -> None:
         """See `node.replica.mastership.Proposer`."""
         node = self._names.node
-        tell = partial(self._names.tell, self._future, verdict, error)
+        tell = partial(self._names.tell, self._future, result, error)
         node.later(node.cluster.events.random.random(), tell)
 
 
@@ -112,7 +112,7 @@ class NodeNames:
         self.failures.append(error)
 
     def propose(
-        self, append: Callable[[int, Proposer], None], now_ms: int | None = None
+        self, append: Callable[[int, Proposer[Any]], None], now_ms: int | None = None
     ) -> "asyncio.Future[Any]":
         """See `node.catalog.serving.Propose`."""
         self.check()
@@ -122,7 +122,7 @@ class NodeNames:
         return future
 
     def tell(
-        self, future: "asyncio.Future[Any]", verdict: Any, error: HourwheelError | None
+        self, future: "asyncio.Future[Any]", result: Any, error: HourwheelError | None
     ) -> None:
         """What became of a proposal; whoever awaited it may be gone."""
 
@@ -130,7 +130,7 @@ class NodeNames:
             if future.done():
                 return
             if error is None:
-                future.set_result(verdict)
+                future.set_result(result)
             else:
                 future.set_exception(error)
                 future.exception()

@@ -214,7 +214,7 @@ tag_texts: Final[st.SearchStrategy[str]] = st.recursive(
 )
 
 
-def model_verdicts(case: SqlCase, block: Sequence[MessageMeta]) -> list[bool | None]:
+def model_answers(case: SqlCase, block: Sequence[MessageMeta]) -> list[bool | None]:
     """What SQLite says of each message: true, false or unknown."""
     truths = {"true": True, "false": False}
     with sqlite3.connect(":memory:") as database:

@@ -79,14 +79,14 @@ class Token:
     kind: str
     offset: int
     """Of its record."""
-    verdict: Any = None
+    result: Any = None
     error: HourwheelError | None = None
     is_answered: bool = False
 
-    def answer(self, verdict: Any, error: HourwheelError | None) -> None:
+    def answer(self, result: Any, error: HourwheelError | None) -> None:
         """See `node.replica.mastership.Proposer`."""
         assert not self.is_answered, "answered twice"
-        self.verdict, self.error, self.is_answered = verdict, error, True
+        self.result, self.error, self.is_answered = result, error, True
 
 
 def body_of(due_ms: int) -> bytes:
@@ -356,19 +356,19 @@ def _span(delivery: Delivery, low: int, high: int | None) -> tuple[Ranges, Range
     return lease.ranges(low, high), [(first, end) for first, end in runs]
 
 
-def plain(verdict: Any) -> Any:
-    """A verdict as the model gives it."""
-    if isinstance(verdict, dict):
-        return [_plain_publish(verdict[first]) for first in sorted(verdict)]
-    return verdict.tolist() if isinstance(verdict, np.ndarray) else verdict
+def plain(result: Any) -> Any:
+    """A result as the model gives it."""
+    if isinstance(result, dict):
+        return [_plain_publish(result[first]) for first in sorted(result)]
+    return result.tolist() if isinstance(result, np.ndarray) else result
 
 
-def _plain_publish(verdict: Published | HourwheelError) -> tuple[str, int, int]:
-    if isinstance(verdict, errors.UnknownProducer):
+def _plain_publish(result: Published | HourwheelError) -> tuple[str, int, int]:
+    if isinstance(result, errors.UnknownProducer):
         return "unknown producer", 0, 0
-    if isinstance(verdict, errors.UnknownTopic):
+    if isinstance(result, errors.UnknownTopic):
         return "unknown topic", 0, 0
-    if isinstance(verdict, HourwheelError):
+    if isinstance(result, HourwheelError):
         return "out of order", 0, 0
-    what = "duplicate" if verdict.duplicate else "new"
-    return what, verdict.base_sequence, verdict.count
+    what = "duplicate" if result.duplicate else "new"
+    return what, result.base_sequence, result.count

@@ -261,7 +261,7 @@ class ShardWorld(ShardProposals):
         for token in answered:
             if token.error is None:
                 assert token.offset < self.model.offset, "answered before it was applied"
-                assert plain(token.verdict) == self.model.verdicts[token.offset]
+                assert plain(token.result) == self.model.results[token.offset]
         for token, filtered in [one for one in self.filtered if one[0].is_answered]:
             self.filtered.remove((token, filtered))
             for stretch in filtered:

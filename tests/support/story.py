@@ -116,9 +116,9 @@ class _Producer:
     def __init__(self, who: str, say: Callable[[str], None]) -> None:
         self._who, self._say = who, say
 
-    def answer(self, verdict: Any, error: errors.HourwheelError | None) -> None:
+    def answer(self, result: Any, error: errors.HourwheelError | None) -> None:
         """See `node.replica.mastership.Proposer`."""
-        del verdict
+        del result
         if error is None:
             self._say(f"{self._who} is acknowledged")
         else:

@@ -129,15 +129,15 @@ def report(summary: Summary, node: NodeSays) -> RenderableType:
         parts.append(_failover(summary.failover, node.published - summary.scheduled))
     parts.append(_node(node))
     parts += [Text(f"  problem: {problem}", style="red") for problem in summary.problems]
-    verdict = (
-        Text(f"  {_verdict(summary)}", style="bold green")
+    outcome = (
+        Text(f"  {_outcome(summary)}", style="bold green")
         if summary.is_good
         else Text("  That is not how it should be.", style="bold red")
     )
-    return Group(*parts, verdict)
+    return Group(*parts, outcome)
 
 
-def _verdict(summary: Summary) -> str:
+def _outcome(summary: Summary) -> str:
     if summary.failover is None:
         return "Each message came once, on time."
     return "A master was killed, and still each message was released once, and none too early."

@@ -152,10 +152,10 @@ def _lines(answer: dict[str, Any]) -> list[str]:
     if answer["lost_without_a_name"]:
         lines.append(f"lost: {answer['lost_without_a_name']} more pending messages, names unknown")
     lines += [f"cannot be repaired: {one}" for one in answer["refused"]]
-    return [*lines, _verdict(answer)]
+    return [*lines, _outcome(answer)]
 
 
-def _verdict(answer: dict[str, Any]) -> str:
+def _outcome(answer: dict[str, Any]) -> str:
     if answer["is_repaired"]:
         return f"repaired; the damaged files are in {answer['kept_aside']}"
     if answer["refused"]:

@@ -1,4 +1,4 @@
-"""The check of one message in parts: the same verdict as in one go, and a bounded part of it."""
+"""The check of one message in parts: the same answer as in one go, and a bounded part of it."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,16 +13,16 @@ from tests.support.filter_cases import SqlCase, metas, sql_cases
 
 
 def in_parts(check: LongCheck, work: int) -> tuple[bool, int]:
-    """(verdict, how many parts it took)."""
+    """(answer, how many parts it took)."""
     for count in range(1, 10_000):
-        verdict = check.step(work)
-        if verdict is not None:
-            return verdict, count
+        answer = check.step(work)
+        if answer is not None:
+            return answer, count
     raise AssertionError("it does not get on")
 
 
 @given(sql_cases, metas, st.integers(1, 20))
-def test_verdict_is_that_of_one_go(case: SqlCase, meta: MessageMeta, work: int) -> None:
+def test_answer_is_that_of_one_go(case: SqlCase, meta: MessageMeta, work: int) -> None:
     tree, raw = parse(FilterExpression.sql(case.text)), encode(meta).raw
     check = LongCheck(tree, raw)
     assert in_parts(check, work)[0] is is_match(tree, raw)

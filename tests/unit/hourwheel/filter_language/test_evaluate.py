@@ -7,7 +7,7 @@ ROW = {"n": "5", "big": "9223372036854775807", "t": "hello", "yes": "True", "f":
 
 
 @pytest.mark.parametrize(
-    ("text", "verdict"),
+    ("text", "answer"),
     [
         ("n = 5", True),
         ("n = 5.0", True),
@@ -48,14 +48,14 @@ ROW = {"n": "5", "big": "9223372036854775807", "t": "hello", "yes": "True", "f":
         ("t BETWEEN 1 AND 2", None),
     ],
 )
-def test_evaluate_sql(text: str, verdict: bool | None) -> None:
-    assert evaluate(parse(FilterExpression.sql(text)), (), ROW) is verdict
-    assert matches(parse(FilterExpression.sql(text)), (), ROW.items()) is (verdict is True)
+def test_evaluate_sql(text: str, answer: bool | None) -> None:
+    assert evaluate(parse(FilterExpression.sql(text)), (), ROW) is answer
+    assert matches(parse(FilterExpression.sql(text)), (), ROW.items()) is (answer is True)
 
 
 @pytest.mark.parametrize(
-    ("text", "verdict"),
+    ("text", "answer"),
     [("a", True), ("c", False), ("!c && (a || c)", True), ("a && c", False), ("*", True)],
 )
-def test_evaluate_tags(text: str, verdict: bool) -> None:
-    assert evaluate(parse(FilterExpression.tags(text)), ("a", "b"), {}) is verdict
+def test_evaluate_tags(text: str, answer: bool) -> None:
+    assert evaluate(parse(FilterExpression.tags(text)), ("a", "b"), {}) is answer

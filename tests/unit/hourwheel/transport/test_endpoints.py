@@ -128,7 +128,7 @@ def test_choose_when_all_are_avoided_and_one_is_only_slow() -> None:
     endpoints.on_failure(C, NOW + 1, not_master())
     endpoints.on_answer(A, NOW + 50, 600.0)
     assert endpoints.choose(NOW + 50, 0.0) == A
-    assert endpoints.trouble_of(A, NOW + 50) is Trouble.SLOW
+    assert endpoints.trouble_at(A, NOW + 50) is Trouble.SLOW
     endpoints.on_failure(A, NOW + 50, LOST)
     assert endpoints.choose(NOW + 50, 0.0) == C  # B failed longer ago, but does not even answer
 
@@ -138,9 +138,9 @@ def test_slow_endpoint_when_no_other_can_name_a_master() -> None:
     endpoints.on_answer(A, NOW, 20_000.0)
     assert endpoints.choose(NOW, 0.0) == B
     assert endpoints.on_failure(B, NOW, not_master()) is Move.AT_ONCE
-    assert endpoints.trouble_of(A, NOW) is Trouble.NONE
+    assert endpoints.trouble_at(A, NOW) is Trouble.NONE
     endpoints.on_answer(A, NOW + 29_999, 20_000.0)
-    assert endpoints.trouble_of(A, NOW + 29_999) is Trouble.NONE
+    assert endpoints.trouble_at(A, NOW + 29_999) is Trouble.NONE
 
 
 # --- latency --------------------------------------------------------------------------------------
@@ -165,15 +165,15 @@ def test_slow_ms_when_an_answer_took_so_long(latency_ms: float, avoided_ms: floa
     endpoints = three()
     endpoints.on_answer(A, NOW, latency_ms)
     assert (endpoints.choose(NOW, 0.0) == A) == (avoided_ms == 0.0)
-    assert endpoints.trouble_of(A, NOW + avoided_ms) is Trouble.NONE
+    assert endpoints.trouble_at(A, NOW + avoided_ms) is Trouble.NONE
 
 
 def test_on_answer_when_a_slow_one_is_quick_again() -> None:
     endpoints = three()
     endpoints.on_answer(A, NOW, 600.0)
-    assert endpoints.trouble_of(A, NOW) is Trouble.SLOW
+    assert endpoints.trouble_at(A, NOW) is Trouble.SLOW
     endpoints.on_answer(A, NOW + 1, 5.0)
-    assert endpoints.trouble_of(A, NOW + 1) is Trouble.NONE
+    assert endpoints.trouble_at(A, NOW + 1) is Trouble.NONE
 
 
 def test_on_answer_when_the_node_is_unknown() -> None:
@@ -194,7 +194,7 @@ def test_slow_master_when_another_node_names_it_all_the_same() -> None:
     endpoints.on_answer(A, NOW + 1_999, 900.0)  # no news
     assert endpoints.choose(NOW + 1_999, 0.0) == A
     endpoints.on_answer(A, NOW + 2_000, 900.0)
-    assert endpoints.trouble_of(A, NOW + 2_000) is Trouble.SLOW
+    assert endpoints.trouble_at(A, NOW + 2_000) is Trouble.SLOW
 
 
 # --- failures -------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_on_failure_when_of_each_kind(
 ) -> None:
     endpoints = three()
     assert endpoints.on_failure(A, NOW, error, waited_ms) is move
-    assert endpoints.trouble_of(A, NOW) is trouble
+    assert endpoints.trouble_at(A, NOW) is trouble
     assert (endpoints.choose(NOW, 0.0) == A) == (move is Move.STAY)
 
 
@@ -231,7 +231,7 @@ def test_gone_when_it_goes_on() -> None:
         endpoints.on_failure(A, now_ms, LOST)
         endpoints.on_failure(A, now_ms + 1, LOST)  # many calls may fail with it
         start_ms = now_ms
-        while endpoints.trouble_of(A, now_ms) is Trouble.GONE:
+        while endpoints.trouble_at(A, now_ms) is Trouble.GONE:
             now_ms += 1.0
         avoided.append(now_ms - start_ms)
     assert avoided == [500, 1_000, 2_000, 4_000, 5_000, 5_000, 5_000]
@@ -239,7 +239,7 @@ def test_gone_when_it_goes_on() -> None:
     endpoints.on_answer(A, now_ms, 1.0)
     assert not endpoints.is_doubtful(A)
     endpoints.on_failure(A, now_ms, LOST)
-    assert endpoints.trouble_of(A, now_ms + GONE_MS_MIN) is Trouble.NONE
+    assert endpoints.trouble_at(A, now_ms + GONE_MS_MIN) is Trouble.NONE
 
 
 def test_gone_when_the_next_one_fails_too() -> None:
@@ -284,7 +284,7 @@ def test_redirect_when_the_epoch_is_long_gone() -> None:
     assert endpoints.on_failure(C, NOW, not_master(A, 6)) is Move.SEARCH
     assert endpoints.epoch == 7
     assert endpoints.on_failure(A, NOW + 1, not_master(B, 6)) is Move.SEARCH
-    assert endpoints.trouble_of(B, NOW + 1) is Trouble.GONE
+    assert endpoints.trouble_at(B, NOW + 1) is Trouble.GONE
 
 
 def test_redirect_when_the_master_of_a_known_epoch_is_gone() -> None:
@@ -294,12 +294,12 @@ def test_redirect_when_the_master_of_a_known_epoch_is_gone() -> None:
     for _ in range(8):
         now_ms += GONE_MS_MAX
         endpoints.on_failure(B, now_ms, LOST)
-    assert endpoints.trouble_of(B, now_ms + GONE_MS_MAX - 1) is Trouble.GONE
+    assert endpoints.trouble_at(B, now_ms + GONE_MS_MAX - 1) is Trouble.GONE
     assert endpoints.on_failure(C, now_ms, not_master(B, 7)) is Move.AT_ONCE
     assert endpoints.choose(now_ms, 0.0) == A  # C is not asked again at once, and B is gone
     # But as B is still named, it is tried again before long.
-    assert endpoints.trouble_of(B, now_ms + NAMED_GONE_MS - 1) is Trouble.GONE
-    assert endpoints.trouble_of(B, now_ms + NAMED_GONE_MS) is Trouble.NONE
+    assert endpoints.trouble_at(B, now_ms + NAMED_GONE_MS - 1) is Trouble.GONE
+    assert endpoints.trouble_at(B, now_ms + NAMED_GONE_MS) is Trouble.NONE
 
 
 def test_redirect_when_a_new_epoch_makes_one_that_is_gone_the_master() -> None:

@@ -209,7 +209,7 @@ def test_rows_that_give_back_at_once_are_applied_one_behind_the_other() -> None:
     ranges = [(1, 2), (3, 4), (0, 1), (2, 99)]
     token = world.resolve(retry_rows(world.shard.views, WORKERS, retries, ranges, 0, 0))
     world.commit()
-    assert token.verdict == [1, 1, 1, 4]
+    assert token.result == [1, 1, 1, 4]
     found = queue.read(4, 99)
     before = queue.read(0, 4)["sequence"].tolist()
     order = [before[at] for at in (1, 3, 0, 2)]

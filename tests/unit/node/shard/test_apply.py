@@ -115,8 +115,8 @@ def test_sequences_are_void_when_the_batch_is_a_duplicate(world: ShardWorld) -> 
     for _ in range(2):
         token = world.publish([world.now_ms] * 2, producer_id=7, producer_sequence=0)
         world.commit()
-    assert token.verdict[0].duplicate
-    assert token.verdict[0].base_sequence == 0
+    assert token.result[0].duplicate
+    assert token.result[0].base_sequence == 0
     assert states(world)[2:] == [SlotState.REJECTED] * 2
     assert queued(world, QUEUES[0]) == [(0, 1)]
 
@@ -177,7 +177,7 @@ def outcomes(world: ShardWorld, sequences: list[int], **forged: int) -> list[int
     world.commit()
     token = world.cancel(sequences, **forged)
     world.commit()
-    found: list[int] = token.verdict.tolist()
+    found: list[int] = token.result.tolist()
     return found
 
 
@@ -225,7 +225,7 @@ def test_resolve_counts_only_what_was_unresolved_when_acknowledged_twice(world: 
     delivery = deliver(world, 4)
     first, whole, again = world.ack(delivery, 1, 3), world.ack(delivery), world.ack(delivery)
     world.commit()
-    assert [first.verdict, whole.verdict, again.verdict] == [[2], [2], [0]]
+    assert [first.result, whole.result, again.result] == [[2], [2], [0]]
     assert world.shard.views.acks.get(*delivery.lease.group_queue).floor == delivery.lease.end
 
 
@@ -273,7 +273,7 @@ def test_resolve_does_nothing_when_the_group_does_not_read_the_queue(world: Shar
         world.resolve(ack_rows(GroupQueue(GROUP, QUEUES[0]), [(0, 1_000), (5_000, 6_000)]))
     )
     world.commit()
-    assert [token.verdict for token in tokens] == [[0], [0], [1, 0]], "the queue has one entry"
+    assert [token.result for token in tokens] == [[0], [0], [1, 0]], "the queue has one entry"
 
 
 def test_resolve_leaves_nothing_behind_when_filtered(world: ShardWorld) -> None:
@@ -281,7 +281,7 @@ def test_resolve_leaves_nothing_behind_when_filtered(world: ShardWorld) -> None:
     world.model.filters[GROUP, TOPIC] = [FilterExpression.tags("nothing")]
     token = world.resolve(filtered_rows(delivery.lease.group_queue, delivery.lease.ranges(0, 2)))
     world.commit()
-    assert (token.verdict, world.shard.views.counters.pending) == ([2], 0)
+    assert (token.result, world.shard.views.counters.pending) == ([2], 0)
     assert queued(world, LETTERS << 8) == []
 
 
@@ -304,8 +304,8 @@ def finish(
     tokens = [world.resolve(one) for one in ([rows] if at_once else rows.reshape(-1, 1))]
     world.commit()
     window = world.shard.views.acks.get(GROUP, QUEUES[0])
-    verdicts = [count for token in tokens for count in token.verdict]
-    return verdicts, (window.floor, window.ranges()), queued(world, RETRIES << 8)
+    results = [count for token in tokens for count in token.result]
+    return results, (window.floor, window.ranges()), queued(world, RETRIES << 8)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -334,9 +334,9 @@ def test_resolve_finishes_what_the_same_record_has_given_back() -> None:
     rows["first_position"], rows["count"], rows["outcome"] = np.arange(41), 1, Outcome.ACK
     rows[0] = (GROUP, QUEUES[0], 0, 40, Outcome.RETRY, 0)
     rows["first_position"][1:] -= 1
-    verdicts, *others = finish(rows, at_once=True, is_trimmed=False)
-    assert verdicts == [40] + [1] * 40
-    assert (verdicts, *others) == finish(rows, at_once=False, is_trimmed=False)
+    results, *others = finish(rows, at_once=True, is_trimmed=False)
+    assert results == [40] + [1] * 40
+    assert (results, *others) == finish(rows, at_once=False, is_trimmed=False)
 
 
 # --- clean-up
@@ -371,8 +371,8 @@ def test_expire_forgets_producers_when_they_are_idle(world: ShardWorld) -> None:
     gone = world.publish([world.now_ms], producer_id=7, producer_sequence=1)
     kept = world.publish([world.now_ms], producer_id=8, producer_sequence=1)
     world.commit()
-    assert isinstance(gone.verdict[0], errors.UnknownProducer)
-    assert kept.verdict[0].count == 1
+    assert isinstance(gone.result[0], errors.UnknownProducer)
+    assert kept.result[0].count == 1
 
 
 # --- what stops the node

@@ -25,8 +25,8 @@ def again(base_sequence: int, count: int) -> Published:
     return Published(EPOCH, base_sequence, count, STORE_MS, duplicate=True)
 
 
-def kinds(verdicts: PublishResults) -> dict[int, type]:
-    return {at: type(verdict) for at, verdict in verdicts.items()}
+def kinds(results: PublishResults) -> dict[int, type]:
+    return {at: type(result) for at, result in results.items()}
 
 
 def masked(mask: Mask | None) -> list[bool]:
@@ -50,27 +50,27 @@ def test_a_duplicate_is_told_where_the_first_copy_is() -> None:
     court = Court()
     court.publish(3, 9, 0)
     court.publish(4, 8, 0)
-    verdicts, mask = court.publish(3, 9, 0)
-    assert verdicts == {0: again(100, 3)}
+    results, mask = court.publish(3, 9, 0)
+    assert results == {0: again(100, 3)}
     assert masked(mask) == [False] * 3
-    verdicts, _ = court.publish(1, 8, 2)
-    assert verdicts == {0: again(105, 1)}, "a part of it is known as well"
+    results, _ = court.publish(1, 8, 2)
+    assert results == {0: again(105, 1)}, "a part of it is known as well"
 
 
 def test_out_of_order_is_refused_and_not_remembered() -> None:
     court = Court()
     court.publish(3, 9, 0)
     for first, count in ((4, 1), (2, 2)):
-        verdicts, mask = court.publish(count, 9, first)
-        assert kinds(verdicts) == {0: errors.OutOfOrderSequence}
+        results, mask = court.publish(count, 9, first)
+        assert kinds(results) == {0: errors.OutOfOrderSequence}
         assert masked(mask) == [False] * count
     assert court.publish(1, 9, 3)[1] is None, "its next number is what it was"
 
 
 def test_an_unknown_producer_must_begin_with_number_0() -> None:
     court = Court()
-    verdicts, mask = court.publish(2, 9, 5)
-    assert kinds(verdicts) == {0: errors.UnknownProducer}
+    results, mask = court.publish(2, 9, 5)
+    assert kinds(results) == {0: errors.UnknownProducer}
     assert masked(mask) == [False, False]
     assert len(court.producers) == 0
     assert court.publish(2, 9, 0)[1] is None
@@ -78,8 +78,8 @@ def test_an_unknown_producer_must_begin_with_number_0() -> None:
 
 def test_a_deleted_topic_is_refused_before_its_producer_is_heard() -> None:
     court = Court()
-    verdicts, mask = court.publish(2, 9, 0, topic=DELETED)
-    assert kinds(verdicts) == {0: errors.UnknownTopic}
+    results, mask = court.publish(2, 9, 0, topic=DELETED)
+    assert kinds(results) == {0: errors.UnknownTopic}
     assert masked(mask) == [False, False]
     assert court.publish(2, 9, 0) == ({0: new(102, 2)}, None)
 
@@ -87,31 +87,31 @@ def test_a_deleted_topic_is_refused_before_its_producer_is_heard() -> None:
 def test_merged_requests_are_judged_one_by_one() -> None:
     court = Court()
     court.publish(2, 7, 0)
-    verdicts, mask = court.merged([7, 7, 8, 9, 0, 0], [0, 1, 0, 5, 0, 0])
+    results, mask = court.merged([7, 7, 8, 9, 0, 0], [0, 1, 0, 5, 0, 0])
     assert masked(mask) == [False, False, True, False, True, True]
-    assert verdicts.pop(3).__class__ is errors.UnknownProducer
-    assert verdicts == {0: again(100, 2), 2: new(104, 1), 4: new(106, 1), 5: new(107, 1)}
+    assert results.pop(3).__class__ is errors.UnknownProducer
+    assert results == {0: again(100, 2), 2: new(104, 1), 4: new(106, 1), 5: new(107, 1)}
 
 
 def test_merged_requests_have_no_mask_when_all_count() -> None:
-    verdicts, mask = Court().merged([7, 7, 0, 8], [0, 1, 0, 0])
+    results, mask = Court().merged([7, 7, 0, 8], [0, 1, 0, 0])
     assert mask is None
-    assert verdicts == {0: new(100, 2), 2: new(102, 1), 3: new(103, 1)}
+    assert results == {0: new(100, 2), 2: new(102, 1), 3: new(103, 1)}
 
 
 def test_merged_request_is_refused_whole_when_it_is_partly_known() -> None:
     court = Court()
     court.publish(2, 7, 0)
-    verdicts, mask = court.merged([8, 7, 7], [0, 1, 2])
-    assert kinds(verdicts) == {0: Published, 1: errors.OutOfOrderSequence}
+    results, mask = court.merged([8, 7, 7], [0, 1, 2])
+    assert kinds(results) == {0: Published, 1: errors.OutOfOrderSequence}
     assert masked(mask) == [True, False, False]
     assert court.merged([7], [2])[1] is None, "its next number is what it was"
 
 
 def test_merged_requests_are_refused_when_their_own_topic_is_deleted() -> None:
     court = Court()
-    verdicts, mask = court.merged([7, 7, 8, 0], [0, 1, 0, 0], [DELETED, DELETED, TOPIC, DELETED])
-    assert kinds(verdicts) == {
+    results, mask = court.merged([7, 7, 8, 0], [0, 1, 0, 0], [DELETED, DELETED, TOPIC, DELETED])
+    assert kinds(results) == {
         0: errors.UnknownTopic,
         2: Published,
         3: errors.UnknownTopic,

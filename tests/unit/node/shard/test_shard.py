@@ -42,7 +42,7 @@ def test_answers_come_in_order_and_in_slices_when_there_are_many(world: ShardWor
     world.apply(2)
     assert [token.is_answered for token in tokens] == [True, True, False]
     world.apply(2)
-    assert tokens[2].verdict[0].base_sequence == 1
+    assert tokens[2].result[0].base_sequence == 1
     assert all(token.error is None for token in tokens)
 
 
@@ -53,7 +53,7 @@ def abandon(world: ShardWorld) -> list[Token]:
     world.replica.on_abandoned(world.shard.abandon_write(world.write), error)
     world.write = None
     answered = [token for token in open_tokens if token.error is not None]
-    assert all(token.error is error and token.verdict is None for token in answered)
+    assert all(token.error is error and token.result is None for token in answered)
     return answered
 
 
@@ -71,8 +71,8 @@ def test_abandoned_write_never_happened_and_so_nothing_behind_it(world: ShardWor
     assert world.mastership.next_sequence == 2
     again = world.publish([START_MS])
     world.commit()
-    assert kept.verdict[0].base_sequence == 0
-    assert again.verdict[0].base_sequence == 2
+    assert kept.result[0].base_sequence == 0
+    assert again.result[0].base_sequence == 2
     shard.check()
 
 
@@ -87,7 +87,7 @@ def test_batches_stay_when_they_were_committed_before_the_abandoned_write(
     world.take_write()
     assert abandon(world) == [second]
     world.apply()
-    assert (first.error, first.verdict[0].base_sequence) == (None, 0)
+    assert (first.error, first.result[0].base_sequence) == (None, 0)
     assert world.mastership.next_sequence == 2
 
 
@@ -131,7 +131,7 @@ def test_cancel_knows_no_message_when_the_id_is_of_another_shard(world: ShardWor
     token = Token("cancel", world.shard.log.end_offset)
     world.mastership.cancel(ids, world.now_ms, token)
     world.commit()
-    assert token.verdict.tolist() == [
+    assert token.result.tolist() == [
         CancelOutcome.CANCEL_OUTCOME_UNKNOWN,
         CancelOutcome.CANCEL_OUTCOME_CANCELLED,
     ]
@@ -149,7 +149,7 @@ def test_shard_goes_on_where_its_log_ends_when_replayed(world: ShardWorld) -> No
     assert world.shard.applier.touched == set()
     token = world.publish([START_MS])
     world.commit()
-    assert token.verdict[0].base_sequence == 3
+    assert token.result[0].base_sequence == 3
 
 
 def test_feature_level_is_written_once_when_epochs_follow(world: ShardWorld) -> None:

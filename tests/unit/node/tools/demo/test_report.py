@@ -97,7 +97,7 @@ def test_bound_is_that_of_the_bucket(
     assert bound_of(buckets, 0.99) == bound_ms
 
 
-def test_tables_tell_all_numbers_and_the_verdict() -> None:
+def test_tables_tell_all_numbers_and_the_outcome() -> None:
     text = text_of(SUMMARY)
     for part in (
         "close-unpaid",

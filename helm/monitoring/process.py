@@ -94,6 +94,12 @@ CALLS: Final = Dashboard(
                     "Producers that are connected (key limits.publish_streams).",
                 ),
                 Panel(
+                    "Sessions",
+                    "none",
+                    [by_instance("hourwheel_sessions")],
+                    "Client processes that are connected (key limits.sessions).",
+                ),
+                Panel(
                     "Memory for requests and answers",
                     "bytes",
                     [by_instance("hourwheel_inflight_bytes")],

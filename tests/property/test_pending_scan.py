@@ -166,7 +166,7 @@ def test_pages_when_the_shard_lives_on(seed: int, is_cancel: bool) -> None:
     with (
         small_sizes(),
         mock.patch.multiple("timewheel.range_scan", **sizes),
-        mock.patch.multiple("node.shard.pending_scan", _READS_MOST=reads, _UNITS_FIRST=reads),
+        mock.patch.multiple("node.shard.pending_scan", READS_MOST=reads, _UNITS_FIRST=reads),
     ):
         life = Life(rng)
         life.publish(rng)

@@ -75,7 +75,8 @@ class World:
         await self.turns.acquire()
 
     async def passes(self, count: int) -> None:
-        """Let it sleep no longer until so many passes are over."""
+        """Let it sleep no longer until so many passes are over; then it sleeps."""
+        await until(lambda: bool(self.slept))  # else it would be a step ahead from here on
         while self.stats.scrub_passes < count:
             seen = len(self.slept)
             self.turns.release()

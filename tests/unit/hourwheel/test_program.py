@@ -1,9 +1,16 @@
 import os
+import runpy
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+
+from hourwheel import program
+from node.process import command
+from replication.control import process
 
 
 def ended(body: str) -> subprocess.CompletedProcess[str]:
@@ -76,3 +83,48 @@ def test_objects_are_not_looked_at_again() -> None:
         globals()["kept"] = Deleted()
     """)
     assert done.stdout == "True True "
+
+
+class Ended(BaseException):
+    """The process would be gone."""
+
+
+@pytest.mark.parametrize(("returned", "code"), [(None, 0), (78, 78), (-1, 255)])
+def test_steps_of_a_program_in_this_process(
+    returned: int | None, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    at_exit: list[Callable[[], Any]] = []
+    for name in ("disable", "freeze", "enable"):
+        monkeypatch.setattr(f"gc.{name}", lambda name=name: steps.append(name))
+    monkeypatch.setattr("atexit.register", at_exit.append)
+
+    def load() -> Callable[[], int | None]:
+        steps.append("load")
+        return lambda: returned
+
+    with pytest.raises(SystemExit):
+        program.run(load)
+    assert steps == ["disable", "load", "freeze", "enable"]
+    codes: list[int] = []
+
+    def leave(number: int) -> None:
+        codes.append(number)
+        raise Ended
+
+    monkeypatch.setattr("os._exit", leave)
+    with pytest.raises(Ended):
+        at_exit[0]()
+    assert codes == [code]
+
+
+@pytest.mark.parametrize(
+    ("name", "main"), [("node", command.main), ("replication.control", process.main)]
+)
+def test_modules_that_are_run_load_their_command(
+    name: str, main: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[Callable[..., object]] = []
+    monkeypatch.setattr(program, "run", lambda load: loaded.append(load()))
+    runpy.run_module(name, run_name="__main__")
+    assert loaded == [main]

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ import pytest
 
 from hourwheel.internal.v1 import control_link_pb2 as link
 from replication.control.broker_link import LINK_VERSION, BrokerLink
+from replication.control.process_watch import ProcessWatch
 from replication.raft.frames import pack_frame
 from tests.support.eventually import until
 from tests.support.fake_clock import FakeClock
@@ -132,3 +134,31 @@ async def test_incarnation_that_connected_last_is_the_one_that_is_watched(tmp_pa
         await until(lambda: bool(world.ends))
         assert world.ends == [8]
         await present.wait()
+
+
+@pytest.mark.parametrize(
+    ("error", "ends"), [(ProcessLookupError(), 1), (PermissionError(), 0), (OSError(), 0)]
+)
+async def test_process_that_cannot_be_watched_has_ended_only_if_there_is_none(
+    error: OSError, ends: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_pid: int) -> int:
+        raise error
+
+    monkeypatch.setattr("os.pidfd_open", refuse)
+    heard: list[str] = []
+    here, there = socket.socketpair()
+    with here, there:
+        ProcessWatch().watch(here, lambda: heard.append("ended"))
+    assert len(heard) == ends
+
+
+async def test_nothing_is_told_where_the_system_has_no_such_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr("os.pidfd_open")
+    heard: list[str] = []
+    here, there = socket.socketpair()
+    with here, there:
+        ProcessWatch().watch(here, lambda: heard.append("ended"))
+    assert heard == []

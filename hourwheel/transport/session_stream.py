@@ -29,6 +29,8 @@ IDLE_S: Final = 30.0
 """A session that was of no use for so long is ended: nodes have room for so many."""
 LINGER_S: Final = 0.002
 """So long a call waits for others if it is not urgent."""
+LINGER_CALLS_MIN: Final = 16
+"""With fewer calls under way there are no others worth waiting for."""
 _SECONDS: Final = 0.001
 _MS_MAX: Final = (1 << 32) - 1
 _NO_ROOM: Final = "limits.sessions"
@@ -100,8 +102,8 @@ class SessionStream:
             field: of `SessionCall`, which it goes into.
             request: what to send.
             timeout_ms: how long to wait for the answer.
-            is_urgent: send it now. Else it goes with the next that is, or after `LINGER_S`: for
-                those of which there are many, and for which nobody waits.
+            is_urgent: send it now. Else, where many calls are under way, it goes with the next that
+                is, or after `LINGER_S`: for those for which nobody waits.
 
         Raises:
             CallFailed: it was refused, or there is no answer.
@@ -117,7 +119,7 @@ class SessionStream:
             field: request,
         }
         self._calls[call_id] = session_pb2.SessionCall(**fields)
-        if is_urgent:
+        if is_urgent or len(self._waiting) < LINGER_CALLS_MIN:
             self._to_do.set()
         elif not self._is_lingering:
             self._is_lingering = True

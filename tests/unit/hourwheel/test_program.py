@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,7 +113,7 @@ def test_steps_of_a_program_in_this_process(
         codes.append(number)
         raise Ended
 
-    monkeypatch.setattr("os._exit", leave)
+    monkeypatch.setattr("hourwheel.program.os", SimpleNamespace(_exit=leave))
     with pytest.raises(Ended):
         at_exit[0]()
     assert codes == [code]

@@ -236,6 +236,7 @@ async def test_calls_that_are_not_urgent_go_with_one_that_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(session_stream, "LINGER_S", 3_600.0)
+    monkeypatch.setattr(session_stream, "LINGER_CALLS_MIN", 0)
     async with scripted() as (script, session):
         request = AckRequest(group="g")
         calls = [
@@ -251,7 +252,18 @@ async def test_calls_that_are_not_urgent_go_with_one_that_is(
             call.cancel()
 
 
-async def test_calls_that_are_not_urgent_go_together() -> None:
+async def test_lone_call_that_is_not_urgent_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_stream, "LINGER_S", 3_600.0)
+    async with scripted() as (script, session):
+        request = AckRequest(group="g")
+        call = asyncio.create_task(session.ask("ack", request, OK_MS, is_urgent=False))
+        await until(lambda: script.frames)
+        assert script.ids == [1]
+        call.cancel()
+
+
+async def test_calls_that_are_not_urgent_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_stream, "LINGER_CALLS_MIN", 0)
     async with scripted() as (script, session):
         request = AckRequest(group="g")
         calls = [

@@ -42,7 +42,7 @@ from hourwheel import (
 from hourwheel.clock import SystemClock
 from hourwheel.formats import message_id, receipt
 from hourwheel.transport.methods import Method
-from hourwheel.transport.session import is_undecided
+from hourwheel.transport.retry import is_undecided
 from hourwheel.v1 import broker_pb2
 
 TOPICS: Final = {"alpha": 1, "beta": 3}

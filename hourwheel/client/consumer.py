@@ -24,7 +24,7 @@ from hourwheel.transport.channel import SERVER_DEFAULT, Channel
 from hourwheel.transport.endpoints import Servers
 from hourwheel.transport.failover import Patience, follow
 from hourwheel.transport.methods import CHANGE_INVISIBLE, NACK
-from hourwheel.transport.session import Pace
+from hourwheel.transport.retry import Pace
 from hourwheel.v1 import consumer_pb2
 
 PREFETCH_MESSAGES: Final = 1_000

@@ -32,7 +32,7 @@ from hourwheel import errors
 from hourwheel.client.batch_builder import renumber
 from hourwheel.limits import PRODUCER_BATCHES_REMEMBERED
 from hourwheel.transport.endpoints import Move
-from hourwheel.transport.session import Backoff, Failure, Pace, is_undecided, may_retry
+from hourwheel.transport.retry import Backoff, Failure, Pace, is_undecided, may_retry
 
 Token = TypeVar("Token")
 _LENGTHS_BYTES_MAX: Final = 16

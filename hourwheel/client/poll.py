@@ -21,7 +21,7 @@ from hourwheel.formats.delivery_batch import DeliveryBatch
 from hourwheel.limits import RECEIVE_WAIT_MS_MAX
 from hourwheel.transport.channel import CALL_TIMEOUT_MS, Channel
 from hourwheel.transport.methods import RECEIVE
-from hourwheel.transport.session import Pace
+from hourwheel.transport.retry import Pace
 from hourwheel.v1 import consumer_pb2
 
 LEASE_MARGIN_RATIO: Final = 0.1

@@ -27,7 +27,7 @@ from hourwheel.transport.channel import Channel
 from hourwheel.transport.endpoints import Move
 from hourwheel.transport.grpc_errors import make_error
 from hourwheel.transport.methods import PUBLISH_STREAM
-from hourwheel.transport.session import Failure
+from hourwheel.transport.retry import Failure
 from hourwheel.transport.stream import Stream, StreamBroken
 from hourwheel.v1 import broker_pb2
 

@@ -1,7 +1,7 @@
 """The way to the nodes: gRPC calls with deadlines, whose failures are our own errors.
 
 A shell. Which node to ask is decided in `hourwheel.transport.endpoints`, what to do after a failure
-in `hourwheel.transport.session`; what a failure was, in `hourwheel.transport.grpc_errors`.
+in `hourwheel.transport.retry`; what a failure was, in `hourwheel.transport.grpc_errors`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from hourwheel.transport.endpoints import Endpoints, Move, Servers, parse_server
 from hourwheel.transport.fork_guard import Home
 from hourwheel.transport.grpc_errors import failure_of, make_error
 from hourwheel.transport.methods import GET_STATUS, Method, Request, Response
-from hourwheel.transport.session import Backoff, CallSession, Pace, final_error
+from hourwheel.transport.retry import Backoff, CallRetries, Pace, final_error
 from hourwheel.transport.session_stream import CallFailed
 from hourwheel.transport.stream import Stream, StreamBroken
 from hourwheel.v1 import admin_pb2
@@ -180,18 +180,18 @@ class Channel:
         pace: Pace | None,
         is_urgent: bool,
     ) -> Response:
-        session = CallSession(
+        retries = CallRetries(
             is_repeatable=method.is_repeatable,
             now_ms=self.clock.monotonic_ms(),
             timeout_ms=self._call_timeout_ms if timeout_ms is None else timeout_ms,
             backoff=self.backoff,
             random=self.random,
         )
-        connect_ms = min(self._call_timeout_ms, session.left_ms(self.clock.monotonic_ms()))
+        connect_ms = min(self._call_timeout_ms, retries.left_ms(self.clock.monotonic_ms()))
         while True:
             connection = await self._reach(connect_ms, pace)
             sent_ms = self.clock.monotonic_ms()
-            try_ms = session.try_ms(sent_ms, is_alone=self.endpoints.is_alone)
+            try_ms = retries.try_ms(sent_ms, is_alone=self.endpoints.is_alone)
             try:
                 answer = await connection.call(method, request, try_ms, is_urgent=is_urgent)
             except CallFailed as failed:
@@ -205,13 +205,13 @@ class Channel:
                 return answer
             now_ms = self.clock.monotonic_ms()
             move = self._on_failure(connection.address, failure.error, now_ms - sent_ms)
-            wait_ms = session.find_wait_ms(now_ms, failure, move)
+            wait_ms = retries.find_wait_ms(now_ms, failure, move)
             if pace is not None:
                 pace.on_failure(move)
             if wait_ms is None or not is_retried:
                 raise final_error(failure, is_repeatable=method.is_repeatable)
             await asyncio.sleep(wait_ms / 1_000)
-            connect_ms = session.left_ms(self.clock.monotonic_ms())
+            connect_ms = retries.left_ms(self.clock.monotonic_ms())
 
     @property
     def is_connected(self) -> bool:

@@ -67,9 +67,6 @@ _Key: TypeAlias = tuple[int, str, int, bool]
 class Connection:
     """The way to one endpoint. Belongs to one event loop."""
 
-    user_count = 0
-    """Clients that share it."""
-
     def __init__(
         self, address: str, credentials: grpc.ChannelCredentials | None, *, is_watched: bool = False
     ) -> None:
@@ -83,6 +80,8 @@ class Connection:
                 worth it where another node may have taken over, else it is better to wait.
         """
         self.address = address
+        self.user_count = 0
+        """Clients that share it."""
         self.trouble = ""
         """Why there was no connection when that was last asked; empty: not known."""
         options = [*_OPTIONS, *(PINGS if is_watched else ())]

@@ -7,7 +7,7 @@ from typing import TypeVar
 from hourwheel import errors
 from hourwheel.transport.channel import CALL_TIMEOUT_MS, Channel
 from hourwheel.transport.endpoints import Move
-from hourwheel.transport.session import Pace
+from hourwheel.transport.retry import Pace
 
 Result = TypeVar("Result")
 

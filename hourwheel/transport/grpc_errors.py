@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from hourwheel import errors
-from hourwheel.transport.session import Failure, is_undecided
+from hourwheel.transport.retry import Failure, is_undecided
 
 ERROR_DOMAIN: Final = "hourwheel"
 _DETAILS_KEY: Final = "grpc-status-details-bin"

@@ -17,7 +17,7 @@ import grpc.aio
 
 from hourwheel import errors
 from hourwheel.transport.grpc_errors import make_error
-from hourwheel.transport.session import Failure, is_undecided
+from hourwheel.transport.retry import Failure, is_undecided
 from hourwheel.transport.stream import Stream, StreamBroken
 from hourwheel.v1 import broker_pb2, session_pb2
 

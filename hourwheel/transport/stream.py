@@ -11,7 +11,7 @@ from hourwheel import errors
 from hourwheel.transport.endpoints import Move
 from hourwheel.transport.grpc_errors import failure_of
 from hourwheel.transport.methods import Request, Response
-from hourwheel.transport.session import Failure
+from hourwheel.transport.retry import Failure
 
 OnFailure: TypeAlias = Callable[[errors.HourwheelError, float], Move]
 """Takes a failure and for how many milliseconds there was no answer; says where to go next."""

@@ -160,7 +160,7 @@ class _Session:
         self._to_do = asyncio.Event()
         """For the writer."""
 
-    async def serve(self) -> errors.HourwheelError | None:
+    async def serve(self) -> Exception | None:
         """Read and answer until the client ends the session: None; or why it is ended."""
         # Nobody cancels a read: see `hourwheel.transport.reads`. It ends with the call.
         reading = self.loop.create_task(self._read())
@@ -171,10 +171,10 @@ class _Session:
         try:
             with self._admission.until_drain():
                 await asyncio.wait([reading, writing], return_when=asyncio.FIRST_COMPLETED)
-            if reading.done() and not reading.cancelled():
-                found = reading.exception()
-                if isinstance(found, errors.HourwheelError):
-                    return found.with_traceback(None)
+            if reading.done() and not reading.cancelled() and reading.exception() is None:
+                found = reading.result()
+                if found is not None:
+                    return found
             self._is_closing = True
             self._to_do.set()
             error = await writing
@@ -194,15 +194,21 @@ class _Session:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    async def _read(self) -> None:
+    async def _read(self) -> Exception | None:
+        """Read until there is no more: None; or what is wrong with a frame."""
         while True:
             await self._has_room.wait()
             if self._is_closing:
-                return
-            raw: Any = await self._context.read()
+                return None
+            raw: Any = await self._context.read()  # it raises where the client is gone
             if self._is_ended or not isinstance(raw, bytes):  # the end: grpc.aio.EOF
-                return
-            self._take(raw)
+                return None
+            try:
+                self._take(raw)
+            except errors.HourwheelError as error:
+                return error.with_traceback(None)
+            except Exception as error:  # noqa: BLE001 - a bug must not look like a client that left
+                return error
             del raw  # while the next one is awaited
 
     def _take(self, raw: bytes) -> None:

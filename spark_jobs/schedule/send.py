@@ -23,7 +23,7 @@ from hourwheel.client.inflight_batches import Published
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.grpc_errors import make_error
 from hourwheel.transport.methods import PUBLISH_STREAM
-from hourwheel.transport.session import Failure
+from hourwheel.transport.retry import Failure
 from hourwheel.transport.stream import Stream, StreamBroken
 from hourwheel.v1 import broker_pb2
 from spark_jobs.schedule.window import (

@@ -36,7 +36,7 @@ from hourwheel import errors
 from hourwheel.client.batch_builder import Draft
 from hourwheel.client.inflight_batches import Published
 from hourwheel.limits import PRODUCER_BATCHES_REMEMBERED
-from hourwheel.transport.session import is_undecided
+from hourwheel.transport.retry import is_undecided
 from spark_jobs.schedule.rows import part_of
 
 PROBE_NUMBER: Final = 1 << 62

@@ -247,6 +247,22 @@ async def test_a_session_is_ended_when_a_frame_is_garbage(frame: bytes, reason: 
         assert world.stats.requests_in_flight == 0
 
 
+async def test_a_session_is_ended_as_an_error_when_a_bug_is_met(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And not as if the client had left."""
+
+    def fail() -> ReceiveRequest:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("node.api.session.ReceiveRequest", fail)
+    async with ApiWorld() as world:
+        client = Client(world)
+        await client.send(call(1, receive=POLL))
+        assert (await client.refusal()).reason == "INTERNAL"
+    assert "a bug" in caplog.text
+
+
 async def test_reading_stops_when_much_is_in_flight() -> None:
     async with ApiWorld({"limits": {"requests_in_flight": 60_000}}) as world:
         gate = world.engine.gates["publish_batch"] = asyncio.Event()

@@ -16,7 +16,7 @@ from chaos.machine import can_lose_power, can_mount, tmpfs
 from chaos.message_mix import QUICK_MIX
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Columns, Message, errors
 from hourwheel.transport.channel import Channel
-from hourwheel.transport.session import Backoff
+from hourwheel.transport.retry import Backoff
 from node.process.lifecycle import EXIT_LOCKED
 from tests.support.faulty_node import FaultyNode, injectors
 from tests.support.reaper import complaints_of, events_of, reaping, say, send, small_node

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hourwheel import errors
 from hourwheel.transport.endpoints import GONE_MS_MAX, LEARNED_MAX, Endpoints, Move, Trouble
-from hourwheel.transport.session import AT_ONCE_MAX, SEARCH_MS_MAX, Backoff, Pace
+from hourwheel.transport.retry import AT_ONCE_MAX, SEARCH_MS_MAX, Backoff, Pace
 
 NODES = [f"n{number}:1" for number in range(5)]
 STRANGERS = [f"x{number}:1" for number in range(30)]

@@ -17,7 +17,7 @@ from hourwheel.client import batch_builder
 from hourwheel.client.batch_builder import Columns
 from hourwheel.client.inflight_batches import Batch, Published, PublishWindow
 from hourwheel.formats.record_batch import RecordBatch
-from hourwheel.transport.session import Backoff, Failure
+from hourwheel.transport.retry import Backoff, Failure
 
 DEADLINE_MS = 400.0
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 from hourwheel import errors
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.endpoints import Servers
-from hourwheel.transport.session import Backoff
+from hourwheel.transport.retry import Backoff
 from tests.support.fake_broker import EPOCH
 from tests.support.fake_node import FakeNode
 

@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from hourwheel.transport.channel import Channel
-from hourwheel.transport.session import Backoff
+from hourwheel.transport.retry import Backoff
 from tests.support.fake_node import FakeNode
 
 

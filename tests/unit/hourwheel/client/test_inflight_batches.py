@@ -10,7 +10,7 @@ from hourwheel.client.batch_builder import Columns
 from hourwheel.client.inflight_batches import Published, PublishWindow
 from hourwheel.formats.record_batch import unpack_header
 from hourwheel.transport.endpoints import Move
-from hourwheel.transport.session import Backoff, Failure
+from hourwheel.transport.retry import Backoff, Failure
 
 CUT = Failure(errors.Unavailable("cut"), is_definite=False)
 

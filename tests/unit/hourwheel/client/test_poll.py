@@ -15,7 +15,7 @@ from hourwheel.clock import SystemClock
 from hourwheel.filter_language.inputs import Sql, Tags
 from hourwheel.filter_language.wire import filter_to_wire
 from hourwheel.transport.channel import Channel
-from hourwheel.transport.session import Pace
+from hourwheel.transport.retry import Pace
 from hourwheel.v1 import consumer_pb2, filter_pb2
 from tests.support.fake_node import FakeNode
 

@@ -12,7 +12,7 @@ from hourwheel.filter_language.wire import gene_to_wire
 from hourwheel.formats.meta import MessageMeta
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec, gene_of, sparse_gene
 from hourwheel.transport.channel import Channel
-from hourwheel.transport.session import Backoff
+from hourwheel.transport.retry import Backoff
 from tests.support.fake_node import EPOCH, SHARD, STORE_MS, FakeNode
 
 

@@ -5,7 +5,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.methods import DELETE_TOPIC, LIST_TOPICS, PUBLISH_STREAM
-from hourwheel.transport.session import Backoff
+from hourwheel.transport.retry import Backoff
 from hourwheel.v1 import admin_pb2
 from tests.support.fake_node import FakeNode
 

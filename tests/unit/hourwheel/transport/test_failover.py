@@ -6,7 +6,7 @@ from hourwheel import errors
 from hourwheel.transport.channel import CALL_TIMEOUT_MS, Channel
 from hourwheel.transport.endpoints import Move
 from hourwheel.transport.failover import Patience, follow
-from hourwheel.transport.session import Backoff, Pace
+from hourwheel.transport.retry import Backoff, Pace
 from tests.support.fake_clock import FakeClock
 
 

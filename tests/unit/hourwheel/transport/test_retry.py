@@ -2,13 +2,13 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.transport.endpoints import Move
-from hourwheel.transport.session import (
+from hourwheel.transport.retry import (
     AT_ONCE_MAX,
     SEARCH_MS_MAX,
     SEARCH_SHARE,
     TRY_MS,
     Backoff,
-    CallSession,
+    CallRetries,
     Failure,
     Pace,
     final_error,
@@ -60,8 +60,8 @@ def test_backoff_when_failures_go_on() -> None:
     assert backoff.wait_ms(1, 0.0) == 5.0
 
 
-def session(*, is_repeatable: bool = True) -> CallSession:
-    return CallSession(
+def session(*, is_repeatable: bool = True) -> CallRetries:
+    return CallRetries(
         is_repeatable=is_repeatable,
         now_ms=1_000.0,
         timeout_ms=100.0,
@@ -86,7 +86,7 @@ def test_call_session_when_the_call_must_not_be_repeated() -> None:
 
 
 def test_call_session_when_another_node_may_answer_instead() -> None:
-    call = CallSession(
+    call = CallRetries(
         is_repeatable=True,
         now_ms=0.0,
         timeout_ms=10_000.0,
@@ -104,7 +104,7 @@ def test_call_session_when_another_node_may_answer_instead() -> None:
 
 
 def test_call_session_when_it_must_not_be_repeated_it_waits_for_its_answer() -> None:
-    call = CallSession(
+    call = CallRetries(
         is_repeatable=False,
         now_ms=0.0,
         timeout_ms=10_000.0,

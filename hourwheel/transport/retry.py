@@ -121,7 +121,7 @@ class Pace:
         self.wait_ms = self._searched_ms = 0.0
 
 
-class CallSession:
+class CallRetries:
     """The life of one unary call: how often, when and until when it is tried."""
 
     def __init__(

@@ -128,7 +128,11 @@ class Spans:
 
 @coroutine
 def in_steps(work: Coroutine[Any, Any, ResultT], span: Span) -> Generator[Any, Any, ResultT]:
-    """Await `work`; each of its steps, from one wait to the next, counts as `span`."""
+    """Await `work`; each of its steps, from one wait to the next, counts as `span`.
+
+    What is thrown into it is not kept here: its traceback leads back to this frame, and all that
+    `work` holds would stay in memory until cycles are looked for.
+    """
     step: Callable[[Any], Any] = work.send
     value: Any = None
     while True:
@@ -138,6 +142,8 @@ def in_steps(work: Coroutine[Any, Any, ResultT], span: Span) -> Generator[Any, A
             except StopIteration as stop:
                 result: ResultT = stop.value
                 return result
+            finally:
+                value = None
         try:
             value, step = (yield waits_for), work.send
         except GeneratorExit:

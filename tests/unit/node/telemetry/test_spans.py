@@ -1,6 +1,9 @@
 """Work is noted by name, each without what ran within it; the clock is the test's."""
 
 import asyncio
+import gc
+import weakref
+from contextlib import suppress
 
 import pytest
 
@@ -124,3 +127,31 @@ async def test_cancelling_and_errors_reach_the_coroutine() -> None:
     with pytest.raises(KeyError):
         await in_steps(fail(), span)
     assert seen == ["cancelled"]
+
+
+class Request:
+    """Holds much memory."""
+
+
+async def test_what_a_cancelled_coroutine_held_is_given_up_without_the_collector() -> None:
+    span, request = World().spans.span("Publish"), Request()
+    held = weakref.ref(request)
+
+    async def wait(_: Request) -> None:
+        await asyncio.Event().wait()
+
+    async def call(request: Request) -> None:
+        with suppress(asyncio.CancelledError):
+            await in_steps(wait(request), span)
+
+    gc.disable()
+    try:
+        waiting = asyncio.create_task(call(request))
+        del request
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await waiting
+        del waiting
+        assert held() is None
+    finally:
+        gc.enable()

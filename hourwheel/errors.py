@@ -29,6 +29,7 @@
     +-- DataLoss
     |   +-- CorruptLog             names file and offset
     |   +-- CorruptFile
+    +-- PermissionDenied           access control is on, and the caller may not do this
     +-- PeerRefused                (between nodes) the other side is not who it should be
     +-- Internal
         +-- InvariantViolated      a bug of ours: the process stops
@@ -352,6 +353,13 @@ class FsyncFailed(Internal):
     """The disk failed to make data durable: what it holds now is unknown, so the process stops."""
 
     reason = "FSYNC_FAILED"
+
+
+class PermissionDenied(HourwheelError):
+    """The caller may not do this; `params` name the permission, not whether the thing exists."""
+
+    code = "PERMISSION_DENIED"
+    reason = "PERMISSION_DENIED"
 
 
 class PeerRefused(HourwheelError):

@@ -1,6 +1,7 @@
 """AdminService: topics, groups, status."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from hourwheel import errors, limits
@@ -14,6 +15,8 @@ from hourwheel.formats import message_id
 from hourwheel.outcomes import MessageState
 from hourwheel.types import QUEUE_COUNT_MAX
 from hourwheel.v1 import admin_pb2 as wire
+from node.access.control import AccessControl
+from node.access.permissions import group_resource, topic_resource
 from node.api import damage, pending
 from node.api.calls import Context
 from node.api.listing import Page, by_name
@@ -35,8 +38,15 @@ _ATTEMPTS_MAX = 1_000
 class Admin:
     """Checks what comes in and hands it to the engine."""
 
-    def __init__(self, engine: EnginePort, identity: NodeIdentity, cluster: ClusterPort) -> None:
-        """`identity`: of this node; `cluster`: which it is one of."""
+    def __init__(
+        self,
+        engine: EnginePort,
+        identity: NodeIdentity,
+        cluster: ClusterPort,
+        access: AccessControl,
+    ) -> None:
+        """`identity`: of this node; `cluster`: which it is one of; `access`: what lists show."""
+        self._access = access
         self._engine = engine
         self._identity = identity
         self._cluster = cluster
@@ -73,7 +83,7 @@ class Admin:
         """Topics, by name."""
         page = Page(request.page_size, request.page_token)
         ask = partial(self._engine.topics, include_internal=request.include_internal)
-        topics = await by_name(page, ask, lambda topic: topic.name, _topic)
+        topics = await by_name(page, ask, lambda topic: topic.name, _topic, self._shows_topic)
         return wire.ListTopicsResponse(topics=topics, next_page_token=page.next_token)
 
     async def put_group(
@@ -100,7 +110,7 @@ class Admin:
             requested.retry_delay_ms_max,
         )
         group = await self._engine.put_group(request.name, settings)
-        return wire.PutGroupResponse(group=_group(group))
+        return wire.PutGroupResponse(group=self._group(group))
 
     async def put_subscription(
         self, request: wire.PutSubscriptionRequest, _context: Context
@@ -130,7 +140,7 @@ class Admin:
         group, at = wire.Group(), page.after_number
         while True:
             part = self._engine.group(request.name, at, page.room)
-            made = _group(part)
+            made = self._group(part)
             page.add(len(made.subscriptions), made.ByteSize())
             group.MergeFrom(made)
             at = part.next_after
@@ -146,8 +156,19 @@ class Admin:
     ) -> wire.ListGroupsResponse:
         """Groups, by name."""
         page = Page(request.page_size, request.page_token)
-        groups = await by_name(page, self._engine.groups, lambda group: group.name, _group)
+        groups = await by_name(
+            page, self._engine.groups, lambda group: group.name, self._group, self._shows_group
+        )
         return wire.ListGroupsResponse(groups=groups, next_page_token=page.next_token)
+
+    def _shows_topic(self, name: str) -> bool:
+        return self._access.may_look(topic_resource(name))
+
+    def _shows_group(self, name: str) -> bool:
+        return self._access.may_look(group_resource(name))
+
+    def _group(self, group: GroupInfo) -> wire.Group:
+        return _group(group, self._shows_topic)
 
     async def get_status(
         self, _request: wire.GetStatusRequest, _context: Context
@@ -252,7 +273,8 @@ def _topic(topic: TopicInfo) -> wire.Topic:
     )
 
 
-def _group(group: GroupInfo) -> wire.Group:
+def _group(group: GroupInfo, is_shown: Callable[[str], bool]) -> wire.Group:
+    """A group, with its topics that are shown."""
     return wire.Group(
         name=group.name,
         settings=wire.GroupSettings(
@@ -269,8 +291,9 @@ def _group(group: GroupInfo) -> wire.Group:
                 damaged_count=lag.damaged_count,
             )
             for lag in group.lags
+            if is_shown(lag.topic)
         ],
-        subscriptions=map(_subscription, group.subscriptions),
+        subscriptions=[_subscription(one) for one in group.subscriptions if is_shown(one.topic)],
     )
 
 

@@ -13,6 +13,8 @@ from google.protobuf.message import DecodeError
 
 from hourwheel import errors
 from hourwheel.clock import Clock
+from node.access.control import CALLER, AccessControl, Identify
+from node.access.permissions import RULES
 from node.api.admission import Admission
 from node.contracts import grpc_status
 from node.contracts.broker import Failure
@@ -21,6 +23,7 @@ from node.telemetry.spans import in_steps
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 UnaryHandler: TypeAlias = Callable[[bytes, Context], Awaitable[bytes]]
+StreamHandler: TypeAlias = Callable[[Any, Context], Awaitable[None]]
 RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")
 FormT = TypeVar("FormT")
@@ -74,12 +77,78 @@ _log = logs.get(__name__)
 class Calls:
     """What all calls of one server share."""
 
-    def __init__(self, admission: Admission, clock: Clock, failure: Failure) -> None:
-        """`failure` is told of what must end the process."""
+    def __init__(
+        self,
+        admission: Admission,
+        clock: Clock,
+        failure: Failure,
+        access: AccessControl,
+        identify: Identify | None = None,
+    ) -> None:
+        """Calls of one server.
+
+        Args:
+            admission: counts what is in flight.
+            clock: for how long calls take.
+            failure: is told of what must end the process.
+            access: who may do what.
+            identify: tells who calls; None: nobody is known.
+        """
         self.admission = admission
+        self.access = access
+        self._identify = identify
         self.stats = admission.stats
         self.clock = clock
         self._failure = failure
+
+    async def find_refusal(self, method: str, context: Context) -> grpc.Status | None:
+        """Note who calls, for all that is done for this call; or why the call is to be refused.
+
+        Before anything of it is read: a stranger costs no more than that.
+        """
+        if self._identify is not None:
+            try:
+                CALLER.set(await self._identify(context))
+            except errors.HourwheelError as error:
+                return self.refuse(method, error, context, grpc_status.to_status)[1]
+        return None
+
+    def checked(
+        self,
+        method: str,
+        implement: Callable[[RequestT, Any], Coroutine[Any, Any, AnswerT]],
+    ) -> Callable[[RequestT, Any], Coroutine[Any, Any, AnswerT]]:
+        """`implement`, for callers who may: the one place where each call is checked.
+
+        Args:
+            method: its full name; one that `RULES` does not have is a mistake of ours.
+            implement: does it.
+        """
+        errors.invariant(method in RULES, "each method says what it needs", method=method)
+        rule, check = RULES[method], self.access.check
+
+        async def check_and_implement(request: RequestT, context: CallContext) -> AnswerT:
+            check(rule, request)
+            return await implement(request, context)
+
+        return check_and_implement
+
+    def checked_stream(self, method: str, serve: StreamHandler) -> StreamHandler:
+        """The same for the opening of a stream."""
+        errors.invariant(method in RULES, "each method says what it needs", method=method)
+        rule, check = RULES[method], self.access.check
+
+        async def handle(requests: Any, context: Context) -> None:
+            try:
+                check(rule, None)
+            except errors.PermissionDenied as error:
+                _, refusal = self.refuse(method, error, context, grpc_status.to_status)
+            else:
+                await serve(requests, context)
+                return
+            await context.abort_with_status(refusal)
+
+        return handle
 
     def unary(
         self,

@@ -30,6 +30,8 @@ from hourwheel.v1.consumer_pb2 import (
     ReceiveRequest,
     ReceiveResponse,
 )
+from node.access.control import AccessControl
+from node.access.permissions import RULES
 from node.api.admission import Admission
 from node.api.calls import CallContext
 from node.api.names import check_group, check_readable_topic
@@ -42,6 +44,7 @@ _DEADLINE_SHARE: Final = 0.98
 _DEADLINE_MARGIN_MS: Final = 50
 """A poll answers so early before its caller's deadline: better empty than DEADLINE_EXCEEDED. Also a
 share of it, because gRPC rounds deadlines up by as much as 1 % on their way here."""
+_RECEIVE_RULE: Final = RULES["hourwheel.v1.ConsumerService.Receive"]
 _FORMATS: Final = (RECEIVE_FORMAT_UNSPECIFIED, RECEIVE_FORMAT_MESSAGES, RECEIVE_FORMAT_BATCH)
 _PARTS: Final = [name for name in RECEIPT_DTYPE.names or () if name not in {"version", "crc"}]
 
@@ -49,10 +52,14 @@ _PARTS: Final = [name for name in RECEIPT_DTYPE.names or () if name not in {"ver
 class Consumer:
     """Checks what comes in, asks the engine, and packs what it hands out."""
 
-    def __init__(self, engine: EnginePort, admission: Admission) -> None:
-        """`admission` counts what waits; `engine.answers`, what is not read yet."""
+    def __init__(self, engine: EnginePort, admission: Admission, access: AccessControl) -> None:
+        """`admission` counts what waits; `engine.answers`, what is not read yet.
+
+        `access` ends a poll whose caller may not go on.
+        """
         self._engine = engine
         self._admission = admission
+        self._access = access
         self._cluster = int.from_bytes(engine.cluster_id[:4], "little")
 
     async def receive(self, request: ReceiveRequest, context: CallContext) -> ReceiveResponse:
@@ -92,7 +99,7 @@ class Consumer:
         admission, delivery = self._admission, None
         admission.begin_poll()
         try:
-            with admission.until_drain():
+            with admission.until_drain(), self._access.until_revoked(_RECEIVE_RULE, request):
                 delivery = await self._take(request, wait_ms, held)
         finally:
             admission.end_poll()

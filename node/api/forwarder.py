@@ -31,7 +31,7 @@ from hourwheel.transport.connection import PINGS, REDIRECT
 from hourwheel.transport.grpc_errors import failure_of
 from hourwheel.transport.reads import begin_read
 from hourwheel.v1.consumer_pb2 import ReceiveRequest
-from node.api.calls import Calls, Context, UnaryHandler
+from node.api.calls import Calls, Context, StreamHandler, UnaryHandler
 from node.api.publish_stream import METHOD
 from node.contracts import grpc_status
 from node.contracts.answer_budget import ANSWER_BYTES_MIN, AnswerBudget, HeldAnswer
@@ -69,7 +69,6 @@ _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
 )
 
-StreamHandler: TypeAlias = Callable[[Any, Context], Awaitable[None]]
 Read: TypeAlias = Callable[[Any], Awaitable[bytes]]
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 

@@ -100,18 +100,21 @@ async def by_name(
     ask: Callable[[str, int], list[InfoT]],
     name_of: Callable[[InfoT], str],
     make: Callable[[InfoT], ListedT],
+    is_shown: Callable[[str], bool],
 ) -> list[ListedT]:
-    """The items of a page: `ask` for so many behind a name."""
+    """The items of a page: `ask` for so many behind a name; not of names that are not shown."""
     made: list[ListedT] = []
-    after = page.after_name
+    after = last_shown = page.after_name
     while infos := ask(after, AT_ONCE):
         for info in infos:
-            if page.is_full:
-                page.end(after)
-                return made
-            item = make(info)
-            page.add(1, item.ByteSize())
-            made.append(item)
+            if is_shown(name_of(info)):
+                if page.is_full:
+                    page.end(last_shown)
+                    return made
+                item = make(info)
+                page.add(1, item.ByteSize())
+                made.append(item)
+                last_shown = name_of(info)
             after = name_of(info)
         await asyncio.sleep(0)
     return made

@@ -22,6 +22,7 @@ from node.contracts import grpc_status
 from node.contracts.broker import EnginePort
 
 METHOD: Final = "PublishStream"
+FULL_METHOD: Final = f"hourwheel.v1.ProducerService.{METHOD}"
 _SECONDS: Final = 0.001
 _PARTING_S: Final = 1.0
 
@@ -42,6 +43,7 @@ class PublishStreams:
         self._allowed = allowed
         self._horizon_ms = horizon_ms
         self._attempt = calls.attempt(METHOD, self._read_and_publish, grpc_status.to_detail)
+        self._checked = calls.checked(FULL_METHOD, self.publish)
 
     async def handle(self, _requests: object, context: Context) -> None:
         """Serve one stream."""
@@ -128,7 +130,7 @@ class PublishStreams:
         return answer.SerializeToString()
 
     async def _read_and_publish(self, raw: bytes, context: CallContext) -> PublishStreamResponse:
-        return await self.publish(PublishStreamRequest.FromString(raw), context)
+        return await self._checked(PublishStreamRequest.FromString(raw), context)
 
     async def publish(
         self, request: PublishStreamRequest, _context: CallContext

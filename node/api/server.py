@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import grpc
@@ -13,10 +13,11 @@ import hourwheel
 from hourwheel import errors, limits
 from hourwheel.clock import Clock
 from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, session_pb2
+from node.access.control import AccessControl, Identify
 from node.api import health, reflection
 from node.api.admin import Admin
 from node.api.admission import Admission
-from node.api.calls import Calls, Context, UnaryHandler
+from node.api.calls import Calls, Context, StreamHandler, UnaryHandler
 from node.api.consumer import Consumer
 from node.api.forwarder import Forwarder
 from node.api.producer import Producer
@@ -77,6 +78,10 @@ class ServerParts:
     """One of several nodes: what is the master's to answer is passed on."""
     cluster: ClusterPort | None = None
     """None: the node is alone."""
+    access: AccessControl = field(default_factory=AccessControl)
+    """Who may do what."""
+    identify: Identify | None = None
+    """Tells who calls; None: nobody is known."""
 
 
 class ApiServer:
@@ -126,7 +131,8 @@ class ApiServer:
     def _add_services(self, address: str) -> None:
         parts = self._parts
         allowed, horizon_ms = parts.config.limits, parts.config.wheel.horizon_days * _DAY_MS
-        calls = Calls(self._admission, parts.clock, parts.failure)
+        access = parts.access
+        calls = Calls(self._admission, parts.clock, parts.failure, access, parts.identify)
         identity = NodeIdentity(parts.config.node.id, address, parts.started_ms)
         cluster = parts.cluster or StandaloneCluster(
             identity.node_id, address, hourwheel.__version__
@@ -134,12 +140,12 @@ class ApiServer:
         gate = RequestGate(allowed.request_wait_ms)
         streams = PublishStreams(calls, parts.engine, allowed, horizon_ms)
         producer = Producer(parts.engine, allowed, horizon_ms)
-        consumer = Consumer(parts.engine, self._admission)
+        consumer = Consumer(parts.engine, self._admission, access)
         self._add_sessions(calls, producer, consumer, streams)
         for service, servicer in (
             (PRODUCER, producer),
             (CONSUMER, consumer),
-            (ADMIN, Admin(parts.engine, identity, cluster)),
+            (ADMIN, Admin(parts.engine, identity, cluster, access)),
         ):
             handlers = _handlers(service, servicer, calls, streams, gate, parts.forwarder)
             self._server.add_generic_rpc_handlers((handlers,))
@@ -147,17 +153,24 @@ class ApiServer:
     def _add_sessions(
         self, calls: Calls, producer: Producer, consumer: Consumer, streams: PublishStreams
     ) -> None:
-        methods: dict[str, tuple[str, Implement]] = {
-            "receive": ("Receive", consumer.receive),
-            "ack": ("Ack", consumer.ack),
-            "nack": ("Nack", consumer.nack),
-            "change_invisible": ("ChangeInvisible", consumer.change_invisible),
-            "cancel": ("Cancel", producer.cancel),
-            "publish": (PUBLISH_STREAM, streams.publish),
+        implements: dict[str, tuple[ServiceDescriptor, str, Implement]] = {
+            "receive": (CONSUMER, "Receive", consumer.receive),
+            "ack": (CONSUMER, "Ack", consumer.ack),
+            "nack": (CONSUMER, "Nack", consumer.nack),
+            "change_invisible": (CONSUMER, "ChangeInvisible", consumer.change_invisible),
+            "cancel": (PRODUCER, "Cancel", producer.cancel),
+            "publish": (PRODUCER, PUBLISH_STREAM, streams.publish),
+        }
+        methods = {
+            field: (name, calls.checked(f"{service.full_name}.{name}", implement))
+            for field, (service, name, implement) in implements.items()
         }
         sessions = Sessions(calls, methods, self._parts.config.limits)
         found: dict[str, grpc.RpcMethodHandler[Any, Any]]
-        found = {SESSION_METHOD: grpc.stream_stream_rpc_method_handler(sessions.handle)}
+        # Opening one needs nothing but a known caller; each call in it is checked by itself.
+        served = calls.checked_stream(f"{SESSION.full_name}.{SESSION_METHOD}", sessions.handle)
+        served = identified(SESSION_METHOD, calls, served)
+        found = {SESSION_METHOD: grpc.stream_stream_rpc_method_handler(served)}
         handlers = grpc.method_handlers_generic_handler(SESSION.full_name, found)
         self._server.add_generic_rpc_handlers((handlers,))
 
@@ -187,9 +200,10 @@ def _handlers(
             stream: Any = streams.handle
             if forwarder is not None:
                 stream = forwarder.stream(path, calls, stream)
+            stream = identified(method.name, calls, stream)
             found[method.name] = grpc.stream_stream_rpc_method_handler(stream)
         else:
-            implement = getattr(servicer, _snake(method.name))
+            implement = calls.checked(method.full_name, getattr(servicer, _snake(method.name)))
             unary = calls.unary(method.name, _parser(method), implement)
             if forwarder is not None:
                 unary = forwarder.unary(path, calls, unary)
@@ -203,6 +217,9 @@ def received(
     """A unary method for gRPC, which is not to read requests before the gate lets it."""
 
     async def read(context: Context) -> bytes:
+        stranger = await calls.find_refusal(method, context)
+        if stranger is not None:
+            return await context.abort_with_status(stranger)
         try:
             return await gate.read(context)
         except errors.HourwheelError as error:
@@ -216,6 +233,18 @@ def received(
     handler: grpc.RpcMethodHandler[Any, Any]
     handler = grpc.stream_unary_rpc_method_handler(read_and_handle)
     return handler
+
+
+def identified(method: str, calls: Calls, serve: StreamHandler) -> StreamHandler:
+    """A method with streams in both directions, for callers who may be let in."""
+
+    async def handle(requests: Any, context: Context) -> None:
+        stranger = await calls.find_refusal(method, context)
+        if stranger is not None:
+            await context.abort_with_status(stranger)
+        await serve(requests, context)
+
+    return handle
 
 
 def _parser(method: MethodDescriptor) -> Callable[[bytes], Any]:

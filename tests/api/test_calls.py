@@ -9,6 +9,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.clock import SystemClock
+from node.access.control import AccessControl
 from node.api.admission import Admission
 from node.api.calls import Calls, Context
 from node.config.model import NodeConfig
@@ -102,7 +103,7 @@ async def test_call_keeps_no_request_in_memory_when_it_was_refused() -> None:
         raise errors.InvalidTopic(f"{len(request)} bytes")
 
     config, stats = NodeConfig.of({}), ApiStats()
-    calls = Calls(Admission(config.limits, stats), SystemClock(), Failure())
+    calls = Calls(Admission(config.limits, stats), SystemClock(), Failure(), AccessControl())
     handle = calls.unary("Publish", bytes, refuse)
     gc.collect()
     gc.disable()

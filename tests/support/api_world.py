@@ -22,6 +22,7 @@ from hourwheel.v1 import (
     consumer_pb2_grpc,
     session_pb2_grpc,
 )
+from node.access.control import AccessControl, Identify
 from node.api.server import ApiServer, ServerParts
 from node.config.model import NodeConfig
 from node.contracts.broker import Failure
@@ -66,16 +67,22 @@ class ApiWorld:
     """The server, its fake engine, and stubs for its services."""
 
     def __init__(
-        self, values: Mapping[str, Any] | None = None, engine: FakeEngine | None = None
+        self,
+        values: Mapping[str, Any] | None = None,
+        engine: FakeEngine | None = None,
+        identify: Identify | None = None,
     ) -> None:
         sections = {**(values or {}), "node": {"listen": "127.0.0.1:0", "id": "node-7"}}
         self.config = NodeConfig.of(sections)
         self.engine = FakeEngine() if engine is None else engine
         self.stats = ApiStats()
         self.failure = Failure()
+        self.access = AccessControl()
         self.server = ApiServer(
             ServerParts(
-                self.config, self.engine, self.stats, SystemClock(), self.failure, STARTED_MS
+                *(self.config, self.engine, self.stats, SystemClock(), self.failure, STARTED_MS),
+                access=self.access,
+                identify=identify,
             )
         )
         self.address = ""

@@ -54,14 +54,22 @@ _JOBS: Final = {"spark_jobs", "spark_jobs.commands", "spark_jobs.runtime", "spar
 _CONTROL: Final = {"replication", "replication.control", "replication.raft"}
 SHELLS: Final = {
     *(*_PROCESSES, *_JOBS, *_CONTROL),
-    *("node.api", "node.broker", "node.catalog", "node.consumers", "node.console", "node.metrics"),
+    *(
+        "node.access",
+        "node.api",
+        "node.broker",
+        "node.catalog",
+        "node.consumers",
+        "node.console",
+        "node.metrics",
+    ),
     "node.repair",
 }
 """Packages that have sockets, threads, clocks or an event loop; all others are core."""
 
 DISK_SHELLS: Final = {
     *(*_PROCESSES, *_JOBS, *_CONTROL),
-    *("node.config", "node.console", "storage", "storage.files"),
+    *("node.access", "node.config", "node.console", "storage", "storage.files"),
 }
 """Packages that know the file system; all others are handed a `Disk`."""
 

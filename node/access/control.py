@@ -1,0 +1,129 @@
+"""What a node knows now of who may do what, and the calls that wait meanwhile.
+
+The policy is replaced as a whole when the control state changes; each call, and each frame of a
+stream, is checked against the one of that moment. `CALLER` is who makes the call that is being
+worked on. Polls that wait are known here, because a new policy may end them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from hourwheel import errors
+from node.access.permissions import Rule
+from node.contracts.access import (
+    ANONYMOUS,
+    CLUSTER,
+    OPEN,
+    AccessPolicy,
+    Operation,
+    Principal,
+    Resource,
+)
+
+CALLER: Final[ContextVar[Principal]] = ContextVar("CALLER", default=ANONYMOUS)
+"""Who makes the call that runs in this context."""
+
+Identify: TypeAlias = Callable[[Any], Awaitable[Principal]]
+"""From gRPC's context of a call to who makes it. Raises HourwheelError: it cannot be let in."""
+
+
+class _Waiting(NamedTuple):
+    task: "asyncio.Task[Any]"
+    principal: Principal
+    rule: Rule
+    resources: tuple[Resource, ...]
+
+
+class AccessControl:
+    """See the top of this file. Belongs to one event loop.
+
+    Invariant: nobody in `_waiting` waits for what `policy` does not allow.
+    """
+
+    def __init__(self, policy: AccessPolicy = OPEN) -> None:
+        """By default access control is off."""
+        self.policy = policy
+        self._waiting: set[_Waiting] = set()
+
+    def replace(self, policy: AccessPolicy) -> None:
+        """Decide by `policy` from now on; polls that it does not allow end."""
+        self.policy = policy
+        revoked = [
+            one
+            for one in self._waiting
+            if _find_missing(policy, one.principal, one.rule, one.resources) is not None
+        ]
+        for one in revoked:
+            self._waiting.discard(one)
+            one.task.cancel()
+
+    def check(self, rule: Rule, request: Any) -> None:
+        """Refuse what the caller may not do.
+
+        Raises:
+            PermissionDenied: it names the permission that is missing.
+        """
+        policy = self.policy
+        if policy.is_on:
+            resources = rule.resources(request)
+            missing = _find_missing(policy, CALLER.get(), rule, resources)
+            if missing is not None:
+                raise _denied(rule, missing)
+
+    def may_look(self, resource: Resource) -> bool:
+        """Whether a list for the caller has it."""
+        return self.policy.allows(CALLER.get(), Operation.LOOK, resource)
+
+    @contextmanager
+    def until_revoked(self, rule: Rule, request: Any) -> Iterator[None]:
+        """What is awaited inside is given up when a new policy does not allow it any more.
+
+        Raises:
+            PermissionDenied: it was, or is not allowed now.
+        """
+        self.check(rule, request)
+        task = asyncio.current_task()
+        if task is None:
+            errors.violated("a call that waits runs in a task")
+        resources = rule.resources(request)
+        one = _Waiting(task, CALLER.get(), rule, resources)
+        self._waiting.add(one)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if one in self._waiting:  # not by `replace`: the client went away, or the node stops
+                raise
+            task.uncancel()
+            self.check(rule, request)  # says what is missing, unless it is granted again by now
+            raise _denied(rule, resources[0]) from None
+        finally:
+            self._waiting.discard(one)
+
+
+def _find_missing(
+    policy: AccessPolicy, principal: Principal, rule: Rule, resources: tuple[Resource, ...]
+) -> Resource | None:
+    """The first resource on which `principal` may not do it; the cluster where nobody is known."""
+    if not policy.is_on:
+        return None
+    if rule.operation is None:
+        return CLUSTER if principal == ANONYMOUS else None
+    for resource in resources:
+        if not policy.allows(principal, rule.operation, resource):
+            return resource
+    return None
+
+
+def _denied(rule: Rule, missing: Resource) -> errors.PermissionDenied:
+    if rule.operation is None:
+        return errors.PermissionDenied("the caller is not known, and access control is on")
+    where = f"{missing.kind.value} {missing.name}".rstrip()
+    return errors.PermissionDenied(
+        f"the permission to {rule.operation.value} is missing, on {where}",
+        operation=rule.operation.value,
+        resource_kind=missing.kind.value,
+        resource=missing.name,
+    )

@@ -1,0 +1,127 @@
+"""What each call needs: one table, from the method to an operation and the resources it is done on.
+
+A method that is not in the table is served to nobody: a node with one does not start. Where a call
+needs a permission on several things, it needs it on each of them.
+
+The cluster's own topics belong to their group: whoever may receive for a group may receive its dead
+letters, and whoever administers it may delete them. A message's id names no topic: what is done by
+ids needs the permission on all topics (`ALL_TOPICS`).
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from node.contracts.access import CLUSTER, WILDCARD, Operation, Resource, ResourceKind
+from storage.views.catalog import DEAD_LETTER_PREFIX, RETRY_PREFIX
+
+ALL_TOPICS: Final = Resource(ResourceKind.TOPIC, WILDCARD)
+"""Only a grant on `*` has it."""
+
+_ESCAPED_BAR: Final = "%7C"
+
+Resources: TypeAlias = Callable[[Any], tuple[Resource, ...]]
+
+
+class Rule(NamedTuple):
+    """What one method needs."""
+
+    operation: Operation | None
+    """None: that its caller is known, and no more."""
+    resources: Resources
+    """Of a request."""
+
+
+def topic_resource(name: str) -> Resource:
+    """What a topic belongs to: itself, or the group whose retries or dead letters it has."""
+    if name.startswith(DEAD_LETTER_PREFIX):
+        return group_resource(name.removeprefix(DEAD_LETTER_PREFIX))
+    if name.startswith(RETRY_PREFIX):
+        group = name.removeprefix(RETRY_PREFIX).partition("|")[0]
+        return group_resource(group.replace(_ESCAPED_BAR, "|"))
+    return Resource(ResourceKind.TOPIC, name)
+
+
+def group_resource(name: str) -> Resource:
+    """A group."""
+    return Resource(ResourceKind.GROUP, name)
+
+
+def _nothing(_request: Any) -> tuple[Resource, ...]:
+    return ()
+
+
+def _cluster(_request: Any) -> tuple[Resource, ...]:
+    return (CLUSTER,)
+
+
+def _all_topics(_request: Any) -> tuple[Resource, ...]:
+    return (ALL_TOPICS,)
+
+
+def _topic(request: Any) -> tuple[Resource, ...]:
+    return (topic_resource(request.topic),)
+
+
+def _named_topic(request: Any) -> tuple[Resource, ...]:
+    return (topic_resource(request.name),)
+
+
+def _group(request: Any) -> tuple[Resource, ...]:
+    return (group_resource(request.group),)
+
+
+def _named_group(request: Any) -> tuple[Resource, ...]:
+    return (group_resource(request.name),)
+
+
+def _topic_and_group(request: Any) -> tuple[Resource, ...]:
+    return (topic_resource(request.topic), group_resource(request.group))
+
+
+def _damaged(request: Any) -> tuple[Resource, ...]:
+    """Of whichever group and topic are named; of all of them where none is."""
+    found: tuple[Resource, ...] = ()
+    if request.group:
+        found += (group_resource(request.group),)
+    if request.topic:
+        found += (topic_resource(request.topic),)
+    return found or (CLUSTER,)
+
+
+_KNOWN: Final = Rule(None, _nothing)
+_PRODUCER: Final = "hourwheel.v1.ProducerService."
+_CONSUMER: Final = "hourwheel.v1.ConsumerService."
+_ADMIN: Final = "hourwheel.v1.AdminService."
+
+RULES: Final[dict[str, Rule]] = {
+    _PRODUCER + "Publish": Rule(Operation.PUBLISH, _topic),
+    _PRODUCER + "PublishStream": Rule(Operation.PUBLISH, _topic),
+    _PRODUCER + "Cancel": Rule(Operation.CANCEL, _all_topics),
+    _CONSUMER + "Receive": Rule(Operation.RECEIVE, _topic_and_group),
+    _CONSUMER + "Ack": Rule(Operation.RECEIVE, _group),
+    _CONSUMER + "Nack": Rule(Operation.RECEIVE, _group),
+    _CONSUMER + "ChangeInvisible": Rule(Operation.RECEIVE, _group),
+    _ADMIN + "CreateTopic": Rule(Operation.ADMINISTER, _named_topic),
+    _ADMIN + "DeleteTopic": Rule(Operation.ADMINISTER, _named_topic),
+    _ADMIN + "GetTopic": Rule(Operation.LOOK, _named_topic),
+    _ADMIN + "ListTopics": _KNOWN,  # shows what its caller may look at
+    _ADMIN + "PutGroup": Rule(Operation.ADMINISTER, _named_group),
+    _ADMIN + "DeleteGroup": Rule(Operation.ADMINISTER, _named_group),
+    _ADMIN + "GetGroup": Rule(Operation.LOOK, _named_group),
+    _ADMIN + "ListGroups": _KNOWN,  # likewise
+    _ADMIN + "PutSubscription": Rule(Operation.RECEIVE, _topic_and_group),
+    _ADMIN + "GetStatus": _KNOWN,  # clients find the master by it
+    _ADMIN + "TransferMaster": Rule(Operation.ADMINISTER, _cluster),
+    _ADMIN + "ListPending": Rule(Operation.LOOK, _topic),
+    _ADMIN + "CancelPending": Rule(Operation.CANCEL, _topic),
+    _ADMIN + "ListDamaged": Rule(Operation.LOOK, _damaged),
+    _ADMIN + "DiscardDamaged": Rule(Operation.ADMINISTER, _group),
+    _ADMIN + "DescribeMessage": Rule(Operation.LOOK, _all_topics),
+    _ADMIN + "DescribeWheel": Rule(Operation.LOOK, _cluster),
+    "hourwheel.v1.SessionService.Session": _KNOWN,  # its calls are checked one by one
+}
+"""Full name of each method of the API -> what it needs.
+
+Health and reflection are not here: anybody may ask whether a node is well, and for the published
+API.
+"""

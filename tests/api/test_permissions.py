@@ -1,0 +1,194 @@
+"""Access control over real gRPC: who is known, what they may do, and when that ends."""
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+
+from hourwheel import errors
+from hourwheel.v1 import admin_pb2
+from hourwheel.v1.broker_pb2 import CancelRequest, PublishStreamRequest
+from hourwheel.v1.consumer_pb2 import AckRequest, ReceiveRequest
+from hourwheel.v1.session_pb2 import SessionCall, SessionRequest
+from node.access.permissions import RULES
+from node.contracts.access import (
+    ANONYMOUS,
+    AccessPolicy,
+    Grant,
+    Method,
+    Operation,
+    Principal,
+    ResourceKind,
+)
+from tests.support.api_world import ApiWorld, refusal_of, refused
+from tests.support.eventually import until
+from tests.unit.node.access.test_permissions import METHODS
+
+ALICE = (("who", "alice"),)
+BOB = (("who", "bob"),)
+POLL = ReceiveRequest(group="billing", topic="orders", wait_ms=20_000)
+
+
+async def identify(context: Any) -> Principal:
+    """For tests the caller is who it says."""
+    name = dict(context.invocation_metadata() or ()).get("who", "")
+    if name == "liar":
+        raise errors.PermissionDenied("no such caller")
+    return Principal(name, Method.USER) if name else ANONYMOUS
+
+
+def grant(kind: ResourceKind, name: str, *operations: Operation, who: str = "alice") -> Grant:
+    return Grant(who, frozenset(operations), kind, name)
+
+
+ALL = (
+    grant(ResourceKind.TOPIC, "orders", *Operation),
+    grant(ResourceKind.GROUP, "billing", *Operation),
+)
+
+
+def on(*grants: Grant) -> AccessPolicy:
+    return AccessPolicy(is_on=True, grants=grants, administrators=frozenset({"root"}))
+
+
+async def call(world: ApiWorld, name: str, metadata: Any) -> Any:
+    """Call a method with an empty request; a stream gets one."""
+    method = METHODS[name]
+    service, _, last = name.rpartition(".")
+    request = GetMessageClass(method.input_type)
+    answer = GetMessageClass(method.output_type)
+    options: Any = {
+        "request_serializer": request.SerializeToString,
+        "response_deserializer": answer.FromString,
+    }
+    if not method.client_streaming:
+        unary: Any = world.channel.unary_unary(f"/{service}/{last}", **options)
+        return await unary(request(), metadata=metadata, timeout=10)
+    stream: Any = world.channel.stream_stream(f"/{service}/{last}", **options)
+    opened = stream(metadata=metadata, timeout=10)
+    await opened.write(request())
+    await opened.done_writing()
+    return [one async for one in opened]
+
+
+@pytest.mark.parametrize("name", RULES)
+async def test_method_refuses_callers_without_a_permission(name: str) -> None:
+    shown = ("status", "topics", "groups")  # to whoever is known, as much as it may look at
+    async with ApiWorld(identify=identify) as world:
+        world.access.replace(on(*ALL))
+        for metadata in ((), BOB):
+            if METHODS[name].client_streaming and name.endswith("PublishStream"):
+                (answer,) = await call(world, name, metadata)
+                assert answer.error.reason == "PERMISSION_DENIED"
+            elif RULES[name].operation is None and metadata:
+                await call(world, name, metadata)  # whoever is known may
+            else:
+                refusal = await refused(call(world, name, metadata))
+                assert refusal.reason == "PERMISSION_DENIED"
+                assert refusal.code is grpc.StatusCode.PERMISSION_DENIED
+        assert [called for called, _ in world.engine.calls if called not in shown] == []
+        assert (await refused(call(world, name, (("who", "liar"),)))).message == "no such caller"
+
+
+async def test_refusal_is_the_same_whether_the_topic_exists() -> None:
+    async with ApiWorld(identify=identify) as world:
+        await world.admin.CreateTopic(admin_pb2.CreateTopicRequest(name="there"))
+        world.access.replace(on(*ALL))
+        found = []
+        for name in ("there", "gone!"):
+            request = admin_pb2.GetTopicRequest(name=name)
+            refusal = await refused(world.admin.GetTopic(request, metadata=ALICE))
+            assert refusal.params == {
+                "operation": "look", "resource_kind": "topic", "resource": name
+            }  # fmt: skip
+            found.append(refusal.message.replace(name, ""))
+        assert found[0] == found[1]
+
+
+async def test_list_shows_what_its_caller_may_look_at_page_by_page() -> None:
+    async with ApiWorld(identify=identify) as world:
+        for number in range(8):
+            name = f"{'mine' if number % 3 else 'others'}-{number}"
+            await world.admin.CreateTopic(admin_pb2.CreateTopicRequest(name=name))
+        world.access.replace(on(grant(ResourceKind.TOPIC, "mine-*", Operation.LOOK)))
+        token, names = b"", []
+        while True:
+            request = admin_pb2.ListTopicsRequest(page_size=2, page_token=token)
+            page = await world.admin.ListTopics(request, metadata=ALICE)
+            names += [topic.name for topic in page.topics]
+            token = page.next_page_token
+            assert b"others" not in token
+            if not token:
+                break
+        assert names == ["mine-1", "mine-2", "mine-4", "mine-5", "mine-7"]
+        everything = await world.admin.ListTopics(
+            admin_pb2.ListTopicsRequest(), metadata=(("who", "root"),)
+        )
+        assert len(everything.topics) == 8
+
+
+async def test_poll_that_waits_ends_when_its_permission_is_revoked() -> None:
+    async with ApiWorld(identify=identify) as world:
+        world.engine.gates["receive"] = asyncio.Event()
+        world.access.replace(on(*ALL))
+        poll = asyncio.ensure_future(refused(world.consumer.Receive(POLL, metadata=ALICE)))
+        await until(lambda: world.stats.long_polls == 1)
+        world.access.replace(on(ALL[0], ALL[1]))  # nothing that matters changed
+        await asyncio.sleep(0)
+        assert world.stats.long_polls == 1
+        world.access.replace(on(ALL[0]))
+        refusal = await poll
+        assert (refusal.reason, refusal.params["resource"]) == ("PERMISSION_DENIED", "billing")
+        await until(lambda: world.stats.requests_in_flight == world.stats.long_polls == 0)
+
+
+async def test_session_and_stream_that_are_open_are_checked_frame_by_frame() -> None:
+    async with ApiWorld(identify=identify) as world:
+        world.access.replace(on(*ALL))
+        session = world.sessions.Session(metadata=ALICE)
+        stream = world.producer.PublishStream(metadata=ALICE)
+        await session.write(SessionRequest(calls=[SessionCall(call_id=1, ack=ACK)]))
+        assert (await answers(session))[0].WhichOneof("answer") == "ack"
+        await stream.write(PublishStreamRequest(topic="orders"))
+        assert (await stream.read()).error.reason == "INVALID_BATCH"
+        world.access.replace(on())
+        calls = [SessionCall(call_id=2, ack=ACK), SessionCall(call_id=3, cancel=CancelRequest())]
+        await session.write(SessionRequest(calls=calls))
+        found = await answers(session)
+        while len(found) < len(calls):
+            found += await answers(session)
+        assert {one.error.reason for one in found} == {"PERMISSION_DENIED"}
+        await stream.write(PublishStreamRequest(topic="orders"))
+        assert (await stream.read()).error.reason == "PERMISSION_DENIED"
+        session.cancel()
+        stream.cancel()
+
+
+ACK = AckRequest(group="billing")
+
+
+async def answers(session: Any) -> list[Any]:
+    """Of the next frame that has any: the first one is empty."""
+    while True:
+        frame = await session.read()
+        if frame.answers:
+            return list(frame.answers)
+
+
+async def test_session_of_nobody_is_refused_when_it_is_opened() -> None:
+    async with ApiWorld(identify=identify) as world:
+        world.access.replace(on(*ALL))
+        session = world.sessions.Session()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await answers(session)
+        assert refusal_of(caught.value).reason == "PERMISSION_DENIED"
+        assert world.stats.sessions == 0
+
+
+async def test_health_and_reflection_are_for_everybody() -> None:
+    async with ApiWorld(identify=identify) as world:
+        world.access.replace(on())
+        health: Any = world.channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert await health(b"") == b"\x08\x01"

@@ -1,0 +1,60 @@
+"""What each method needs: none is forgotten, and each takes its names from its own fields."""
+
+from typing import Any
+
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, session_pb2
+from node.access.permissions import RULES, Rule, group_resource, topic_resource
+from node.contracts.access import Operation, Resource, ResourceKind
+
+FILES = (admin_pb2, broker_pb2, consumer_pb2, session_pb2)
+METHODS = {
+    method.full_name: method
+    for file in FILES
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+
+
+def test_each_method_of_the_api_has_a_rule_and_no_other_has() -> None:
+    assert RULES.keys() == METHODS.keys()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_rule_reads_the_request_of_its_method(name: str) -> None:
+    rule: Rule = RULES[name]
+    request: Any = GetMessageClass(METHODS[name].input_type)()
+    for field in ("topic", "group", "name"):
+        if field in request.DESCRIPTOR.fields_by_name:
+            setattr(request, field, f"some-{field}")
+    resources = rule.resources(request)
+    assert bool(resources) is (rule.operation is not None)
+    named = {one.name for one in resources}
+    for field in ("topic", "group", "name"):
+        has = field in request.DESCRIPTOR.fields_by_name
+        is_by_group_alone = name.endswith("DiscardDamaged") and field == "topic"
+        assert (f"some-{field}" in named) is (has and not is_by_group_alone)
+
+
+@pytest.mark.parametrize(
+    ("topic", "resource"),
+    [
+        ("orders", Resource(ResourceKind.TOPIC, "orders")),
+        ("%DLQ%billing", group_resource("billing")),
+        ("%RETRY%billing|orders", group_resource("billing")),
+        ("%RETRY%a%7Cb|orders", group_resource("a|b")),
+        ("%other", Resource(ResourceKind.TOPIC, "%other")),
+    ],
+)
+def test_topics_of_the_cluster_belong_to_their_group(topic: str, resource: Resource) -> None:
+    assert topic_resource(topic) == resource
+
+
+def test_what_changes_something_is_no_looking() -> None:
+    looking = {name.rpartition(".")[2] for name, rule in RULES.items() if rule.operation in LOOKS}
+    assert all(name.startswith(("Get", "List", "Describe", "Session")) for name in looking)
+
+
+LOOKS = (Operation.LOOK, None)

@@ -1,13 +1,15 @@
-"""Where drafts wait until enough of one kind are there for a batch, or until they waited enough.
+"""Where drafts wait until enough are there for a batch, or until they waited enough.
 
-Pure: time comes in as `now_ms`. A *kind* is a topic together with "delays" or "instants", since a
-batch has one topic and one flag for its times. Drafts of a kind leave in the order they came; of
-several kinds that may leave, the one that has waited longest goes first.
+Pure: time comes in as `now_ms`. A *kind* is a topic together with "delays" or "instants". A batch
+has one flag for its times, and one topic, or several where the node takes that (`Joining`). Drafts
+of a kind leave in the order they came; of several kinds that may leave, the one that has waited
+longest goes first, and takes others along in the order of their waiting.
 """
 
 from collections import deque
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from hourwheel.client.batch_builder import Draft
 
@@ -17,9 +19,23 @@ Token = TypeVar("Token")
 class Piece(NamedTuple, Generic[Token]):
     """A draft and what its owner wants to have back with the answer."""
 
+    topic: str
     draft: Draft
     token: Token
     added_ms: float
+
+
+class Joining(NamedTuple):
+    """Which topics may share a batch."""
+
+    topic_count_max: int
+    """So many, at most."""
+    lane_of: Callable[[str], Hashable]
+    """Topics of the same lane may; None: this one goes by itself."""
+
+
+ALONE: Final = Joining(1, lambda _: None)
+"""Each batch has one topic."""
 
 
 @dataclass(slots=True)
@@ -32,8 +48,21 @@ class _Waiting(Generic[Token]):
     batch_bytes: int = 0
 
 
+@dataclass(slots=True)
+class _Taken(Generic[Token]):
+    """A batch that is being filled. Invariant: count and bytes are the sums over `pieces`."""
+
+    pieces: list[Piece[Token]]
+    count: int = 0
+    batch_bytes: int = 0
+
+
 class Accumulator(Generic[Token]):
-    """Collects drafts into batches of up to `messages_max` messages and about `bytes_max` bytes."""
+    """Collects drafts into batches of up to `messages_max` messages and about `bytes_max` bytes.
+
+    Invariant: `_count[r]` and `_batch_bytes[r]` are the sums over the kinds with delays (r True) or
+    instants (r False).
+    """
 
     def __init__(self, *, messages_max: int, bytes_max: int, linger_ms: float) -> None:
         """`linger_ms`: how long a draft waits for others to fill its batch; 0: not at all."""
@@ -41,6 +70,8 @@ class Accumulator(Generic[Token]):
         self._bytes_max = bytes_max
         self._linger_ms = linger_ms
         self._kinds: dict[tuple[str, bool], _Waiting[Token]] = {}
+        self._count = {True: 0, False: 0}
+        self._batch_bytes = {True: 0, False: 0}
 
     def __bool__(self) -> bool:
         """Whether anything waits."""
@@ -52,44 +83,77 @@ class Accumulator(Generic[Token]):
         waiting = self._kinds.get(kind)
         if waiting is None:
             waiting = self._kinds[kind] = _Waiting(topic, deque())
-        waiting.pieces.append(Piece(draft, token, now_ms))
-        waiting.count += draft.count
-        waiting.batch_bytes += draft.batch_bytes
+        waiting.pieces.append(Piece(topic, draft, token, now_ms))
+        self._change(waiting, draft.count, draft.batch_bytes, is_relative=draft.is_relative)
 
     def take(
-        self, now_ms: float, *, is_flushing: bool = False
-    ) -> tuple[str, list[Piece[Token]]] | None:
-        """The topic and the drafts of the next batch, if there is one to be sent now.
+        self, now_ms: float, joining: Joining = ALONE, *, is_flushing: bool = False
+    ) -> list[Piece[Token]] | None:
+        """The drafts of the next batch, those of a topic together, if one is to be sent now.
 
         Args:
             now_ms: now.
+            joining: which topics it may have.
             is_flushing: nothing needs to wait any longer.
         """
+        is_shared = joining.topic_count_max > 1
         ready = [
-            (kind, waiting)
+            (waiting.pieces[0].added_ms, kind)
             for kind, waiting in self._kinds.items()
-            if is_flushing or self._is_ready(waiting, now_ms)
+            if is_flushing or self._is_ready(kind, waiting, now_ms, is_shared=is_shared)
         ]
         if not ready:
             return None
-        kind, waiting = min(ready, key=lambda item: item[1].pieces[0].added_ms)
-        taken, count, batch_bytes = [waiting.pieces.popleft()], 0, 0
-        while True:
-            count += taken[-1].draft.count
-            batch_bytes += taken[-1].draft.batch_bytes
-            if not waiting.pieces:
-                del self._kinds[kind]
-                break
-            following = waiting.pieces[0].draft
-            if (
-                count + following.count > self._messages_max
-                or batch_bytes + following.batch_bytes > self._bytes_max
+        _, first = min(ready, key=lambda item: item[0])
+        taken: _Taken[Token] = _Taken([])
+        is_all_taken = self._take_from(first, taken)
+        lane = joining.lane_of(first[0]) if is_shared and is_all_taken else None
+        if lane is not None:
+            self._join(lane, joining, taken, is_relative=first[1])
+        return taken.pieces
+
+    def _join(
+        self, lane: Hashable, joining: Joining, taken: _Taken[Token], *, is_relative: bool
+    ) -> None:
+        """Fill the batch up with other kinds of the lane, those that wait longest first."""
+        others = [
+            (waiting.pieces[0].added_ms, kind)
+            for kind, waiting in self._kinds.items()
+            if kind[1] is is_relative
+        ]
+        others.sort(key=lambda item: item[0])
+        topic_count = 1
+        for _, kind in others:
+            if topic_count == joining.topic_count_max:
+                return
+            if joining.lane_of(kind[0]) == lane:
+                if not self._take_from(kind, taken):
+                    return
+                topic_count += 1
+
+    def _take_from(self, kind: tuple[str, bool], taken: _Taken[Token]) -> bool:
+        """Move drafts of a kind into the batch, while there is room. Whether that was all of it."""
+        waiting = self._kinds[kind]
+        pieces, count, batch_bytes = waiting.pieces, taken.count, taken.batch_bytes
+        while pieces:
+            draft = pieces[0].draft
+            if taken.pieces and (
+                taken.count + draft.count > self._messages_max
+                or taken.batch_bytes + draft.batch_bytes > self._bytes_max
             ):
                 break
-            taken.append(waiting.pieces.popleft())
-        waiting.count -= count
-        waiting.batch_bytes -= batch_bytes
-        return waiting.topic, taken
+            taken.pieces.append(pieces.popleft())
+            taken.count += draft.count
+            taken.batch_bytes += draft.batch_bytes
+        self._change(
+            waiting,
+            count - taken.count,
+            batch_bytes - taken.batch_bytes,
+            is_relative=kind[1],
+        )
+        if not pieces:
+            del self._kinds[kind]
+        return not pieces
 
     def find_next_wakeup_ms(self) -> float | None:
         """When `take` may next have something, if nothing is added; None: nothing waits."""
@@ -101,11 +165,31 @@ class Accumulator(Generic[Token]):
         """All that waits, to be given up."""
         left = [piece for waiting in self._kinds.values() for piece in waiting.pieces]
         self._kinds.clear()
+        self._count = {True: 0, False: 0}
+        self._batch_bytes = {True: 0, False: 0}
         return left
 
-    def _is_ready(self, waiting: _Waiting[Token], now_ms: float) -> bool:
+    def _change(
+        self, waiting: _Waiting[Token], count: int, batch_bytes: int, *, is_relative: bool
+    ) -> None:
+        waiting.count += count
+        waiting.batch_bytes += batch_bytes
+        self._count[is_relative] += count
+        self._batch_bytes[is_relative] += batch_bytes
+
+    def _is_ready(
+        self, kind: tuple[str, bool], waiting: _Waiting[Token], now_ms: float, *, is_shared: bool
+    ) -> bool:
+        """Whether it has waited enough, or enough is there for a batch: of itself, or of all."""
         return (
-            waiting.count >= self._messages_max
+            now_ms - waiting.pieces[0].added_ms >= self._linger_ms
+            or waiting.count >= self._messages_max
             or waiting.batch_bytes >= self._bytes_max
-            or now_ms - waiting.pieces[0].added_ms >= self._linger_ms
+            or (
+                is_shared
+                and (
+                    self._count[kind[1]] >= self._messages_max
+                    or self._batch_bytes[kind[1]] >= self._bytes_max
+                )
+            )
         )

@@ -11,7 +11,8 @@ holds the numbers, so that another node that becomes the master knows them as we
     queued --- sent ---> in flight --- published ---------> settled
        ^                    |--------- refused for good --> settled, leaving a hole in the numbers
        |--------------------|--------- refused for now
-       |--------------------'--------- stream broken: now unsure, it may have been taken
+       |--------------------|--------- stream broken: now unsure, it may have been taken
+       |--------------------'--------- of many topics, refused for good: goes again apart
 
 After a refusal every batch behind it in flight is refused as out of order. Nothing new is sent
 until all answers are there (draining); then the rest goes again, in order. A batch refused for good
@@ -19,24 +20,43 @@ leaves a hole: those behind it, all known not to have been taken, get new number
 that the refused batch was not taken by an earlier try, they follow the last number taken; else they
 start at 0 under a new producer id. While there are unsure batches, nothing behind them is sent and
 all keep their numbers: a node that takes others in between forgets them.
+
+A batch of many topics that is refused for good takes its place in the queue as one batch for each
+topic, so that each has an outcome of its own. The messages keep their numbers: a node recognises a
+part of what it has taken before.
 """
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import islice
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from hourwheel import errors
 from hourwheel.client.batch_builder import renumber
 from hourwheel.limits import PRODUCER_BATCHES_REMEMBERED
 from hourwheel.transport.endpoints import Move
 from hourwheel.transport.retry import Backoff, Failure, Pace, is_undecided, may_retry
+from hourwheel.v1.broker_pb2 import PublishStreamRequest
 
 Token = TypeVar("Token")
-_LENGTHS_BYTES_MAX: Final = 16
-"""Of a request, besides the batch and its topic."""
+Topics: TypeAlias = tuple[tuple[str, int], ...]
+"""Topics of a batch, and how many of its messages, from the first on, are for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[Token]):
+    """What of a batch is for one topic, as a batch of its own."""
+
+    topic: str
+    raw: bytes
+    count: int
+    token: Token
+
+
+TakeApart: TypeAlias = Callable[[Token, int, int], list[Part[Token]]]
+"""(token of a batch, its producer id, number of its first message) -> its parts, numbered on."""
 
 
 class Published(NamedTuple):
@@ -53,7 +73,7 @@ class Published(NamedTuple):
 class Batch(Generic[Token]):
     """A batch on its way."""
 
-    topic: str
+    topics: Topics
     raw: bytes
     count: int
     token: Token
@@ -67,6 +87,18 @@ class Batch(Generic[Token]):
     sent_ms: float = 0.0
     refusal: errors.HourwheelError | None = None
     """Why it was not taken the last time it was answered."""
+
+    @property
+    def sole_topic(self) -> str | None:
+        """The topic of all its messages; None: it has several."""
+        return self.topics[0][0] if len(self.topics) == 1 else None
+
+    def request(self) -> PublishStreamRequest:
+        """What is sent."""
+        if len(self.topics) == 1:
+            return PublishStreamRequest(topic=self.topics[0][0], record_batch=self.raw)
+        topics, counts = zip(*self.topics, strict=True)
+        return PublishStreamRequest(record_batch=self.raw, topics=topics, counts=counts)
 
 
 class Settled(NamedTuple, Generic[Token]):
@@ -93,6 +125,7 @@ class PublishWindow(Generic[Token]):
         self,
         *,
         make_producer_id: Callable[[], int] | None,
+        take_apart: TakeApart[Token],
         backoff: Backoff,
         random: Callable[[], float],
         answer_timeout_ms: float,
@@ -102,11 +135,13 @@ class PublishWindow(Generic[Token]):
         Args:
             make_producer_id: gives random numbers in [1, 2**64); None to publish without
                 idempotence: then what may have been taken is never sent again.
+            take_apart: makes a batch for each topic of one.
             backoff: waits after refusals and broken streams.
             random: gives fractions in [0, 1).
             answer_timeout_ms: a stream that leaves a batch without an answer for so long is broken.
         """
         self._make_producer_id = make_producer_id
+        self._take_apart = take_apart
         self._pace = Pace(backoff, random)
         self._answer_timeout_ms = answer_timeout_ms
         self._queue: deque[Batch[Token]] = deque()
@@ -140,8 +175,8 @@ class PublishWindow(Generic[Token]):
 
     @property
     def oldest_topic(self) -> str | None:
-        """Topic of the oldest batch without an answer; None: there is none in flight."""
-        return self._in_flight[0].topic if self._in_flight else None
+        """Topic of the oldest batch without an answer; None: there is none, or it has several."""
+        return self._in_flight[0].sole_topic if self._in_flight else None
 
     def next_position(self) -> tuple[int, int]:
         """(producer id, number of the first message) that the next batch is to be built with."""
@@ -150,21 +185,19 @@ class PublishWindow(Generic[Token]):
             self._producer_id = self._make_producer_id()
         return self._producer_id, self._next_sequence
 
-    def submit(
-        self, topic: str, raw: bytes, count: int, token: Token, *, deadline_ms: float
-    ) -> None:
+    def submit(self, topics: Topics, raw: bytes, token: Token, *, deadline_ms: float) -> None:
         """Queue a batch that was built with `next_position`; there must be room.
 
         Args:
-            topic: topic.
+            topics: what its messages are for.
             raw: the record batch.
-            count: its messages.
             token: comes back when it is settled.
             deadline_ms: when to give up.
         """
         errors.invariant(self.has_room, "the publish window is full")
+        count = sum(of_topic for _, of_topic in topics)
         self._queue.append(
-            Batch(topic, raw, count, token, self._producer_id, self._next_sequence, deadline_ms)
+            Batch(topics, raw, count, token, self._producer_id, self._next_sequence, deadline_ms)
         )
         if self._make_producer_id is not None:
             self._next_sequence += count
@@ -181,7 +214,8 @@ class PublishWindow(Generic[Token]):
         unsure = [ordinal for ordinal, batch in enumerate(self._queue) if batch.is_unsure]
         may_go = unsure[-1] + 1 if unsure else len(self._queue)
         sendable = []
-        for batch in islice(self._queue, may_go):
+        # What was taken apart may be more batches than a node remembers: the rest waits.
+        for batch in islice(self._queue, min(may_go, PRODUCER_BATCHES_REMEMBERED)):
             if batch.is_in_flight:
                 continue
             batch.is_in_flight = True
@@ -246,6 +280,8 @@ class PublishWindow(Generic[Token]):
         ):
             self._is_draining = True
             self._wait(now_ms, move)
+        elif len(batch.topics) > 1 and not is_undecided(error):
+            self._separate(batch)
         else:
             self._fail(batch, _unknown(error) if was_unsure else error)
 
@@ -271,7 +307,9 @@ class PublishWindow(Generic[Token]):
         self._wait(now_ms, move)
         for batch in given_up:
             self._fail(batch, _unknown(failure.error))
-        if too_large is not None:
+        if too_large is not None and len(too_large.topics) > 1:
+            self._separate(too_large)
+        elif too_large is not None:
             error = failure.error
             self._fail(too_large, _unknown(error) if too_large.is_unsure else error)
         elif not failure.error.retriable and not is_undecided(failure.error):
@@ -280,15 +318,14 @@ class PublishWindow(Generic[Token]):
     def _find_too_large(self, error: errors.HourwheelError) -> Batch[Token] | None:
         """The batch in flight that gRPC let nobody read, where it says that of one: not taken.
 
-        It names the size of the request, which is that of the batch, its topic and some lengths.
+        It names the size of the request.
         """
         named = error.params.get("bytes", "") if isinstance(error, errors.MessageTooLarge) else ""
         if not named.isdecimal():
             return None
         size_bytes = int(named)
         for batch in self._in_flight:
-            spare_bytes = size_bytes - len(batch.raw) - len(batch.topic)
-            if 0 <= spare_bytes <= _LENGTHS_BYTES_MAX and batch in self._queue:
+            if batch.request().ByteSize() == size_bytes and batch in self._queue:
                 return batch
         return None
 
@@ -329,6 +366,26 @@ class PublishWindow(Generic[Token]):
         self._is_draining = True
         if may_have_been_taken or not is_forgotten:
             self._fail(batch, error)
+
+    def _separate(self, batch: Batch[Token]) -> None:
+        """Put a batch for each of its topics into its place, under the numbers that they have."""
+        at, first_sequence = self._queue.index(batch), batch.first_sequence
+        parts = self._take_apart(batch.token, batch.producer_id, first_sequence)
+        del self._queue[at]
+        for ordinal, part in enumerate(parts):
+            topics = ((part.topic, part.count),)
+            one = replace(
+                batch,
+                topics=topics,
+                raw=part.raw,
+                count=part.count,
+                token=part.token,
+                first_sequence=first_sequence,
+            )
+            self._queue.insert(at + ordinal, one)
+            if batch.producer_id:
+                first_sequence += part.count
+        self._is_draining = True
 
     def _settle(self, batch: Batch[Token], outcome: Published | errors.HourwheelError) -> None:
         if batch in self._queue:

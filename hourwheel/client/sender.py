@@ -10,19 +10,22 @@ import asyncio
 import copy
 import secrets
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 import grpc
 
-from hourwheel import errors
+from hourwheel import errors, limits
 from hourwheel.client import batch_builder
-from hourwheel.client.accumulator import Accumulator, Piece
+from hourwheel.client.accumulator import Accumulator, Joining, Piece
 from hourwheel.client.batch_builder import Draft
 from hourwheel.client.buffer_pool import Room
-from hourwheel.client.inflight_batches import Published, PublishWindow
+from hourwheel.client.inflight_batches import Part, Published, PublishWindow, Topics
 from hourwheel.client.message_ids import PublishedIds
 from hourwheel.client.topic_genes import TopicGenes
 from hourwheel.formats.message_id import MessageId
+from hourwheel.formats.tag_gene import GeneSpec
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.endpoints import Move
 from hourwheel.transport.grpc_errors import make_error
@@ -31,6 +34,7 @@ from hourwheel.transport.retry import Failure
 from hourwheel.transport.stream import Stream, StreamBroken
 from hourwheel.v1 import broker_pb2
 
+_LONERS_MAX: Final = 4_096
 _CODE_NAMES: Final = {code.value[0]: code.name for code in grpc.StatusCode}
 _Stream: TypeAlias = Stream[broker_pb2.PublishStreamRequest, broker_pb2.PublishStreamResponse]
 
@@ -76,11 +80,16 @@ class PublishPump:
         )
         self._window: PublishWindow[list[Piece[_Ticket]]] = PublishWindow(
             make_producer_id=_make_producer_id if settings.is_idempotent else None,
+            take_apart=self._take_apart,
             backoff=channel.backoff,
             random=channel.random,
             answer_timeout_ms=settings.answer_timeout_ms,
         )
         self._genes = TopicGenes()
+        self._topic_count_max = 1
+        """Of a batch, as the node of this stream said last."""
+        self._loners: dict[str, None] = {}
+        """Topics whose last batch was refused for good: they would have others sent twice."""
         self._room = Room(settings.buffer_bytes)
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -206,20 +215,44 @@ class PublishPump:
     def _fill(self, now_ms: float) -> None:
         """Build batches while there is room for them in the window."""
         while self._window.has_room:
-            taken = self._accumulator.take(now_ms, is_flushing=self._flushing > 0)
-            if taken is None:
+            joining = Joining(self._topic_count_max, self._lane_of)
+            pieces = self._accumulator.take(now_ms, joining, is_flushing=self._flushing > 0)
+            if pieces is None:
                 return
-            topic, pieces = taken
             try:
-                draft = batch_builder.join([piece.draft for piece in pieces])
-                position = self._window.next_position()
-                raw = batch_builder.build(draft, *position, self._genes.of(topic))
+                raw, _ = self._build(pieces, *self._window.next_position())
             except Exception as error:
                 for piece in pieces:  # they are nowhere else any more
                     self._fail(piece, errors.Internal(f"a batch cannot be built: {error!r}"))
                 raise
-            deadline_ms = pieces[0].added_ms + self._settings.delivery_timeout_ms
-            self._window.submit(topic, raw, draft.count, pieces, deadline_ms=deadline_ms)
+            added_ms = min(piece.added_ms for piece in pieces)
+            deadline_ms = added_ms + self._settings.delivery_timeout_ms
+            self._window.submit(_topics_of(pieces), raw, pieces, deadline_ms=deadline_ms)
+
+    def _lane_of(self, topic: str) -> GeneSpec | None:
+        """Topics share a batch if their genes are made alike."""
+        return None if topic in self._loners else self._genes.of(topic)
+
+    def _build(
+        self, pieces: list[Piece[_Ticket]], producer_id: int, first_sequence: int
+    ) -> tuple[bytes, int]:
+        """(a record batch of these, how many messages it has)."""
+        draft = batch_builder.join([piece.draft for piece in pieces])
+        spec = self._genes.of(pieces[0].topic)
+        return batch_builder.build(draft, producer_id, first_sequence, spec), draft.count
+
+    def _take_apart(
+        self, pieces: list[Piece[_Ticket]], producer_id: int, first_sequence: int
+    ) -> list[Part[list[Piece[_Ticket]]]]:
+        """See `inflight_batches.TakeApart`."""
+        parts = []
+        for topic, group in groupby(pieces, key=attrgetter("topic")):
+            own = list(group)
+            raw, count = self._build(own, producer_id, first_sequence)
+            parts.append(Part(topic, raw, count, own))
+            if producer_id:
+                first_sequence += count
+        return parts
 
     async def _send(self, now_ms: float) -> StreamBroken | None:
         """Write what may be written; returns why the stream broke, if it did."""
@@ -235,9 +268,7 @@ class PublishPump:
         try:
             async with asyncio.timeout(self._settings.answer_timeout_ms / 1_000):
                 for batch in sendable:
-                    await self._stream.write(
-                        broker_pb2.PublishStreamRequest(topic=batch.topic, record_batch=batch.raw)
-                    )
+                    await self._stream.write(batch.request())
         except StreamBroken as broken:
             return broken
         except TimeoutError:
@@ -281,8 +312,13 @@ class PublishPump:
                 self._on_refused(stream, now_ms, error)
             else:
                 taken = answer.published
-                if taken.HasField("expected_gene") and self._window.oldest_topic is not None:
-                    self._genes.adopt(self._window.oldest_topic, taken.expected_gene)
+                topic = self._window.oldest_topic
+                if topic is not None:
+                    self._loners.pop(topic, None)
+                    if taken.HasField("expected_gene"):
+                        self._genes.adopt(topic, taken.expected_gene)
+                count_max = min(taken.topic_count_max, limits.BATCH_TOPIC_COUNT_MAX)
+                self._topic_count_max = max(1, count_max)
                 sent_ms = self._window.oldest_sent_ms
                 if sent_ms is not None:
                     self._channel.note_answer(stream.address, now_ms - sent_ms)
@@ -307,6 +343,11 @@ class PublishPump:
         """
         is_place = isinstance(error, errors.NotMaster | errors.ShuttingDown)
         if not is_place:
+            topic = self._window.oldest_topic
+            if topic is not None and not error.retriable:
+                self._loners[topic] = None
+                if len(self._loners) > _LONERS_MAX:
+                    del self._loners[next(iter(self._loners))]
             self._window.on_refused(now_ms, error)
             return
         move = None if stream.has_failed else stream.on_failure(error)
@@ -316,6 +357,7 @@ class PublishPump:
 
     async def _drop_stream(self) -> None:
         reader, self._reader = self._reader, None
+        self._topic_count_max = 1  # the next node may be an older one
         if self._stream is not None:
             self._stream.cancel()
             self._stream = None
@@ -353,7 +395,7 @@ class PublishPump:
             self._idle.set()
 
     def _succeed(self, piece: Piece[_Ticket], published: Published, sequence: int) -> None:
-        draft, ticket, _ = piece
+        draft, ticket = piece.draft, piece.token
         self._room.give_back(draft.batch_bytes)
         if ticket.future.done():
             return  # who asked has gone
@@ -371,6 +413,14 @@ class PublishPump:
         self._room.give_back(piece.draft.batch_bytes)
         if not piece.token.future.done():
             piece.token.future.set_exception(copy.copy(error))
+
+
+def _topics_of(pieces: list[Piece[_Ticket]]) -> Topics:
+    """Topics of a batch; those of a topic stand together."""
+    counts: dict[str, int] = {}
+    for piece in pieces:
+        counts[piece.topic] = counts.get(piece.topic, 0) + piece.draft.count
+    return tuple(counts.items())
 
 
 def _check_text(topic: object) -> None:

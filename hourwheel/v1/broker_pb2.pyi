@@ -65,12 +65,16 @@ class PublishedMessage(_message.Message):
     def __init__(self, message_id: _Optional[str] = ..., due_ms: _Optional[int] = ...) -> None: ...
 
 class PublishStreamRequest(_message.Message):
-    __slots__ = ("topic", "record_batch")
+    __slots__ = ("topic", "record_batch", "topics", "counts")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     RECORD_BATCH_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     record_batch: bytes
-    def __init__(self, topic: _Optional[str] = ..., record_batch: _Optional[bytes] = ...) -> None: ...
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., record_batch: _Optional[bytes] = ..., topics: _Optional[_Iterable[str]] = ..., counts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PublishStreamResponse(_message.Message):
     __slots__ = ("published", "error")
@@ -81,7 +85,7 @@ class PublishStreamResponse(_message.Message):
     def __init__(self, published: _Optional[_Union[PublishedBatch, _Mapping]] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ...) -> None: ...
 
 class PublishedBatch(_message.Message):
-    __slots__ = ("shard", "epoch", "base_sequence", "count", "store_ms", "duplicate", "expected_gene")
+    __slots__ = ("shard", "epoch", "base_sequence", "count", "store_ms", "duplicate", "expected_gene", "topic_count_max")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     BASE_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +93,7 @@ class PublishedBatch(_message.Message):
     STORE_MS_FIELD_NUMBER: _ClassVar[int]
     DUPLICATE_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_GENE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_COUNT_MAX_FIELD_NUMBER: _ClassVar[int]
     shard: int
     epoch: int
     base_sequence: int
@@ -96,7 +101,8 @@ class PublishedBatch(_message.Message):
     store_ms: int
     duplicate: bool
     expected_gene: _filter_pb2.GeneSpec
-    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., base_sequence: _Optional[int] = ..., count: _Optional[int] = ..., store_ms: _Optional[int] = ..., duplicate: bool = ..., expected_gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ...) -> None: ...
+    topic_count_max: int
+    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., base_sequence: _Optional[int] = ..., count: _Optional[int] = ..., store_ms: _Optional[int] = ..., duplicate: bool = ..., expected_gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ..., topic_count_max: _Optional[int] = ...) -> None: ...
 
 class ErrorDetail(_message.Message):
     __slots__ = ("code", "reason", "message", "params")

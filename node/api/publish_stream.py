@@ -10,7 +10,7 @@ import asyncio
 from contextlib import suppress
 from typing import Final, cast
 
-from hourwheel import errors
+from hourwheel import errors, limits
 from hourwheel.filter_language.wire import gene_to_wire
 from hourwheel.transport.reads import begin_read
 from hourwheel.v1.broker_pb2 import PublishedBatch, PublishStreamRequest, PublishStreamResponse
@@ -136,14 +136,17 @@ class PublishStreams:
         self, request: PublishStreamRequest, _context: CallContext
     ) -> PublishStreamResponse:
         """Accept one batch."""
-        check_topic(request.topic)
+        topics = _topics_of(request)
         batch = check_batch(
             request.record_batch,
             self._allowed,
             now_ms=self._engine.now_ms(),
             horizon_ms=self._horizon_ms,
         )
-        result = await self._engine.publish_batch(request.topic, batch)
+        if topics is None:
+            result = await self._engine.publish_batch(request.topic, batch)
+        else:
+            result = await self._engine.publish_joined(topics, batch)
         expected = result.expected_gene
         published = PublishedBatch(
             shard=result.shard,
@@ -153,8 +156,30 @@ class PublishStreams:
             store_ms=result.store_ms,
             duplicate=result.duplicate,
             expected_gene=None if expected is None else gene_to_wire(expected),
+            topic_count_max=limits.BATCH_TOPIC_COUNT_MAX,
         )
         return PublishStreamResponse(published=published)
+
+
+def _topics_of(request: PublishStreamRequest) -> list[tuple[str, int]] | None:
+    """The topics of a batch, and how many messages each has; None: only `request.topic`."""
+    names, counts = request.topics, request.counts
+    if not names and not counts:
+        check_topic(request.topic)
+        return None
+    if len(names) > limits.BATCH_TOPIC_COUNT_MAX:
+        raise errors.TooManyItems(
+            f"{len(names)} topics in a batch; at most {limits.BATCH_TOPIC_COUNT_MAX} are allowed",
+            count=len(names),
+            count_max=limits.BATCH_TOPIC_COUNT_MAX,
+        )
+    if request.topic or len(names) != len(counts) or not all(counts):
+        raise errors.InvalidArgument(
+            "a batch has a topic, or topics and as many counts, none of which is 0", field="topics"
+        )
+    for name in names:
+        check_topic(name)
+    return list(zip(names, counts, strict=True))
 
 
 class _Window:

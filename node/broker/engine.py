@@ -304,6 +304,13 @@ class Engine:
         master = self._master
         return await master.answer(master.publishing.publish_batch(topic, batch))
 
+    async def publish_joined(
+        self, topics: list[tuple[str, int]], batch: RecordBatch
+    ) -> broker.PublishedBatchResult:
+        """See EnginePort."""
+        master = self._master
+        return await master.answer(master.publishing.publish_joined(topics, batch))
+
     async def publish_messages(self, incoming: broker.IncomingMessages) -> list[tuple[str, int]]:
         """See EnginePort."""
         master = self._master

@@ -1,6 +1,7 @@
 """The publish service: admits, checks and proposes publishes and cancels, and answers them."""
 
 import asyncio
+from contextlib import ExitStack
 from typing import Any, Final
 
 import numpy as np
@@ -65,26 +66,65 @@ class PublishService:
 
     async def publish_batch(self, topic: str, batch: RecordBatch) -> PublishedBatchResult:
         """See EnginePort."""
-        if batch.header.kind != Kind.PUBLISH:
-            raise errors.InvalidBatch("only PUBLISH batches can be published")
+        _check_kind(batch)
         await self._configurator.settle_topic(topic)
         self._admit()
         now_ms = self._serving.now_ms()
         due_ms = resolve_due(batch, now_ms, self._horizon_ms)
         found = self._configurator.topic_to_publish(topic)
+        queues = choose_queues(
+            found.topic_id, found.queue_count, batch.key_hash, self._mastership.next_sequence
+        )
         with self._expiry.publishing(found, self._serving.now_ms):
-            published = await self._publish_batch(found, batch, due_ms, now_ms)
+            published = await self._publish_batch(batch, due_ms, queues, now_ms)
         result = self._published(published)
         if found.gene.number != batch.header.gene_spec and batch.meta_len.any():
             result.expected_gene = found.gene
         return result
 
+    async def publish_joined(
+        self, topics: list[tuple[str, int]], batch: RecordBatch
+    ) -> PublishedBatchResult:
+        """See EnginePort."""
+        _check_kind(batch)
+        counts = [count for _, count in topics]
+        if sum(counts) != batch.header.count:
+            raise errors.InvalidBatch(
+                f"{sum(counts)} messages are said to be in a batch of {batch.header.count}"
+            )
+        for name, _ in topics:
+            await self._configurator.settle_topic(name)
+        self._admit()
+        now_ms = self._serving.now_ms()
+        due_ms = resolve_due(batch, now_ms, self._horizon_ms)
+        found = [self._configurator.topic_to_publish(name) for name, _ in topics]
+        self._check_joined(found, batch)
+        queues = queues_of_many(found, counts, batch.key_hash, self._mastership.next_sequence)
+        with ExitStack() as uses:
+            for topic in found:
+                uses.enter_context(self._expiry.publishing(topic, self._serving.now_ms))
+            published = await self._publish_batch(batch, due_ms, queues, now_ms)
+        return self._published(published)
+
+    def _check_joined(self, topics: list[Topic], batch: RecordBatch) -> None:
+        """Apply looks at the first topic of a batch alone: they must not differ in what it asks.
+
+        Raises:
+            InvalidBatch: they do.
+        """
+        if any(self._configurator.is_deleting(topic.topic_id) for topic in topics):
+            raise errors.InvalidBatch("a topic is being deleted: publish to each by itself")
+        number = batch.header.gene_spec
+        if any(topic.gene.number != number for topic in topics) and batch.meta_len.any():
+            raise errors.InvalidBatch("topics want different genes: publish to each by itself")
+
     async def _publish_batch(
-        self, found: Topic, batch: RecordBatch, due_ms: NDArray[np.int64], now_ms: int
+        self,
+        batch: RecordBatch,
+        due_ms: NDArray[np.int64],
+        queues: NDArray[np.uint32],
+        now_ms: int,
     ) -> Published:
-        queues = choose_queues(
-            found.topic_id, found.queue_count, batch.key_hash, self._mastership.next_sequence
-        )
         # Stamped with the instant that its delays were counted from, and not with that of a second
         # look at the clock: store_ms + delay is how clients know due times, and so ids.
         future: asyncio.Future[PublishResults] = self._serving.propose(
@@ -151,6 +191,11 @@ class PublishService:
         return outcomes
 
 
+def _check_kind(batch: RecordBatch) -> None:
+    if batch.header.kind != Kind.PUBLISH:
+        raise errors.InvalidBatch("only PUBLISH batches can be published")
+
+
 def resolve_due(batch: RecordBatch, now_ms: int, horizon_ms: int) -> NDArray[np.int64]:
     """int64[n]: the instants of a batch's messages.
 
@@ -195,6 +240,20 @@ def choose_queues(
     turn = np.arange(first_sequence, first_sequence + count, dtype=np.uint64)
     chosen = np.where(key_hashes != 0, key_hashes, turn) % np.uint64(queue_count)
     return (chosen + np.uint64(topic_id << QUEUE_BITS)).astype(np.uint32)
+
+
+def queues_of_many(
+    topics: list[Topic], counts: list[int], key_hashes: NDArray[np.uint64], first_sequence: int
+) -> NDArray[np.uint32]:
+    """As `choose_queues`, of a batch whose first `counts[0]` messages are for `topics[0]`, ..."""
+    bases = np.array([topic.topic_id << QUEUE_BITS for topic in topics], np.uint32)
+    found = np.repeat(bases, counts)
+    widths = [topic.queue_count for topic in topics]
+    if max(widths) == 1:
+        return found
+    turn = np.arange(first_sequence, first_sequence + len(key_hashes), dtype=np.uint64)
+    chosen = np.where(key_hashes != 0, key_hashes, turn)
+    return found + (chosen % np.repeat(np.array(widths, np.uint64), counts)).astype(np.uint32)
 
 
 def queues_of_few(topic_id: int, queue_count: int, key_hashes: list[int], turn: int) -> list[int]:

@@ -89,6 +89,8 @@ class CatalogService:
         """Number of the unused group that is being deleted."""
         self._unsettled: dict[str, int] = {}
         """Unused topic that is being deleted -> 1, and one for each call that waits for it."""
+        self._deleting: set[TopicId] = set()
+        """Topics whose deletion is appended, and neither applied nor dropped."""
 
     @property
     def _catalog(self) -> Catalog:
@@ -226,7 +228,7 @@ class CatalogService:
             if topic is None or not is_unused(topic):
                 return False
             with self._unsettling(topic.name):
-                await self._change(ConfigChange(delete_topic_id=topic_id))
+                await self._delete_topic(topic.topic_id)
             return True
 
     async def delete_topic(self, name: str) -> None:
@@ -238,7 +240,23 @@ class CatalogService:
             if topic.internal and not is_left:
                 raise errors.InvalidTopic("this topic is the cluster's own", topic=name)
             await self._delete_many(self._catalog.subscriptions_to(topic.topic_id))
-            await self._change(ConfigChange(delete_topic_id=topic.topic_id))
+            await self._delete_topic(topic.topic_id)
+
+    async def _delete_topic(self, topic_id: TopicId) -> None:
+        deleting = self._change(ConfigChange(delete_topic_id=topic_id))
+        self._deleting.add(topic_id)
+
+        def settle(done: "asyncio.Future[bool]") -> None:
+            self._deleting.discard(topic_id)
+            if not done.cancelled():
+                done.exception()  # who asked may have gone
+
+        deleting.add_done_callback(settle)
+        await asyncio.shield(deleting)
+
+    def is_deleting(self, topic_id: TopicId) -> bool:
+        """Whether what is appended now stands behind the deletion of this topic."""
+        return topic_id in self._deleting
 
     async def _delete_many(self, subscriptions: list[Subscription]) -> None:
         """Delete subscriptions one by one, where they are too many for one record.

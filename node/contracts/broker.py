@@ -377,6 +377,21 @@ class EnginePort(Protocol):
         """
         ...
 
+    async def publish_joined(
+        self, topics: list[tuple[str, int]], batch: RecordBatch
+    ) -> PublishedBatchResult:
+        """As `publish_batch`, of a batch for many topics: taken or refused as a whole.
+
+        Args:
+            topics: topics, and how many of the messages, from the first on, are for each.
+            batch: as there.
+
+        Raises:
+            InvalidBatch: as well where the counts are not those of the batch, where topics want
+                genes of different kinds, or one of them is being deleted: publish apart.
+        """
+        ...
+
     async def publish_messages(self, incoming: IncomingMessages) -> list[tuple[str, int]]:
         """Accept messages, together or not at all: (message id, due_ms) of each. As above."""
         ...

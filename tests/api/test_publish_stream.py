@@ -13,6 +13,7 @@ from hourwheel import errors
 from hourwheel.filter_language.wire import gene_from_wire
 from hourwheel.formats.record_batch import build_publish
 from hourwheel.formats.tag_gene import GeneKind, GeneSpec
+from hourwheel.limits import BATCH_TOPIC_COUNT_MAX
 from hourwheel.transport.grpc_errors import failure_of
 from hourwheel.v1 import broker_pb2_grpc
 from hourwheel.v1.broker_pb2 import PublishStreamRequest
@@ -255,3 +256,49 @@ async def test_stream_ends_when_a_request_is_larger_than_any_may_be() -> None:
         await until(lambda: not world.stats.streams)
         assert (world.stats.requests_in_flight, world.stats.bytes_in_flight) == (0, 0)
         assert [one.published.count for one in await answers_to(world, batch(b"y"))] == [1]
+
+
+def joined(*topics: tuple[str, int], names: list[str] | None = None) -> PublishStreamRequest:
+    bodies = [name.encode() for name, count in topics for _ in range(count)]
+    raw = build_publish([NOW_MS + 60_000] * len(bodies), bodies)
+    counts = [count for _, count in topics]
+    named = [name for name, _ in topics] if names is None else names
+    return PublishStreamRequest(record_batch=raw, topics=named, counts=counts)
+
+
+async def test_stream_takes_batches_of_many_topics() -> None:
+    async with ApiWorld() as world:
+        answers = await answers_to(world, joined(("a", 2), ("b", 1)), batch(b"c"))
+    assert [answer.published.base_sequence for answer in answers] == [0, 3]
+    assert {answer.published.topic_count_max for answer in answers} == {BATCH_TOPIC_COUNT_MAX}
+    assert [(one.topic, one.body) for one in world.engine.stored] == [
+        ("a", b"a"),
+        ("a", b"a"),
+        ("b", b"b"),
+        ("orders", b"c"),
+    ]
+
+
+async def test_stream_refuses_topics_that_make_no_sense() -> None:
+    too_many = [(f"t{number}", 1) for number in range(BATCH_TOPIC_COUNT_MAX + 1)]
+    both, no_count = joined(("a", 1)), joined(("a", 1), ("b", 1))
+    both.topic = "orders"
+    no_count.counts[1] = 0
+    async with ApiWorld() as world:
+        answers = await answers_to(
+            world,
+            both,
+            no_count,
+            joined(("a", 1), ("b", 1), names=["a"]),
+            joined(("a", 1), names=[]),
+            joined(*too_many),
+            joined(("a", 1), ("no good", 1)),
+            joined(("a", 1)),
+        )
+    assert [answer.error.reason for answer in answers] == [
+        *["INVALID_ARGUMENT"] * 4,
+        "TOO_MANY_ITEMS",
+        "INVALID_TOPIC",
+        "",
+    ]
+    assert len(world.engine.stored) == 1

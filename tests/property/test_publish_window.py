@@ -1,12 +1,15 @@
 """The publish window against a model of a node, over a network that loses whatever it can.
 
-What must hold, whatever happens: a batch that settled as published is in the node's log exactly
-once; one that failed with anything but `Timeout` is not in it; no batch is in it twice; and in the
-end every batch is settled.
+What must hold, whatever happens: what settled as published is in the node's log exactly once,
+where it was said to be; what failed with anything but `Timeout` is not in it; nothing is in it
+twice; what was taken of one topic lies in the order in which it was submitted; and in the end all
+is settled.
 """
 
 import random
 from collections import Counter, deque
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 from hypothesis import given, settings
@@ -15,11 +18,37 @@ from hypothesis import strategies as st
 from hourwheel import errors
 from hourwheel.client import batch_builder
 from hourwheel.client.batch_builder import Columns
-from hourwheel.client.inflight_batches import Batch, Published, PublishWindow
+from hourwheel.client.inflight_batches import Part, Published, PublishWindow
 from hourwheel.formats.record_batch import RecordBatch
+from hourwheel.limits import PRODUCER_BATCHES_REMEMBERED
 from hourwheel.transport.retry import Backoff, Failure
+from hourwheel.v1.broker_pb2 import PublishStreamRequest
 
 DEADLINE_MS = 400.0
+TOPICS = "abcd"
+
+
+class Sent(NamedTuple):
+    """What was submitted for one topic at a time: `count` messages that say `number`."""
+
+    number: int
+    topic: str
+    count: int
+
+
+def build(sent: list[Sent], producer_id: int, first_sequence: int) -> bytes:
+    bodies = [b"%d," % one.number for one in sent for _ in range(one.count)]
+    draft = batch_builder.draft_columns(Columns(bodies=bodies))
+    return batch_builder.build(draft, producer_id, first_sequence)
+
+
+def take_apart(sent: list[Sent], producer_id: int, first_sequence: int) -> list[Part[list[Sent]]]:
+    parts = []
+    for one in sent:
+        raw = build([one], producer_id, first_sequence)
+        parts.append(Part(one.topic, raw, one.count, [one]))
+        first_sequence += one.count
+    return parts
 
 
 class ModelNode:
@@ -29,16 +58,22 @@ class ModelNode:
         self.rng = rng
         self.may_forget = may_forget
         self.log: list[int] = []
+        """The number of each message."""
+        self.is_old = False
+        """It knows of one topic a batch only."""
+        self.refused: set[str] = set()
         self.next_sequence: dict[int, int] = {}
         self.known: dict[int, deque[tuple[int, int, int]]] = {}
 
-    def handle(self, raw: bytes) -> Published | errors.HourwheelError:
-        batch = RecordBatch(raw)
+    def handle(self, request: PublishStreamRequest) -> Published | errors.HourwheelError:
+        batch = RecordBatch(request.record_batch)
         batch.verify()
         header = batch.header
-        number = int(bytes(batch.blobs).split(b",")[0])
-        if self.rng.random() < 0.1:
-            return self.rng.choice([errors.Overloaded(), errors.InvalidTopic(), errors.DiskFull()])
+        topics = [request.topic] if self.is_old or request.topic else list(request.topics)
+        is_refused = any(not topic or topic in self.refused for topic in topics)
+        if is_refused or self.rng.random() < 0.1:
+            refusals = [errors.Overloaded(), errors.InvalidTopic(), errors.DiskFull()]
+            return errors.InvalidTopic() if is_refused else self.rng.choice(refusals)
         try:
             base = self._check(header.producer_id, header.producer_sequence, header.count)
         except errors.FailedPrecondition as error:
@@ -48,7 +83,7 @@ class ModelNode:
         if self.rng.random() < 0.05:
             return self.rng.choice([errors.Overloaded(), errors.BeyondHorizon()])
         base = len(self.log)
-        self.log.append(number)
+        self.log += map(int, bytes(batch.blobs).split(b",")[:-1])
         self.next_sequence[header.producer_id] = header.producer_sequence + header.count
         known = self.known.setdefault(header.producer_id, deque(maxlen=5))
         known.append((header.producer_sequence, header.count, base))
@@ -66,8 +101,8 @@ class ModelNode:
                 raise errors.UnknownProducer
             return None
         for known_first, known_count, base in self.known[producer_id]:
-            if (known_first, known_count) == (first, count):
-                return base
+            if known_first <= first and first + count <= known_first + known_count:
+                return base + first - known_first
         if first != self.next_sequence[producer_id]:
             raise errors.OutOfOrderSequence
         return None
@@ -80,25 +115,30 @@ class Simulation:
         self.rng = random.Random(seed)
         ids = iter(range(1, 1_000_000))
         self.node = ModelNode(self.rng, may_forget=False)
-        self.window: PublishWindow[int] = PublishWindow(
+        self.window: PublishWindow[list[Sent]] = PublishWindow(
             make_producer_id=lambda: next(ids),
+            take_apart=take_apart,
             backoff=Backoff(ms_min=1.0, ms_max=8.0),
             random=self.rng.random,
             answer_timeout_ms=100.0,
         )
         self.now_ms = 0.0
-        self.requests: deque[bytes] = deque()
+        self.requests: deque[PublishStreamRequest] = deque()
         self.answers: deque[Published | errors.HourwheelError] = deque()
-        self.submitted = 0
+        self.submitted: list[Sent] = []
         self.settled: dict[int, Published | errors.HourwheelError] = {}
+        """By number; `base_sequence` is that of its own messages."""
 
     def submit(self) -> None:
-        count = self.rng.randint(1, 3)
-        bodies = [b"%d," % self.submitted] * count
-        draft = batch_builder.draft_columns(Columns(bodies=bodies))
-        raw = batch_builder.build(draft, *self.window.next_position())
-        self.window.submit("t", raw, count, self.submitted, deadline_ms=self.now_ms + DEADLINE_MS)
-        self.submitted += 1
+        topics = self.rng.sample(TOPICS, self.rng.choice([1, 1, 1, 2, 4]))
+        sent = [
+            Sent(len(self.submitted) + at, topic, self.rng.randint(1, 3))
+            for at, topic in enumerate(topics)
+        ]
+        raw = build(sent, *self.window.next_position())
+        counts = tuple((one.topic, one.count) for one in sent)
+        self.window.submit(counts, raw, sent, deadline_ms=self.now_ms + DEADLINE_MS)
+        self.submitted += sent
 
     def step(self) -> None:
         self.now_ms += self.rng.random() * 4
@@ -112,14 +152,20 @@ class Simulation:
             self.answer()
         elif choice < 0.83:
             self.break_stream()
+        elif choice < 0.86:
+            self.node.refused = set(self.rng.sample(TOPICS, self.rng.choice([0, 0, 1])))
+        elif choice < 0.88:
+            self.break_stream()
+            self.node.is_old = not self.node.is_old
         self.send()
         if self.window.is_overdue(self.now_ms):
             self.break_stream()
         self.collect()
 
     def send(self) -> None:
-        sendable: list[Batch[int]] = self.window.take_sendable(self.now_ms)
-        self.requests.extend(batch.raw for batch in sendable)
+        sendable = self.window.take_sendable(self.now_ms)
+        self.requests.extend(batch.request() for batch in sendable)
+        assert len(self.requests) + len(self.answers) <= PRODUCER_BATCHES_REMEMBERED
 
     def answer(self) -> None:
         answer = self.answers.popleft()
@@ -138,8 +184,14 @@ class Simulation:
 
     def collect(self) -> None:
         for batch, outcome in self.window.take_settled():
-            assert batch.token not in self.settled
-            self.settled[batch.token] = outcome
+            at = 0
+            for one in batch.token:
+                assert one.number not in self.settled
+                self.settled[one.number] = outcome
+                if isinstance(outcome, Published):
+                    base = outcome.base_sequence + at
+                    self.settled[one.number] = outcome._replace(base_sequence=base)
+                at += one.count
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
@@ -158,18 +210,31 @@ class Simulation:
             self.collect()
         self.collect()
 
+    def check(self) -> None:
+        """Nothing is in the log in part, twice, or out of its topic's order."""
+        log = self.node.log
+        taken = [number for number, _ in groupby(log)]
+        times = Counter(log)
+        assert len(taken) == len(set(taken))
+        for one in self.submitted:
+            assert times[one.number] in (0, one.count)
+        for topic in TOPICS:
+            own = [number for number in taken if self.submitted[number].topic == topic]
+            assert own == sorted(own)
+
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=400)
 def test_window_when_everything_goes_wrong(seed: int) -> None:
     simulation = Simulation(seed)
     simulation.run(150)
-    assert sorted(simulation.settled) == list(range(simulation.submitted))
+    assert sorted(simulation.settled) == list(range(len(simulation.submitted)))
+    simulation.check()
     times = Counter(simulation.node.log)
-    assert max(times.values(), default=0) <= 1
     for number, outcome in simulation.settled.items():
         if isinstance(outcome, Published):
-            assert simulation.node.log[outcome.base_sequence] == number
+            base, count = outcome.base_sequence, simulation.submitted[number].count
+            assert simulation.node.log[base : base + count] == [number] * count
         elif not isinstance(outcome, errors.Timeout):
             assert number not in times, (number, outcome)
 
@@ -181,7 +246,7 @@ def test_window_when_the_node_forgets_producers(seed: int) -> None:
     for _ in range(4):
         simulation.run(20)
         simulation.node.forget()  # nothing is under way, as after a long idle time
-    assert max(Counter(simulation.node.log).values(), default=0) <= 1
+    simulation.check()
     published = {n for n, outcome in simulation.settled.items() if isinstance(outcome, Published)}
     assert published <= set(simulation.node.log)
 

@@ -168,6 +168,27 @@ class EngineWorld:
         batch = RecordBatch(build_publish(list(due_ms), bodies))
         return await within(self.engine.publish_batch(topic, batch))
 
+    async def publish_joined(
+        self,
+        *topics: tuple[str, int],
+        tags: tuple[str, ...] = (),
+        producer: int = 0,
+        first: int = 0,
+    ) -> PublishedBatchResult:
+        """One batch for several topics, due at once: so many messages for each, by its name."""
+        bodies = [name.encode() for name, count in topics for _ in range(count)]
+        meta = encode(MessageMeta(tags=tags)) if tags else None
+        raw = build_publish(
+            [self.now_ms] * len(bodies),
+            bodies,
+            metas=meta and [meta.raw] * len(bodies),
+            tag_genes=meta and [meta.tag_gene] * len(bodies),
+            gene_spec=DEFAULT_SPEC.number if meta else 0,
+            producer_id=producer,
+            producer_sequence=first,
+        )
+        return await within(self.engine.publish_joined(list(topics), RecordBatch(raw)))
+
     async def publish_tagged(
         self, *tags: str, topic: str = "orders", gene_spec: int = DEFAULT_SPEC.number
     ) -> PublishedBatchResult:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from hourwheel import errors
+from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c
 from hourwheel.filter_language.wire import gene_from_wire
 from hourwheel.formats import message_id
@@ -77,6 +77,9 @@ class FakeBroker:
         """So many one call gives up."""
         self.topics: dict[str, int] = {}
         self.groups: dict[str, admin_pb2.GroupSettings] = {}
+        self.topic_count_max = limits.BATCH_TOPIC_COUNT_MAX
+        """Of a batch; 0: as an older node."""
+        self.refused_topics: set[str] = set()
         self.genes: dict[str, filter_pb2.GeneSpec] = {}
         """How topics want genes; one that is not here is content with any."""
         self.genes_seen: list[tuple[str, int, list[int]]] = []
@@ -164,11 +167,18 @@ class FakeBroker:
         self._queues[topic].append(stored)
         self._arrived.set()
 
-    def publish(self, topic: str, raw: bytes) -> broker_pb2.PublishedBatch:
+    def publish(self, request: broker_pb2.PublishStreamRequest) -> broker_pb2.PublishedBatch:
         """Take a batch, or recognise it."""
-        batch = RecordBatch(raw)
+        batch = RecordBatch(request.record_batch)
         batch.verify()
         header = batch.header
+        topics = [request.topic] * header.count
+        if self.topic_count_max and request.topics:
+            spans = zip(request.topics, request.counts, strict=True)
+            topics = [topic for topic, count in spans for _ in range(count)]
+        for topic in topics:
+            if not topic or topic in self.refused_topics:
+                raise errors.InvalidTopic(f"{topic!r} is refused")
         base, is_duplicate = self._number(
             header.producer_id, header.producer_sequence, header.count
         )
@@ -177,12 +187,14 @@ class FakeBroker:
             at = 0
             blobs = bytes(batch.blobs)
             lengths = zip(batch.meta_len.tolist(), batch.body_len.tolist(), strict=True)
-            for due_ms, (meta_len, body_len) in zip(dues.tolist(), lengths, strict=True):
+            for topic, due_ms, (meta_len, body_len) in zip(
+                topics, dues.tolist(), lengths, strict=True
+            ):
                 end = at + meta_len + body_len
                 self.store(topic, due_ms, blobs[at:end], meta_len)
                 at = end
-        self.genes_seen.append((topic, header.gene_spec, batch.tag_gene.tolist()))
-        expected = self.genes.get(topic)
+        self.genes_seen.append((topics[0], header.gene_spec, batch.tag_gene.tolist()))
+        expected = self.genes.get(topics[0])
         if expected is not None and gene_from_wire(expected).number == header.gene_spec:
             expected = None
         return broker_pb2.PublishedBatch(
@@ -193,6 +205,7 @@ class FakeBroker:
             store_ms=STORE_MS,
             duplicate=is_duplicate,
             expected_gene=expected,
+            topic_count_max=self.topic_count_max,
         )
 
     def subscribe(self, group: str, topic: str, wanted: filter_pb2.FilterExpression) -> None:
@@ -219,8 +232,8 @@ class FakeBroker:
                 raise errors.UnknownProducer
             producer = self.producers[producer_id] = Producer()
         for known_first, known_count, known_base in producer.batches:
-            if (known_first, known_count) == (first, count):
-                return known_base, True
+            if known_first <= first and first + count <= known_first + known_count:
+                return known_base + first - known_first, True
         if first != producer.next_sequence:
             raise errors.OutOfOrderSequence
         producer.next_sequence += count

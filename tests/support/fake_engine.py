@@ -128,6 +128,15 @@ class FakeEngine:
         where = (0, EPOCH, base, batch.header.count, self.clock_ms, False)
         return PublishedBatchResult(*where, self.expected_gene)
 
+    async def publish_joined(
+        self, topics: list[tuple[str, int]], batch: RecordBatch
+    ) -> PublishedBatchResult:
+        result = await self.publish_batch("", batch)
+        names = [name for name, count in topics for _ in range(count)]
+        for stored, name in zip(self.stored[result.base_sequence :], names, strict=True):
+            stored.topic = name
+        return result
+
     async def publish_messages(self, incoming: IncomingMessages) -> list[tuple[str, int]]:
         await self._begin("publish_messages", incoming)
         base = len(self.stored)

@@ -64,14 +64,14 @@ class ProducerService(broker_pb2_grpc.ProducerServiceServicer):
             if node.script.break_after == answered:
                 node.script.break_after = None
                 if node.script.is_taken_before_break:
-                    node.publish(request.topic, request.record_batch)
+                    node.publish(request)
                 if node.script.break_error is not None:
                     await context.abort_with_status(to_status(node.script.break_error))
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "broken by the script")
             try:
                 if failure is not None:
                     raise failure
-                published = node.publish(request.topic, request.record_batch)
+                published = node.publish(request)
             except errors.HourwheelError as error:
                 detail = broker_pb2.ErrorDetail(
                     code=CODES[error.code].value[0],

@@ -7,12 +7,26 @@ import pytest
 from hourwheel import errors
 from hourwheel.client import batch_builder
 from hourwheel.client.batch_builder import Columns
-from hourwheel.client.inflight_batches import Published, PublishWindow
+from hourwheel.client.inflight_batches import Part, Published, PublishWindow
 from hourwheel.formats.record_batch import unpack_header
 from hourwheel.transport.endpoints import Move
 from hourwheel.transport.retry import Backoff, Failure
+from hourwheel.v1.broker_pb2 import PublishStreamRequest
 
 CUT = Failure(errors.Unavailable("cut"), is_definite=False)
+
+
+def build(name: str, producer_id: int, first_sequence: int) -> bytes:
+    draft = batch_builder.draft_columns(Columns(bodies=[name.encode()] * 2))
+    return batch_builder.build(draft, producer_id, first_sequence)
+
+
+def take_apart(names: str, producer_id: int, first_sequence: int) -> list[Part[str]]:
+    step = 2 if producer_id else 0
+    return [
+        Part(name, build(name, producer_id, first_sequence + step * at), 2, name)
+        for at, name in enumerate(names)
+    ]
 
 
 class Story:
@@ -22,6 +36,7 @@ class Story:
         self.ids = iter(range(100, 200))
         self.window: PublishWindow[str] = PublishWindow(
             make_producer_id=(lambda: next(self.ids)) if is_idempotent else None,
+            take_apart=take_apart,
             backoff=Backoff(ms_min=10.0, ms_max=10.0),
             random=lambda: 1.0,
             answer_timeout_ms=1_000.0,
@@ -30,9 +45,15 @@ class Story:
 
     def submit(self, names: str, *, deadline_ms: float = 5_000.0) -> None:
         for name in names:
-            draft = batch_builder.draft_columns(Columns(bodies=[name.encode()] * 2))
-            raw = batch_builder.build(draft, *self.window.next_position())
-            self.window.submit("t", raw, 2, name, deadline_ms=deadline_ms)
+            raw = build(name, *self.window.next_position())
+            self.window.submit((("t", 2),), raw, name, deadline_ms=deadline_ms)
+
+    def submit_joined(self, names: str) -> None:
+        """One batch that has 2 messages for each of these topics."""
+        draft = batch_builder.draft_columns(Columns(bodies=[names.encode()] * 2 * len(names)))
+        raw = batch_builder.build(draft, *self.window.next_position())
+        topics = tuple((name, 2) for name in names)
+        self.window.submit(topics, raw, names, deadline_ms=5_000.0)
 
     def sent(self, now_ms: float = 0.0) -> list[tuple[str, int, int]]:
         """(name, producer id, first number) of each batch that is to be sent now."""
@@ -344,10 +365,11 @@ def test_batch_that_grpc_lets_nobody_read_fails_alone(
     story.submit("a")
     draft = batch_builder.draft_columns(Columns(bodies=[bytes(1_000)]))
     raw = batch_builder.build(draft, *story.window.next_position())
-    story.window.submit("t", raw, 1, "large", deadline_ms=5_000.0)
+    story.window.submit((("t", 1),), raw, "large", deadline_ms=5_000.0)
     story.submit("b")
     story.sent()
-    error = errors.MessageTooLarge("too large", bytes=len(raw) + 7)
+    size_bytes = PublishStreamRequest(topic="t", record_batch=raw).ByteSize()
+    error = errors.MessageTooLarge("too large", bytes=size_bytes)
     story.window.on_broken(0.0, Failure(error, is_definite=False))
     assert story.settled() == [*others, ("large", errors.MessageTooLarge)]
     if is_idempotent:
@@ -367,3 +389,66 @@ def test_all_batches_fail_when_grpc_does_not_say_which_is_too_large() -> None:
     error = errors.MessageTooLarge("too large", bytes=9_999)
     story.window.on_broken(0.0, Failure(error, is_definite=False))
     assert story.settled() == [("a", errors.Timeout), ("b", errors.Timeout)]
+
+
+def test_batch_of_many_topics_goes_apart_when_it_is_refused_for_good() -> None:
+    story = Story()
+    story.submit("a")
+    story.submit_joined("pqr")
+    story.submit("b")
+    assert story.sent() == [("a", 100, 0), ("pqr", 100, 2), ("b", 100, 8)]
+    story.publish()
+    story.refuse(errors.InvalidTopic("one of them"), errors.OutOfOrderSequence("8"))
+    assert story.settled() == [("a", 0)]
+    # Each under the numbers that it had: what was taken before would be recognised.
+    assert story.sent() == [("p", 100, 2), ("q", 100, 4), ("r", 100, 6), ("b", 100, 8)]
+    story.publish()
+    story.refuse(errors.InvalidTopic("q"), *[errors.OutOfOrderSequence("behind it")] * 2)
+    assert story.settled() == [("p", 2), ("q", errors.InvalidTopic)]
+    assert story.sent() == [("r", 100, 4), ("b", 100, 6)]
+
+
+def test_batch_of_many_topics_goes_apart_when_it_may_have_been_taken() -> None:
+    story = Story()
+    story.submit_joined("pq")
+    story.sent()
+    story.window.on_broken(0.0, CUT)
+    assert story.sent(20.0) == [("pq", 100, 0)]
+    story.refuse(errors.InvalidTopic("this node is an older one"))
+    assert story.sent(20.0) == [("p", 100, 0), ("q", 100, 2)]
+    story.publish()
+    story.refuse(errors.InvalidTopic("it was deleted meanwhile"))
+    assert story.settled() == [("p", 0), ("q", errors.Timeout)]
+
+
+def test_no_more_are_under_way_than_a_node_remembers_when_a_batch_went_apart() -> None:
+    story = Story()
+    story.submit_joined("pqrstuv")
+    story.sent()
+    story.refuse(errors.InvalidTopic("one of them"))
+    assert [name for name, _, _ in story.sent()] == list("pqrst")
+    assert not story.window.has_room
+    story.publish()
+    assert [name for name, _, _ in story.sent()] == ["u"]
+    story.publish(3)
+    assert [name for name, _, _ in story.sent()] == ["v"]
+    assert story.window.has_room
+
+
+def test_batch_of_many_topics_fails_when_not_idempotent_and_nobody_knows_of_it() -> None:
+    story = Story(is_idempotent=False)
+    story.submit_joined("pq")
+    story.submit_joined("rs")
+    story.sent()
+    story.refuse(errors.Timeout("nobody knows"), errors.InvalidTopic("one of them"))
+    assert story.settled() == [("pq", errors.Timeout)]
+    assert story.sent() == [("r", 0, 0), ("s", 0, 0)]
+
+
+def test_batch_of_many_topics_goes_apart_when_grpc_lets_nobody_read_it() -> None:
+    story = Story()
+    story.submit_joined("pq")
+    (batch,) = story.window.take_sendable(0.0)
+    error = errors.MessageTooLarge("too large", bytes=batch.request().ByteSize())
+    story.window.on_broken(0.0, Failure(error, is_definite=False))
+    assert story.sent(100.0) == [("p", 100, 0), ("q", 100, 2)]

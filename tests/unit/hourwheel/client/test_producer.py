@@ -401,3 +401,118 @@ async def test_a_number_that_cannot_be_is_refused_when_the_producer_is_made(name
     for wrong in (-1, float("nan"), "1"):
         with pytest.raises(errors.InvalidArgument, match=f"^{name} is "):
             AsyncProducer("127.0.0.1:1", **{name: wrong})
+
+
+async def publish_to(
+    producer: AsyncProducer, node: FakeNode, *topics: str, count: int = 2
+) -> list[Any]:
+    """Publish to all of them while a first batch is under way: results, or errors."""
+    await producer.publish("first", Message(b"first"))
+    with node.hold("PublishStream"):
+        held = [await producer.publish_soon("first", Message(b"held")) for _ in range(5)]
+        seen = len(node.calls["PublishStream"])
+        tasks = [
+            asyncio.create_task(
+                producer.publish_many(
+                    topic, [Message(b"%s %d" % (topic.encode(), n)) for n in range(count)]
+                )
+            )
+            for topic in topics
+        ]
+        await node.seen("PublishStream", seen)
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.gather(*held)
+    return found
+
+
+def stored(node: FakeNode, *topics: str) -> list[tuple[str, bytes]]:
+    return [(one.topic, one.body) for one in node.messages if one.topic in topics]
+
+
+async def test_publish_when_topics_share_a_batch(node: FakeNode, channel: Channel) -> None:
+    names = [f"t{n}" for n in range(40)]
+    async with AsyncProducer(channel) as producer:
+        found = await publish_to(producer, node, *names)
+    for name, ids in zip(names, found, strict=True):
+        messages = [node.messages[one.sequence] for one in ids]
+        assert [(one.topic, one.body) for one in messages] == [
+            (name, b"%s %d" % (name.encode(), n)) for n in range(2)
+        ]
+        assert [str(one) for one in ids] == [message.id for message in messages]
+    joined = [request for request in node.calls["PublishStream"] if request.topics]
+    assert joined
+    assert len(node.calls["PublishStream"]) < len(names)
+
+
+async def test_publish_when_the_node_is_an_older_one(node: FakeNode, channel: Channel) -> None:
+    node.topic_count_max = 0
+    names = [f"t{n}" for n in range(10)]
+    async with AsyncProducer(channel) as producer:
+        found = await publish_to(producer, node, *names)
+    assert sorted(one.sequence for ids in found for one in ids) == [
+        one.sequence for one in node.messages if one.topic != "first"
+    ]
+    assert not any(request.topics for request in node.calls["PublishStream"])
+
+
+async def test_publish_when_a_batch_of_many_topics_reaches_an_older_node(
+    node: FakeNode, channel: Channel
+) -> None:
+    names = [f"t{n}" for n in range(12)]
+    async with AsyncProducer(channel) as producer:
+        await producer.publish("first", Message(b"first"))
+        with node.hold("PublishStream"):
+            lists = [
+                asyncio.create_task(producer.publish_many(name, [Message(name.encode())] * 3))
+                for name in names
+            ]
+            await node.seen("PublishStream", 2)
+            node.break_stream(after_batches=1, is_taken=True)
+        with node.hold("PublishStream"):
+            await node.seen("PublishStream", 3)
+            node.topic_count_max = 0
+        found = await asyncio.gather(*lists)
+    assert [len(request.topics) for request in node.calls["PublishStream"][1:3]] == [12, 12]
+    assert sorted(stored(node, *names)) == sorted((n, n.encode()) for n in names for _ in range(3))
+    for name, ids in zip(names, found, strict=True):
+        assert [node.messages[one.sequence].topic for one in ids] == [name] * 3
+
+
+async def test_publish_when_one_topic_of_many_is_refused(node: FakeNode, channel: Channel) -> None:
+    node.refused_topics = {"t3"}
+    names = [f"t{n}" for n in range(8)]
+    async with AsyncProducer(channel) as producer:
+        found = await publish_to(producer, node, *names)
+        failed = [
+            name for name, ids in zip(names, found, strict=True) if isinstance(ids, Exception)
+        ]
+        assert failed == ["t3"]
+        assert isinstance(found[3], errors.InvalidTopic)
+        before = len(node.calls["PublishStream"])
+        again = await publish_to(producer, node, *names)  # it goes by itself from now on
+        assert [isinstance(ids, Exception) for ids in again].count(True) == 1
+        later = node.calls["PublishStream"][before:]
+        assert all("t3" not in request.topics for request in later)
+        node.refused_topics = set()
+        await producer.publish("t3", Message(b"alone"))
+        last = await publish_to(producer, node, *names)
+        assert not any(isinstance(ids, Exception) for ids in last)
+    assert len(stored(node, *names)) == 7 * 2 + 7 * 2 + 1 + 8 * 2
+
+
+async def test_publish_when_topics_of_one_moment_want_different_genes(
+    node: FakeNode, channel: Channel
+) -> None:
+    spec = GeneSpec(GeneKind.HASH_SET)
+    node.genes["other"] = gene_to_wire(spec)
+    message = Message(b"", tags=("a",))
+    async with AsyncProducer(channel) as producer:
+        await producer.publish("other", message)
+        with node.hold("PublishStream"):
+            waiting = [
+                await producer.publish_soon(topic, message)
+                for topic in ["x"] * 5 + ["other", "y", "z", "other"]
+            ]
+        await asyncio.gather(*waiting)
+    for topic, number, _ in node.genes_seen[1:]:
+        assert number == (spec.number if topic == "other" else DEFAULT_SPEC.number)

@@ -2,18 +2,22 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import Flag, RecordBatch, build_publish
-from hourwheel.types import DUE_MS_MAX
+from hourwheel.types import DUE_MS_MAX, TopicId
 from node.broker.publish_service import (
     check_instants,
     choose_queues,
     queues_of_few,
+    queues_of_many,
     resolve_due,
 )
 from node.broker.small_calls import Merge, MergeBuffer
 from node.contracts.broker import IncomingMessages
+from storage.views.catalog_items import Topic
 
 NOW_MS, HORIZON_MS = 1_000_000, 5_000
 KEY_HASH_MAX = (1 << 64) - 1
@@ -182,3 +186,24 @@ def test_a_merged_batch_keeps_each_requests_messages() -> None:
     assert batch.tag_gene.tolist() == [0, 9, 0]
     assert batch.key_hash.tolist() == [0, 8, 0]
     assert bytes(batch.blobs) == b"ambcx"
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 1_000), st.integers(1, 256), st.integers(1, 5)), min_size=1),
+    st.integers(0, 1 << 40),
+    st.data(),
+)
+def test_queues_of_many_topics_are_those_of_each_by_itself(
+    topics: list[tuple[int, int, int]], first_sequence: int, data: st.DataObject
+) -> None:
+    counts = [count for _, _, count in topics]
+    keys = st.sampled_from([0, 0, 1, 77, KEY_HASH_MAX])
+    hashes = data.draw(st.lists(keys, min_size=sum(counts), max_size=sum(counts)))
+    key_hashes = np.array(hashes, np.uint64)
+    found = [Topic(TopicId(number), f"t{number}", width) for number, width, _ in topics]
+    expected, at = [], 0
+    for number, width, count in topics:
+        own = key_hashes[at : at + count]
+        expected += choose_queues(number, width, own, first_sequence + at).tolist()
+        at += count
+    assert queues_of_many(found, counts, key_hashes, first_sequence).tolist() == expected

@@ -1,6 +1,7 @@
-"""Names for the numbers that must never be mixed up (the glossary is docs/GLOSSARY.md).
+"""Names for the numbers and ids that must never be mixed up (the glossary is docs/GLOSSARY.md).
 
-Each is an `int` at run time. `Key` is the one order that everything scheduled is kept in.
+Each is an `int` at run time; a node's id is a `str`. `Key` is the one order that everything
+scheduled is kept in.
 """
 
 from typing import Final, NamedTuple, NewType
@@ -13,6 +14,8 @@ Position = NewType("Position", int)
 """The ordinal of an entry in one consume queue, from 0."""
 Epoch = NewType("Epoch", int)
 """The number of a mastership; it only grows."""
+NodeId = NewType("NodeId", str)
+"""The name of a node in its cluster, as its configuration has it; never given to another node."""
 ShardId = NewType("ShardId", int)
 TopicId = NewType("TopicId", int)
 GroupId = NewType("GroupId", int)
@@ -25,6 +28,8 @@ TOPIC_ID_MAX: Final = (1 << (32 - QUEUE_BITS)) - 1
 SEQUENCE_MAX: Final = (1 << 63) - 1
 DUE_MS_MAX: Final = (1 << 53) - 1
 """No instant beyond this is ever stored: exact in every language, far past any horizon."""
+NO_NODE: Final = NodeId("")
+"""Where a node could be named and none is: no master known, no leader, a node without a name."""
 
 
 class Key(NamedTuple):

@@ -13,7 +13,7 @@ from hourwheel.filter_language.wire import (
 )
 from hourwheel.formats import message_id
 from hourwheel.outcomes import MessageState
-from hourwheel.types import QUEUE_COUNT_MAX
+from hourwheel.types import QUEUE_COUNT_MAX, NodeId
 from hourwheel.v1 import admin_pb2 as wire
 from node.access.control import AccessControl
 from node.access.permissions import group_resource, topic_resource
@@ -188,7 +188,9 @@ class Admin:
         self, request: wire.TransferMasterRequest, _context: Context
     ) -> wire.TransferMasterResponse:
         """Make another node the master."""
-        master, epoch = await self._cluster.transfer_master(request.shard, request.to_node_id)
+        master, epoch = await self._cluster.transfer_master(
+            request.shard, NodeId(request.to_node_id)
+        )
         return wire.TransferMasterResponse(master=master, epoch=epoch)
 
     async def list_pending(

@@ -30,6 +30,7 @@ from hourwheel import errors, limits
 from hourwheel.transport.connection import PINGS, REDIRECT
 from hourwheel.transport.grpc_errors import failure_of
 from hourwheel.transport.reads import begin_read
+from hourwheel.types import NodeId
 from hourwheel.v1.consumer_pb2 import ReceiveRequest
 from node.api.calls import Calls, Context, StreamHandler, UnaryHandler
 from node.api.publish_stream import METHOD
@@ -135,7 +136,7 @@ class Forwarder:
 
     def __init__(
         self,
-        me: str,
+        me: NodeId,
         check: Callable[[], None],
         stats: ApiStats,
         answers: AnswerBudget,

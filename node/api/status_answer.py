@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import hourwheel
+from hourwheel.types import NodeId
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import status_pb2
 from node.contracts.broker import ShardStatusData
@@ -18,7 +19,7 @@ _MS_A_SECOND: Final = 1_000
 class NodeIdentity:
     """What the node says of itself."""
 
-    node_id: str
+    node_id: NodeId
     address: str
     """Where clients reach it, host:port."""
     started_ms: int

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hourwheel import errors
+from hourwheel.types import NodeId
 from storage.files.disk import Disk
 
 RESERVE: Final = "reserve"
@@ -37,7 +38,7 @@ class DiskGuard:
         self._disk, self.free_bytes_min = disk, free_bytes_min
         self._reserve_bytes, self._on_change = reserve_bytes, on_change
         self.read_only_reason = ""
-        self._others_low: frozenset[str] = frozenset()
+        self._others_low: frozenset[NodeId] = frozenset()
         self.free_bytes = 0
         self._exhausted_at_bytes: int | None = None
         self.check(0)
@@ -57,7 +58,7 @@ class DiskGuard:
         """This disk has no room for messages."""
         return bool(self.read_only_reason)
 
-    def note_others(self, nodes: frozenset[str]) -> None:
+    def note_others(self, nodes: frozenset[NodeId]) -> None:
         """Nodes whose disks are low, and which must have on them what is accepted here."""
         self._others_low = nodes
 

@@ -17,6 +17,7 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.internal.v1.control_link_pb2 import ShardReport
+from hourwheel.types import NodeId
 from node.cluster.data_plane import Trust
 from node.config.checks import cluster_nodes
 from node.config.model import NodeConfig
@@ -297,7 +298,7 @@ class ClusterControl:
             self._leader_changes += bool(self._last_leader)  # the first one is no change
             self._last_leader = leader.node_id
 
-    def is_dead(self, node: str) -> bool:
+    def is_dead(self, node: NodeId) -> bool:
         """See ControlPort."""
         said = self.client.reports.get(node)
         return said is not None and not said.broker_alive

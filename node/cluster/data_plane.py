@@ -27,6 +27,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     ReplicateRequest,
     ReplicateResponse,
 )
+from hourwheel.types import NodeId
 from node.config.checks import split_address
 from node.config.model import ClusterSection
 from node.metrics.family import CertificateEnds
@@ -162,7 +163,7 @@ class Dialer:
     """Calls to other brokers; one connection to each."""
 
     def __init__(
-        self, trust: Trust, addresses: Mapping[str, str], *, ping_ms: int = PING_MS
+        self, trust: Trust, addresses: Mapping[NodeId, str], *, ping_ms: int = PING_MS
     ) -> None:
         """`addresses`: node id -> host:port of its data plane; `ping_ms`: see `PING_MS`."""
         self._trust, self._addresses = trust, addresses
@@ -173,9 +174,9 @@ class Dialer:
             ("grpc.http2.ping_timeout_ms", ping_ms),  # without it a minute
             ("grpc.http2.max_pings_without_data", 0),
         )
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._channels: dict[NodeId, grpc.aio.Channel] = {}
 
-    def replicate(self, node: str) -> Any:
+    def replicate(self, node: NodeId) -> Any:
         """Begin a Replicate call."""
         call: Any = self._channel(node).stream_stream(
             REPLICATE,
@@ -184,7 +185,7 @@ class Dialer:
         )
         return call(metadata=self._metadata())
 
-    def fetch_snapshot(self, node: str, request: FetchSnapshotRequest) -> Any:
+    def fetch_snapshot(self, node: NodeId, request: FetchSnapshotRequest) -> Any:
         """Begin a FetchSnapshot call: an asynchronous iterator of FetchSnapshotResponse."""
         call: Any = self._channel(node).unary_stream(
             FETCH_SNAPSHOT,
@@ -193,7 +194,7 @@ class Dialer:
         )
         return call(request, metadata=self._metadata())
 
-    def fetch_messages(self, node: str, request: FetchMessagesRequest) -> Any:
+    def fetch_messages(self, node: NodeId, request: FetchMessagesRequest) -> Any:
         """Begin a FetchMessages call: an awaitable of FetchMessagesResponse."""
         call: Any = self._channel(node).unary_unary(
             FETCH_MESSAGES,
@@ -202,7 +203,7 @@ class Dialer:
         )
         return call(request, metadata=self._metadata())
 
-    def fetch_log(self, node: str, request: FetchLogRequest) -> Any:
+    def fetch_log(self, node: NodeId, request: FetchLogRequest) -> Any:
         """Begin a FetchLog call: an awaitable of FetchLogResponse."""
         call: Any = self._channel(node).unary_unary(
             FETCH_LOG,
@@ -215,7 +216,7 @@ class Dialer:
         secret = self._trust.secret
         return ((_PROOF, secret),) if secret else None
 
-    def _channel(self, node: str) -> grpc.aio.Channel:
+    def _channel(self, node: NodeId) -> grpc.aio.Channel:
         channel = self._channels.get(node)
         if channel is None:
             address, options = self._addresses[node], list(self._options)

@@ -19,6 +19,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     ReplicateResponse,
     SyncBeat,
 )
+from hourwheel.types import NodeId
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.peer_links import PeerLinks
 from node.contracts.broker import Failure
@@ -43,7 +44,7 @@ class StreamOwner(Protocol):
     links: PeerLinks
     failure: Failure
 
-    def on_response(self, node: str, response: ReplicateResponse) -> None:
+    def on_response(self, node: NodeId, response: ReplicateResponse) -> None:
         """A follower says something."""
         ...
 
@@ -59,7 +60,7 @@ class StreamOwner(Protocol):
 class FollowerStream:
     """See the top of this file."""
 
-    def __init__(self, node: str, owner: StreamOwner) -> None:
+    def __init__(self, node: NodeId, owner: StreamOwner) -> None:
         """Begin to replicate to `node`, for the owner's mastership."""
         replica = owner.replica
         self._owner, self._failure = owner, owner.failure

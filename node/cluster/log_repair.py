@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from hourwheel import errors
+from hourwheel.types import NO_NODE
 from node.cluster.member import ClusterMember
 from node.contracts.broker import Failure
 from node.telemetry import logs
@@ -114,7 +115,7 @@ class LogRepair:
         self._member.is_damaged = True
         while not self._is_spared():
             if self._member.replica.mastership is not None:
-                self._member.transfer_mastership("")
+                self._member.transfer_mastership(NO_NODE)
             await self._sleep(_LOOK_S)
         _log.warning("log_refetch_started", reason=error.message)
         self._renew(error)

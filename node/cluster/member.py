@@ -16,6 +16,7 @@ from hourwheel import errors
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.internal.v1.control_link_pb2 import ShardReport
 from hourwheel.internal.v1.replication_pb2 import ReplicateResponse
+from hourwheel.types import NO_NODE, NodeId
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.cluster.cluster_time import ClusterTime
@@ -81,7 +82,7 @@ class ClusterMember:
         self._engine: Engine | None = None
         """From `start` on."""
         self.server: ReplicationServer | None = None
-        self._streams: dict[str, FollowerStream] = {}
+        self._streams: dict[NodeId, FollowerStream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._sync_s = _SYNC_S
@@ -126,7 +127,7 @@ class ClusterMember:
         )
         self._tick()
 
-    def _others(self) -> list[str]:
+    def _others(self) -> list[NodeId]:
         """The other nodes that live: first the master, then those in sync."""
         identity, assignment = self.replica.identity, self.replica.assignment
         others = [
@@ -287,7 +288,7 @@ class ClusterMember:
         if self.replica.is_elected:
             self.replica.stats.on_elected(self._monotonic_ms())
 
-    def transfer_mastership(self, to: str) -> None:
+    def transfer_mastership(self, to: NodeId) -> None:
         """Request another master: `to`, or the best one."""
         self._requests_step_down, self._transfer_to = not to, to
         self._report()
@@ -349,7 +350,7 @@ class ClusterMember:
 
     # -- from followers ---------------------------------------------------------------------------
 
-    def on_response(self, node: str, response: ReplicateResponse) -> None:
+    def on_response(self, node: NodeId, response: ReplicateResponse) -> None:
         """A follower says something on its stream."""
         if response.HasField("ack"):
             self.replica.on_ack(node, response.ack, self._monotonic_ms(), self.time.own_ms())
@@ -415,7 +416,7 @@ class ClusterMember:
         elif isinstance(effect, RequestSuccessor):
             _log.warning("step_down_requested", reason=effect.why)
             self.replica.stats.step_down_requests += 1
-            self.transfer_mastership("")
+            self.transfer_mastership(NO_NODE)
 
     def _open_streams(self) -> None:
         identity = self.replica.identity

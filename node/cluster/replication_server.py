@@ -15,6 +15,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     ReplicateRequest,
     ReplicateResponse,
 )
+from hourwheel.types import NodeId
 from node.broker.engine import Engine
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.snapshot_receiver import Snapshots
@@ -64,7 +65,7 @@ class ReplicationServer:
         self._turn, self._monotonic_ms = engine.group_commit.turn, time.monotonic_ms
         self._reads = PeerReads(engine.shard, engine.place.identity)
         self._stream = 0
-        self._complained_of: tuple[str, int] | None = None
+        self._complained_of: tuple[NodeId, int] | None = None
         self._has_news = asyncio.Event()
 
     def wake(self) -> None:
@@ -108,7 +109,7 @@ class ReplicationServer:
         self._perform()
         if not isinstance(answer, FollowerHello):
             if answer.reason:
-                self._complain(first.hello.node_id, first.hello.epoch, answer)
+                self._complain(NodeId(first.hello.node_id), first.hello.epoch, answer)
             await context.write(ReplicateResponse(refused=answer))
             return
         _log.info("following_started", master=first.hello.node_id, epoch=first.hello.epoch)
@@ -117,7 +118,7 @@ class ReplicationServer:
         if not second.HasField("begin"):
             raise NotFollowed("a begin comes second")
         if second.begin.take_snapshot:
-            self._snapshots.receiver.need(first.hello.node_id, first.hello.epoch)
+            self._snapshots.receiver.need(NodeId(first.hello.node_id), first.hello.epoch)
             return
         async with self._turn:
             await self._engine.background.wait_for_checkpoint()
@@ -135,7 +136,7 @@ class ReplicationServer:
             if stream == self._stream:
                 self._replica.follower.end()
 
-    def _complain(self, master: str, epoch: int, refused: Refused) -> None:
+    def _complain(self, master: NodeId, epoch: int, refused: Refused) -> None:
         """Once for each epoch: a master tries again and again."""
         if self._complained_of != (master, epoch):
             self._complained_of = (master, epoch)

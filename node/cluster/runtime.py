@@ -18,6 +18,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.internal.v1.control_pb2 import SeenEpoch
+from hourwheel.types import NO_NODE
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.slewed_clock import SlewedClock
@@ -241,7 +242,7 @@ class ClusterRuntime:
         if not member.may_act() or len(self._nodes) == 1:
             return
         _log.info("mastership_transfer_started")
-        member.transfer_mastership("")
+        member.transfer_mastership(NO_NODE)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_s
         while member.may_act() and loop.time() < until_s:  # noqa: ASYNC110 - it depends on time

@@ -15,7 +15,7 @@ from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.internal.v1.control_link_pb2 import ShardReport
-from hourwheel.types import Epoch, ShardId
+from hourwheel.types import NO_NODE, Epoch, NodeId, ShardId
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.slewed_clock import SlewedClock
@@ -42,9 +42,9 @@ class EpochInMemory(EpochStore):
     @classmethod
     def begin(cls, place: ShardPlace) -> "EpochInMemory":
         """None was seen in this life of the node."""
-        return cls(place.disk, place.under(EPOCH_SEEN), place.identity, Epoch(0), "")
+        return cls(place.disk, place.under(EPOCH_SEEN), place.identity, Epoch(0), NO_NODE)
 
-    def note(self, epoch: Epoch, master: str) -> None:
+    def note(self, epoch: Epoch, master: NodeId) -> None:
         """Remember an epoch; the takeover writes it into the history before anything is done."""
         self.epoch, self.master = epoch, master
 
@@ -54,7 +54,7 @@ class NoControlPlane:
 
     is_registered = True
 
-    def is_dead(self, node: str) -> bool:
+    def is_dead(self, node: NodeId) -> bool:
         """There are no others."""
         del node
         return False
@@ -112,7 +112,7 @@ class StandaloneRuntime:
     """Whichever the directory has."""
 
     def __init__(
-        self, node_id: str, clock: Clock, own_clock: SlewedClock, failure: Failure
+        self, node_id: NodeId, clock: Clock, own_clock: SlewedClock, failure: Failure
     ) -> None:
         """Nothing is open yet."""
         self._node_id, self._failure = node_id, failure

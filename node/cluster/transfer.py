@@ -4,6 +4,7 @@ import asyncio
 from typing import Final, Protocol
 
 from hourwheel import errors
+from hourwheel.types import NodeId
 from node.cluster.view import ActingMember, ClusterView
 from node.contracts.cluster import ClusterStatusData, check_shard
 from node.telemetry import logs
@@ -20,7 +21,7 @@ class TransferMember(ActingMember, Protocol):
         """Raises NotMaster."""
         ...
 
-    def transfer_mastership(self, to: str) -> None:
+    def transfer_mastership(self, to: NodeId) -> None:
         """Request another master: `to`, or the best one."""
         ...
 
@@ -42,7 +43,7 @@ class ServedCluster:
         """See ClusterPort."""
         return self._view.status()
 
-    async def transfer_master(self, shard: int, to: str) -> tuple[str, int]:
+    async def transfer_master(self, shard: int, to: NodeId) -> tuple[NodeId, int]:
         """See ClusterPort."""
         check_shard(shard)
         self._member.check()
@@ -59,7 +60,7 @@ class ServedCluster:
             raise errors.FailedPrecondition(self._why_no_successor(to), node=to)
         return found
 
-    async def _until_served(self, found: tuple[str, int], until_s: float) -> tuple[str, int]:
+    async def _until_served(self, found: tuple[NodeId, int], until_s: float) -> tuple[NodeId, int]:
         """The master that serves, and its epoch: the one of `found`, or a later one.
 
         At the end of the time, the one that is elected by then: that cannot be taken back.
@@ -74,7 +75,7 @@ class ServedCluster:
         _log.warning("mastership_transfer_slow", node=found[0])
         return found
 
-    def _check_successor(self, to: str, me: str) -> None:
+    def _check_successor(self, to: NodeId, me: NodeId) -> None:
         """Raises FailedPrecondition where it is clear beforehand that no node can take over."""
         status = self.status()
         if to and all(one.node_id != to for one in status.nodes):
@@ -84,7 +85,7 @@ class ServedCluster:
         if not set(status.shard.in_sync) - {me}:
             raise errors.FailedPrecondition("no other node is in sync", node=to)
 
-    def _why_no_successor(self, to: str) -> str:
+    def _why_no_successor(self, to: NodeId) -> str:
         late = f"over within {self._timeout_s:g} s"
         if not to:
             return f"no other node took {late}"
@@ -95,7 +96,7 @@ class ServedCluster:
             return f"node {to} did not take {late}: its log or its disk keeps it from leading"
         return f"node {to} did not take {late}"
 
-    async def _wait_for_successor(self, me: str, epoch: int) -> tuple[str, int] | None:
+    async def _wait_for_successor(self, me: NodeId, epoch: int) -> tuple[NodeId, int] | None:
         """The next master and its epoch; None: there is none in time."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._timeout_s

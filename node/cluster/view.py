@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Final, Protocol
 
 from hourwheel.internal.v1.control_link_pb2 import NodeReport
+from hourwheel.types import NO_NODE, NodeId
 from hourwheel.v1 import status_pb2
 from node.config.checks import NodeAddresses
 from node.contracts.cluster import (
@@ -46,8 +47,8 @@ class Control(Protocol):
 
     state: ControlState
     leader: Leader
-    reports: dict[str, NodeReport]
-    heard_ms: dict[str, float]
+    reports: dict[NodeId, NodeReport]
+    heard_ms: dict[NodeId, float]
 
 
 class ActingMember(Protocol):
@@ -70,7 +71,7 @@ class ActingMember(Protocol):
 class ClusterView:
     """See the top of this file. On the event loop's thread."""
 
-    nodes: Mapping[str, NodeAddresses]
+    nodes: Mapping[NodeId, NodeAddresses]
     """All nodes, as configured."""
     control: Control
     member: ActingMember
@@ -90,7 +91,7 @@ class ClusterView:
             ),
         )
 
-    def is_serving(self, node: str, epoch: int) -> bool:
+    def is_serving(self, node: NodeId, epoch: int) -> bool:
         """Whether another node says that it acts as master, in this epoch or a later one."""
         report = self.control.reports.get(node)
         return report is not None and any(
@@ -100,7 +101,7 @@ class ClusterView:
 
     # -- nodes ------------------------------------------------------------------------------------
 
-    def _node(self, node: str, monotonic_ms: float) -> NodeStatusData:
+    def _node(self, node: NodeId, monotonic_ms: float) -> NodeStatusData:
         registered = self.control.state.nodes.get(node)
         if node == self.member.replica.identity.node_id:
             return self._me(registered)
@@ -133,7 +134,7 @@ class ClusterView:
             is_heard=True,
         )
 
-    def _as_registered(self, node: str, registered: NodeInfo | None) -> NodeStatusData:
+    def _as_registered(self, node: NodeId, registered: NodeInfo | None) -> NodeStatusData:
         if registered is None:
             return NodeStatusData(node, self.nodes[node].api)
         return NodeStatusData(
@@ -154,7 +155,7 @@ class ClusterView:
         replica = self.member.replica
         assigned = replica.assignment
         known = self.control.state.shards.get(self._shard_id)
-        master = assigned.master if known is None else ""
+        master = assigned.master if known is None else NO_NODE
         if known is not None and known.master is not None:
             master = known.master.node_id
         cursor_ms, cursor_sequence = self._append_cursor(replica)
@@ -226,7 +227,7 @@ def _lease_left_ms(master: Master | None, monotonic_ms: float) -> int | None:
     return int(left_ms) if left_ms > 0 else 0
 
 
-def why_not_ready(facts: ClusterFacts, me: str, silent_ms: float) -> str:
+def why_not_ready(facts: ClusterFacts, me: NodeId, silent_ms: float) -> str:
     """The reason against sending clients to this node, as it knows itself; empty where none is.
 
     It is ready when it is in sync, and serves or follows the node that does. An orchestrator sends

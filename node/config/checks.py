@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, NoReturn
 from pydantic import BaseModel, ValidationError
 
 from hourwheel import errors
+from hourwheel.types import NodeId
 
 NODE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
@@ -63,15 +64,16 @@ class NodeAddresses(NamedTuple):
     control: str
 
 
-def cluster_nodes(text: str) -> dict[str, NodeAddresses]:
+def cluster_nodes(text: str) -> dict[NodeId, NodeAddresses]:
     """The nodes of `cluster.nodes` by id.
 
     Raises:
         ConfigError: it says no such thing.
     """
-    key, found = "cluster.nodes", dict[str, NodeAddresses]()
+    key, found = "cluster.nodes", dict[NodeId, NodeAddresses]()
     for word in text.split():
-        node_id, _, rest = word.partition("=")
+        name, _, rest = word.partition("=")
+        node_id = NodeId(name)
         addresses = rest.split(",")
         if not NODE_ID.fullmatch(node_id) or len(addresses) != len(NodeAddresses._fields):
             refuse(key, word, "not id=api,data,control")

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hourwheel import limits as hard
+from hourwheel.types import NodeId
 from node.config import checks
 from storage.views.unit import UNIT_BYTES
 
@@ -43,7 +44,9 @@ class Section(BaseModel):
 class NodeSection(Section):
     """Who this node is and where it listens."""
 
-    id: str = _key("node-1", "", "Name of the node, unique in the cluster; kept in the directory.")
+    id: NodeId = _key(
+        "node-1", "", "Name of the node, unique in the cluster; kept in the directory."
+    )
     data_directory: Path = _key(
         Path("hourwheel-data"), "", "Everything that the node stores. One process at a time."
     )

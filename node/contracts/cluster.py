@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hourwheel import errors
+from hourwheel.types import NO_NODE, NodeId
 from hourwheel.v1.status_pb2 import SHARD_ROLE_MASTER, SHARD_ROLE_UNSPECIFIED
 
 
@@ -15,7 +16,7 @@ from hourwheel.v1.status_pb2 import SHARD_ROLE_MASTER, SHARD_ROLE_UNSPECIFIED
 class NodeStatusData:
     """One node, as the answering one knows it."""
 
-    node_id: str
+    node_id: NodeId
     address: str
     boot_id: str = ""
     is_alive: bool = False
@@ -32,7 +33,7 @@ class NodeStatusData:
 class ControlStatusData:
     """The control plane."""
 
-    leader_node_id: str = ""
+    leader_node_id: NodeId = NO_NODE
     term: int = 0
     has_majority: bool = False
     revision: int = 0
@@ -42,7 +43,7 @@ class ControlStatusData:
 class FollowerStatusData:
     """One follower, as the master sees it."""
 
-    node_id: str
+    node_id: NodeId
     phase: int
     """A value of status_pb2.FollowerPhase."""
     acked_end_offset: int = 0
@@ -60,8 +61,8 @@ class MastershipData:
     shard: int = 0
     epoch: int = 0
     """0 for a node alone: the shard itself tells it."""
-    master: str = ""
-    in_sync: tuple[str, ...] = ()
+    master: NodeId = NO_NODE
+    in_sync: tuple[NodeId, ...] = ()
     version: int = 0
     role: int = SHARD_ROLE_UNSPECIFIED
     """A value of status_pb2.ShardRole."""
@@ -90,7 +91,7 @@ class ClusterPort(Protocol):
         """As it is now; needs neither a majority nor mastership."""
         ...
 
-    async def transfer_master(self, shard: int, to: str) -> tuple[str, int]:
+    async def transfer_master(self, shard: int, to: NodeId) -> tuple[NodeId, int]:
         """Make `to` the master, or whoever is best if it is empty: (master, epoch) from then on.
 
         Raises:
@@ -104,7 +105,7 @@ class ClusterPort(Protocol):
 class StandaloneCluster:
     """A cluster of one."""
 
-    def __init__(self, node_id: str, address: str, version: str) -> None:
+    def __init__(self, node_id: NodeId, address: str, version: str) -> None:
         """Of the node: its id, where clients reach it, and its version."""
         self._node = NodeStatusData(
             node_id, address, is_alive=True, is_ready=True, version=version, is_heard=True
@@ -118,7 +119,7 @@ class StandaloneCluster:
             shard=MastershipData(master=me, in_sync=(me,), role=SHARD_ROLE_MASTER, may_act=True),
         )
 
-    async def transfer_master(self, shard: int, to: str) -> tuple[str, int]:
+    async def transfer_master(self, shard: int, to: NodeId) -> tuple[NodeId, int]:
         """See ClusterPort: there is nobody else."""
         check_shard(shard)
         if to == self._node.node_id:

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.internal.v1.control_link_pb2 import ShardReport
+from hourwheel.types import NodeId
 
 
 class ControlPort(Protocol):
@@ -12,7 +13,7 @@ class ControlPort(Protocol):
     is_registered: bool
     """Whether the cluster knows of this life of the node."""
 
-    def is_dead(self, node: str) -> bool:
+    def is_dead(self, node: NodeId) -> bool:
         """Whether a node's control process says that its broker is gone."""
         ...
 

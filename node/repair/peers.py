@@ -17,6 +17,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     FetchMessagesRequest,
     FetchMessagesResponse,
 )
+from hourwheel.types import NodeId
 from node.repair.peer_reads import BYTES_MAX, MESSAGES_MAX
 from node.shard.message_lookup import Wanted
 from node.telemetry import logs
@@ -29,11 +30,11 @@ _log = logs.get(__name__)
 class PeerCalls(Protocol):
     """What is needed of node.cluster.data_plane.Dialer."""
 
-    def fetch_messages(self, node: str, request: FetchMessagesRequest) -> Any:
+    def fetch_messages(self, node: NodeId, request: FetchMessagesRequest) -> Any:
         """Begin a FetchMessages call: an awaitable of FetchMessagesResponse."""
         ...
 
-    def fetch_log(self, node: str, request: FetchLogRequest) -> Any:
+    def fetch_log(self, node: NodeId, request: FetchLogRequest) -> Any:
         """Begin a FetchLog call: an awaitable of FetchLogResponse."""
         ...
 
@@ -45,7 +46,7 @@ class Peers:
         self,
         calls: PeerCalls,
         identity: Identity,
-        order: Callable[[], Sequence[str]],
+        order: Callable[[], Sequence[NodeId]],
         *,
         answer_s: float = _ANSWER_S,
     ) -> None:
@@ -91,7 +92,7 @@ class Peers:
                 _log.error("peer_bytes_rejected", peer=node, offset=offset)
         return None
 
-    async def _ask(self, node: str, call: Callable[[str, Any], Any], request: Any) -> Any:
+    async def _ask(self, node: NodeId, call: Callable[[NodeId, Any], Any], request: Any) -> Any:
         """The answer, or None where there is none."""
         try:
             async with asyncio.timeout(self._answer_s):

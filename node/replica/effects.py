@@ -5,7 +5,7 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from hourwheel.internal.v1.replication_pb2 import LeaseTable, SyncBeat
-from hourwheel.types import Epoch
+from hourwheel.types import Epoch, NodeId
 from node.replica.mastership import Mastership
 from replication.rules.isr import IsrChange
 
@@ -22,9 +22,9 @@ class Assignment(NamedTuple):
     """What the control plane says of a shard."""
 
     epoch: Epoch
-    master: str
+    master: NodeId
     """Node id; empty before the first election."""
-    isr: frozenset[str]
+    isr: frozenset[NodeId]
     version: int
 
 
@@ -85,10 +85,10 @@ Effect: TypeAlias = (
 class ReplicaIdentity(NamedTuple):
     """Identities that do not change while the process lives."""
 
-    node_id: str
+    node_id: NodeId
     boot_id: str
     cluster_id: bytes
-    members: tuple[str, ...]
+    members: tuple[NodeId, ...]
     """All nodes of the replica list, this one included."""
 
     @property

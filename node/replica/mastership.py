@@ -31,7 +31,7 @@ from hourwheel.formats.record_batch import (
     stamp,
 )
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart
-from hourwheel.types import Epoch, Key, Offset
+from hourwheel.types import Epoch, Key, NodeId, Offset
 from node.delivery.receiver import Receiver
 from node.shard.deduplication import PublishResults
 from node.shard.dispatcher import DispatchConfig, Dispatcher
@@ -289,7 +289,9 @@ class Mastership:
             each.close(error)
 
 
-def opening_records(views: Views, node_id: str, boot_id: str, level_max: int) -> list[RecordBatch]:
+def opening_records(
+    views: Views, node_id: NodeId, boot_id: str, level_max: int
+) -> list[RecordBatch]:
     """What opens an epoch: its EPOCH_START, behind the feature level where that is a new one.
 
     Args:

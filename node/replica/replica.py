@@ -27,7 +27,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
-from hourwheel.types import Epoch, Offset
+from hourwheel.types import NO_NODE, Epoch, NodeId, Offset
 from node.replica.effects import (
     Assignment,
     CloseStreams,
@@ -83,7 +83,7 @@ class Replica:
         self.mastership: Mastership | None = None
         self.is_sound = opened.is_sound
         """The log had at the start all that it is known to have had: else it must not lead."""
-        self.assignment = Assignment(Epoch(0), "", frozenset(), 0)
+        self.assignment = Assignment(Epoch(0), NO_NODE, frozenset(), 0)
         self._epochs, self._watermark = opened.epochs, opened.watermark
         self._dispatch, self._now_ms = opened.config.dispatch, now_ms
         self._predecessor: LeaseTable | None = None
@@ -333,7 +333,7 @@ class Replica:
 
     # -- to followers -----------------------------------------------------------------------------
 
-    def on_connected(self, node: str) -> MasterHello:
+    def on_connected(self, node: NodeId) -> MasterHello:
         """The first message to a follower. Raises NotFollowed where this node is not the master."""
         hello = self._own.rules.on_connected(node)
         hello.ended_boot_ids.extend(sorted(self.follower.ended_boot_ids))
@@ -345,13 +345,13 @@ class Replica:
             raise NotFollowed("the mastership is over")
         return self.mastership
 
-    def answer_hello(self, node: str, hello: FollowerHello) -> BeginFrom:
+    def answer_hello(self, node: NodeId, hello: FollowerHello) -> BeginFrom:
         """The second."""
         return self._own.rules.on_hello(
             node, hello, self._epochs.entries, self.shard.log.start_offset
         )
 
-    def find_part(self, node: str) -> LogPart | None:
+    def find_part(self, node: NodeId) -> LogPart | None:
         """More of the log for a follower that may get any; reads files where it is far behind."""
         master = self._own.rules
         progress = master.followers[node]
@@ -390,7 +390,7 @@ class Replica:
             lease_ms=int(self.config.lease.lease_ms),
         )
 
-    def on_ack(self, node: str, ack: FollowerAck, monotonic_ms: float, own_ms: float) -> None:
+    def on_ack(self, node: NodeId, ack: FollowerAck, monotonic_ms: float, own_ms: float) -> None:
         """A follower's acknowledgement."""
         master = self.rules
         if master is None or ack.epoch != master.start.epoch:
@@ -400,7 +400,7 @@ class Replica:
             self._commit(master.high_watermark)
         self._take_over(monotonic_ms)
 
-    def _compare(self, node: str, ack: FollowerAck) -> None:
+    def _compare(self, node: NodeId, ack: FollowerAck) -> None:
         """Both have applied the log up to there: have both released the same?"""
         mine = self.shard.views.find_check(ack.applied_offset)
         if mine is not None and mine != (ack.released_count, ack.released_mix):

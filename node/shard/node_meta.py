@@ -13,6 +13,7 @@ import uuid
 from typing import Final, NamedTuple
 
 from hourwheel import errors
+from hourwheel.types import NodeId
 from storage.files import atomic_file
 from storage.files.disk import Disk
 from storage.files.file_header import FileType, Identity, pack_file_header
@@ -28,12 +29,12 @@ class NodeMeta(NamedTuple):
 
     cluster_id: bytes
     """16 bytes of a UUID."""
-    node_id: str
+    node_id: NodeId
     is_new: bool = False
     """The directory was empty; the file was made now."""
 
 
-def open_node_meta(disk: Disk, node_id: str, cluster_id: bytes | None = None) -> NodeMeta:
+def open_node_meta(disk: Disk, node_id: NodeId, cluster_id: bytes | None = None) -> NodeMeta:
     """Read the file, or make it in an empty directory.
 
     Args:
@@ -76,7 +77,7 @@ def open_node_meta(disk: Disk, node_id: str, cluster_id: bytes | None = None) ->
     return NodeMeta(cluster_id, node_id, is_new=True)
 
 
-def _read(disk: Disk, node_id: str) -> NodeMeta:
+def _read(disk: Disk, node_id: NodeId) -> NodeMeta:
     found = atomic_file.read_any(disk, NODE_META)
     if found.header.file_type is not FileType.NODE:
         raise errors.CorruptFile(f"{NODE_META} is a {found.header.file_type.name}", file=NODE_META)
@@ -88,4 +89,4 @@ def _read(disk: Disk, node_id: str) -> NodeMeta:
             owner=owner,
             node_id=node_id,
         )
-    return NodeMeta(found.header.identity.cluster_id, owner)
+    return NodeMeta(found.header.identity.cluster_id, node_id)

@@ -21,6 +21,7 @@ from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
 from hourwheel.internal.v1 import control_link_pb2 as link
 from hourwheel.internal.v1 import control_pb2 as pb
+from hourwheel.types import NO_NODE, NodeId
 from replication.control.broker_link import LINK_VERSION, TO_BROKER_BYTES_MAX
 from replication.control_state.state import CODEC_VERSION, ControlState, state_of
 from replication.raft.frames import pack_frame, read_frame
@@ -35,7 +36,7 @@ _log = logging.getLogger(__name__)
 class Hello(NamedTuple):
     """Which broker this is."""
 
-    node_id: str
+    node_id: NodeId
     boot_id: bytes
     """16 random bytes, new with each start."""
 
@@ -43,7 +44,7 @@ class Hello(NamedTuple):
 class Leader(NamedTuple):
     """Who leads the Raft group, as the control process knows it. No permission for anything."""
 
-    node_id: str = ""
+    node_id: NodeId = NO_NODE
     term: int = 0
     has_majority: bool = False
 
@@ -85,8 +86,8 @@ class ControlClient:
         """
         self.state = ControlState()
         self.leader = Leader()
-        self.reports: dict[str, link.NodeReport] = {}
-        self.heard_ms: dict[str, float] = {}
+        self.reports: dict[NodeId, link.NodeReport] = {}
+        self.heard_ms: dict[NodeId, float] = {}
         self.ping = link.LinkPing()
         self._path = Path(socket_path)
         self._answer_margin_s = answer_margin_s
@@ -96,7 +97,7 @@ class ControlClient:
         self._on_lost = on_lost
         self._timeout_ms = control_timeout_ms
         self._clock = clock or SystemClock()
-        self._hello = Hello("", b"")
+        self._hello = Hello(NO_NODE, b"")
         self._writer: asyncio.StreamWriter | None = None
         self._heard_ms = 0.0
         self._calls: dict[int, asyncio.Future[link.LinkAnswer]] = {}
@@ -164,7 +165,7 @@ class ControlClient:
         )
 
     @property
-    def leader_node_id(self) -> str:
+    def leader_node_id(self) -> NodeId:
         """Who leads Raft; empty: nobody that is known."""
         return self.leader.node_id
 
@@ -225,13 +226,13 @@ class ControlClient:
             self.ping = frame.ping
         elif kind == "leader":
             said = frame.leader
-            self.leader = Leader(said.leader_node_id, said.term, said.has_majority)
+            self.leader = Leader(NodeId(said.leader_node_id), said.term, said.has_majority)
             if self._on_leader is not None:
                 self._on_leader(self.leader)
         elif kind == "reports":
             for report in frame.reports.reports:
-                self.reports[report.node_id] = report
-                self.heard_ms[report.node_id] = self._clock.monotonic_ms()
+                self.reports[NodeId(report.node_id)] = report
+                self.heard_ms[NodeId(report.node_id)] = self._clock.monotonic_ms()
                 if self._on_report is not None:
                     self._on_report(report)
         elif kind == "answer":
@@ -252,7 +253,7 @@ class ControlClient:
             )
         )
 
-    def partition(self, blocked_in: Iterable[str], blocked_out: Iterable[str]) -> None:
+    def partition(self, blocked_in: Iterable[NodeId], blocked_out: Iterable[NodeId]) -> None:
         """Tests: lose frames from and to these nodes' control processes, from now on."""
         self._send(
             link.BrokerFrame(

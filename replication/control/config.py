@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hourwheel import errors
+from hourwheel.types import NodeId
 from replication.raft.raft_node import RaftTimings
 from replication.raft.security import (
     Security,
@@ -32,7 +33,7 @@ _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 class ControlConfig:
     """All of it."""
 
-    node_id: str
+    node_id: NodeId
     cluster_id: str
     """32 hexadecimal digits."""
     directory: str
@@ -41,7 +42,7 @@ class ControlConfig:
     """Of the Unix-domain socket for the broker, in a folder that only its user may enter."""
     listen: str
     """host:port for the other control processes."""
-    peers: dict[str, str]
+    peers: dict[NodeId, str]
     """Node id -> host:port of the other control processes. Fixed for the cluster's life."""
     secret_file: str = ""
     certificate_file: str = ""
@@ -70,7 +71,7 @@ class ControlConfig:
     """Standard input is a pipe of the parent: its end is the parent's."""
 
     @property
-    def node_ids(self) -> list[str]:
+    def node_ids(self) -> list[NodeId]:
         """All nodes of the cluster, sorted."""
         return sorted({self.node_id, *self.peers})
 
@@ -146,8 +147,9 @@ def parse(arguments: Sequence[str]) -> ControlConfig:
         config = ControlConfig(**values)
     except (ValueError, TypeError) as error:
         raise errors.ConfigError(f"the control process's configuration: {error}") from error
-    for name, kind in ControlConfig.__annotations__.items():
+    for name, annotated in ControlConfig.__annotations__.items():
         value = getattr(config, name)
+        kind = getattr(annotated, "__supertype__", annotated)  # what a NewType is at run time
         types: Any = (int, float) if kind is float else getattr(kind, "__origin__", kind)
         if not isinstance(value, types) or (isinstance(value, bool) and kind is not bool):
             raise errors.ConfigError(f"{name} is of the wrong type: {value!r}")

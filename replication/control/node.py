@@ -18,6 +18,7 @@ from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.internal.v1 import control_link_pb2 as link
 from hourwheel.internal.v1 import control_pb2 as pb
+from hourwheel.types import NodeId
 from replication.control.broker_link import BrokerLink
 from replication.control.config import ControlConfig
 from replication.control_state.election import Decision, ElectionView, HeardReport, Proposal, decide
@@ -86,8 +87,8 @@ class ControlNode:
             on_status=self._on_status,
             on_death=self._on_death,
         )
-        self._reports: dict[str, HeardReport] = {}
-        self._forwarded_ms: dict[str, float] = {}
+        self._reports: dict[NodeId, HeardReport] = {}
+        self._forwarded_ms: dict[NodeId, float] = {}
         """When the broker was last told of each peer."""
         self._listening_since_ms = clock.monotonic_ms()
         self._last_report: link.NodeReport | None = None
@@ -154,7 +155,7 @@ class ControlNode:
 
     # --- peers
 
-    def on_peer(self, peer_id: str, what: Message | bool) -> None:  # noqa: FBT001
+    def on_peer(self, peer_id: NodeId, what: Message | bool) -> None:  # noqa: FBT001
         """See PeerHandler."""
         self._transport.put(peer_id, what)
         if what is True and self._last_report is not None:
@@ -165,7 +166,7 @@ class ControlNode:
             self._reports[peer_id] = HeardReport(heard.report, heard.heard_ms, cut_ms=now_ms)
             self._look.set()
 
-    def on_report(self, peer_id: str, report: link.NodeReport) -> None:
+    def on_report(self, peer_id: NodeId, report: link.NodeReport) -> None:
         """See PeerHandler."""
         old, now_ms = self._reports.get(peer_id), self._clock.monotonic_ms()
         self._reports[peer_id] = HeardReport(report, now_ms)
@@ -203,8 +204,8 @@ class ControlNode:
         elif kind == "proposal":
             self._spawn(self._propose_for_broker(frame.proposal))
         elif kind == "partition" and self._config.allow_faults:
-            self.network.block(frame.partition.blocked_in, "in")
-            self.network.block(frame.partition.blocked_out, "out")
+            self.network.block(map(NodeId, frame.partition.blocked_in), "in")
+            self.network.block(map(NodeId, frame.partition.blocked_out), "out")
         elif kind != "ping":
             raise errors.InvalidBatch(f"{kind} is not expected")
 

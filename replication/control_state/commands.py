@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from hourwheel.internal.v1 import control_pb2 as pb
-from hourwheel.types import Epoch, ShardId
+from hourwheel.types import Epoch, NodeId, ShardId
 from replication.control_state.state import (
     REMEMBERED_COUNT_MAX,
     ControlState,
@@ -157,7 +157,7 @@ def _bootstrap(state: ControlState, command: pb.BootstrapCommand) -> Answer:
     if state.is_bootstrapped:
         same = state.cluster_id == command.cluster_id
         return _conflict(state, "the cluster exists" if same else "this is another cluster")
-    isr = tuple(Member(node_id, b"") for node_id in node_ids)
+    isr = tuple(Member(NodeId(node_id), b"") for node_id in node_ids)
     shards = {
         number: ShardInfo(ShardId(number), Epoch(0), None, isr, version=1)
         for number in range(command.shard_count)
@@ -182,7 +182,7 @@ def _register_node(state: ControlState, command: pb.RegisterNodeCommand) -> Answ
     if any(seen.epoch > EPOCH_MAX for seen in command.seen):
         return _refused(state, f"an epoch beyond {EPOCH_MAX}")
     after = _next_revision(state)
-    known = state.nodes.get(command.node_id)
+    known = state.nodes.get(NodeId(command.node_id))
     node = node_of(command, after.revision, b"" if known is None else known.ended_boot_id)
     nodes = {**after.nodes, node.node_id: node}
     after = replace(after, nodes=MappingProxyType(nodes))
@@ -234,7 +234,7 @@ def _note_ended(state: ControlState, command: pb.NoteEndedCommand) -> Answer:
     The revision stays: nodes whose software does not know this command yet refuse it, and must
     give the same versions to everything else. For the same reason nothing else depends on it here.
     """
-    node = state.nodes.get(command.node_id)
+    node = state.nodes.get(NodeId(command.node_id))
     if node is None or not command.boot_id or node.boot_id != command.boot_id:
         return _conflict(state, "another incarnation is registered")
     ended = replace(node, ended_boot_id=command.boot_id)
@@ -247,7 +247,7 @@ def _elect_master(state: ControlState, command: pb.ElectMasterCommand) -> Answer
         return _refused(state, "no such shard")
     if shard.epoch != command.expected_epoch:
         return _conflict(state, "another epoch", epoch=shard.epoch, version=shard.version)
-    master = Member(command.master_node_id, command.master_boot_id)
+    master = Member(NodeId(command.master_node_id), command.master_boot_id)
     node = state.nodes.get(master.node_id)
     if master not in shard.isr or node is None or node.boot_id != master.boot_id:
         return _refused(
@@ -270,7 +270,7 @@ def _change_isr(  # noqa: PLR0911 - one for each reason
     found = {"epoch": shard.epoch, "version": shard.version}
     if shard.epoch != command.epoch or shard.version != command.expected_version:
         return _conflict(state, "another epoch or version", **found)
-    isr = tuple(sorted(Member(one.node_id, one.boot_id) for one in command.isr))
+    isr = tuple(sorted(Member(NodeId(one.node_id), one.boot_id) for one in command.isr))
     if len({one.node_id for one in isr}) != len(isr):
         return _refused(state, "a node is named twice", **found)
     if shard.master is None or shard.master not in isr:

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hourwheel.internal.v1 import control_link_pb2 as link
-from hourwheel.types import Epoch, ShardId
+from hourwheel.types import NO_NODE, Epoch, NodeId, ShardId
 from replication.control_state.state import ControlState, Member, ShardInfo
 
 LOG_STEP_BYTES: Final = 4 << 20
@@ -53,7 +53,7 @@ class ElectionView:
     """All that a decision depends on."""
 
     state: ControlState
-    reports: Mapping[str, HeardReport]
+    reports: Mapping[NodeId, HeardReport]
     """Node id -> what it says."""
     listening_since_ms: float
     """Since when reports are taken in without a gap: nobody was silent for longer."""
@@ -113,7 +113,7 @@ def _find_ended(view: ElectionView) -> Iterator[Member]:
             yield node.member
 
 
-def _silent_ms(view: ElectionView, node_id: str) -> float:
+def _silent_ms(view: ElectionView, node_id: NodeId) -> float:
     """From when on a node counts as silent, if nothing more is heard of it.
 
     A connection that has ended is given time to be made anew: after a hiccup of the network it is.
@@ -128,7 +128,7 @@ def _silent_ms(view: ElectionView, node_id: str) -> float:
     return min(silent_ms, max(heard.cut_ms, since_ms) + view.report_timeout_ms / 2)
 
 
-def _find_report(view: ElectionView, node_id: str) -> link.NodeReport | None:
+def _find_report(view: ElectionView, node_id: NodeId) -> link.NodeReport | None:
     heard = view.reports.get(node_id)
     return heard.report if heard else None
 
@@ -159,7 +159,7 @@ def _why_depose(  # noqa: PLR0911 - one for each reason
     if said is not None and said.epoch >= shard.epoch:
         if said.is_resigning:
             return "the master resigns"
-        if said.hand_over_to and _is_able(view, shard, said.hand_over_to, now_ms):
+        if said.hand_over_to and _is_able(view, shard, NodeId(said.hand_over_to), now_ms):
             return "the master hands over"
         if said.has_retired:
             return "the master has retired"
@@ -178,7 +178,7 @@ def _able(view: ElectionView, shard: ShardInfo, now_ms: float) -> list[Member]:
     return [one for one in shard.isr if _is_able(view, shard, one.node_id, now_ms)]
 
 
-def _is_able(view: ElectionView, shard: ShardInfo, node_id: str, now_ms: float) -> bool:
+def _is_able(view: ElectionView, shard: ShardInfo, node_id: NodeId, now_ms: float) -> bool:
     """Whether a node can be master now."""
     report = _find_report(view, node_id)
     said = _find_shard(report, shard.shard)
@@ -201,7 +201,7 @@ def _find_successor(view: ElectionView, shard: ShardInfo, now_ms: float) -> Memb
     master = shard.master
     if master is not None:
         said = _find_shard(_find_report(view, master.node_id), shard.shard)
-        wanted = said.hand_over_to if said is not None else ""
+        wanted = NodeId(said.hand_over_to) if said is not None else NO_NODE
         if wanted in able and wanted != master.node_id:
             return able[wanted]
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.internal.v1 import control_pb2 as pb
-from hourwheel.types import Epoch, ShardId
+from hourwheel.types import Epoch, NodeId, ShardId
 
 CODEC_VERSION: Final = 1
 """The rules that this code knows. A command that was written for others changes nothing. When
@@ -32,7 +32,7 @@ REMEMBERED_COUNT_MAX: Final = 1_024
 class Member:
     """One incarnation of a node, as a member of an in-sync set."""
 
-    node_id: str
+    node_id: NodeId
     boot_id: bytes
     """16 bytes; empty before the node's first registration."""
 
@@ -41,13 +41,13 @@ class Member:
 class NodeInfo:
     """A node, as its broker registered."""
 
-    node_id: str
+    node_id: NodeId
     api_address: str
     data_address: str
     control_address: str
     boot_id: bytes
     software_version: str
-    seen: Mapping[int, tuple[int, str]]
+    seen: Mapping[int, tuple[int, NodeId]]
     """Shard -> the highest (epoch, master) that the node had kept when it registered."""
     version: int
     feature_level: int = 1
@@ -78,7 +78,7 @@ class ShardInfo:
     """The highest epoch that any node ever reported."""
 
     @property
-    def isr_node_ids(self) -> frozenset[str]:
+    def isr_node_ids(self) -> frozenset[NodeId]:
         """Who is in sync, whatever the incarnation."""
         return frozenset(member.node_id for member in self.isr)
 
@@ -107,7 +107,7 @@ class ControlState:
     """Empty before BOOTSTRAP."""
     min_in_sync: int = 0
     revision: int = 0
-    nodes: Mapping[str, NodeInfo] = field(default_factory=lambda: MappingProxyType({}))
+    nodes: Mapping[NodeId, NodeInfo] = field(default_factory=lambda: MappingProxyType({}))
     shards: Mapping[int, ShardInfo] = field(default_factory=lambda: MappingProxyType({}))
     topics: Mapping[str, NamedObject] = field(default_factory=_none)
     groups: Mapping[str, NamedObject] = field(default_factory=_none)
@@ -210,7 +210,7 @@ def state_of(data: pb.ControlStateData) -> ControlState:
         cluster_id=data.cluster_id,
         min_in_sync=data.min_in_sync,
         revision=data.revision,
-        nodes=MappingProxyType({n.registered.node_id: _node_of(n) for n in data.nodes}),
+        nodes=MappingProxyType({NodeId(n.registered.node_id): _node_of(n) for n in data.nodes}),
         shards=MappingProxyType({s.shard: _shard_of(s) for s in data.shards}),
         topics=MappingProxyType({t.name: _object_of(t) for t in data.topics}),
         groups=MappingProxyType({g.name: _object_of(g) for g in data.groups}),
@@ -243,13 +243,13 @@ def _node_data(node: NodeInfo) -> pb.NodeData:
 def node_of(command: pb.RegisterNodeCommand, version: int, ended_boot_id: bytes = b"") -> NodeInfo:
     """What a registration says of a node, and what is known of its former lives."""
     return NodeInfo(
-        node_id=command.node_id,
+        node_id=NodeId(command.node_id),
         api_address=command.api_address,
         data_address=command.data_address,
         control_address=command.control_address,
         boot_id=command.boot_id,
         software_version=command.software_version,
-        seen=MappingProxyType({s.shard: (s.epoch, s.master_node_id) for s in command.seen}),
+        seen=MappingProxyType({s.shard: (s.epoch, NodeId(s.master_node_id)) for s in command.seen}),
         version=version,
         feature_level=command.feature_level or 1,
         ended_boot_id=ended_boot_id,
@@ -273,12 +273,14 @@ def _shard_data(shard: ShardInfo) -> pb.ShardData:
 
 
 def _shard_of(data: pb.ShardData) -> ShardInfo:
-    master = Member(data.master_node_id, data.master_boot_id) if data.master_node_id else None
+    master = (
+        Member(NodeId(data.master_node_id), data.master_boot_id) if data.master_node_id else None
+    )
     return ShardInfo(
         shard=ShardId(data.shard),
         epoch=Epoch(data.epoch),
         master=master,
-        isr=tuple(Member(m.node_id, m.boot_id) for m in data.isr),
+        isr=tuple(Member(NodeId(m.node_id), m.boot_id) for m in data.isr),
         version=data.version,
         epoch_seen=data.epoch_seen,
     )

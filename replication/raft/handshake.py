@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from hourwheel import errors
 from hourwheel.internal.v1 import raft_pb2 as pb
+from hourwheel.types import NodeId
 
 PROTOCOL_VERSION: Final = 1
 NONCE_BYTES: Final = 32
@@ -34,7 +35,7 @@ class Identity(NamedTuple):
     """Who one is."""
 
     cluster_id: bytes
-    node_id: str
+    node_id: NodeId
 
 
 class Seal:
@@ -72,7 +73,7 @@ class Seal:
 class Session:
     """A connection whose other side is known."""
 
-    peer_id: str
+    peer_id: NodeId
     outgoing: Seal
     incoming: Seal
 
@@ -83,7 +84,7 @@ class Handshake:
     def __init__(
         self,
         identity: Identity,
-        peer_ids: frozenset[str],
+        peer_ids: frozenset[NodeId],
         nonce: bytes,
         *,
         secret: bytes | None,
@@ -102,7 +103,7 @@ class Handshake:
 
     # --- the dialling side
 
-    def first(self, peer_id: str) -> bytes:
+    def first(self, peer_id: NodeId) -> bytes:
         """The hello that opens."""
         self._dialler = self._hello(peer_id)
         return self._dialler.SerializeToString()
@@ -123,7 +124,9 @@ class Handshake:
         last.CopyFrom(dialler)
         last.proof = self._proof(b"dialler")
         outgoing, incoming = self._key(b"dialler"), self._key(b"acceptor")
-        return last.SerializeToString(), Session(hello.node_id, Seal(outgoing), Seal(incoming))
+        return last.SerializeToString(), Session(
+            NodeId(hello.node_id), Seal(outgoing), Seal(incoming)
+        )
 
     # --- the accepting side
 
@@ -134,7 +137,7 @@ class Handshake:
             PeerRefused: nobody whom we know, or not for us.
         """
         self._dialler = _unproved(self._parse_hello(first))
-        self._acceptor = self._hello(self._dialler.node_id)
+        self._acceptor = self._hello(NodeId(self._dialler.node_id))
         hello = pb.PeerHello()
         hello.CopyFrom(self._acceptor)
         hello.proof = self._proof(b"acceptor")
@@ -151,11 +154,11 @@ class Handshake:
             raise errors.PeerRefused("the second hello is of another")
         self._check_proof(hello, b"dialler")
         outgoing, incoming = self._key(b"acceptor"), self._key(b"dialler")
-        return Session(hello.node_id, Seal(outgoing), Seal(incoming))
+        return Session(NodeId(hello.node_id), Seal(outgoing), Seal(incoming))
 
     # --- both
 
-    def _hello(self, peer_id: str) -> pb.PeerHello:
+    def _hello(self, peer_id: NodeId) -> pb.PeerHello:
         return pb.PeerHello(
             version=PROTOCOL_VERSION,
             cluster_id=self._identity.cluster_id,

@@ -22,6 +22,7 @@ from typing import Final, Self, overload
 
 from hourwheel import errors
 from hourwheel.internal.v1 import raft_pb2 as pb
+from hourwheel.types import NodeId
 from replication.raft.journal_file import COMMAND_BYTES_MAX, Entry, JournalFile
 from replication.raft.pysyncobj_surface import Journal
 from replication.raft.snapshot import Snapshot, SnapshotFile
@@ -73,7 +74,7 @@ class RaftJournal(Journal):  # type: ignore[misc]
     # --- opening
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, identity: Identity, node_id: str) -> Self:
+    def open(cls, disk: Disk, directory: str, identity: Identity, node_id: NodeId) -> Self:
         """Open what lies in a folder, or begin there if it is empty.
 
         Raises:
@@ -104,7 +105,7 @@ class RaftJournal(Journal):  # type: ignore[misc]
 
     @classmethod
     def _open_vote(
-        cls, disk: Disk, directory: str, identity: Identity, node_id: str, file: JournalFile
+        cls, disk: Disk, directory: str, identity: Identity, node_id: NodeId, file: JournalFile
     ) -> tuple[VoteFile, pb.RaftMeta]:
         path, former_path = join(directory, VOTE), join(directory, META)
         if disk.exists(path):
@@ -120,7 +121,7 @@ class RaftJournal(Journal):  # type: ignore[misc]
 
     @staticmethod
     def _former_meta(
-        disk: Disk, path: str, identity: Identity, node_id: str, file: JournalFile
+        disk: Disk, path: str, identity: Identity, node_id: NodeId, file: JournalFile
     ) -> pb.RaftMeta:
         """Term and vote where there is no file for them yet: as an older version kept them."""
         if disk.exists(path):
@@ -278,7 +279,7 @@ class RaftJournal(Journal):  # type: ignore[misc]
 
     # --- term, vote, commit index
 
-    def setCurrentTerm(self, term: int, votedForNodeId: str | None) -> None:  # noqa: N802, N803
+    def setCurrentTerm(self, term: int, votedForNodeId: NodeId | None) -> None:  # noqa: N802, N803
         """Durable before the vote leaves: `sync` sees to that where there is no room now."""
         self._meta.term = term
         self._meta.voted_for = votedForNodeId or ""
@@ -290,9 +291,9 @@ class RaftJournal(Journal):  # type: ignore[misc]
         """As kept."""
         return self._meta.term
 
-    def getVotedForNodeId(self) -> str | None:  # noqa: N802 - PySyncObj's name
+    def getVotedForNodeId(self) -> NodeId | None:  # noqa: N802 - PySyncObj's name
         """As kept."""
-        return self._meta.voted_for or None
+        return NodeId(self._meta.voted_for) if self._meta.voted_for else None
 
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:  # noqa: N802, N803
         """What was committed is durable here before anybody is told (also without any peer)."""
@@ -325,7 +326,7 @@ class RaftJournal(Journal):  # type: ignore[misc]
         self._vote_file.close()
 
 
-def _check_owner(path: str, meta: pb.RaftMeta, node_id: str) -> None:
+def _check_owner(path: str, meta: pb.RaftMeta, node_id: NodeId) -> None:
     if meta.node_id != node_id:
         raise errors.ForeignDirectory(
             f"{path} belongs to node {meta.node_id!r}, and this is {node_id!r}", file=path

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from hourwheel import errors
 from hourwheel.internal.v1 import control_link_pb2, raft_pb2
+from hourwheel.types import NodeId
 from replication.raft.codec import FRAME_BYTES_MAX, Message, decode, parse, refuse
 from replication.raft.frames import pack_frame, read_frame
 from replication.raft.handshake import (
@@ -48,10 +49,10 @@ def _on_bug(error: BaseException) -> None:
 class PeerHandler(Protocol):
     """What becomes of what comes in; called on the loop."""
 
-    def on_peer(self, peer_id: str, what: Message | bool) -> None:  # noqa: FBT001
+    def on_peer(self, peer_id: NodeId, what: Message | bool) -> None:  # noqa: FBT001
         """A message of Raft; or True: connected; or False: not any more."""
 
-    def on_report(self, peer_id: str, report: control_link_pb2.NodeReport) -> None:
+    def on_report(self, peer_id: NodeId, report: control_link_pb2.NodeReport) -> None:
         """What a peer says of its broker."""
 
 
@@ -82,7 +83,7 @@ class PeerNetwork:
     def __init__(
         self,
         identity: Identity,
-        peers: Mapping[str, str],
+        peers: Mapping[NodeId, str],
         security: Security,
         handler: PeerHandler,
         *,
@@ -106,9 +107,9 @@ class PeerNetwork:
         self._handler = handler
         self._retry_s = retry_s
         self._silence_s = silence_s
-        self._connections: dict[str, _Connection] = {}
-        self._blocked_in: frozenset[str] = frozenset()
-        self._blocked_out: frozenset[str] = frozenset()
+        self._connections: dict[NodeId, _Connection] = {}
+        self._blocked_in: frozenset[NodeId] = frozenset()
+        self._blocked_out: frozenset[NodeId] = frozenset()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: list[socket.socket] = []
         self._listener = Listener(self._serve_accepted, _on_bug)
@@ -163,11 +164,11 @@ class PeerNetwork:
     # --- sending
 
     @property
-    def connected(self) -> frozenset[str]:
+    def connected(self) -> frozenset[NodeId]:
         """Peers with an open connection."""
         return frozenset(self._connections)
 
-    def block(self, peer_ids: Iterable[str], direction: str) -> None:
+    def block(self, peer_ids: Iterable[NodeId], direction: str) -> None:
         """Tests of partitions: frames "in" from or "out" to these peers are lost from now on.
 
         It replaces what was blocked in that direction; nobody: all is well again.
@@ -178,7 +179,7 @@ class PeerNetwork:
         else:
             self._blocked_out = frozenset(peer_ids)
 
-    def send(self, peer_id: str, raw: bytes) -> bool:
+    def send(self, peer_id: NodeId, raw: bytes) -> bool:
         """Send an encoded PeerFrame. False: not connected."""
         connection = self._connections.get(peer_id)
         if connection is None:
@@ -187,7 +188,7 @@ class PeerNetwork:
             connection.send(raw)
         return True
 
-    def send_threadsafe(self, peer_id: str, raw: bytes) -> bool:
+    def send_threadsafe(self, peer_id: NodeId, raw: bytes) -> bool:
         """As `send`, from any thread."""
         if self._loop is None or peer_id not in self._connections:
             return False
@@ -205,7 +206,7 @@ class PeerNetwork:
 
     # --- connections
 
-    async def _dial_for_ever(self, peer_id: str, address: str) -> None:
+    async def _dial_for_ever(self, peer_id: NodeId, address: str) -> None:
         host, port = split_address(address)
         while True:
             await self._serve(partial(self._dial, host, port), peer_id)
@@ -221,7 +222,7 @@ class PeerNetwork:
         self.refused["too many strangers"] += 1
 
     async def _serve(
-        self, open_: Callable[[], Coroutine[Any, Any, Streams]], dialled: str | None
+        self, open_: Callable[[], Coroutine[Any, Any, Streams]], dialled: NodeId | None
     ) -> None:
         """One connection from its beginning to its end; raises nothing."""
         writer: asyncio.StreamWriter | None = None
@@ -241,7 +242,7 @@ class PeerNetwork:
                 writer.transport.abort()
 
     async def _shake_hands(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dialled: str | None
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dialled: NodeId | None
     ) -> Session:
         handshake = Handshake(
             self._identity,
@@ -287,7 +288,7 @@ class PeerNetwork:
                 del self._connections[peer_id]
                 self._handler.on_peer(peer_id, what=False)
 
-    def _take(self, peer_id: str, frame: raft_pb2.PeerFrame) -> None:
+    def _take(self, peer_id: NodeId, frame: raft_pb2.PeerFrame) -> None:
         if frame.WhichOneof("frame") != "report":
             self._handler.on_peer(peer_id, decode(frame))
         elif frame.report.node_id != peer_id:

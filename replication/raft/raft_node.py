@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from hourwheel import errors
+from hourwheel.types import NO_NODE, NodeId
 from replication.raft.codec import REGULAR, Message
 from replication.raft.journal import RaftJournal
 from replication.raft.journal_file import COMMAND_BYTES_MAX, Entry
@@ -70,7 +71,7 @@ class RaftTimings:
 class RaftStatus:
     """What a node knows of its Raft group. Never a permission to act as master."""
 
-    leader_node_id: str = ""
+    leader_node_id: NodeId = NO_NODE
     term: int = 0
     is_leader: bool = False
     """And what it inherited is applied."""
@@ -123,8 +124,8 @@ class RaftNode(PrivateSyncObj):
 
     def __init__(
         self,
-        node_id: str,
-        peer_ids: Iterable[str],
+        node_id: NodeId,
+        peer_ids: Iterable[NodeId],
         journal: RaftJournal,
         transport: DurableTransport,
         machine: Machine,
@@ -145,7 +146,7 @@ class RaftNode(PrivateSyncObj):
         self._observer = on_state_changed
         self._next_hint: int | None = None
         self._not_below = 0
-        self._votes: set[tuple[int, str]] = set()
+        self._votes: set[tuple[int, NodeId]] = set()
         ids = sorted({node_id, *peer_ids})
         # Nodes compact one after the other, not all at once.
         stagger = ids.index(node_id) * (timings.compaction_entries // (2 * len(ids)))
@@ -209,7 +210,7 @@ class RaftNode(PrivateSyncObj):
         is_leader = self._isLeader()
         noop = self.noop_index()
         return RaftStatus(
-            leader_node_id=leader.id if leader else "",
+            leader_node_id=NodeId(leader.id) if leader else NO_NODE,
             term=self._getTerm(),
             is_leader=is_leader and noop is not None and self.raftLastApplied >= noop,
             has_majority=leader is not None and self.hasQuorum,

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
 from hourwheel import errors
+from hourwheel.types import NodeId
 from replication.raft.codec import FRAME_BYTES_MAX, Message, encode
 from replication.raft.journal import RaftJournal
 from replication.raft.pysyncobj_surface import POLL_EVENT_TYPE, Node, Transport
@@ -27,10 +28,10 @@ _INBOX_COUNT_MAX: Final = 10_000
 class DurableTransport(Transport):  # type: ignore[misc]
     """See the top of this file. The tick thread only."""
 
-    def __init__(self, journal: RaftJournal, peer_ids: Iterable[str]) -> None:
+    def __init__(self, journal: RaftJournal, peer_ids: Iterable[NodeId]) -> None:
         """No peer is connected."""
         super().__init__(None, None, [])
-        self.peers: dict[str, Any] = {peer_id: Node(peer_id) for peer_id in sorted(peer_ids)}
+        self.peers: dict[NodeId, Any] = {peer_id: Node(peer_id) for peer_id in sorted(peer_ids)}
         self._journal = journal
         self.withheld_count = 0
         """Messages that did not leave because the disk had no room."""
@@ -46,19 +47,19 @@ class DurableTransport(Transport):  # type: ignore[misc]
         errors.invariant(len(raw) <= FRAME_BYTES_MAX, "a frame is bounded", bytes=len(raw))
         return self.send_frame(node.id, raw)
 
-    def send_frame(self, peer_id: str, raw: bytes) -> bool:
+    def send_frame(self, peer_id: NodeId, raw: bytes) -> bool:
         """Hand over an encoded PeerFrame."""
         raise NotImplementedError
 
-    def received(self, peer_id: str, message: Message) -> None:
+    def received(self, peer_id: NodeId, message: Message) -> None:
         """A message has come, decoded."""
         self._onMessageReceived(self.peers[peer_id], message)
 
-    def connected(self, peer_id: str) -> None:
+    def connected(self, peer_id: NodeId) -> None:
         """The way to a peer is open."""
         self._onNodeConnected(self.peers[peer_id])
 
-    def disconnected(self, peer_id: str) -> None:
+    def disconnected(self, peer_id: NodeId) -> None:
         """It is closed. A snapshot that was under way begins again."""
         self._journal.snapshot_file.cancelTransmisstion(self.peers[peer_id])
         self._onNodeDisconnected(self.peers[peer_id])
@@ -83,7 +84,7 @@ class Poller(Protocol):
 class Outgoing(Protocol):
     """Where frames go: `replication.raft.peers.PeerNetwork`."""
 
-    def send_threadsafe(self, peer_id: str, raw: bytes) -> bool:
+    def send_threadsafe(self, peer_id: NodeId, raw: bytes) -> bool:
         """Send from any thread. False: not connected."""
         ...
 
@@ -94,7 +95,7 @@ class NetworkTransport(DurableTransport):
     def __init__(
         self,
         journal: RaftJournal,
-        peer_ids: Iterable[str],
+        peer_ids: Iterable[NodeId],
         network: Outgoing,
         *,
         inbox_count_max: int = _INBOX_COUNT_MAX,
@@ -104,7 +105,7 @@ class NetworkTransport(DurableTransport):
         self._inbox_count_max = inbox_count_max
         self.lost_count = 0
         self._network = network
-        self._inbox: deque[tuple[str, Message | bool]] = deque()
+        self._inbox: deque[tuple[NodeId, Message | bool]] = deque()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poller: Poller | None = None
         self._is_destroyed = False
@@ -114,7 +115,7 @@ class NetworkTransport(DurableTransport):
         self._poller = poller
         poller.subscribe(self._wake_read, self._on_wake, POLL_EVENT_TYPE.READ)
 
-    def put(self, peer_id: str, what: Message | bool) -> None:  # noqa: FBT001
+    def put(self, peer_id: NodeId, what: Message | bool) -> None:  # noqa: FBT001
         """Something has come from a peer: a message, or its connection (True), or its end."""
         if self._is_destroyed:
             return
@@ -149,7 +150,7 @@ class NetworkTransport(DurableTransport):
             else:
                 self.received(peer_id, what)
 
-    def send_frame(self, peer_id: str, raw: bytes) -> bool:
+    def send_frame(self, peer_id: NodeId, raw: bytes) -> bool:
         """See DurableTransport."""
         return self._network.send_threadsafe(peer_id, raw)
 

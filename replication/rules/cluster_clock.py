@@ -15,6 +15,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from hourwheel.types import NodeId
+
 _SAMPLES_KEPT: Final = 16
 
 
@@ -51,11 +53,11 @@ class ClusterClock:
     `offset_ms` is to be added to the node's clock; None while a majority's clocks are unknown.
     """
 
-    def __init__(self, config: ClockConfig, members: Collection[str], me: str) -> None:
+    def __init__(self, config: ClockConfig, members: Collection[NodeId], me: NodeId) -> None:
         """`members` are all nodes; `me` is this one, whose own clock counts as one."""
         self._config = config
         self._needed = len(members) // 2 + 1
-        self._samples: dict[str, deque[_Sample]] = {
+        self._samples: dict[NodeId, deque[_Sample]] = {
             one: deque(maxlen=_SAMPLES_KEPT) for one in members if one != me
         }
         self._offset_ms: float | None = None
@@ -63,7 +65,7 @@ class ClusterClock:
         """(monotonic time, offset): a jump that was seen once."""
 
     def on_answer(
-        self, node: str, sent_ms: float, received_ms: float, own_ms: float, clock_ms: float
+        self, node: NodeId, sent_ms: float, received_ms: float, own_ms: float, clock_ms: float
     ) -> None:
         """A node told its clock.
 
@@ -80,7 +82,7 @@ class ClusterClock:
             middle_ms = own_ms - round_trip_ms / 2
             self._samples[node].append(_Sample(received_ms, clock_ms - middle_ms, round_trip_ms))
 
-    def offsets(self, monotonic_ms: float) -> dict[str, float]:
+    def offsets(self, monotonic_ms: float) -> dict[NodeId, float]:
         """Each other node's clock minus this one's, in ms; those that are fresh."""
         found = {}
         for node, samples in self._samples.items():

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Final
 
 from hourwheel import errors
-from hourwheel.types import Epoch
+from hourwheel.types import NO_NODE, Epoch, NodeId
 from storage.files import atomic_file
 from storage.files.disk import Disk
 from storage.files.file_header import FileType, Identity, pack_file_header
@@ -33,7 +33,7 @@ class EpochStore:
     """
 
     def __init__(
-        self, disk: Disk, path: str, identity: Identity, epoch: Epoch, master: str
+        self, disk: Disk, path: str, identity: Identity, epoch: Epoch, master: NodeId
     ) -> None:
         """Use `open`."""
         self._disk, self._path, self._identity = disk, path, identity
@@ -50,13 +50,13 @@ class EpochStore:
             CorruptFile, ForeignDirectory, IncompatibleFormat: it is not to be used.
         """
         if not disk.exists(path):
-            return cls(disk, path, identity, Epoch(0), "")
+            return cls(disk, path, identity, Epoch(0), NO_NODE)
         payload = atomic_file.read(disk, path, FileType.EPOCH_SEEN, identity).payload
         if len(payload) < _EPOCH.size:
             raise errors.CorruptFile(f"{path}: half an epoch", file=path)
         epoch = Epoch(*_EPOCH.unpack_from(payload))
         try:
-            master = payload[_EPOCH.size :].decode()
+            master = NodeId(payload[_EPOCH.size :].decode())
         except UnicodeDecodeError:
             raise errors.CorruptFile(f"{path}: no node id", file=path) from None
         return cls(disk, path, identity, epoch, master)
@@ -65,11 +65,11 @@ class EpochStore:
         """See that the next epoch can be noted on a full disk, as far as there is room now."""
         atomic_file.keep_room(self._disk, self._path, _EPOCH.size + len(self.master.encode()))
 
-    def is_acceptable(self, epoch: int, master: str) -> bool:
+    def is_acceptable(self, epoch: int, master: NodeId) -> bool:
         """Whether to follow that master in that epoch, as far as this node can tell."""
         return epoch > self.epoch or (epoch == self.epoch and master == self.master)
 
-    def note(self, epoch: Epoch, master: str) -> None:
+    def note(self, epoch: Epoch, master: NodeId) -> None:
         """Remember an acceptable epoch."""
         errors.invariant(
             self.is_acceptable(epoch, master),

@@ -26,7 +26,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
-from hourwheel.types import Epoch
+from hourwheel.types import Epoch, NodeId
 from replication.rules.epoch_store import EpochStore
 from replication.rules.master import PROTOCOL
 from replication.rules.master_lease import LeaseGrant
@@ -62,7 +62,7 @@ class Follower:
     def __init__(
         self,
         *,
-        me: str,
+        me: NodeId,
         boot_id: str,
         cluster_id: bytes,
         shard: int,
@@ -98,12 +98,13 @@ class Follower:
         if why is not None:
             return self.refuse(why)
         self.note_ended(hello.ended_boot_ids)
-        left_ms = self._grant.left_ms(hello.epoch, hello.node_id, monotonic_ms)
+        master = NodeId(hello.node_id)
+        left_ms = self._grant.left_ms(hello.epoch, master, monotonic_ms)
         if left_ms > 0:
             refused = self.refuse("the lease granted to the former master lasts")
             refused.wait_ms = int(left_ms) + 1
             return refused
-        self._seen.note(Epoch(hello.epoch), hello.node_id)
+        self._seen.note(Epoch(hello.epoch), master)
         self.epoch, self.stage = Epoch(hello.epoch), Stage.GREETED
         self._master_boot_id = hello.boot_id
         return FollowerHello(
@@ -120,7 +121,7 @@ class Follower:
             return "another cluster or shard"
         if hello.follower_id != self._me:
             return f"this is node {self._me!r}"
-        if not self._seen.is_acceptable(hello.epoch, hello.node_id):
+        if not self._seen.is_acceptable(hello.epoch, NodeId(hello.node_id)):
             return f"epoch {self._seen.epoch} is of {self._seen.master!r}"
         return None
 
@@ -185,7 +186,7 @@ class Follower:
             ack.echo_age_us = int((monotonic_ms - self.heartbeat_heard_ms) * 1_000)
         return ack
 
-    def grant_left_ms(self, epoch: int, master: str, monotonic_ms: float) -> float:
+    def grant_left_ms(self, epoch: int, master: NodeId, monotonic_ms: float) -> float:
         """How long a grant still keeps this node from following that master in that epoch."""
         return self._grant.left_ms(epoch, master, monotonic_ms)
 
@@ -206,7 +207,7 @@ class Follower:
         """The stream is over."""
         self.stage = Stage.NONE
 
-    def on_epoch(self, epoch: Epoch, master: str) -> bool:
+    def on_epoch(self, epoch: Epoch, master: NodeId) -> bool:
         """The control plane names a master. Returns whether that is new, and of a later epoch."""
         if not self._seen.is_acceptable(epoch, master):
             return False
@@ -218,7 +219,7 @@ class Follower:
         return True
 
 
-def _foreign_protocol(hello: MasterHello, me: str) -> IncompatibleFormat:
+def _foreign_protocol(hello: MasterHello, me: NodeId) -> IncompatibleFormat:
     return IncompatibleFormat(
         f"master {hello.node_id} speaks version {hello.protocol} of the replication protocol, and"
         f" node {me} version {PROTOCOL}: they cannot be in one cluster"

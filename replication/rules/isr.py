@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hourwheel.errors import invariant
-from hourwheel.types import Epoch
+from hourwheel.types import Epoch, NodeId
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class IsrChange:
     epoch: Epoch
     version: int
     """The set is changed only if it still has this version."""
-    members: tuple[str, ...]
+    members: tuple[NodeId, ...]
 
 
 class InSyncReplicas:
@@ -36,25 +36,25 @@ class InSyncReplicas:
     """
 
     def __init__(
-        self, epoch: Epoch, members: frozenset[str], version: int, min_in_sync: int
+        self, epoch: Epoch, members: frozenset[NodeId], version: int, min_in_sync: int
     ) -> None:
         """As the control plane said when it named the master."""
         self._epoch = epoch
         self.members = members
         self.version = version
         self._min_in_sync = min_in_sync
-        self._requested: frozenset[str] | None = None
+        self._requested: frozenset[NodeId] | None = None
 
     @property
-    def union(self) -> frozenset[str]:
+    def union(self) -> frozenset[NodeId]:
         """All nodes whose ends count."""
         return self.members if self._requested is None else self.members | self._requested
 
     def plan(
         self,
-        lost: frozenset[str],
-        caught_up: frozenset[str],
-        spare: frozenset[str] = frozenset(),
+        lost: frozenset[NodeId],
+        caught_up: frozenset[NodeId],
+        spare: frozenset[NodeId] = frozenset(),
     ) -> IsrChange | None:
         """Ask for the next set, if it should be another one and none is asked for.
 
@@ -76,7 +76,7 @@ class InSyncReplicas:
         self._requested = wanted
         return IsrChange(self._epoch, self.version, tuple(sorted(wanted)))
 
-    def on_state(self, members: frozenset[str], version: int) -> None:
+    def on_state(self, members: frozenset[NodeId], version: int) -> None:
         """The control plane's set, as it is in force now: settles what was asked for."""
         if version < self.version:
             return  # an older one, that came late
@@ -94,7 +94,7 @@ class InSyncReplicas:
         if change is None or change.version == self.version:
             self._requested = None
 
-    def high_watermark(self, ends: Mapping[str, int]) -> int:
+    def high_watermark(self, ends: Mapping[NodeId, int]) -> int:
         """The least end over the union; 0 while that is smaller than `min_in_sync`.
 
         (A member whose disk was lost leaves the set as it registers, also below `min_in_sync`: then

@@ -21,7 +21,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     FollowerHello,
     MasterHello,
 )
-from hourwheel.types import Epoch, Offset
+from hourwheel.types import Epoch, NodeId, Offset
 from replication.rules.cluster_clock import ClockConfig, ClusterClock
 from replication.rules.epoch_history import find_parting
 from replication.rules.isr import InSyncReplicas, IsrChange
@@ -56,11 +56,11 @@ class EpochStart:
     """What a master starts its epoch with."""
 
     epoch: Epoch
-    me: str
+    me: NodeId
     boot_id: str
     cluster_id: bytes
     shard: int
-    members: tuple[str, ...]
+    members: tuple[NodeId, ...]
     """All nodes, in sync or not."""
     start_offset: Offset
     """Of its EPOCH_START."""
@@ -130,7 +130,7 @@ class Master:
 
     # -- followers --------------------------------------------------------------------------------
 
-    def on_connected(self, node: str) -> MasterHello:
+    def on_connected(self, node: NodeId) -> MasterHello:
         """A stream to `node` was opened: the hello to send on it."""
         self.followers[node].connect()
         start = self.start
@@ -145,7 +145,7 @@ class Master:
         )
 
     def on_hello(
-        self, node: str, hello: FollowerHello, epochs: Sequence[EpochEntry], log_start: int
+        self, node: NodeId, hello: FollowerHello, epochs: Sequence[EpochEntry], log_start: int
     ) -> BeginFrom:
         """A follower says where its log stands: where to go on from.
 
@@ -176,11 +176,11 @@ class Master:
             ],
         )
 
-    def on_sent(self, node: str, end: int) -> None:
+    def on_sent(self, node: NodeId, end: int) -> None:
         """The log up to `end` was handed to the stream."""
         self.followers[node].sent_end = end
 
-    def on_ack(self, node: str, ack: FollowerAck, monotonic_ms: float, own_ms: float) -> bool:
+    def on_ack(self, node: NodeId, ack: FollowerAck, monotonic_ms: float, own_ms: float) -> bool:
         """A follower says how far it is. Returns whether the high watermark has moved.
 
         Args:
@@ -201,13 +201,13 @@ class Master:
             self.clock.on_answer(node, sent_ms + waited_ms, monotonic_ms, own_ms, ack.clock_ms)
         return self._advance(monotonic_ms)
 
-    def on_lost(self, node: str, monotonic_ms: float) -> None:
+    def on_lost(self, node: NodeId, monotonic_ms: float) -> None:
         """The stream to `node` is over."""
         progress = self.followers[node]
         keeps = progress.phase is Phase.SNAPSHOT
         progress.lose(monotonic_ms, Phase.SNAPSHOT if keeps else Phase.ABSENT)
 
-    def on_unreachable(self, node: str) -> None:
+    def on_unreachable(self, node: NodeId) -> None:
         """No process listens at the address of `node`: the in-sync set need not wait for it."""
         progress = self.followers[node]
         if progress.phase is Phase.ABSENT:
@@ -230,16 +230,16 @@ class Master:
         low = {node for node in (members - lost) | caught_up if self._is_low(node)}
         return self.isr.plan(frozenset(lost), frozenset(caught_up - low), frozenset(low))
 
-    def _is_low(self, node: str) -> bool:
+    def _is_low(self, node: NodeId) -> bool:
         return node in self.followers and self.followers[node].is_full
 
     @property
-    def low_members(self) -> frozenset[str]:
+    def low_members(self) -> frozenset[NodeId]:
         """Other nodes whose disks are low, and without which too few would be in sync."""
         low = frozenset(node for node in self.isr.members if self._is_low(node))
         return low if len(self.isr.members - low) < self._config.min_in_sync else frozenset()
 
-    def _is_lost(self, node: str, monotonic_ms: float) -> bool:
+    def _is_lost(self, node: NodeId, monotonic_ms: float) -> bool:
         progress = self.followers.get(node)
         if progress is None:
             return False
@@ -250,7 +250,7 @@ class Master:
         # Also one that is away: its streams may begin and break again and again.
         return monotonic_ms - progress.caught_up_ms >= self._config.lag_ms
 
-    def on_isr(self, members: Collection[str], version: int, monotonic_ms: float) -> bool:
+    def on_isr(self, members: Collection[NodeId], version: int, monotonic_ms: float) -> bool:
         """The control plane's set. Returns whether the high watermark has moved."""
         self.isr.on_state(frozenset(members), version)
         return self._advance(monotonic_ms)

@@ -20,6 +20,8 @@ nothing.)
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from hourwheel.types import NodeId
+
 
 @dataclass(frozen=True)
 class LeaseConfig:
@@ -36,14 +38,14 @@ class MastershipLease:
     Invariant: `until_ms` never exceeds what a majority, the master included, has granted.
     """
 
-    def __init__(self, config: LeaseConfig, members: Collection[str], me: str) -> None:
+    def __init__(self, config: LeaseConfig, members: Collection[NodeId], me: NodeId) -> None:
         """`members` are all nodes; a node alone always holds its lease."""
         self._config = config
         self._others_needed = len(members) // 2
-        self._sent_ms: dict[str, float] = {one: float("-inf") for one in members if one != me}
+        self._sent_ms: dict[NodeId, float] = {one: float("-inf") for one in members if one != me}
         self._is_released = False
 
-    def on_echo(self, node: str, sent_ms: float) -> None:
+    def on_echo(self, node: NodeId, sent_ms: float) -> None:
         """`node` has granted the lease, on a heartbeat that was sent at `sent_ms` (monotonic)."""
         if node in self._sent_ms:
             self._sent_ms[node] = max(self._sent_ms[node], sent_ms)
@@ -82,14 +84,14 @@ class LeaseGrant:
         self.ended_boot_ids: frozenset[str] = frozenset()
         """Incarnations whose processes are known to have ended."""
 
-    def left_ms(self, epoch: int, master: str, monotonic_ms: float) -> float:
+    def left_ms(self, epoch: int, master: NodeId, monotonic_ms: float) -> float:
         """How long the grant still keeps this node from following `master` in `epoch`."""
         is_same = epoch == self._epoch and master == self._master
         if is_same or (self._boot_id and self._boot_id in self.ended_boot_ids):
             return 0.0
         return max(0.0, self._until_ms - monotonic_ms)
 
-    def renew(self, epoch: int, master: str, boot_id: str, until_ms: float) -> None:
+    def renew(self, epoch: int, master: NodeId, boot_id: str, until_ms: float) -> None:
         """Follow no other master until then. Only where `left_ms` is 0.
 
         `boot_id`: the incarnation that leads this epoch.

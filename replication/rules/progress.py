@@ -10,6 +10,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from hourwheel.types import NodeId
+
 
 class Phase(Enum):
     """What the master may send."""
@@ -39,7 +41,7 @@ class Progress:
     unless REPLICATING.
     """
 
-    node: str
+    node: NodeId
     phase: Phase = Phase.ABSENT
     boot_id: str = ""
     sent_end: int = 0

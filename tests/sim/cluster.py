@@ -15,6 +15,7 @@ from functools import partial
 
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.internal.v1.replication_pb2 import FollowerHello
+from hourwheel.types import NodeId
 from node.delivery.resolve_rows import unresolved_of
 from node.shard.dispatcher import DispatchConfig
 from node.shard.job_planner import RetentionConfig
@@ -67,7 +68,7 @@ class Times:
 class Cluster:
     """See the top of this file."""
 
-    names = ("a", "b", "c")
+    names = (NodeId("a"), NodeId("b"), NodeId("c"))
     clock_bound_ms = 2 * _CLOCK_ERROR_MS + 120.0
     """I2: errors of right clocks, and a round trip of a slow network, of a few tries the best."""
 

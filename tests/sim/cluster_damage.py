@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hourwheel.internal.v1.replication_pb2 import FetchLogRequest, FetchMessagesRequest
+from hourwheel.types import NodeId
 from node.contracts.broker import Failure
 from node.repair.damage_control import DamageControl, Pace
 from node.repair.file_repair import FileRepair
@@ -97,7 +98,7 @@ class NodeDamage:
     def _save_soon(self) -> None:
         self.node.is_save_asked = True
 
-    def _others(self) -> list[str]:
+    def _others(self) -> list[NodeId]:
         isr = self.node.replica.assignment.isr
         others = [one for one in self.node.cluster.names if one != self.node.name]
         return sorted(others, key=lambda one: one not in isr)
@@ -181,15 +182,15 @@ class NodeDamage:
 
     # -- calls ------------------------------------------------------------------------------------
 
-    def fetch_messages(self, node: str, request: FetchMessagesRequest) -> Any:
+    def fetch_messages(self, node: NodeId, request: FetchMessagesRequest) -> Any:
         """See node.repair.peers.PeerCalls."""
         return self._call(node, "FetchMessages", request)
 
-    def fetch_log(self, node: str, request: FetchLogRequest) -> Any:
+    def fetch_log(self, node: NodeId, request: FetchLogRequest) -> Any:
         """See node.repair.peers.PeerCalls."""
         return self._call(node, "FetchLog", request)
 
-    def _call(self, name: str, method: str, request: Any) -> Any:
+    def _call(self, name: NodeId, method: str, request: Any) -> Any:
         """The question and the answer may be lost."""
         me, future = self.node, self.loop.create_future()
         network, other = me.cluster.network, me.cluster.nodes[name]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hourwheel import errors
+from hourwheel.types import NodeId
 from node.broker.slewed_clock import SlewedClock
 from node.replica.effects import (
     CloseStreams,
@@ -54,7 +55,7 @@ class ProcessEnded(BaseException):
 class SimNode:
     """See the top of this file."""
 
-    def __init__(self, cluster: "Cluster", name: str, machine: MachineClock) -> None:
+    def __init__(self, cluster: "Cluster", name: NodeId, machine: MachineClock) -> None:
         self.cluster, self.name, self.machine = cluster, name, machine
         self.disk = SimulatedDisk()
         self.flips = Flips(self)
@@ -156,7 +157,7 @@ class SimNode:
         self.write: LogWrite | None = None
         self.job: Job | None = None
         self.incoming: FollowerSide | None = None
-        self.outgoing: dict[str, MasterSide] = {}
+        self.outgoing: dict[NodeId, MasterSide] = {}
         self._sides: list[FollowerSide] = []
         self._removals: list[Work] = []
         self.is_save_asked = False
@@ -322,7 +323,7 @@ class SimNode:
             self.names = NodeNames(self, effect.mastership)
             self.note(f"serves epoch {self.replica.assignment.epoch}")
 
-    def dial(self, name: str, epoch: int) -> None:
+    def dial(self, name: NodeId, epoch: int) -> None:
         """Open a stream, while the epoch lasts."""
         master = self.replica.rules
         if master is not None and master.start.epoch == epoch:

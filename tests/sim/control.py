@@ -10,7 +10,7 @@ simulation's business.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hourwheel.types import Epoch
+from hourwheel.types import NO_NODE, Epoch, NodeId
 from node.replica.effects import Assignment
 from replication.rules.isr import IsrChange
 from tests.sim.events import Events
@@ -22,12 +22,12 @@ ELECTION_MS = 50.0
 class Registration(NamedTuple):
     """What a broker says when it starts."""
 
-    node: str
+    node: NodeId
     boot_id: str
     is_sound: bool
     """Its log has all that it is known to have had."""
     epoch_seen: int
-    master_seen: str
+    master_seen: NodeId
 
 
 class Word(NamedTuple):
@@ -47,22 +47,22 @@ class ControlPlane:
     """
 
     events: Events
-    members: tuple[str, ...]
+    members: tuple[NodeId, ...]
     min_in_sync: int = 2
     epoch: int = 0
-    master: str = ""
+    master: NodeId = NO_NODE
     version: int = 1
     epoch_seen: int = 0
-    isr: dict[str, str] = field(default_factory=dict)
+    isr: dict[NodeId, str] = field(default_factory=dict)
     """Node -> boot id."""
-    boots: dict[str, str] = field(default_factory=dict)
+    boots: dict[NodeId, str] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     """Node -> the last of its boot ids whose process has ended."""
     is_electing: bool = True
-    preferred: str = ""
+    preferred: NodeId = NO_NODE
     """Elected where it can be: for directed tests."""
-    reigns: list[tuple[int, str]] = field(default_factory=list)
-    _heard_ms: dict[str, float] = field(default_factory=dict)
+    reigns: list[tuple[int, NodeId]] = field(default_factory=list)
+    _heard_ms: dict[NodeId, float] = field(default_factory=dict)
     _answers: dict[tuple[str, int], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -94,16 +94,16 @@ class ControlPlane:
             elif len(self.isr) > 1:
                 del self.isr[said.node]
         if self.master == said.node and not known:
-            self.master = ""
+            self.master = NO_NODE
         if said.epoch_seen > self.epoch or (
             said.epoch_seen == self.epoch and self.master and said.master_seen != self.master
         ):
-            self.master = ""
+            self.master = NO_NODE
         self.epoch_seen = max(self.epoch_seen, said.epoch_seen)
         self.version += before != (self.isr, self.master)
         return self.word
 
-    def note_ended(self, node: str, boot_id: str) -> None:
+    def note_ended(self, node: NodeId, boot_id: str) -> None:
         """A node's control process saw its broker's process end.
 
         A report about another incarnation than the registered one is late, and changes nothing.
@@ -113,7 +113,7 @@ class ControlPlane:
             if self.is_electing and self.master == node:
                 self._elect(without=node)
 
-    def ping(self, node: str, boot_id: str, resigned_epoch: int = 0) -> Word | None:
+    def ping(self, node: NodeId, boot_id: str, resigned_epoch: int = 0) -> Word | None:
         """A broker lives. None where it is not registered in this incarnation.
 
         `resigned_epoch`: the reign that it wants to end.
@@ -126,7 +126,7 @@ class ControlPlane:
         return self.word
 
     def change_isr(
-        self, request: tuple[str, int], change: IsrChange, boots: dict[str, str]
+        self, request: tuple[str, int], change: IsrChange, boots: dict[NodeId, str]
     ) -> bool:
         """Compare and set. A request that is tried again gets its first answer.
 
@@ -139,7 +139,7 @@ class ControlPlane:
             self._answers[request] = self._change_isr(change, boots)
         return self._answers[request]
 
-    def _change_isr(self, change: IsrChange, boots: dict[str, str]) -> bool:
+    def _change_isr(self, change: IsrChange, boots: dict[NodeId, str]) -> bool:
         if change.epoch != self.epoch or change.version != self.version:
             return False
         if self.master not in change.members:
@@ -167,15 +167,15 @@ class ControlPlane:
     def _watch(self) -> None:
         self.events.later(ELECTION_MS, self._watch)
         if self.is_electing and (not self.master or not self.is_alive(self.master)):
-            self._elect(without="")
+            self._elect(without=NO_NODE)
 
-    def is_alive(self, node: str) -> bool:
+    def is_alive(self, node: NodeId) -> bool:
         boot_id = self.boots.get(node)
         if boot_id is None or self.ended.get(node) == boot_id:
             return False
         return self.events.now_ms - self._heard_ms.get(node, float("-inf")) < SILENCE_MS
 
-    def _elect(self, without: str) -> None:
+    def _elect(self, without: NodeId) -> None:
         able = [
             node
             for node, boot in sorted(self.isr.items())

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from hourwheel.types import NodeId
 from tests.sim.events import Events
 
 
@@ -27,7 +28,7 @@ class Side(Protocol):
 class Host(Protocol):
     """A node, as the network sees it."""
 
-    name: str
+    name: NodeId
     is_up: bool
 
     def later(self, delay_ms: float, action: Callable[[], None]) -> None:

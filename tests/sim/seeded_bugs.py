@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 from hourwheel.internal.v1.replication_pb2 import BeginFrom, FollowerHello, MasterHello
-from hourwheel.types import Epoch
+from hourwheel.types import Epoch, NodeId
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.unused_groups import UnusedGroups
 from node.delivery.receiver import Receiver
@@ -69,7 +69,7 @@ def count_what_was_acknowledged_in_an_old_epoch() -> Any:
     """What a follower has when it says hello counts, whether it is the master's or not."""
     right = Master.on_hello
 
-    def on_hello(self: Master, node: str, hello: FollowerHello, *rest: Any) -> BeginFrom:
+    def on_hello(self: Master, node: NodeId, hello: FollowerHello, *rest: Any) -> BeginFrom:
         begin = right(self, node, hello, *rest)
         if not begin.take_snapshot:
             progress = self.followers[node]
@@ -95,7 +95,7 @@ def report_the_end_on_a_lost_connection() -> Any:
     """Who is not heard of any more is reported as one whose process has ended."""
     right = ControlPlane.is_alive
 
-    def is_alive(self: ControlPlane, node: str) -> bool:
+    def is_alive(self: ControlPlane, node: NodeId) -> bool:
         found = right(self, node)
         if not found and node in self.boots:
             self.ended[node] = self.boots[node]
@@ -117,7 +117,7 @@ def act_without_a_lease() -> Any:
 def count_a_shrink_before_it_is_confirmed() -> Any:
     """The set that was asked for counts alone."""
 
-    def union(self: InSyncReplicas) -> frozenset[str]:
+    def union(self: InSyncReplicas) -> frozenset[NodeId]:
         return self.members if self._requested is None else self._requested
 
     return mock.patch.object(InSyncReplicas, "union", property(union))
@@ -152,7 +152,7 @@ def believe_what_was_not_sent() -> Any:
 def forget_epochs_at_restart() -> Any:
     """A node does not keep which epochs it has seen: one can be given twice."""
 
-    def note(self: EpochStore, epoch: Epoch, master: str) -> None:
+    def note(self: EpochStore, epoch: Epoch, master: NodeId) -> None:
         self.epoch, self.master = epoch, master
 
     return mock.patch.object(EpochStore, "note", note)

@@ -12,6 +12,7 @@ import pytest
 from pysyncobj import FAIL_REASON
 
 from hourwheel import errors
+from hourwheel.types import NodeId
 from replication.raft.codec import parse
 from replication.raft.raft_node import RaftTimings
 from tests.sim.disk import SimulatedCrash
@@ -28,7 +29,7 @@ class Chaos:
         self.world = world
         self.rng = rng
         self.submitted = 0
-        self.kept: list[tuple[str, str, bytes]] = []
+        self.kept: list[tuple[NodeId, NodeId, bytes]] = []
 
     def some_time(self) -> None:
         """Ticks, with messages delivered, delayed to the next tick, lost with a connection."""
@@ -92,7 +93,7 @@ class Chaos:
             if node_id not in self.world.lives and self.rng.random() < 0.7:
                 self.start(node_id)
 
-    def start(self, node_id: str) -> None:
+    def start(self, node_id: NodeId) -> None:
         while True:
             try:
                 self.world.start(node_id)
@@ -146,7 +147,7 @@ def test_acknowledged_commands_survive_everything(
         rng.choice(events)()
         chaos.some_time()
     chaos.all_well()
-    applied = world.applied("a")
+    applied = world.applied(NODE_IDS[0])
     acknowledged = [command for command, _, why in world.answers if why == FAIL_REASON.SUCCESS]
     assert chaos.submitted, "nothing was put to the test"
     assert len(set(applied)) == len(applied), "applied twice"

@@ -11,13 +11,14 @@ from typing import Any, Final
 from hourwheel import errors
 from hourwheel.internal.v1 import control_link_pb2 as link
 from hourwheel.internal.v1 import control_pb2 as pb
+from hourwheel.types import NodeId
 from replication.control.client import ControlClient, Hello
 from replication.control.config import ControlConfig
 from replication.control.launcher import ControlProcess
 from replication.control_state.state import ControlState, ShardInfo
 from tests.support.addresses import free_address
 
-NODE_IDS: Final = ("n1", "n2", "n3")
+NODE_IDS: Final = (NodeId("n1"), NodeId("n2"), NodeId("n3"))
 CLUSTER_ID: Final = "c1" * 16
 _HANG_S: Final = 60.0
 _BEAT_S: Final = 0.1
@@ -132,7 +133,7 @@ class ControlCluster:
             for node_id in NODE_IDS
         }
 
-    def _config(self, folder: Path, node_id: str, secret_file: Path) -> ControlConfig:
+    def _config(self, folder: Path, node_id: NodeId, secret_file: Path) -> ControlConfig:
         return ControlConfig(
             node_id=node_id,
             cluster_id=CLUSTER_ID,
@@ -144,7 +145,7 @@ class ControlCluster:
             allow_faults=True,
         )
 
-    def __getitem__(self, node_id: str) -> FakeBroker:
+    def __getitem__(self, node_id: NodeId) -> FakeBroker:
         return self.brokers[node_id]
 
     def __iter__(self):  # type: ignore[no-untyped-def]

@@ -15,6 +15,7 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import GeneKind, GeneSpec, gene_of
+from hourwheel.types import NodeId
 from node.contracts.broker import GroupSettings
 from node.shard.dispatcher import DispatchConfig
 from node.shard.node_meta import open_node_meta
@@ -58,7 +59,7 @@ async def make_filtered_log(
 ) -> Path:
     """Let a node live for some rounds. Each publishes `messages` to each of the three topics."""
     RealDisk(directory.parent).make_dir(directory.name)
-    open_node_meta(RealDisk(directory), "node-1", CLUSTER_ID)
+    open_node_meta(RealDisk(directory), NodeId("node-1"), CLUSTER_ID)
     shard = ShardConfig(
         log=LogConfig(segment_bytes=32_768, index_interval_bytes=4_096),
         wheel=WheelConfig(memtable_units_max=64),

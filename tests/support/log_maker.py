@@ -27,7 +27,7 @@ from hourwheel.formats import tag_gene
 from hourwheel.formats.message_id import ID_DTYPE
 from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import RecordBatch, build_publish
-from hourwheel.types import Offset
+from hourwheel.types import NodeId, Offset
 from node.contracts.broker import Delivery, GroupSettings, IncomingMessages, Selection
 from node.shard.dispatcher import DispatchConfig
 from node.shard.node_meta import NODE_META, open_node_meta
@@ -102,7 +102,7 @@ async def make_log(
         node: its id.
     """
     RealDisk(directory.parent).make_dir(directory.name)
-    open_node_meta(RealDisk(directory), node, CLUSTER_ID)
+    open_node_meta(RealDisk(directory), NodeId(node), CLUSTER_ID)
     shard = ShardConfig(
         log=LogConfig(segment_bytes=segment_bytes, index_interval_bytes=4_096),
         wheel=WheelConfig(memtable_units_max=_MEMTABLE_UNITS),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from hourwheel.types import NodeId
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.settings import EngineConfig
@@ -14,7 +15,7 @@ from node.replica.effects import ReplicaIdentity
 from node.shard.recovery import Opened
 from replication.rules.master import ReplicationConfig
 
-NODE: Final = "node-1"
+NODE: Final = NodeId("node-1")
 
 
 class GivenTime:

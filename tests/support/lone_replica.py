@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from hourwheel.types import NodeId
 from node.cluster.standalone import EpochInMemory, elected
 from node.replica.effects import Assignment, ReplicaIdentity
 from node.replica.replica import Replica
@@ -11,7 +12,7 @@ from replication.rules.follower import Follower
 from replication.rules.master import ReplicationConfig
 from replication.rules.master_lease import LeaseGrant
 
-NODE: Final = "node-1"
+NODE: Final = NodeId("node-1")
 
 
 def lone_replica(opened: Opened, now_ms: Callable[[], int], boot: int = 1) -> Replica:

@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.internal.v1.control_link_pb2 import ShardReport
-from hourwheel.types import Epoch, ShardId
+from hourwheel.types import Epoch, NodeId, ShardId
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.master_service import MasterService
@@ -45,7 +45,7 @@ from tests.support.engine_world import OFTEN, within
 from tests.support.eventually import until
 from tests.support.fake_clock import FakeClock
 
-NODES: Final = ("n1", "n2", "n3")
+NODES: Final = (NodeId("n1"), NodeId("n2"), NodeId("n3"))
 LEASE_MS: Final = 600
 _STEP_MS: Final = 100
 CONFIG: Final = NodeConfig.of(
@@ -61,9 +61,9 @@ class FakeControl:
 
     def __init__(self, cluster_id: bytes) -> None:
         self.boots = {node: uuid.uuid4().bytes for node in NODES}
-        self.members: dict[str, Any] = {}
-        self.reports: dict[str, ShardReport] = defaultdict(ShardReport)
-        self.dead: set[str] = set()
+        self.members: dict[NodeId, Any] = {}
+        self.reports: dict[NodeId, ShardReport] = defaultdict(ShardReport)
+        self.dead: set[NodeId] = set()
         self.errors: list[Exception] = []
         nodes = {
             node: NodeInfo(node, f"{node}.example:7400", "", "", boot, "1", {}, 1)
@@ -80,23 +80,23 @@ class FakeControl:
         return self.state.shards[0]
 
     @property
-    def in_sync(self) -> set[str]:
+    def in_sync(self) -> set[NodeId]:
         return set(self.shard.isr_node_ids)
 
-    def put(self, shard: ShardInfo, *, deaf: frozenset[str] = frozenset()) -> None:
+    def put(self, shard: ShardInfo, *, deaf: frozenset[NodeId] = frozenset()) -> None:
         """Let everybody know but those who are `deaf`."""
         self.state = replace(self.state, shards={0: shard})
         for node, member in list(self.members.items()):
             if node not in deaf:
                 member.on_state(self.state)
 
-    def elect(self, node: str, *, deaf: frozenset[str] = frozenset()) -> None:
+    def elect(self, node: NodeId, *, deaf: frozenset[NodeId] = frozenset()) -> None:
         """Begin an epoch."""
         shard, master = self.shard, Member(node, self.boots[node])
         epoch = Epoch(shard.epoch + 1)
         self.put(replace(shard, epoch=epoch, master=master, version=shard.version + 1), deaf=deaf)
 
-    def port(self, node: str) -> "ControlPortOf":
+    def port(self, node: NodeId) -> "ControlPortOf":
         return ControlPortOf(self, node)
 
 
@@ -105,10 +105,10 @@ class ControlPortOf:
 
     is_registered = True
 
-    def __init__(self, control: FakeControl, node: str) -> None:
+    def __init__(self, control: FakeControl, node: NodeId) -> None:
         self._control, self._node = control, node
 
-    def is_dead(self, node: str) -> bool:
+    def is_dead(self, node: NodeId) -> bool:
         return node in self._control.dead
 
     def report(self, shards: list[ShardReport]) -> None:
@@ -121,7 +121,7 @@ class ControlPortOf:
             raise control.errors.pop(0)
         if asked.epoch != shard.epoch or asked.expected_version != shard.version:
             return wire.ControlResult(outcome=wire.CONTROL_OUTCOME_CONFLICT)
-        isr = tuple(Member(one.node_id, one.boot_id) for one in asked.isr)
+        isr = tuple(Member(NodeId(one.node_id), one.boot_id) for one in asked.isr)
         control.put(replace(shard, isr=isr, version=shard.version + 1))
         return wire.ControlResult(outcome=wire.CONTROL_OUTCOME_OK)
 
@@ -132,7 +132,7 @@ class MemberNode:
     engine: Engine
     server: DataServer
 
-    def __init__(self, world: "MemberWorld", node: str) -> None:
+    def __init__(self, world: "MemberWorld", node: NodeId) -> None:
         self.world, self.node = world, node
         self.folder = world.root / node
         self.folder.mkdir(exist_ok=True)
@@ -251,13 +251,13 @@ class MemberWorld:
         self.root, self.clock = root, FakeClock()
         self.cluster_id = bytes(range(16))
         self.trust = Trust(secret="known to all three of them")
-        self.addresses: dict[str, str] = {}
+        self.addresses: dict[NodeId, str] = {}
         self.control = FakeControl(self.cluster_id)
         self.nodes = {node: MemberNode(self, node) for node in NODES}
         self.expected: set[str] = set()
         """Nodes that a test makes fail."""
 
-    def __getitem__(self, node: str) -> MemberNode:
+    def __getitem__(self, node: NodeId) -> MemberNode:
         return self.nodes[node]
 
     async def __aenter__(self) -> Self:
@@ -282,16 +282,16 @@ class MemberWorld:
             }
             assert failed == {}
 
-    async def elect(self, node: str) -> MemberNode:
+    async def elect(self, node: NodeId) -> MemberNode:
         """Make a node master, and wait until it serves; its predecessor ends in order."""
         self.control.elect(node)
         return await self.serving(node)
 
-    async def serving(self, node: str) -> MemberNode:
+    async def serving(self, node: NodeId) -> MemberNode:
         await until(lambda: self[node].serves)
         return self[node]
 
-    def connected(self) -> list[tuple[str, Any]]:
+    def connected(self) -> list[tuple[NodeId, Any]]:
         """(node, what its master knows of it) of all streams that stand."""
         masters = [one.replica.rules for one in self.nodes.values() if one.is_open]
         return [
@@ -330,6 +330,6 @@ class MemberWorld:
         await until(is_so)
         assert len({one.views.digest() for one in shards}) == 1
 
-    def role(self, node: str) -> Role:
+    def role(self, node: NodeId) -> Role:
         found: Role = self[node].replica.role
         return found

@@ -17,6 +17,7 @@ from typing import Any, Final
 import pysyncobj.syncobj
 import pytest
 
+from hourwheel.types import NodeId
 from replication.raft.codec import decode, parse
 from replication.raft.journal import RaftJournal
 from replication.raft.raft_node import RaftNode, RaftTimings
@@ -26,7 +27,7 @@ from tests.sim.disk import SimulatedDisk
 
 IDENTITY: Final = Identity(b"c" * 16, 0)
 DIRECTORY: Final = "control"
-NODE_IDS: Final = ("a", "b", "c")
+NODE_IDS: Final = (NodeId("a"), NodeId("b"), NodeId("c"))
 _STEP_S: Final = 0.02
 _STEP_COUNT_MAX: Final = 5_000
 
@@ -55,19 +56,19 @@ class ListMachine:
 class WorldTransport(DurableTransport):
     """Puts frames into the world's queue."""
 
-    def __init__(self, world: "RaftWorld", node_id: str, journal: RaftJournal) -> None:
+    def __init__(self, world: "RaftWorld", node_id: NodeId, journal: RaftJournal) -> None:
         super().__init__(journal, [peer for peer in world.node_ids if peer != node_id])
         self._world = world
         self._node_id = node_id
 
-    def send_frame(self, peer_id: str, raw: bytes) -> bool:
+    def send_frame(self, peer_id: NodeId, raw: bytes) -> bool:
         return self._world.post(self._node_id, peer_id, raw)
 
 
 class Life:
     """A node from its start to its death."""
 
-    def __init__(self, world: "RaftWorld", node_id: str) -> None:
+    def __init__(self, world: "RaftWorld", node_id: NodeId) -> None:
         self.journal = RaftJournal.open(world.disks[node_id], DIRECTORY, IDENTITY, node_id)
         self.machine = ListMachine()
         self.transport = WorldTransport(world, node_id, self.journal)
@@ -96,7 +97,7 @@ class RaftWorld:
         self,
         monkeypatch: pytest.MonkeyPatch,
         *,
-        node_ids: tuple[str, ...] = NODE_IDS,
+        node_ids: tuple[NodeId, ...] = NODE_IDS,
         seed: int = 1,
         timings: RaftTimings | None = None,
         on_state_changed: Any = None,
@@ -106,11 +107,11 @@ class RaftWorld:
         self.timings = timings or RaftTimings()
         self.on_state_changed = on_state_changed
         self.disks = {node_id: SimulatedDisk() for node_id in node_ids}
-        self.lives: dict[str, Life] = {}
-        self.queue: deque[tuple[str, str, bytes]] = deque()
+        self.lives: dict[NodeId, Life] = {}
+        self.queue: deque[tuple[NodeId, NodeId, bytes]] = deque()
         self.answers: list[tuple[bytes, bytes | None, int]] = []
-        self._away: set[str] = set()
-        self._lost: set[tuple[str, str]] = set()
+        self._away: set[NodeId] = set()
+        self._lost: set[tuple[NodeId, NodeId]] = set()
         self.is_holding = False
         monkeypatch.setattr(pysyncobj.syncobj, "monotonicTime", lambda: self.now_s)
         monkeypatch.setattr(pysyncobj.syncobj, "random", random.Random(seed))
@@ -119,24 +120,24 @@ class RaftWorld:
 
     # --- who is there
 
-    def start(self, node_id: str) -> Life:
+    def start(self, node_id: NodeId) -> Life:
         life = self.lives[node_id] = Life(self, node_id)
         if node_id not in self._away:
             self._connect(node_id)
         return life
 
-    def kill(self, node_id: str) -> None:
+    def kill(self, node_id: NodeId) -> None:
         """The process dies; its page cache lives."""
         self.lives.pop(node_id).node.close_pipe()
         self.disks[node_id].kill()
         self._forget(node_id)
 
-    def lose_power(self, node_id: str, rng: random.Random) -> None:
+    def lose_power(self, node_id: NodeId, rng: random.Random) -> None:
         self.lives.pop(node_id).node.close_pipe()
         self.disks[node_id].crash(rng)
         self._forget(node_id)
 
-    def cut(self, *node_ids: str) -> None:
+    def cut(self, *node_ids: NodeId) -> None:
         """These hear nobody, and nobody hears them."""
         for node_id in node_ids:
             self._away.add(node_id)
@@ -147,13 +148,13 @@ class RaftWorld:
         for node_id in away & set(self.lives):
             self._connect(node_id)
 
-    def _connect(self, node_id: str) -> None:
+    def _connect(self, node_id: NodeId) -> None:
         for peer in self.lives:
             if peer != node_id and peer not in self._away:
                 self.lives[peer].transport.connected(node_id)
                 self.lives[node_id].transport.connected(peer)
 
-    def _forget(self, node_id: str) -> None:
+    def _forget(self, node_id: NodeId) -> None:
         self.queue = deque(each for each in self.queue if node_id not in each[:2])
         for peer, life in self.lives.items():
             if peer != node_id:
@@ -163,7 +164,7 @@ class RaftWorld:
 
     # --- messages and time
 
-    def post(self, from_: str, to: str, raw: bytes) -> bool:
+    def post(self, from_: NodeId, to: NodeId, raw: bytes) -> bool:
         if {from_, to} & self._away or to not in self.lives:
             return False
         self.queue.append((from_, to, raw))
@@ -201,10 +202,10 @@ class RaftWorld:
 
     # --- use
 
-    def leaders(self) -> list[str]:
+    def leaders(self) -> list[NodeId]:
         return [node_id for node_id, life in self.lives.items() if life.node.status().is_leader]
 
-    def elect(self) -> str:
+    def elect(self) -> NodeId:
         """Run until there is one leader that hears a majority; its id."""
         self.until(
             lambda: [
@@ -215,7 +216,7 @@ class RaftWorld:
         )
         return next(node_id for node_id in self.leaders() if node_id not in self._away)
 
-    def submit(self, node_id: str, command: bytes) -> None:
+    def submit(self, node_id: NodeId, command: bytes) -> None:
         self.lives[node_id].node.submit(
             command, lambda result, reason: self.answers.append((command, result, reason))
         )
@@ -223,7 +224,7 @@ class RaftWorld:
     def answer(self, command: bytes) -> tuple[bytes | None, int] | None:
         return next(((r, why) for done, r, why in self.answers if done == command), None)
 
-    def propose(self, node_id: str, command: bytes) -> bytes | None:
+    def propose(self, node_id: NodeId, command: bytes) -> bytes | None:
         """Submit and run until it is answered with success."""
         self.submit(node_id, command)
         self.until(lambda: self.answer(command) is not None)
@@ -239,5 +240,5 @@ class RaftWorld:
         self.run(20)
         assert len({tuple(life.machine.applied) for life in self.lives.values()}) == 1
 
-    def applied(self, node_id: str) -> list[bytes]:
+    def applied(self, node_id: NodeId) -> list[bytes]:
         return self.lives[node_id].machine.applied

@@ -1,6 +1,6 @@
 """Replicas driven by hand: messages are calls, writes happen when a test says so."""
 
-from hourwheel.types import Epoch
+from hourwheel.types import Epoch, NodeId
 from node.replica.effects import Assignment, Effect, ReplicaIdentity
 from node.replica.mastership import Mastership
 from node.replica.replica import Replica
@@ -15,7 +15,7 @@ from storage.log.tail import LogConfig
 from tests.sim.disk import SimulatedDisk
 
 IDENTITY = Identity(bytes(range(16)), 0)
-NAMES = ("a", "b", "c")
+NAMES = (NodeId("a"), NodeId("b"), NodeId("c"))
 START_MS = 1_800_000_000_000
 """By every node's clock, always. Monotonic clocks say 1 ms, unless a test says otherwise: a beat
 that was sent at 0 would look like none."""
@@ -26,9 +26,9 @@ class ReplicaWorld:
 
     def __init__(
         self,
-        name: str,
+        name: NodeId,
         *,
-        members: tuple[str, ...] = NAMES,
+        members: tuple[NodeId, ...] = NAMES,
         grant_left_ms: float = 0.0,
         log: LogConfig | None = None,
         boot_id: str = "",
@@ -79,7 +79,7 @@ class ReplicaWorld:
     def assign(
         self,
         epoch: int,
-        master: str,
+        master: NodeId,
         *,
         isr: str = "abc",
         version: int = 0,
@@ -87,7 +87,8 @@ class ReplicaWorld:
     ) -> None:
         """The control plane's word."""
         self.replica.on_assignment(
-            Assignment(Epoch(epoch), master, frozenset(isr), version or epoch), monotonic_ms
+            Assignment(Epoch(epoch), master, frozenset(map(NodeId, isr)), version or epoch),
+            monotonic_ms,
         )
 
     def write(self, monotonic_ms: float = 1.0) -> None:

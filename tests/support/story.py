@@ -25,6 +25,7 @@ import numpy as np
 from hourwheel import errors
 from hourwheel.formats.record_batch import Kind, RecordBatch, build_publish
 from hourwheel.internal.v1.replication_pb2 import FollowerAck, Refused, SyncBeat
+from hourwheel.types import NO_NODE, NodeId
 from node.replica.effects import (
     CloseStreams,
     Effect,
@@ -143,7 +144,7 @@ class Story:
 
     def __init__(self) -> None:
         """No nodes yet: `nodes` makes them."""
-        self.nodes: dict[str, _Node] = {}
+        self.nodes: dict[NodeId, _Node] = {}
         self.now_ms = 0.0
         self._lines: list[str] = []
         self._commands: dict[str, Callable[..., None]] = {
@@ -209,7 +210,7 @@ class Story:
 
     # -- the world --------------------------------------------------------------------------------
 
-    def do_nodes(self, *names: str, granted_ms: str = "0", segment: str = "") -> None:
+    def do_nodes(self, *names: NodeId, granted_ms: str = "0", segment: str = "") -> None:
         """Make the nodes of the cluster; `segment`: records in a segment of the log."""
         log = LogConfig(offset_of(int(segment))) if segment else LogConfig()
         for name in names:
@@ -222,7 +223,7 @@ class Story:
             )
             self.nodes[name] = _Node(world)
 
-    def do_cluster(self, *names: str, segment: str = "") -> None:
+    def do_cluster(self, *names: NodeId, segment: str = "") -> None:
         """Nodes of which the first is master of epoch 1, and the others follow; 50 ms have gone."""
         self.do_nodes(*names, segment=segment)
         master, *followers = names
@@ -239,44 +240,44 @@ class Story:
         for node in self._up():
             node.world.replica.step(self.now_ms)
 
-    def do_clock(self, name: str, ahead_ms: str) -> None:
+    def do_clock(self, name: NodeId, ahead_ms: str) -> None:
         """Somebody steps a node's clock."""
         self.nodes[name].clock_ms = int(ahead_ms)
 
-    def do_low(self, name: str) -> None:
+    def do_low(self, name: NodeId) -> None:
         """A node's disk is low: its acknowledgements say so."""
         self.nodes[name].is_low = True
 
-    def do_full(self, name: str) -> None:
+    def do_full(self, name: NodeId) -> None:
         """A node's disk has no room for one more byte."""
         disk = self.nodes[name].world.disk
         disk.capacity_bytes = disk.used_bytes("")
 
-    def do_room(self, name: str) -> None:
+    def do_room(self, name: NodeId) -> None:
         """There is room again."""
         self.nodes[name].world.disk.capacity_bytes = 1 << 40
 
-    def do_kill(self, name: str) -> None:
+    def do_kill(self, name: NodeId) -> None:
         """The process dies; what it wrote is in the page cache."""
         self.nodes[name].world.disk.kill()
         self._down(name)
 
-    def do_powercut(self, name: str) -> None:
+    def do_powercut(self, name: NodeId) -> None:
         """The machine dies; what was not synced is gone."""
         self.nodes[name].world.disk.crash(_LosesAll(0))
         self._down(name)
 
-    def _down(self, name: str) -> None:
+    def _down(self, name: NodeId) -> None:
         self.nodes[name].is_up = False
 
-    def do_start(self, name: str, granted_ms: str = "600") -> None:
+    def do_start(self, name: NodeId, granted_ms: str = "600") -> None:
         """The process starts again; it may have granted a lease, and does not know to whom."""
         node = self.nodes[name]
         node.world.open(float(granted_ms), self.now_ms)
         node.is_up = True
         self._say(f"{name}: starts with {self._log_of(node)}, {self._where(node)}")
 
-    def do_trim(self, name: str, record: str) -> None:
+    def do_trim(self, name: NodeId, record: str) -> None:
         """Remove the segments of a log that lie below a record."""
         log = self.nodes[name].world.shard.log
         delete_below(log, offset_of(int(record)))
@@ -286,10 +287,10 @@ class Story:
     # -- the control plane ------------------------------------------------------------------------
 
     def do_elect(
-        self, master: str, epoch: str, isr: str = "", version: str = "", to: str = ""
+        self, master: NodeId, epoch: str, isr: str = "", version: str = "", to: str = ""
     ) -> None:
         """The control plane's news reaches the nodes `to`, or all."""
-        for name in to or [node.world.name for node in self._up()]:
+        for name in [*map(NodeId, to)] or [node.world.name for node in self._up()]:
             world = self.nodes[name].world
             members = isr or "".join(self.nodes)
             number = int(version or epoch)
@@ -298,21 +299,21 @@ class Story:
             if name == master and world.replica.is_elected:
                 self._say(f"{name}: may not take over epoch {epoch} yet")
 
-    def do_ended(self, name: str, to: str = "") -> None:
+    def do_ended(self, name: NodeId, to: str = "") -> None:
         """The control plane's word that a process has ended reaches the nodes `to`, or all."""
         boot_id = self.nodes[name].world.boot_id
-        for one in to or [node.world.name for node in self._up()]:
+        for one in [*map(NodeId, to)] or [node.world.name for node in self._up()]:
             world = self.nodes[one].world
             world.replica.on_ended(frozenset({boot_id}))
             world.replica.step(self.now_ms)
 
-    def do_insync(self, name: str, isr: str, version: str) -> None:
+    def do_insync(self, name: NodeId, isr: str, version: str) -> None:
         """The control plane tells a master the set that is in force."""
         world = self.nodes[name].world
         epoch = world.replica.assignment.epoch
         world.assign(epoch, name, isr=isr, version=int(version), monotonic_ms=self.now_ms)
 
-    def do_insync_refused(self, name: str) -> None:
+    def do_insync_refused(self, name: NodeId) -> None:
         """The control plane says that the change did not happen and will not."""
         node = self.nodes[name]
         master = node.world.replica.rules
@@ -321,7 +322,7 @@ class Story:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def do_publish(self, name: str, *labels: str, size: str = "") -> None:
+    def do_publish(self, name: NodeId, *labels: str, size: str = "") -> None:
         """A producer publishes at a node; the records are appended, and not durable yet.
 
         `size`: in bytes, of a record that will find no room.
@@ -345,16 +346,16 @@ class Story:
             mastership.rules.on_appended(world.shard.log.end_offset)
             self._say(f"{name}: appends {world.replica.assignment.epoch}:{label} at {at(start)}")
 
-    def do_flush(self, *names: str) -> None:
+    def do_flush(self, *names: NodeId) -> None:
         """What is appended is written and synced."""
         for name in names:
             self._write(name, durable=True)
 
-    def do_write(self, name: str) -> None:
+    def do_write(self, name: NodeId) -> None:
         """What is appended is written, and the sync never ends: the node knows of nothing."""
         self._write(name, durable=False)
 
-    def _write(self, name: str, *, durable: bool) -> None:
+    def _write(self, name: NodeId, *, durable: bool) -> None:
         world = self.nodes[name].world
         write = world.shard.take_write()
         if write is None:
@@ -372,7 +373,7 @@ class Story:
 
     # -- messages ---------------------------------------------------------------------------------
 
-    def do_connect(self, master: str, *followers: str) -> None:
+    def do_connect(self, master: NodeId, *followers: NodeId) -> None:
         """A stream is opened: hello, its answer, and where to begin."""
         for name in followers:
             self._connect(self.nodes[master].world, self.nodes[name].world)
@@ -402,20 +403,20 @@ class Story:
         if cut:
             self._say(f"{follower.name}: cuts {' '.join(cut)}")
 
-    def do_lose(self, master: str, follower: str) -> None:
+    def do_lose(self, master: NodeId, follower: NodeId) -> None:
         """The stream breaks."""
         rules = self.nodes[master].world.replica.rules
         if rules is not None:
             rules.on_lost(follower, self.now_ms)
         self.nodes[follower].world.replica.follower.end()
 
-    def do_unreachable(self, master: str, follower: str) -> None:
+    def do_unreachable(self, master: NodeId, follower: NodeId) -> None:
         """Nobody listens at the follower's address."""
         rules = self.nodes[master].world.replica.rules
         if rules is not None:
             rules.on_unreachable(follower)
 
-    def do_replicate(self, master: str, *followers: str) -> None:
+    def do_replicate(self, master: NodeId, *followers: NodeId) -> None:
         """What may be sent of the log crosses; it is appended there, and not durable yet."""
         source = self.nodes[master].world.replica
         for name in followers:
@@ -425,7 +426,7 @@ class Story:
                 self._say(f"{master} -> {name} log {span}, committed {at(part.high_watermark)}")
                 self._deliver(name, partial(target.on_log, part))
 
-    def do_heartbeat(self, master: str, *followers: str, late: str = "0") -> None:
+    def do_heartbeat(self, master: NodeId, *followers: NodeId, late: str = "0") -> None:
         """The 50 ms sync crosses; `late`: so many ms after it was sent."""
         for name in followers:
             beat = self._heartbeat(master, float(late))
@@ -433,28 +434,28 @@ class Story:
             self._say(f"{master} -> {name} heartbeat, committed {at(beat.high_watermark)}")
             self._deliver(name, partial(target.on_heartbeat, beat, self.now_ms))
 
-    def _heartbeat(self, master: str, late_ms: float = 0.0) -> SyncBeat:
+    def _heartbeat(self, master: NodeId, late_ms: float = 0.0) -> SyncBeat:
         node = self.nodes[master]
         return node.world.replica.make_heartbeat(self.now_ms - late_ms, self._clock_of(node))
 
-    def do_ack(self, follower: str, master: str) -> None:
+    def do_ack(self, follower: NodeId, master: NodeId) -> None:
         """The follower says how far it is, and the master hears it."""
         ack = self._ack(follower)
         echo = f", heartbeat of {ack.echo_us // 1_000} ms" if ack.echo_us else ""
         self._say(f"{follower} -> {master} ack {at(ack.flushed_end_offset)}{echo}")
         self._hear(master, follower, ack)
 
-    def _ack(self, follower: str) -> FollowerAck:
+    def _ack(self, follower: NodeId) -> FollowerAck:
         node = self.nodes[follower]
         ack = node.world.replica.acknowledge(self.now_ms, float(self._clock_of(node)))
         ack.is_full = node.is_low
         return ack
 
-    def _hear(self, master: str, follower: str, ack: FollowerAck) -> None:
+    def _hear(self, master: NodeId, follower: NodeId, ack: FollowerAck) -> None:
         node = self.nodes[master]
         node.world.replica.on_ack(follower, ack, self.now_ms, float(self._clock_of(node)))
 
-    def do_round(self, master: str, *followers: str) -> None:
+    def do_round(self, master: NodeId, *followers: NodeId) -> None:
         """Log, write, heartbeat and acknowledgement, twice, so that all know what is committed."""
         source = self.nodes[master]
         for _ in range(2):
@@ -469,7 +470,7 @@ class Story:
             for name in followers:
                 self._settle(self.nodes[name])
 
-    def do_release(self, master: str, *followers: str) -> None:
+    def do_release(self, master: NodeId, *followers: NodeId) -> None:
         """The last heartbeat of a master that has stepped down releases its lease."""
         closing = self.nodes[master].closing
         if closing is None:
@@ -480,13 +481,13 @@ class Story:
             replica.on_heartbeat(closing.last_heartbeat, self.now_ms)
             self._say(f"{master} -> {name} message leases, and the lease is released")
 
-    def do_refuse(self, follower: str, master: str) -> None:
+    def do_refuse(self, follower: NodeId, master: NodeId) -> None:
         """A follower says on its stream whom it follows."""
         refused = self.nodes[follower].world.replica.follower.refuse("a later epoch has begun")
         self._say(f"{follower} -> {master} refused: epoch {refused.epoch} is of {refused.master}")
         self.nodes[master].world.replica.on_refused(refused)
 
-    def _deliver(self, name: str, deliver: Callable[[], None]) -> None:
+    def _deliver(self, name: NodeId, deliver: Callable[[], None]) -> None:
         try:
             deliver()
         except errors.NotFollowed as error:
@@ -494,12 +495,12 @@ class Story:
 
     # -- looking ----------------------------------------------------------------------------------
 
-    def do_log(self, *names: str) -> None:
+    def do_log(self, *names: NodeId) -> None:
         """The records of the logs, as far as they are durable."""
         for name in names:
             self._say(f"{name}: {self._log_of(self.nodes[name])}")
 
-    def do_status(self, *names: str) -> None:
+    def do_status(self, *names: NodeId) -> None:
         """What nodes are and how far they are; times are what is left, now."""
         for name in names or tuple(node.world.name for node in self._up()):
             node = self.nodes[name]
@@ -524,7 +525,7 @@ class Story:
     def _times(self, node: _Node) -> str:
         replica = node.world.replica
         if replica.rules is None:
-            left_ms = replica.follower.grant_left_ms(-1, "", self.now_ms)
+            left_ms = replica.follower.grant_left_ms(-1, NO_NODE, self.now_ms)
             return f", granted {left_ms:.0f} ms"
         left_ms = max(0.0, replica.rules.lease.until_ms() - self.now_ms)
         offset_ms = replica.rules.clock.update(self.now_ms)

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hourwheel.client.cluster_status import ClusterStatus, FollowerStatus, Phase, Role, ShardStatus
+from hourwheel.types import NodeId
 
 _SECOND_MS: Final = 1_000
 _KIB: Final = 1_024
@@ -19,7 +20,7 @@ _COLUMNS: Final = ("node", "process", "address", "", "in sync", "lag", "clock")
 class Seat:
     """One node's place, whether it runs or not."""
 
-    node_id: str
+    node_id: NodeId
     address: str
     config_file: str
     pid: int = 0
@@ -31,7 +32,7 @@ class Seen:
     """The cluster at one moment."""
 
     monotonic_ms: float
-    answers: Mapping[str, ClusterStatus]
+    answers: Mapping[NodeId, ClusterStatus]
     """Node id -> what it said; those that did not answer are not in here."""
 
     @property

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hourwheel.formats.meta import MessageMeta
     from hourwheel.formats.tag_gene import GeneKind, GeneSpec
     from hourwheel.outcomes import CancelOutcome, DeadLetterReason, MessageState
+    from hourwheel.transport.access import Tls
     from hourwheel.transport.channel import Channel
 
 __version__ = "0.1.0"
@@ -57,6 +58,7 @@ __all__ = [
     "ReceivedMessage",
     "Sql",
     "Tags",
+    "Tls",
 ]
 
 _HOMES = {
@@ -83,6 +85,7 @@ _HOMES = {
     "ReceivedMessage": "client.message",
     "Sql": "filter_language.inputs",
     "Tags": "filter_language.inputs",
+    "Tls": "transport.access",
 }
 
 

@@ -10,6 +10,7 @@
     |   +-- InvalidFilter          (names the position in the expression)
     |   +-- InvalidMessageId
     |   +-- InvalidReceipt         (garbage, or of another group, topic or cluster)
+    |   +-- Unprotected            (in the client) a secret would go out in the clear
     +-- NotFound: UnknownTopic, UnknownGroup
     +-- AlreadyExists
     +-- FailedPrecondition
@@ -30,6 +31,7 @@
     |   +-- CorruptLog             names file and offset
     |   +-- CorruptFile
     +-- PermissionDenied           access control is on, and the caller may not do this
+    +-- Unauthenticated            who calls is not known; no word about what was wrong
     +-- PeerRefused                (between nodes) the other side is not who it should be
     +-- Internal
         +-- InvariantViolated      a bug of ours: the process stops
@@ -151,6 +153,12 @@ class InvalidReceipt(InvalidArgument):
     """The receipt handle is garbage or belongs to another group, topic or cluster."""
 
     reason = "INVALID_RECEIPT"
+
+
+class Unprotected(InvalidArgument):
+    """A token or secret is not sent in the clear to another machine: give `tls`."""
+
+    reason = "UNPROTECTED"
 
 
 class NotFound(HourwheelError):
@@ -360,6 +368,13 @@ class PermissionDenied(HourwheelError):
 
     code = "PERMISSION_DENIED"
     reason = "PERMISSION_DENIED"
+
+
+class Unauthenticated(HourwheelError):
+    """The certificate, token or secret does not show who calls."""
+
+    code = "UNAUTHENTICATED"
+    reason = "UNAUTHENTICATED"
 
 
 class PeerRefused(HourwheelError):

@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-import grpc
-
 from hourwheel.client import cancellation, damage, pending, wheel
 from hourwheel.client.cluster_status import ClusterStatus, Mastership, cluster_status
 from hourwheel.client.damage import DamagedMessage
@@ -25,6 +23,7 @@ from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.instants import check_count
 from hourwheel.limits import LIST_PAGE_SIZE_MAX
 from hourwheel.outcomes import CancelOutcome, DeadLetterReason, MessageState
+from hourwheel.transport.access import Tls, Token
 from hourwheel.transport.channel import SERVER_DEFAULT, Channel
 from hourwheel.transport.endpoints import Servers
 from hourwheel.transport.methods import (
@@ -141,17 +140,23 @@ class AsyncAdmin:
         self,
         server: Servers | Channel = SERVER_DEFAULT,
         *,
-        credentials: grpc.ChannelCredentials | None = None,
+        tls: Tls | bool | None = None,
+        token: Token | None = None,
+        user: tuple[str, str] | None = None,
     ) -> None:
         """Prepare; it connects when it is first used.
 
         Args:
             server: see `Channel`; or a channel to be shared (and closed) by the caller.
-            credentials: for TLS.
+            tls: see `Channel`.
+            token: see `Channel`.
+            user: see `Channel`.
         """
         self._owns_channel = not isinstance(server, Channel)
         self._channel = (
-            server if isinstance(server, Channel) else Channel(server, credentials=credentials)
+            server
+            if isinstance(server, Channel)
+            else Channel(server, tls=tls, token=token, user=user)
         )
 
     async def __aenter__(self) -> Self:

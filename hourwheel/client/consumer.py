@@ -10,8 +10,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Final, Self
 
-import grpc
-
 from hourwheel import errors, limits
 from hourwheel.client.ack_batcher import Acker, raise_if_bad, to_ranges
 from hourwheel.client.message import ReceivedBatch, ReceivedMessage
@@ -20,6 +18,7 @@ from hourwheel.client.prefetch_buffer import Finishable, LeaseBuffer, Selection,
 from hourwheel.filter_language.inputs import as_filter
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.instants import check_count, count_of_ms, wait_of_ms
+from hourwheel.transport.access import Tls, Token
 from hourwheel.transport.channel import SERVER_DEFAULT, Channel
 from hourwheel.transport.endpoints import Servers
 from hourwheel.transport.failover import Patience, follow
@@ -65,7 +64,9 @@ class AsyncConsumer:
         poll_bytes: int = 0,
         ack_linger_ms: float = ACK_LINGER_MS,
         unavailable_ms_max: float = UNAVAILABLE_MS_MAX,
-        credentials: grpc.ChannelCredentials | None = None,
+        tls: Tls | bool | None = None,
+        token: Token | None = None,
+        user: tuple[str, str] | None = None,
     ) -> None:
         """Prepare a consumer; it connects when it is first used.
 
@@ -83,7 +84,9 @@ class AsyncConsumer:
             poll_bytes: about how many bytes one poll may bring; 0: as the node likes (1 MiB).
             ack_linger_ms: how long `ack_soon` may wait for others.
             unavailable_ms_max: how long nodes may be out of reach before `receive` says so.
-            credentials: for TLS.
+            tls: see `Channel`.
+            token: see `Channel`.
+            user: see `Channel`.
 
         Raises:
             InvalidArgument: a number is out of range or no whole one.
@@ -99,7 +102,9 @@ class AsyncConsumer:
         unavailable_ms_max = wait_of_ms(unavailable_ms_max, "unavailable_ms_max")
         self._owns_channel = not isinstance(server, Channel)
         self._channel = (
-            server if isinstance(server, Channel) else Channel(server, credentials=credentials)
+            server
+            if isinstance(server, Channel)
+            else Channel(server, tls=tls, token=token, user=user)
         )
         self._clock = self._channel.clock
         self._group = group

@@ -4,6 +4,7 @@ import grpc
 import grpc.aio
 
 from hourwheel.client.cluster_status import ClusterStatus, Mastership, cluster_status
+from hourwheel.transport.access import PLAIN, Access
 from hourwheel.transport.connection import Connection
 from hourwheel.transport.grpc_errors import failure_of
 from hourwheel.transport.methods import GET_STATUS, TRANSFER_MASTER
@@ -13,10 +14,10 @@ from hourwheel.v1 import admin_pb2
 class NodeProbe:
     """The way to one node. Belongs to one event loop."""
 
-    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> None:
-        """`address`: host:port; `credentials`: for TLS."""
+    def __init__(self, address: str, access: Access = PLAIN) -> None:
+        """`address`: host:port; `access`: how it shows who it is. Raises as `Connection`."""
         self.address = address
-        self._connection = Connection(address, credentials)
+        self._connection = Connection(address, access)
 
     async def status(self, timeout_ms: float) -> ClusterStatus:
         """What the node says. Raises HourwheelError where it does not answer in time."""

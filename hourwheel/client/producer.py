@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Self
 
-import grpc
 import numpy as np
 
 from hourwheel import errors, limits
@@ -17,6 +16,7 @@ from hourwheel.client.sender import PublishPump, PumpSettings
 from hourwheel.formats.message_id import ID_DTYPE, MessageId
 from hourwheel.instants import INSTANT_MS_MIN, check_count, check_instant, wait_of_ms
 from hourwheel.outcomes import CancelOutcome
+from hourwheel.transport.access import Tls, Token
 from hourwheel.transport.channel import SERVER_DEFAULT, Channel
 from hourwheel.transport.endpoints import Servers
 
@@ -53,7 +53,9 @@ class AsyncProducer:
         answer_timeout_ms: float = ANSWER_TIMEOUT_MS,
         is_idempotent: bool = True,
         due_ms_min: int = INSTANT_MS_MIN,
-        credentials: grpc.ChannelCredentials | None = None,
+        tls: Tls | bool | None = None,
+        token: Token | None = None,
+        user: tuple[str, str] | None = None,
     ) -> None:
         """Prepare a producer; it connects when it is first used.
 
@@ -70,7 +72,9 @@ class AsyncProducer:
                 being sent again.
             due_ms_min: earlier instants are refused, as seconds by mistake; 0: take all, and
                 deliver what is past at once.
-            credentials: for TLS.
+            tls: see `Channel`.
+            token: see `Channel`.
+            user: see `Channel`.
 
         Raises:
             InvalidArgument: a batch size that no node would take, or a number that cannot be.
@@ -87,7 +91,9 @@ class AsyncProducer:
             raise errors.InvalidArgument("batch_bytes is out of range")
         self._owns_channel = not isinstance(server, Channel)
         self._channel = (
-            server if isinstance(server, Channel) else Channel(server, credentials=credentials)
+            server
+            if isinstance(server, Channel)
+            else Channel(server, tls=tls, token=token, user=user)
         )
         self._settings = PumpSettings(
             linger_ms=linger_ms,

@@ -16,6 +16,7 @@ import grpc.aio
 
 from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
+from hourwheel.transport.access import Access, Tls, Token
 from hourwheel.transport.connect_errors import describe
 from hourwheel.transport.connection import Connection, share
 from hourwheel.transport.endpoints import Endpoints, Move, Servers, parse_servers
@@ -54,7 +55,9 @@ class Channel:
         self,
         server: Servers = SERVER_DEFAULT,
         *,
-        credentials: grpc.ChannelCredentials | None = None,
+        tls: Tls | bool | None = None,
+        token: Token | None = None,
+        user: tuple[str, str] | None = None,
         call_timeout_ms: float = CALL_TIMEOUT_MS,
         clock: Clock | None = None,
         backoff: Backoff | None = None,
@@ -64,13 +67,18 @@ class Channel:
         Args:
             server: host:port of a node; of several: "a:7400,b:7400" or a sequence. Name at least
                 two of a cluster: the others are learned from the first that answers.
-            credentials: for TLS, to all of them; without them the connections are in the clear.
+            tls: True, or `Tls` with the authority of the nodes' certificates, and with a
+                certificate of the client's; without it the connections are in the clear.
+            token: shows who calls; a function is asked before each call and stream, and gives what
+                is valid then at once (it gets a new one in time, not when it is asked).
+            user: (name, secret), which shows who calls, too.
             call_timeout_ms: how long a call is tried, unless it says otherwise.
             clock: for tests.
             backoff: waits between tries.
 
         Raises:
-            InvalidArgument: `server` names no server.
+            InvalidArgument: `server` names no server, or a file of `tls` cannot be read.
+            Unprotected: without TLS, a token or secret is sent to this machine only.
         """
         addresses = parse_servers(server)
         self.server = ",".join(addresses)
@@ -79,7 +87,9 @@ class Channel:
         self.backoff = backoff or Backoff()
         self.random = random.SystemRandom().random  # no state that a fork would copy
         self.home = Home()
-        self._credentials = credentials
+        self._access = Access.of(tls, token, user)
+        for address in addresses:
+            self._access.check(address)
         self._call_timeout_ms = call_timeout_ms
         self._connections: dict[str, Connection] = {}
         self._errands: set[asyncio.Task[None]] = set()
@@ -275,7 +285,7 @@ class Channel:
         connection = self._connections.get(address)
         if connection is None:
             connection = self._connections[address] = share(
-                address, self._credentials, is_watched=not self.endpoints.is_alone
+                address, self._access, is_watched=not self.endpoints.is_alone
             )
         return connection
 

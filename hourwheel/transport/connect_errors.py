@@ -7,7 +7,9 @@ _CAUSES: Final = (
     ("Connection refused", "connection refused: is a node running there?"),
     ("errors resolving", "the host's name cannot be resolved"),
     ("Failed parsing HTTP/2", "gRPC is not spoken there: is it the port of the metrics?"),
-    ("WRONG_VERSION_NUMBER", "no TLS is spoken there: nodes themselves take clients without it"),
+    ("WRONG_VERSION_NUMBER", "no TLS is spoken there"),
+    ("CERTIFICATE_VERIFY_FAILED", "the node's certificate is of no authority that is trusted here"),
+    ("Hostname Verification Check failed", "the node's certificate is for another name"),
 )
 """(what gRPC's text has in it, what is said instead), the first that fits."""
 _LEAD: Final = re.compile(r"^.*?last error: [A-Z_]+: (?:(?:ipv4|ipv6|unix)\S* )?")

@@ -1,6 +1,6 @@
 """One endpoint's gRPC channel, made when it is first used, and shared by the clients of a loop.
 
-connection = share(address, credentials)    # one for all clients of this event loop
+connection = share(address, access)         # one for all clients of this event loop
 await connection.call(method, request, timeout_ms)
 await connection.leave()                    # the last one closes it
 """
@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from hourwheel import errors, limits
+from hourwheel.transport.access import PLAIN, Access, Metadata
 from hourwheel.transport.connect_errors import explain
 from hourwheel.transport.fork_guard import note_channel
 from hourwheel.transport.grpc_errors import failure_of
@@ -54,6 +55,9 @@ PINGS: Final = (
 """Options of a connection that is watched."""
 
 
+OLD_SESSION_MS: Final = 60_000.0
+"""So long the calls of a session may go on whose token was followed by another: longer than a
+poll."""
 NO_SESSION_S: Final = 10.0
 """A node that has too many sessions is not asked for one for so long."""
 _SECONDS: Final = 0.001
@@ -61,30 +65,34 @@ _WHY_S: Final = 0.1
 """Where a connection has failed, gRPC says why at once; where it is being made, not at all."""
 
 
-_Key: TypeAlias = tuple[int, str, int, bool]
+_Key: TypeAlias = tuple[int, str, Access, bool]
 
 
 class Connection:
     """The way to one endpoint. Belongs to one event loop."""
 
-    def __init__(
-        self, address: str, credentials: grpc.ChannelCredentials | None, *, is_watched: bool = False
-    ) -> None:
+    def __init__(self, address: str, access: Access = PLAIN, *, is_watched: bool = False) -> None:
         """Begins to connect when it is first asked for something.
 
         Args:
             address: host:port.
-            credentials: for TLS; None: in the clear.
+            access: how it knows the node, and how it shows who it is.
             is_watched: cut the connection when the node answers no ping (`PINGS`) while a call is
                 under way. A node that is stopped says nothing, and a long poll would wait in vain:
                 worth it where another node may have taken over, else it is better to wait.
+
+        Raises:
+            Unprotected: a secret would be sent in the clear.
+            InvalidArgument: a file of `access` cannot be read.
         """
+        access.check(address)
+        credentials = access.channel_credentials()
         self.address = address
         self.user_count = 0
         """Clients that share it."""
         self.trouble = ""
         """Why there was no connection when that was last asked; empty: not known."""
-        options = [*_OPTIONS, *(PINGS if is_watched else ())]
+        options = [*_OPTIONS, *access.options, *(PINGS if is_watched else ())]
         self._channel = (
             grpc.aio.insecure_channel(address, options=options)
             if credentials is None
@@ -92,9 +100,12 @@ class Connection:
         )
         note_channel()
         self._loop = asyncio.get_running_loop()
-        self._credentials = credentials
+        self._access = access
         self._calls: dict[str, MultiCallable] = {}
         self._session: SessionStream | None = None
+        self._session_metadata: Metadata = ()
+        """What it was opened with."""
+        self._closing: set[asyncio.Task[None]] = set()
         self._no_session_until_s = 0.0
         """By the loop's clock: calls are single ones until then."""
 
@@ -188,9 +199,18 @@ class Connection:
         return answer
 
     def _find_session(self) -> SessionStream:
-        if self._session is None or self._session.is_over:
-            self._session = SessionStream(self.stream(OPEN_SESSION)())
-        return self._session
+        metadata = self._access.metadata()
+        session = self._session
+        if session is not None and metadata != self._session_metadata:
+            # Another token: what is under way may end, what comes goes with the new one.
+            closing = self._loop.create_task(session.close(OLD_SESSION_MS))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            session = None
+        if session is None or session.is_over:
+            session = self._session = SessionStream(self.stream(OPEN_SESSION)())
+            self._session_metadata = metadata
+        return session
 
     def unary(self, method: Method[Any, Any]) -> MultiCallable:
         """A call with one request and one answer."""
@@ -202,6 +222,8 @@ class Connection:
 
     async def close(self, grace_ms: float | None = None) -> None:
         """End it; what is under way is cancelled after `grace_ms`, or at once."""
+        for closing in self._closing:
+            closing.cancel()
         session, self._session = self._session, None
         if session is not None:
             await session.close(grace_ms or 0.0)
@@ -225,24 +247,30 @@ class Connection:
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
         )
-        self._calls[method.path] = call = partial(make, metadata=_METADATA)
-        return call
+        access = self._access
+        if not access.metadata_changes:
+            metadata = (*_METADATA, *access.metadata())
+            self._calls[method.path] = call = partial(make, metadata=metadata)
+            return call
+
+        def begin(*arguments: Any, **settings: Any) -> Any:
+            return make(*arguments, metadata=(*_METADATA, *access.metadata()), **settings)
+
+        self._calls[method.path] = begin
+        return begin
 
 
 _shared: Final[WeakValueDictionary[_Key, Connection]] = WeakValueDictionary()
-"""By loop, address, credentials and whether it is watched. A connection keeps its loop and its
-credentials, so their ids are of no others while it is here; a loop that was closed with clients
-takes its connections along."""
+"""By loop, address, access and whether it is watched. A connection keeps its loop, so its id is of
+no other while it is here; a loop that was closed with clients takes its connections along."""
 
 
-def share(
-    address: str, credentials: grpc.ChannelCredentials | None, *, is_watched: bool = False
-) -> Connection:
+def share(address: str, access: Access = PLAIN, *, is_watched: bool = False) -> Connection:
     """The connection of this event loop; `leave` must follow. Arguments: see `Connection`."""
-    key = (id(asyncio.get_running_loop()), address, id(credentials), is_watched)
+    key = (id(asyncio.get_running_loop()), address, access, is_watched)
     connection = _shared.get(key)
     if connection is None:
-        connection = Connection(address, credentials, is_watched=is_watched)
+        connection = Connection(address, access, is_watched=is_watched)
         _shared[key] = connection
     connection.user_count += 1
     return connection

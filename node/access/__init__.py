@@ -1,5 +1,6 @@
 """Who calls, and whether they may: certificates and logins, before a call is looked at.
 
 What a call needs is in `permissions`; what a node knows of who may do what, in `control`. What
-callers may do is decided by `node.contracts.access`; it is asked in `node.api`.
+callers may do is decided by `node.contracts.access`; it is asked in `node.api`. The node's
+certificate is in `server_tls`: its files are read again when they change.
 """

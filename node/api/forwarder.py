@@ -32,6 +32,7 @@ from hourwheel.transport.grpc_errors import failure_of
 from hourwheel.transport.reads import begin_read
 from hourwheel.types import NodeId
 from hourwheel.v1.consumer_pb2 import ReceiveRequest
+from node.access.server_tls import ServerTls
 from node.api.calls import Calls, Context, StreamHandler, UnaryHandler
 from node.api.publish_stream import METHOD
 from node.contracts import grpc_status
@@ -142,6 +143,7 @@ class Forwarder:
         answers: AnswerBudget,
         *,
         in_flight_max: int,
+        tls: ServerTls | None = None,
     ) -> None:
         """Connects when there is something to pass on.
 
@@ -151,11 +153,14 @@ class Forwarder:
             stats: where it counts.
             answers: room for messages that are passed on to clients and not read yet.
             in_flight_max: more calls than that at one time are Overloaded.
+            tls: of this node's API, and so of the others'.
         """
         self._me, self._check, self._stats = me, check, stats
         self._answers, self._room = answers, AnswerRoom(answers)
         self._in_flight_max = in_flight_max
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._tls = tls
+        self._channels: dict[tuple[str, int], grpc.aio.Channel] = {}
+        """By address, and by version of the certificates."""
 
     async def close(self) -> None:
         """End all connections; what is under way is cancelled."""
@@ -217,10 +222,17 @@ class Forwarder:
         return None
 
     def _channel(self, address: str) -> grpc.aio.Channel:
-        channel = self._channels.get(address)
+        tls = self._tls
+        key = address, 0 if tls is None else tls.version
+        channel = self._channels.get(key)
         if channel is None:
-            channel = grpc.aio.insecure_channel(address, options=list(_OPTIONS))
-            self._channels[address] = channel
+            options = list(_OPTIONS)
+            channel = (
+                grpc.aio.insecure_channel(address, options=options)
+                if tls is None
+                else grpc.aio.secure_channel(address, tls.client_credentials(), options=options)
+            )
+            self._channels[key] = channel
         return channel
 
     def _enter(self) -> None:

@@ -14,6 +14,7 @@ from hourwheel import errors, limits
 from hourwheel.clock import Clock
 from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, session_pb2
 from node.access.control import AccessControl, Identify
+from node.access.server_tls import ServerTls
 from node.api import health, reflection
 from node.api.admin import Admin
 from node.api.admission import Admission
@@ -82,10 +83,12 @@ class ServerParts:
     """Who may do what."""
     identify: Identify | None = None
     """Tells who calls; None: nobody is known."""
+    tls: ServerTls | None = None
+    """None: clients are served in the clear."""
 
 
 class ApiServer:
-    """The API on one port. `start`, then `drain` and `stop`."""
+    """The API on its port, or two. `start`, then `drain` and `stop`."""
 
     def __init__(self, parts: ServerParts) -> None:
         """Nothing listens yet."""
@@ -108,15 +111,11 @@ class ApiServer:
         """
         config = self._parts.config.node
         host, _ = split_address("node.listen", config.listen)
-        try:
-            port = self._server.add_insecure_port(config.listen)
-        except RuntimeError as error:
-            raise errors.ConfigError(
-                f"node.listen = {config.listen!r}: cannot listen there: another process does, or "
-                "the address is not one of this machine",
-                key="node.listen",
-                value=config.listen,
-            ) from error
+        tls, plain = self._parts.tls, self._parts.config.tls.plain_listen
+        credentials = None if tls is None else tls.credentials()
+        port = self._listen("node.listen", config.listen, credentials)
+        if plain:
+            self._listen("tls.plain_listen", plain, None)
         shown = f"[{host}]" if ":" in host else host
         address = config.advertised or f"{shown}:{port}"
         self._add_services(address)
@@ -127,6 +126,19 @@ class ApiServer:
         await self._server.start()
         await self._health.serve()
         return address
+
+    def _listen(self, key: str, at: str, credentials: grpc.ServerCredentials | None) -> int:
+        try:
+            if credentials is not None:
+                return self._server.add_secure_port(at, credentials)
+            return self._server.add_insecure_port(at)
+        except RuntimeError as error:
+            raise errors.ConfigError(
+                f"{key} = {at!r}: cannot listen there: another process does, or "
+                "the address is not one of this machine",
+                key=key,
+                value=at,
+            ) from error
 
     def _add_services(self, address: str) -> None:
         parts = self._parts

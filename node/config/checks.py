@@ -1,5 +1,6 @@
 """Addresses in the configuration, and how it says what is wrong with a value."""
 
+import ipaddress
 import re
 from difflib import get_close_matches
 from typing import Final, NamedTuple, NoReturn
@@ -54,6 +55,15 @@ def split_address(key: str, address: str) -> tuple[str, int]:
     if found is None or int(found[2]) > _PORT_MAX:
         refuse(key, address, "not a host:port")
     return found[1].strip("[]"), int(found[2])
+
+
+def is_loopback(key: str, address: str) -> bool:
+    """Whether only this machine reaches a `host:port`. Raises ConfigError: it is none."""
+    host, _ = split_address(key, address)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 class NodeAddresses(NamedTuple):

@@ -14,11 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 
 from hourwheel import limits as hard
 from hourwheel.types import NodeId
 from node.config import checks
+from node.config.section import Section
+from node.config.section import key_of as _key
+from node.config.tls import TlsSection, validate_tls
 from storage.views.unit import UNIT_BYTES
 
 _KIB: Final = 1024
@@ -28,17 +31,6 @@ _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 _HOURS_A_DAY: Final = 24
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
-
-
-def _key(default: object, unit: str, text: str, **bounds: Any) -> Any:
-    """A documented key. `unit` is what one of its value counts; "" for texts and switches."""
-    return Field(default, description=text, json_schema_extra={"unit": unit}, **bounds)
-
-
-class Section(BaseModel):
-    """Base of all sections: frozen, and strict about unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
 class NodeSection(Section):
@@ -482,6 +474,7 @@ class NodeConfig(Section):
 
     node: NodeSection = NodeSection()
     console: ConsoleSection = ConsoleSection()
+    tls: TlsSection = TlsSection()
     log: LogSection = LogSection()
     wheel: WheelSection = WheelSection()
     dispatch: DispatchSection = DispatchSection()
@@ -519,6 +512,7 @@ def _validate(config: NodeConfig) -> None:
     """
     _validate_node(config.node)
     _validate_console(config.console, config.node)
+    validate_tls(config.tls)
     for key, other in (
         ("dispatch.lead_ms_min", "dispatch.lead_ms_max"),
         ("groups.retry_delay_ms", "groups.retry_delay_ms_max"),

@@ -14,6 +14,7 @@ from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.message import Message
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.filter_language.text import FilterExpression
+from hourwheel.transport.access import PLAIN, Access
 from hourwheel.transport.channel import Channel
 from node.console import fields
 from node.console.operations import Operations, Query
@@ -41,6 +42,8 @@ class Home:
     """Where its API is reached from here, host:port."""
     changes_allowed: bool
     """Whether the configuration lets the console change anything."""
+    access: Access = PLAIN
+    """How the nodes are known."""
 
 
 class Api:
@@ -50,12 +53,13 @@ class Api:
         self, home: Home, *, now_ms: Callable[[], int], monotonic_ms: Callable[[], float]
     ) -> None:
         """Nothing is asked yet. Clocks: see `Views`."""
-        self._channel = Channel(home.address, call_timeout_ms=_CALL_MS)
+        self._channel = Channel(home.address, tls=home.access.tls, call_timeout_ms=_CALL_MS)
         self._admin = AsyncAdmin(self._channel)
         self._views = Views(
             home.node_id,
             home.address,
             self._admin,
+            access=home.access,
             changes_allowed=home.changes_allowed,
             now_ms=now_ms,
             monotonic_ms=monotonic_ms,

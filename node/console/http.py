@@ -9,6 +9,7 @@ by itself when one that waits is closed, so that a thousand open consoles get al
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -77,6 +78,7 @@ class ConsolePort:
         listen: str,
         answer: Callable[[Request], Awaitable[Answer]],
         limits: PortLimits | None = None,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
     ) -> None:
         """Nothing listens yet.
 
@@ -84,9 +86,10 @@ class ConsolePort:
             listen: host:port; port 0 for any free.
             answer: is called on the port's own loop, and raises nothing on purpose.
             limits: its bounds.
+            tls: for connections that are accepted now; None: in the clear.
         """
         self._thread = PortThread(KEY, listen, "hourwheel-console")
-        self._answer = answer
+        self._answer, self._tls = answer, tls
         self._limits = limits or PortLimits()
         self._waiting = Places(self._limits.connections)
         self._sending = Places(self._limits.sending_count)
@@ -111,7 +114,9 @@ class ConsolePort:
 
     async def _serve_one(self, connection: socket.socket) -> None:
         with suppress(TimeoutError, OSError):
-            reader, writer = await open_streams(connection)
+            with self._waiting.one():
+                async with asyncio.timeout(self._limits.request_s):
+                    reader, writer = await open_streams(connection, self._tls())
             try:
                 await self._converse(reader, writer)
             finally:

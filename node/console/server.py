@@ -1,12 +1,14 @@
 """The console put together: what its configuration means, the port, the site, the API."""
 
 import asyncio
-import ipaddress
 import secrets
+import ssl
+from collections.abc import Callable
 from typing import Final
 
 from hourwheel.clock import Clock
-from node.config.checks import split_address
+from hourwheel.transport.access import PLAIN, Access
+from node.config.checks import is_loopback, split_address
 from node.config.model import ConsoleSection
 from node.console.api import Api, Home
 from node.console.gate import Gate
@@ -32,19 +34,19 @@ def reached_at(listen: str, address: str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def is_loopback(listen: str) -> bool:
-    """Whether only this machine reaches it."""
-    host, _ = split_address(KEY, listen)
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
 class Console:
     """`start` and `stop` in the node's loop."""
 
-    def __init__(self, config: ConsoleSection, node_id: str, address: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: ConsoleSection,
+        node_id: str,
+        address: str,
+        clock: Clock,
+        *,
+        access: Access = PLAIN,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+    ) -> None:
         """Nothing listens yet.
 
         Args:
@@ -52,18 +54,20 @@ class Console:
             node_id: of the node behind it.
             address: where that one's API is reached from here, host:port.
             clock: of the machine.
+            access: how it knows the nodes whose API it calls.
+            tls: towards browsers, for connections that are accepted now; None: in the clear.
         """
         self._config, self._node_id, self._api_address = config, node_id, address
-        self._clock = clock
+        self._clock, self._access, self._tls = clock, access, tls
         self._api: Api | None = None
         self._port: ConsolePort | None = None
 
     def start(self) -> str:
         """Listen; the address, host:port. Raises ConfigError: it cannot be listened on."""
         listen, changes = self._config.listen, self._config.changes
-        may_change = changes == "always" or (changes == "auto" and is_loopback(listen))
+        may_change = changes == "always" or (changes == "auto" and is_loopback(KEY, listen))
         self._api = Api(
-            Home(self._node_id, self._api_address, may_change),
+            Home(self._node_id, self._api_address, may_change, self._access),
             now_ms=lambda: int(self._clock.wall_ms()),
             monotonic_ms=self._clock.monotonic_ms,
         )
@@ -77,7 +81,7 @@ class Console:
             monotonic_ms=self._clock.monotonic_ms,
         )
         limits = PortLimits(connections=self._config.connections)
-        self._port = ConsolePort(listen, site.answer, limits)
+        self._port = ConsolePort(listen, site.answer, limits, self._tls)
         return self._port.start()
 
     async def stop(self) -> None:

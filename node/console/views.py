@@ -21,6 +21,7 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats import message_id
 from hourwheel.formats.message_id import MessageId
 from hourwheel.outcomes import MessageState
+from hourwheel.transport.access import PLAIN, Access
 from node.console.history import History
 from node.console.recent import Recent
 from node.console.snapshot import snapshot
@@ -61,6 +62,7 @@ class Views:
         own_address: str,
         admin: AsyncAdmin,
         *,
+        access: Access = PLAIN,
         changes_allowed: bool,
         now_ms: Callable[[], int],
         monotonic_ms: Callable[[], float],
@@ -71,11 +73,13 @@ class Views:
             node_id: of the node behind the console.
             own_address: where that one is reached from here, host:port.
             admin: of the cluster; the caller closes it.
+            access: how the nodes are known.
             changes_allowed: whether the configuration lets the console change anything.
             now_ms: the wall clock.
             monotonic_ms: for how old an answer is.
         """
         self._node_id, self._own_address, self._admin = node_id, own_address, admin
+        self._access = access
         self._changes_allowed, self._now_ms = changes_allowed, now_ms
         self._recent = Recent(monotonic_ms)
         self._probes: dict[str, NodeProbe] = {}
@@ -135,7 +139,7 @@ class Views:
     async def _probe(self, address: str) -> ClusterStatus | None:
         probe = self._probes.get(address)
         if probe is None:
-            probe = self._probes[address] = NodeProbe(address)
+            probe = self._probes[address] = NodeProbe(address, self._access)
         try:
             return await probe.status(_PROBE_MS)
         except HourwheelError:

@@ -21,6 +21,7 @@ import asyncio
 import gzip
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -111,6 +112,7 @@ class MetricsServer:
         *,
         stalls: Stalls | None = None,
         deadline_s: float = _DEADLINE_S,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
     ) -> None:
         """Nothing listens yet.
 
@@ -120,10 +122,11 @@ class MetricsServer:
             probes: what is asked at other paths.
             stalls: what is told at `STALLS`; also of a loop that hangs.
             deadline_s: what one connection gets.
+            tls: for connections that are accepted now; None: in the clear.
         """
         self._thread = PortThread(_KEY, listen, "hourwheel-metrics")
         self._scrapes = _Scrapes(registry)
-        self._port = _Port(self._scrapes, probes or {}, stalls or Stalls(), deadline_s)
+        self._port = _Port(self._scrapes, probes or {}, stalls or Stalls(), deadline_s, tls)
 
     def tell(self, registry: CollectorRegistry | None) -> None:
         """From now on scrapes are told of `registry`; None: that there is nothing."""
@@ -218,10 +221,15 @@ class _Port:
     """All connections, on one event loop."""
 
     def __init__(
-        self, scrapes: _Scrapes, probes: Mapping[str, Probe], stalls: Stalls, deadline_s: float
+        self,
+        scrapes: _Scrapes,
+        probes: Mapping[str, Probe],
+        stalls: Stalls,
+        deadline_s: float,
+        tls: Callable[[], ssl.SSLContext | None],
     ) -> None:
         self._scrapes, self._probes, self._stalls = scrapes, probes, stalls
-        self._deadline_s = deadline_s
+        self._deadline_s, self._tls = deadline_s, tls
         self._asking, self._answered = Places(ASKING_COUNT_MAX), Places(ANSWERED_COUNT_MAX)
 
     async def serve(self, listening: socket.socket, is_over: asyncio.Event) -> None:
@@ -238,7 +246,8 @@ class _Port:
     async def _serve_for_a_time(self, connection: socket.socket) -> None:
         with suppress(TimeoutError, OSError, EOFError):
             async with asyncio.timeout(self._deadline_s):
-                reader, writer = await open_streams(connection, line_bytes_max=HEAD_BYTES_MAX)
+                with self._asking.one():
+                    reader, writer = await open_streams(connection, self._tls(), HEAD_BYTES_MAX)
                 try:
                     await self._serve(reader, writer)
                 finally:

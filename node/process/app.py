@@ -13,12 +13,16 @@ tests/support/embedded_node.py.
 """
 
 import asyncio
+import ssl
 import uuid
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Final, TypeAlias
 
 from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
+from hourwheel.transport.access import PLAIN
+from node.access.server_tls import ServerTls
 from node.api.forwarder import Forwarder
 from node.api.server import ApiServer, ServerParts
 from node.broker.consumer_lag import ConsumerLag
@@ -29,6 +33,7 @@ from node.broker.settings import engine_config, shard_config
 from node.broker.slewed_clock import SlewedClock, StepEvent
 from node.cluster.runtime import ClusterRuntime
 from node.cluster.standalone import StandaloneRuntime
+from node.config.checks import is_loopback
 from node.config.model import NodeConfig
 from node.console.server import Console, reached_at
 from node.contracts.broker import Failure
@@ -102,6 +107,8 @@ class Node:
         self._cluster: Cluster | None = None
         """From `start` on."""
         self._is_draining = False
+        self._tls: ServerTls | None = None
+        """From `start` on, where it is configured."""
 
     @property
     def can_be_replaced(self) -> bool:
@@ -125,6 +132,7 @@ class Node:
         """
         async with AsyncExitStack() as undo:
             disk = self._lock_directory(undo)
+            self._tls = self._read_tls(undo)
             probes = self._start_probes(undo)
             clock = self._slewed_clock()
             cluster = self._make_cluster(undo, clock)
@@ -196,6 +204,13 @@ class Node:
 
         undo.push(note_stop)
         failed.add_done_callback(note_failure)
+
+    def _read_tls(self, undo: AsyncExitStack) -> ServerTls | None:
+        if not self.config.tls.is_on:
+            return None
+        tls = ServerTls(self.config.tls, self._clock.wall_ms)
+        undo.callback(asyncio.create_task(tls.watch()).cancel)
+        return tls
 
     def _slewed_clock(self) -> SlewedClock:
         config = self.config.clock
@@ -339,11 +354,20 @@ class Node:
             STARTUP: probe_in_loop(loop, self._why_not_started),
             READY: probe_in_loop(loop, self._why_not_ready),
         }
-        server = MetricsServer(listen, probes=probes, stalls=self._process_stats.stalls)
+        server = MetricsServer(
+            listen,
+            probes=probes,
+            stalls=self._process_stats.stalls,
+            tls=self._context_where(self.config.tls.metrics),
+        )
         self.metrics_address = server.start()
         # In a thread: it waits for its own, which may wait for the loop.
         undo.push_async_callback(asyncio.to_thread, server.stop)
         return server
+
+    def _context_where(self, is_wanted: bool) -> Callable[[], ssl.SSLContext | None]:  # noqa: FBT001
+        tls = self._tls
+        return lambda: tls.context if tls is not None and is_wanted else None
 
     def _why_not_started(self) -> str:
         return "" if self._api is not None else "the log is not recovered yet"
@@ -417,6 +441,7 @@ class Node:
                 self._stats,
                 engine.answers,
                 in_flight_max=self.config.limits.forwarded_calls,
+                tls=self._tls,
             )
             undo.push_async_callback(forwarder.close)
         api = ApiServer(
@@ -429,6 +454,7 @@ class Node:
                 started_ms,
                 forwarder,
                 served,
+                tls=self._tls,
             )
         )
         undo.push_async_callback(api.stop, 0)
@@ -440,13 +466,22 @@ class Node:
         undo.callback(asyncio.create_task(trimming.run()).cancel)
         self.address = await api.start()
         self._api = api
+        listen = self.config.node.listen
+        if self._tls is None and not is_loopback("node.listen", listen):
+            _log.warning("clients_in_the_clear", address=listen)
 
     def _start_console(self, undo: AsyncExitStack) -> None:
         config = self.config
         if not config.console.listen:
             return
-        address = reached_at(config.node.listen, self.address)
-        console = Console(config.console, config.node.id, address, self._clock)
+        tls = self._tls
+        # Certificates are for the name that clients use.
+        address = self.address if tls else reached_at(config.node.listen, self.address)
+        console = Console(
+            *(config.console, config.node.id, address, self._clock),
+            access=PLAIN if tls is None else tls.access,
+            tls=self._context_where(config.tls.console),
+        )
         undo.push_async_callback(console.stop)
         try:
             self.console_address = console.start()

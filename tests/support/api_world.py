@@ -23,6 +23,7 @@ from hourwheel.v1 import (
     session_pb2_grpc,
 )
 from node.access.control import AccessControl, Identify
+from node.access.server_tls import ServerTls
 from node.api.server import ApiServer, ServerParts
 from node.config.model import NodeConfig
 from node.contracts.broker import Failure
@@ -71,6 +72,7 @@ class ApiWorld:
         values: Mapping[str, Any] | None = None,
         engine: FakeEngine | None = None,
         identify: Identify | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
         sections = {**(values or {}), "node": {"listen": "127.0.0.1:0", "id": "node-7"}}
         self.config = NodeConfig.of(sections)
@@ -78,19 +80,26 @@ class ApiWorld:
         self.stats = ApiStats()
         self.failure = Failure()
         self.access = AccessControl()
+        tls = self.config.tls
+        self.tls = ServerTls(tls, SystemClock().wall_ms) if tls.is_on else None
         self.server = ApiServer(
             ServerParts(
                 *(self.config, self.engine, self.stats, SystemClock(), self.failure, STARTED_MS),
                 access=self.access,
                 identify=identify,
+                tls=self.tls,
             )
         )
+        self._credentials = credentials
         self.address = ""
 
     async def __aenter__(self) -> Self:
         self.address = await self.server.start()
-        self.channel = grpc.aio.insecure_channel(
-            self.address, options=[("grpc.max_receive_message_length", 32 << 20)]
+        options = [("grpc.max_receive_message_length", 32 << 20)]
+        self.channel = (
+            grpc.aio.insecure_channel(self.address, options=options)
+            if self._credentials is None
+            else grpc.aio.secure_channel(self.address, self._credentials, options=options)
         )
         self.producer = broker_pb2_grpc.ProducerServiceStub(self.channel)
         self.consumer = consumer_pb2_grpc.ConsumerServiceStub(self.channel)

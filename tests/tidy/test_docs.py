@@ -133,7 +133,8 @@ def test_limits_page_lists_every_limit_with_its_value() -> None:
 def config_keys() -> list[str]:
     """`section.key` for each key of the node's configuration, from its classes."""
     sections: dict[str, list[str]] = {}
-    for node in tree.syntax("node/config/model.py").body:
+    files = [path for path in tree.modules() if path.startswith("node/config/")]
+    for node in [one for path in files for one in tree.syntax(path).body]:
         if isinstance(node, ast.ClassDef):
             sections[node.name] = [
                 f"{each.target.id}:{tree.dotted_name(each.annotation)}"

@@ -11,6 +11,7 @@ import setuptools
 from tests.tidy import tree
 
 DISTRIBUTIONS: Final[dict[str, str]] = {
+    "argon2": "argon2-cffi",
     "crc32c": "crc32c",
     "cryptography": "cryptography",
     "duckdb": "duckdb",
@@ -21,6 +22,7 @@ DISTRIBUTIONS: Final[dict[str, str]] = {
     "grpc_reflection": "grpcio-reflection",
     "grpc_status": "grpcio-status",
     "h11": "h11",
+    "jwt": "pyjwt",
     "lark": "lark",
     "numpy": "numpy",
     "opentelemetry": "opentelemetry-api",

@@ -5,6 +5,7 @@ import grpc.aio
 import pytest
 
 from hourwheel import errors
+from hourwheel.transport.access import Access, Tls
 from hourwheel.transport.connection import PING_MS, Connection, share
 from hourwheel.transport.methods import GET_STATUS, PUBLISH_STREAM
 from hourwheel.v1 import admin_pb2
@@ -13,7 +14,7 @@ from tests.support.fake_node import FakeNode
 
 
 async def test_ready_when_there_is_a_node(node: FakeNode) -> None:
-    connection = Connection(node.address, None)
+    connection = Connection(node.address)
     assert not connection.is_ready
     assert await connection.wait_until_ready(None, is_patient=False)
     assert connection.is_ready
@@ -26,7 +27,7 @@ async def test_ready_when_there_is_a_node(node: FakeNode) -> None:
 
 async def test_ready_when_there_is_none(node: FakeNode) -> None:
     await node.stop()
-    connection = Connection(node.address, None)
+    connection = Connection(node.address)
     assert not await connection.wait_until_ready(None, is_patient=False)
     assert not await connection.wait_until_ready(20.0, is_patient=True)
     assert "connection refused" in connection.trouble
@@ -38,7 +39,7 @@ async def test_ready_when_there_is_none(node: FakeNode) -> None:
 
 
 async def test_trouble_when_there_is_none(node: FakeNode) -> None:
-    connection = Connection(node.address, None)
+    connection = Connection(node.address)
     connection.trouble = "long ago"
     assert await connection.wait_until_ready(None, is_patient=True)
     assert await connection.find_trouble() == ""
@@ -47,7 +48,7 @@ async def test_trouble_when_there_is_none(node: FakeNode) -> None:
 
 
 async def test_trouble_when_tls_meets_none(node: FakeNode) -> None:
-    connection = Connection(node.address, grpc.ssl_channel_credentials())
+    connection = Connection(node.address, Access(Tls()))
     assert not await connection.wait_until_ready(None, is_patient=False)
     assert "no TLS is spoken there" in await connection.find_trouble()
     await connection.close()
@@ -55,7 +56,7 @@ async def test_trouble_when_tls_meets_none(node: FakeNode) -> None:
 
 async def test_ready_when_closed_meanwhile(node: FakeNode) -> None:
     await node.stop()
-    connection = Connection(node.address, None)
+    connection = Connection(node.address)
     waiting = asyncio.create_task(connection.wait_until_ready(None, is_patient=True))
     await asyncio.sleep(0)
     await connection.close(grace_ms=1.0)
@@ -77,7 +78,7 @@ async def test_pings_when_watched(
         return make(address, options=options)
 
     monkeypatch.setattr(grpc.aio, "insecure_channel", spy)
-    connection = Connection(node.address, None, is_watched=is_watched)
+    connection = Connection(node.address, is_watched=is_watched)
     assert ("grpc.keepalive_time_ms" in given) == is_watched
     assert ("grpc.http2.ping_timeout_ms" in given) == is_watched
     assert await connection.wait_until_ready(None, is_patient=True)
@@ -90,10 +91,10 @@ def test_pings_are_rarer_than_what_a_node_throws_out_for() -> None:
 
 
 async def test_connection_is_shared_and_closed_with_the_last(node: FakeNode) -> None:
-    first, second = share(node.address, None), share(node.address, None)
+    first, second = share(node.address), share(node.address)
     assert first is second
-    watched = share(node.address, None, is_watched=True)
-    secured = share(node.address, grpc.ssl_channel_credentials())
+    watched = share(node.address, is_watched=True)
+    secured = share(node.address, Access(Tls()))
     assert len({id(one) for one in (first, watched, secured)}) == 3
     assert await first.wait_until_ready(None, is_patient=False)
     await first.leave()
@@ -101,7 +102,7 @@ async def test_connection_is_shared_and_closed_with_the_last(node: FakeNode) -> 
     await second.leave()
     with pytest.raises(errors.Cancelled):
         await second.wait_until_ready(None, is_patient=True)
-    another = share(node.address, None)
+    another = share(node.address)
     assert another is not second
     for one in (another, watched, secured):
         await one.leave()

@@ -1,0 +1,101 @@
+import ssl
+from pathlib import Path
+
+import pytest
+
+from hourwheel import errors
+from node.access.server_tls import ServerTls
+from node.config.model import NodeConfig
+from tests.support.certificates import Authority, Files, tls_section
+
+NOW_MS = 1_800_000_000_000.0
+
+
+def tls_of(files: Files, **more: object) -> ServerTls:
+    section = NodeConfig.of({"tls": tls_section(files, **more)}).tls
+    return ServerTls(section, lambda: NOW_MS)
+
+
+def refused(files: Files, **more: object) -> errors.ConfigError:
+    with pytest.raises(errors.ConfigError) as caught:
+        tls_of(files, **more)
+    return caught.value
+
+
+def test_files_that_fit(tmp_path: Path) -> None:
+    tls = tls_of(Authority(tmp_path).issue("node", "localhost"))
+    assert isinstance(tls.context, ssl.SSLContext)
+    assert tls.version == 1
+
+
+@pytest.mark.parametrize("part", ["certificate", "key"])
+def test_files_when_one_is_missing(tmp_path: Path, part: str) -> None:
+    files = Authority(tmp_path).issue("node", "localhost")
+    getattr(files, part).unlink()
+    assert refused(files).params["key"] == f"tls.{part}_file"
+
+
+@pytest.mark.parametrize("part", ["certificate", "key"])
+@pytest.mark.parametrize("text", ["", "-----BEGIN NONSENSE-----", "x" * 2_000_000])
+def test_files_when_one_is_nonsense(tmp_path: Path, part: str, text: str) -> None:
+    files = Authority(tmp_path).issue("node", "localhost")
+    getattr(files, part).write_text(text)
+    assert refused(files).params["key"] == f"tls.{part}_file"
+
+
+def test_files_when_the_key_is_of_another(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    one, other = authority.issue("one", "localhost"), authority.issue("two", "localhost")
+    error = refused(Files(one.certificate, other.key))
+    assert "is not the key of" in error.message
+
+
+def test_files_when_others_can_read_the_key(tmp_path: Path) -> None:
+    files = Authority(tmp_path).issue("node", "localhost")
+    files.key.chmod(0o644)
+    assert "others may read" in refused(files).message
+    files.key.chmod(0o440)
+    tls_of(files)
+
+
+def test_files_when_the_authority_is_nonsense(tmp_path: Path) -> None:
+    files = Authority(tmp_path).issue("node", "localhost")
+    error = refused(files, client_certificates="required", client_authority_file=str(files.key))
+    assert error.params["key"] == "tls.client_authority_file"
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [one.msg["event"] for one in caplog.records if isinstance(one.msg, dict)]
+    caplog.clear()
+    return found
+
+
+def test_certificate_that_is_over_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = Authority(tmp_path).issue("node", "localhost", is_over=True)
+    tls_of(files)
+    assert events(caplog) == ["certificate_not_valid"]
+
+
+def test_change_of_the_files_is_taken_when_they_fit_together(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    authority = Authority(tmp_path)
+    files = authority.issue("node", "localhost")
+    tls = tls_of(files)
+    first = tls.context
+    tls.look()
+    assert tls.context is first
+    other = authority.issue("other", "localhost")
+    files.certificate.write_bytes(other.certificate.read_bytes())
+    tls.look()
+    tls.look()
+    assert tls.context is first
+    assert events(caplog) == ["access_files_refused"]
+    files.key.write_bytes(other.key.read_bytes())
+    tls.look()
+    assert tls.context is not first
+    assert tls.version == 2
+    assert events(caplog) == ["access_files_read"]

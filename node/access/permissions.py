@@ -11,6 +11,7 @@ ids needs the permission on all topics (`ALL_TOPICS`).
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from hourwheel import limits
 from node.contracts.access import CLUSTER, WILDCARD, Operation, Resource, ResourceKind
 from storage.views.catalog import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
@@ -62,6 +63,14 @@ def _topic(request: Any) -> tuple[Resource, ...]:
     return (topic_resource(request.topic),)
 
 
+def _published(request: Any) -> tuple[Resource, ...]:
+    """All topics of a batch; one with more than so many is refused by whoever reads it."""
+    names = request.topics[: limits.BATCH_TOPIC_COUNT_MAX]
+    if request.topic or not names:
+        names.append(request.topic)
+    return tuple(map(topic_resource, names))
+
+
 def _named_topic(request: Any) -> tuple[Resource, ...]:
     return (topic_resource(request.name),)
 
@@ -95,7 +104,7 @@ _ADMIN: Final = "hourwheel.v1.AdminService."
 
 RULES: Final[dict[str, Rule]] = {
     _PRODUCER + "Publish": Rule(Operation.PUBLISH, _topic),
-    _PRODUCER + "PublishStream": Rule(Operation.PUBLISH, _topic),
+    _PRODUCER + "PublishStream": Rule(Operation.PUBLISH, _published),
     _PRODUCER + "Cancel": Rule(Operation.CANCEL, _all_topics),
     _CONSUMER + "Receive": Rule(Operation.RECEIVE, _topic_and_group),
     _CONSUMER + "Ack": Rule(Operation.RECEIVE, _group),

@@ -8,6 +8,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from hourwheel import errors
+from hourwheel.formats.record_batch import build_publish
 from hourwheel.v1 import admin_pb2
 from hourwheel.v1.broker_pb2 import CancelRequest, PublishStreamRequest
 from hourwheel.v1.consumer_pb2 import AckRequest, ReceiveRequest
@@ -162,6 +163,29 @@ async def test_session_and_stream_that_are_open_are_checked_frame_by_frame() -> 
         assert {one.error.reason for one in found} == {"PERMISSION_DENIED"}
         await stream.write(PublishStreamRequest(topic="orders"))
         assert (await stream.read()).error.reason == "PERMISSION_DENIED"
+        session.cancel()
+        stream.cancel()
+
+
+async def test_batch_of_many_topics_is_refused_when_one_of_them_is_not_allowed() -> None:
+    raw = build_publish([0] * 3, [b"x"] * 3)
+    several = PublishStreamRequest(record_batch=raw, topics=["orders", "bills"], counts=[1, 2])
+    async with ApiWorld(identify=identify) as world:
+        world.access.replace(on(*ALL))
+        stream = world.producer.PublishStream(metadata=ALICE)
+        session = world.sessions.Session(metadata=ALICE)
+        await stream.write(several)
+        refused_topic = (await stream.read()).error
+        assert (refused_topic.reason, refused_topic.params["resource"]) == (
+            "PERMISSION_DENIED",
+            "bills",
+        )
+        await session.write(SessionRequest(calls=[SessionCall(call_id=1, publish=several)]))
+        assert (await answers(session))[0].error.params["resource"] == "bills"
+        assert world.engine.stored == []
+        world.access.replace(on(*ALL, grant(ResourceKind.TOPIC, "bills", Operation.PUBLISH)))
+        await stream.write(several)
+        assert (await stream.read()).published.count == 3
         session.cancel()
         stream.cancel()
 

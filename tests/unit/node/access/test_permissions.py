@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
+from hourwheel.limits import BATCH_TOPIC_COUNT_MAX
 from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, session_pb2
+from hourwheel.v1.broker_pb2 import PublishStreamRequest
 from node.access.permissions import RULES, Rule, group_resource, topic_resource
 from node.contracts.access import Operation, Resource, ResourceKind
 
@@ -50,6 +52,17 @@ def test_rule_reads_the_request_of_its_method(name: str) -> None:
 )
 def test_topics_of_the_cluster_belong_to_their_group(topic: str, resource: Resource) -> None:
     assert topic_resource(topic) == resource
+
+
+def test_batch_needs_the_permission_on_each_of_its_topics() -> None:
+    resources = RULES["hourwheel.v1.ProducerService.PublishStream"].resources
+    several = PublishStreamRequest(topics=["orders", "%DLQ%billing"], counts=[1, 2])
+    assert resources(several) == (Resource(ResourceKind.TOPIC, "orders"), group_resource("billing"))
+    several.topic = "bills"  # makes no sense, and hides nothing
+    assert Resource(ResourceKind.TOPIC, "bills") in resources(several)
+    assert resources(PublishStreamRequest()) == (Resource(ResourceKind.TOPIC, ""),)
+    many = PublishStreamRequest(topics=["t"] * (BATCH_TOPIC_COUNT_MAX + 5))
+    assert len(resources(many)) == BATCH_TOPIC_COUNT_MAX
 
 
 def test_what_changes_something_is_no_looking() -> None:

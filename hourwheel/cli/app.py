@@ -49,6 +49,10 @@ app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(
     server_commands.inspect
 )
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(server_commands.repair)
+app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(server_commands.backup)
+app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(
+    server_commands.restore
+)
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(server_commands.audit)
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(server_commands.export)
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(

@@ -41,6 +41,16 @@ def repair(context: typer.Context) -> None:
     _hand_over("node.process.command", ["repair", *_arguments(context)])
 
 
+def backup(context: typer.Context) -> None:
+    """Take, list and verify backups of a node's data."""
+    _hand_over("node.tools.backup.command", _arguments(context))
+
+
+def restore(context: typer.Context) -> None:
+    """Make the data directory of a new cluster out of a backup."""
+    _hand_over("node.tools.backup.restore_command", _arguments(context))
+
+
 def audit(context: typer.Context) -> None:
     """Prove from the logs that every message was delivered."""
     _hand_over("spark_jobs.run", ["audit", *_arguments(context)])

@@ -35,7 +35,8 @@ TMP_SUFFIX: Final = ".tmp"
 BESIDE: Final = (TMP_SUFFIX, spare_file.SPARE_SUFFIX, spare_file.OLD_SUFFIX)
 """How the names end of what may lie beside such a file, and means nothing."""
 _FRAME: Final = Struct("<QII")
-_PAYLOAD_AT: Final = FILE_HEADER_BYTES + _FRAME.size
+PAYLOAD_AT: Final = FILE_HEADER_BYTES + _FRAME.size
+"""Where the payload begins in the file."""
 _LENGTH: Final = Struct("<Q")
 
 
@@ -76,7 +77,7 @@ def write_over(disk: Disk, path: str, header: bytes, payload: Buffer) -> None:
         DiskFull: there was no spare yet, or it is too small. The old file is still there.
         FsyncFailed: stop the process.
     """
-    file_bytes = _PAYLOAD_AT + len(payload)
+    file_bytes = PAYLOAD_AT + len(payload)
     spare = spare_file.open_spare(disk, path)
     try:
         spare.pwrite((header, _frame(payload), payload), 0)
@@ -90,7 +91,7 @@ def write_over(disk: Disk, path: str, header: bytes, payload: Buffer) -> None:
 
 def keep_room(disk: Disk, path: str, payload_bytes: int) -> None:
     """See that `write_over` finds room for a payload of so many bytes, as far as there is any."""
-    room = spare_file.room_for(_PAYLOAD_AT + payload_bytes)
+    room = spare_file.room_for(PAYLOAD_AT + payload_bytes)
     spare_file.keep_spare(disk, path, room)
 
 
@@ -125,14 +126,14 @@ def _read_whole(disk: Disk, path: str) -> bytes:
 
 
 def _payload(raw: bytes, path: str) -> bytes:
-    if len(raw) < _PAYLOAD_AT:
+    if len(raw) < PAYLOAD_AT:
         raise errors.CorruptFile(f"{path}: truncated to {len(raw)} bytes", file=path)
     length, crc, zero = _FRAME.unpack_from(raw, FILE_HEADER_BYTES)
-    if len(raw) != _PAYLOAD_AT + length:
+    if len(raw) != PAYLOAD_AT + length:
         raise errors.CorruptFile(
-            f"{path}: {len(raw)} bytes instead of {_PAYLOAD_AT + length}", file=path
+            f"{path}: {len(raw)} bytes instead of {PAYLOAD_AT + length}", file=path
         )
-    payload = raw[_PAYLOAD_AT:]
+    payload = raw[PAYLOAD_AT:]
     if zero or crc32c(payload, crc32c(_LENGTH.pack(length))) != crc:
         raise errors.CorruptFile(f"{path}: the contents fail their CRC32C", file=path)
     return payload

@@ -95,6 +95,26 @@ def pack_file_header(file_type: FileType, identity: Identity, base: int = 0) -> 
     return raw[:_CRC_AT] + crc32c(raw[:_CRC_AT]).to_bytes(4, "little")
 
 
+def with_identity(raw: Buffer, identity: Identity, path: str) -> bytes:
+    """The 64 bytes of a file that is to belong to somebody else; all else of it stays.
+
+    Args:
+        raw: the file's first bytes.
+        identity: whose it is to be.
+        path: for the message only.
+
+    Raises:
+        CorruptFile, IncompatibleFormat: see `unpack_file_header`.
+    """
+    unpack_file_header(raw, path)
+    errors.invariant(len(identity.cluster_id) == CLUSTER_ID_BYTES, "a cluster id is 16 bytes")
+    magic, code, version, header_bytes, _, _, base, zero, _ = _STRUCT.unpack_from(raw)
+    changed = _STRUCT.pack(
+        magic, code, version, header_bytes, identity.shard, identity.cluster_id, base, zero, 0
+    )
+    return changed[:_CRC_AT] + crc32c(changed[:_CRC_AT]).to_bytes(4, "little")
+
+
 def unpack_file_header(raw: Buffer, path: str) -> FileHeader:
     """Read the header of any file of ours. `path` is for the message only.
 

@@ -1,0 +1,1 @@
+"""`hourwheel backup` and `hourwheel restore`: a node's data in a folder, and out of it again."""

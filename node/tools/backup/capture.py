@@ -1,0 +1,188 @@
+"""A backup is taken beside the node that owns the files, whether it runs or not.
+
+    hold the files of a checkpoint, and the log up to what is committed (node/snapshot/source.py)
+    --> verify what a restore opens --> pieces --> the repository --> manifest
+
+The node is not asked: how far its log is committed stands in a file that it keeps mapped, and what
+lies below is never written again. It may be master or follower.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+from hourwheel import errors
+from hourwheel.internal.v1.replication_pb2 import SnapshotHead
+from hourwheel.internal.v1.state_pb2 import Checkpoint
+from node.shard.checkpoint import MANIFEST, ShardPlace
+from node.shard.recovery import WATERMARK
+from node.shard.snapshot_files import (
+    FILE_COUNT_MAX,
+    FLUSHED_MARK,
+    NamedSize,
+    check_log_files,
+)
+from node.snapshot.source import LogState, Stage
+from node.tools.backup.manifest import PIECE_BYTES, BackupFile, Manifest, Piece
+from node.tools.backup.repository import Repository
+from storage.files import atomic_file
+from storage.files.disk import Disk
+from storage.files.file_header import FILE_HEADER_BYTES, FileType
+from storage.log.flushed_mark import read_mark
+from storage.log.segment import SegmentInfo, find_start_offset, segment_path
+from storage.log.sparse_index import NO_STORE_MS
+
+_STAGE_NUMBER: Final = 100
+"""Of the folder with links: a node that gives snapshots counts its own from 0."""
+_ATTEMPTS: Final = 10
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A backup that is complete."""
+
+    backup_id: str
+    manifest: Manifest
+    new_bytes: int
+    """Of it so many were not in the repository."""
+
+
+def capture(
+    place: ShardPlace,
+    repository: Repository,
+    *,
+    node_id: str,
+    made_ms: int,
+    pace: Callable[[int], None],
+) -> Captured:
+    """Take a backup. It is complete and durable when this returns.
+
+    Args:
+        place: of the shard; links to its files lie beside it meanwhile.
+        repository: where it goes.
+        node_id: whose data it is.
+        made_ms: now.
+        pace: called with each number of bytes that was read; it may wait.
+
+    Raises:
+        DataLoss: what was to be backed up is damaged; nothing is in the repository.
+        FailedPrecondition: there is nothing yet, or there are too many files.
+        Unavailable: checkpoints come too fast, or the node removed the links as it was started.
+        DiskFull: of the data directory (links), or of the repository.
+        FsyncFailed, DiskFailed: end the process.
+    """
+    if not place.disk.exists(place.under("log")):
+        raise errors.FailedPrecondition("there is no shard in this directory yet")
+    stage = Stage(place, _STAGE_NUMBER)
+    try:
+        _hold(stage, place)
+        stage.verify()
+        return _store(stage, repository, place, node_id=node_id, made_ms=made_ms, pace=pace)
+    except FileNotFoundError as error:
+        raise errors.Unavailable("the node was started meanwhile: begin again") from error
+    finally:
+        stage.close()
+
+
+def _hold(stage: Stage, place: ShardPlace) -> None:
+    for _ in range(_ATTEMPTS):
+        stage.begin()
+        if stage.complete(_log_state(place)):
+            return
+    raise errors.Unavailable("the shard changes too fast to take a backup of it")
+
+
+def _log_state(place: ShardPlace) -> LogState:
+    """The log as of now, as its files tell it."""
+    disk = place.disk
+    starts = [find_start_offset(name) for name in disk.list(place.under("log"))]
+    known = [start for start in starts if start is not None]
+    segments = []
+    for start, following in zip(known, [*known[1:], None], strict=True):
+        path = segment_path(place.under("log"), start)
+        end = start + _size_of(disk, path) - FILE_HEADER_BYTES if following is None else following
+        segments.append(SegmentInfo(path, start, type(start)(end), NO_STORE_MS))
+    return LogState(0, _committed_offset(place), segments, ())
+
+
+def _committed_offset(place: ShardPlace) -> int:
+    """All below it is committed, and there."""
+    # What a checkpoint has folded in was committed: a power cut leaves an older mark, no older one.
+    applied = 0
+    if place.disk.exists(place.under(MANIFEST)):
+        found = atomic_file.read(
+            place.disk, place.under(MANIFEST), FileType.CHECKPOINT, place.identity
+        )
+        applied = Checkpoint.FromString(found.payload).applied_offset
+    has_peers = place.disk.exists(place.under(WATERMARK))
+    name, file_type = (
+        (WATERMARK, FileType.HIGH_WATERMARK) if has_peers else (FLUSHED_MARK, FileType.FLUSHED_MARK)
+    )
+    return max(applied, read_mark(place.disk, place.under(name), place.identity, file_type))
+
+
+def _size_of(disk: Disk, path: str) -> int:
+    with closing(disk.open(path)) as file:
+        return file.size()
+
+
+def _store(
+    stage: Stage,
+    repository: Repository,
+    place: ShardPlace,
+    *,
+    node_id: str,
+    made_ms: int,
+    pace: Callable[[int], None],
+) -> Captured:
+    head = stage.head()
+    if len(head.files) > FILE_COUNT_MAX:
+        raise errors.FailedPrecondition(f"{len(head.files)} files are too many")
+    pieces: list[list[Piece]] = [[] for _ in head.files]
+    new_bytes, checkpoint = 0, bytearray()
+    for ordinal, raw in _large_pieces(stage):
+        pace(len(raw))
+        if head.files[ordinal].name == MANIFEST:
+            checkpoint += raw
+        piece, is_new = repository.put(raw)
+        pieces[ordinal].append(piece)
+        new_bytes += piece.size_bytes if is_new else 0
+    manifest = Manifest(
+        cluster_id=place.identity.cluster_id.hex(),
+        node_id=node_id,
+        made_ms=made_ms,
+        applied_offset=head.applied_offset,
+        views_ms=_views_ms(bytes(checkpoint)),
+        log_start_offset=head.log_start_offset,
+        log_end_offset=_log_end(head),
+        files=tuple(
+            BackupFile(file.name, file.size_bytes, tuple(parts))
+            for file, parts in zip(head.files, pieces, strict=True)
+        ),
+    )
+    return Captured(repository.complete(manifest), manifest, new_bytes)
+
+
+def _log_end(head: SnapshotHead) -> int:
+    files = [NamedSize(one.name, one.size_bytes) for one in head.files]
+    return check_log_files(files, head.log_start_offset)
+
+
+def _large_pieces(stage: Stage) -> Iterator[tuple[int, bytes]]:
+    """(ordinal of the file, bytes), cut at the same places in each backup."""
+    current, parts, size = 0, list[bytes](), 0
+    for one in stage.pieces():
+        if parts and (one.file != current or size + len(one.data) > PIECE_BYTES):
+            yield current, b"".join(parts)
+            parts, size = [], 0
+        current = one.file
+        parts.append(one.data)
+        size += len(one.data)
+    if parts:
+        yield current, b"".join(parts)
+
+
+def _views_ms(raw: bytes) -> int:
+    """The latest store time that a checkpoint has folded in; 0 where there is none."""
+    return Checkpoint.FromString(raw[atomic_file.PAYLOAD_AT :]).store_ms

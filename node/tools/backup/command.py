@@ -1,0 +1,224 @@
+"""`hourwheel backup`: take a backup, list those of a folder, verify one."""
+
+import argparse
+import json
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from hourwheel import errors
+from hourwheel.clock import Clock, SystemClock
+from node.shard.checkpoint import ShardPlace
+from node.shard.node_meta import NODE_META
+from node.tools.backup.capture import capture
+from node.tools.backup.manifest import Manifest
+from node.tools.backup.repository import Repository
+from node.tools.backup.restore import SHARD_FOLDER
+from storage.files import atomic_file
+from storage.files.directory_lock import DirectoryLock
+from storage.files.disk import RealDisk
+from storage.files.file_header import Identity
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+"""No backup was taken, or one is damaged."""
+_MIB: Final = 1 << 20
+_MS: Final = 1_000
+_RATE_MIB: Final = 64
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what was asked for; the process's exit code."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        return int(parsed.run_command(parsed))
+    except errors.HourwheelError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return EXIT_FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "hourwheel backup",
+        description="Copies of a node's data in a folder, which share what is the same in them.",
+        epilog="Exit codes: 0 fine, 1 no backup was taken or one is damaged, 2 wrong command line.",
+    )
+    commands = parser.add_subparsers(metavar="command", required=True)
+
+    create = commands.add_parser(
+        "create",
+        help="take a backup",
+        description="Take a backup of a node, beside it: run this on its machine, as its user. The"
+        " node may run, as master or follower, or not. Only what the folder does not have yet is"
+        " written; everything is read.",
+    )
+    create.add_argument("directory", type=Path, metavar="DATA_DIRECTORY")
+    create.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="with the backups")
+    create.add_argument(
+        "--rate",
+        type=_rate,
+        default=_RATE_MIB,
+        metavar="MIB",
+        help=f"read so many MiB a second at most; 0: as fast as it goes. Default: {_RATE_MIB}",
+    )
+    create.set_defaults(run_command=_create)
+
+    listed = commands.add_parser("list", help="list the backups of a folder")
+    listed.set_defaults(run_command=_list)
+    verify = commands.add_parser(
+        "verify", help="read a backup and check every byte of it; by default all of a folder"
+    )
+    verify.set_defaults(run_command=_verify)
+    remove = commands.add_parser(
+        "remove", help="remove a backup, and what no other needs, for good"
+    )
+    remove.set_defaults(run_command=_remove)
+    for one in (listed, verify, remove):
+        one.add_argument("folder", type=Path, metavar="FOLDER")
+    verify.add_argument("backup", nargs="?", metavar="ID")
+    remove.add_argument("backup", metavar="ID")
+    for one in (create, listed, verify, remove):
+        one.add_argument("--json", action="store_true", help="for scripts")
+    return parser
+
+
+def _rate(text: str) -> int:
+    rate = int(text)
+    if rate < 0:
+        raise ValueError(text)
+    return rate
+
+
+def _create(parsed: argparse.Namespace) -> int:
+    directory, folder = parsed.directory, parsed.to
+    if not (directory / NODE_META).is_file():
+        sys.stderr.write(f"{directory}: no data directory\n")
+        return EXIT_FAILED
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        sys.stderr.write(f"{folder}: {error.strerror}\n")
+        return EXIT_FAILED
+    disk, clock = RealDisk(directory), SystemClock()
+    meta = atomic_file.read_any(disk, NODE_META)
+    place = ShardPlace(disk, SHARD_FOLDER, Identity(meta.header.identity.cluster_id, 0))
+    begun_ms = clock.monotonic_ms()
+    with DirectoryLock.acquire(folder):
+        captured = capture(
+            place,
+            Repository(RealDisk(folder)),
+            node_id=meta.payload.decode(),
+            made_ms=int(clock.wall_ms()),
+            pace=pace_of(clock, parsed.rate * _MIB),
+        )
+    facts = _facts(captured.backup_id, captured.manifest)
+    facts |= {
+        "new_bytes": captured.new_bytes,
+        "seconds": round((clock.monotonic_ms() - begun_ms) / _MS, 3),
+    }
+    if parsed.json:
+        _print_json(facts)
+    else:
+        sys.stdout.write(
+            f"{captured.backup_id}: {captured.manifest.total_bytes:,} bytes,"
+            f" {captured.new_bytes:,} of them new, in {facts['seconds']} s\n"
+        )
+    return EXIT_OK
+
+
+def pace_of(clock: Clock, bytes_per_s: int) -> Callable[[int], None]:
+    """What waits so that no more is read than that; 0: never."""
+    never = threading.Event()
+    free_ms = clock.monotonic_ms()
+
+    def wait(count: int) -> None:
+        nonlocal free_ms
+        if not bytes_per_s:
+            return
+        free_ms = max(free_ms + count * _MS / bytes_per_s, clock.monotonic_ms() - _MS)
+        never.wait(max(0.0, free_ms - clock.monotonic_ms()) / _MS)
+
+    return wait
+
+
+def _open(folder: Path) -> Repository:
+    if not folder.is_dir():
+        raise errors.NotFound(f"there is no folder {folder}")
+    return Repository(RealDisk(folder, read_only=True))
+
+
+def _list(parsed: argparse.Namespace) -> int:
+    repository, code = _open(parsed.folder), EXIT_OK
+    for backup_id in repository.ids():
+        try:
+            manifest = repository.read(backup_id)
+        except errors.HourwheelError as error:
+            sys.stderr.write(f"{error.message}\n")
+            code = EXIT_FAILED
+            continue
+        if parsed.json:
+            _print_json(_facts(backup_id, manifest))
+        else:
+            checkpoint = datetime.fromtimestamp(manifest.views_ms / _MS, UTC)
+            sys.stdout.write(
+                f"{backup_id}  node {manifest.node_id}  {manifest.total_bytes:,} bytes  "
+                f"to any moment from {checkpoint:%Y-%m-%dT%H:%M:%SZ} on\n"
+            )
+    return code
+
+
+def _facts(backup_id: str, manifest: Manifest) -> dict[str, Any]:
+    return {
+        "backup": backup_id,
+        "cluster_id": manifest.cluster_id,
+        "node_id": manifest.node_id,
+        "made_ms": manifest.made_ms,
+        "views_ms": manifest.views_ms,
+        "log_start_offset": manifest.log_start_offset,
+        "log_end_offset": manifest.log_end_offset,
+        "file_count": len(manifest.files),
+        "total_bytes": manifest.total_bytes,
+    }
+
+
+def _verify(parsed: argparse.Namespace) -> int:
+    repository, code = _open(parsed.folder), EXIT_OK
+    for backup_id in repository.ids() if parsed.backup is None else [parsed.backup]:
+        try:
+            found = list(repository.verify(backup_id))
+        except errors.DataLoss as error:
+            found = [error]
+        damages = [one for one in found if one is not None]
+        code = EXIT_FAILED if damages else code
+        if parsed.json:
+            _print_json(
+                {
+                    "backup": backup_id,
+                    "pieces": len(found),
+                    "damaged": [one.message for one in damages],
+                }
+            )
+            continue
+        for one in damages:
+            sys.stdout.write(f"{backup_id}: {one.message}\n")
+        if not damages:
+            sys.stdout.write(f"{backup_id}: good, {len(found):,} pieces\n")
+    return code
+
+
+def _remove(parsed: argparse.Namespace) -> int:
+    _open(parsed.folder)
+    with DirectoryLock.acquire(parsed.folder):
+        removed_bytes = Repository(RealDisk(parsed.folder)).remove(parsed.backup)
+    if parsed.json:
+        _print_json({"backup": parsed.backup, "removed_bytes": removed_bytes})
+    else:
+        sys.stdout.write(f"{parsed.backup}: removed, {removed_bytes:,} bytes\n")
+    return EXIT_OK
+
+
+def _print_json(facts: dict[str, Any]) -> None:
+    sys.stdout.write(f"{json.dumps(facts)}\n")

@@ -1,0 +1,132 @@
+"""What one backup consists of: a text file, written last, which names each piece by its SHA-256.
+
+    line 1   a JSON object: the fields of `Manifest`; of each file its name, its size and its pieces
+    line 2   SHA-256 of line 1 (without its end), in hexadecimal digits
+
+A piece is up to `PIECE_BYTES` of one file. Behind its pieces a file has zeros: queues have their
+full size from the beginning.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+from hourwheel import errors
+from node.shard.snapshot_files import FILE_BYTES_MAX, FILE_COUNT_MAX, is_known_name
+
+FORMAT: Final = 1
+PIECE_BYTES: Final = 8 << 20
+MANIFEST_BYTES_MAX: Final = 256 << 20
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
+_CLUSTER: Final = re.compile("[0-9a-f]{32}")
+_NODE_BYTES_MAX: Final = 255
+
+
+class Piece(NamedTuple):
+    """Some bytes, and what they must be."""
+
+    digest: str
+    """SHA-256, in hexadecimal digits."""
+    size_bytes: int
+
+
+class BackupFile(NamedTuple):
+    """A file of the shard."""
+
+    name: str
+    """In the shard's folder."""
+    size_bytes: int
+    pieces: tuple[Piece, ...]
+    """Of its beginning; behind them it has zeros."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One backup of one node's shard."""
+
+    cluster_id: str
+    """32 hexadecimal digits."""
+    node_id: str
+    made_ms: int
+    """When it was begun."""
+    applied_offset: int
+    """The views are those of the log below it."""
+    views_ms: int
+    """The latest store time below that offset: no moment before it can be restored by the views."""
+    log_start_offset: int
+    log_end_offset: int
+    files: tuple[BackupFile, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all its pieces, shared ones too."""
+        return sum(piece.size_bytes for file in self.files for piece in file.pieces)
+
+
+def digest_of(raw: bytes) -> str:
+    """The name of a piece with these bytes."""
+    return hashlib.sha256(raw).hexdigest()
+
+
+def pack_manifest(manifest: Manifest) -> bytes:
+    """The bytes of its file."""
+    fields = {"format": FORMAT, **asdict(manifest)}
+    line = json.dumps(fields, separators=(",", ":")).encode()
+    return line + b"\n" + digest_of(line).encode() + b"\n"
+
+
+def unpack_manifest(raw: bytes, path: str) -> Manifest:
+    """Read it, and believe nothing that no backup can say.
+
+    Raises:
+        CorruptFile: it is torn or altered.
+        IncompatibleFormat: intact, and of a later version.
+    """
+    line, _, end = raw.partition(b"\n")
+    if end != digest_of(line).encode() + b"\n":
+        raise errors.CorruptFile(f"{path} is torn or was altered", file=path)
+    try:
+        fields = json.loads(line)
+        version = fields.pop("format")
+    except (ValueError, AttributeError, KeyError) as error:
+        raise errors.CorruptFile(f"{path} is no manifest of a backup", file=path) from error
+    if version != FORMAT:
+        raise errors.IncompatibleFormat(
+            f"{path}: version {version!r} of backups is not known to this version of Hourwheel",
+            file=path,
+        )
+    try:
+        files = tuple(_file(*one) for one in fields.pop("files"))
+        manifest = Manifest(files=files, **fields)
+        _check(manifest)
+    except (TypeError, ValueError) as error:
+        raise errors.CorruptFile(f"{path}: {error}", file=path) from error
+    return manifest
+
+
+def _file(name: Any, size_bytes: Any, pieces: Any) -> BackupFile:
+    return BackupFile(name, size_bytes, tuple(Piece(*one) for one in pieces))
+
+
+def _check(manifest: Manifest) -> None:
+    """Raises TypeError, ValueError."""
+    if not _CLUSTER.fullmatch(manifest.cluster_id):
+        raise ValueError(f"no id of a cluster: {manifest.cluster_id!r}")
+    if not 0 < len(manifest.node_id.encode()) <= _NODE_BYTES_MAX:
+        raise ValueError("no id of a node")
+    if not 0 <= manifest.log_start_offset <= manifest.applied_offset <= manifest.log_end_offset:
+        raise ValueError("the views are not of its log")
+    names = [one.name for one in manifest.files]
+    if len(names) > FILE_COUNT_MAX or len(set(names)) != len(names):
+        raise ValueError("a file is there twice, or there are too many")
+    for one in manifest.files:
+        if not is_known_name(one.name):
+            raise ValueError(f"a file of the name {one.name!r}")
+        if not all(_DIGEST.fullmatch(piece.digest) for piece in one.pieces):
+            raise ValueError(f"{one.name}: no SHA-256")
+        if not all(0 < piece.size_bytes <= PIECE_BYTES for piece in one.pieces):
+            raise ValueError(f"{one.name}: a piece of no possible size")
+        if not sum(piece.size_bytes for piece in one.pieces) <= one.size_bytes <= FILE_BYTES_MAX:
+            raise ValueError(f"{one.name}: more bytes than it has")

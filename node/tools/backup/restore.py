@@ -1,0 +1,320 @@
+"""A data directory of a backup: for a new cluster, in an epoch that no old receipt has.
+
+    empty directory
+    --> shard-0.restoring: each file verified, written with the new cluster's id, durable
+    --> the log cut to the moment that is asked for
+    --> opened as at any start: each batch behind the checkpoint is verified and applied
+    --> EPOCH_START of an epoch far above the backup's; CANCEL of what is overdue, if that is wanted
+    --> shard-0, then node.meta
+
+No node starts on a directory that has a folder of a shard and no `node.meta`: one that was left
+half restored is never served.
+
+What it writes is a function of the backup and of `RestorePlan`. So the nodes of a new cluster may
+be restored one by one, with the same plan but for their ids, and have the same log.
+"""
+
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from hourwheel import errors
+from hourwheel.formats.record_batch import CANCEL_ROW, Kind, RecordBatch, Stamp, build_rows, stamp
+from hourwheel.outcomes import CancelOutcome
+from hourwheel.types import SEQUENCE_MAX, Epoch, Key, NodeId
+from node.replica.mastership import opening_records
+from node.shard.checkpoint import ShardPlace
+from node.shard.job_planner import RetentionConfig
+from node.shard.node_meta import NODE_META
+from node.shard.recovery import Opened, ShardConfig, open_shard
+from node.shard.shard import Shard
+from node.shard.snapshot_files import remove_tree
+from node.tools.backup.manifest import BackupFile, Manifest
+from node.tools.backup.repository import Repository
+from replication.rules.epoch_store import EPOCH_SEEN, EpochStore
+from storage.files import atomic_file
+from storage.files.directory_lock import LOCK_NAME
+from storage.files.disk import Disk, join, parent_of
+from storage.files.file_header import (
+    FILE_HEADER_BYTES,
+    FileType,
+    Identity,
+    pack_file_header,
+    with_identity,
+)
+from storage.log.commit_log import CommitLog, LogConfig
+from storage.log.epoch_file import EpochFile
+from storage.views.unit import pick
+from timewheel.range_scan import RangeScan
+
+SHARD_FOLDER: Final = "shard-0"
+RESTORING: Final = f"{SHARD_FOLDER}.restoring"
+EPOCHS_SKIPPED: Final = 1_000
+"""The cluster that was backed up may have gone on, and given so many epochs since."""
+_NOT_DATA: Final = frozenset({LOCK_NAME, "lost+found", RESTORING})
+"""May be in the directory: the last is of a restore that was killed, and is begun anew."""
+_LOG_FOLDER: Final = "log/"
+_EPOCHS: Final = "epochs"
+_SCANNED_AT_ONCE: Final = 8_192
+_CANCELLED_AT_ONCE: Final = 4_096
+_APPLIED_AT_ONCE: Final = 64
+_FOR_EVER: Final = RetentionConfig(retention_ms=1 << 50)
+
+
+class Overdue(StrEnum):
+    """What becomes of messages that fell due before the restore, and were not released."""
+
+    RELEASE = "release"
+    """They are released when the node starts, late as they are."""
+    DISCARD = "discard"
+    """They are cancelled."""
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """What is to become of a backup."""
+
+    cluster_id: bytes
+    """Of the new cluster: 16 bytes."""
+    node_id: str
+    now_ms: int
+    """What is due up to here is overdue."""
+    overdue: Overdue
+    until_ms: int | None = None
+    """What was stored later is left out; None: nothing is."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What there is now."""
+
+    epoch: int
+    pending_count: int
+    discarded_count: int
+    log_end_offset: int
+
+
+def choose_backup(repository: Repository, backup_id: str | None, until_ms: int | None) -> str:
+    """The backup that is asked for; else the latest whose checkpoint is not too late.
+
+    Where none has an early checkpoint, the latest one, whose log may do.
+
+    Raises:
+        NotFound: there is none.
+        FailedPrecondition: there are backups of several clusters or nodes, and none is asked for.
+        CorruptFile, IncompatibleFormat: see `Repository.read`.
+    """
+    if backup_id is not None:
+        return backup_id
+    found = {one: repository.read(one) for one in repository.ids()}
+    if not found:
+        raise errors.NotFound("there is no backup here")
+    if len({(one.cluster_id, one.node_id) for one in found.values()}) > 1:
+        raise errors.FailedPrecondition(
+            "there are backups of several clusters or nodes: say which one"
+        )
+    early = [key for key, one in found.items() if until_ms is None or one.views_ms <= until_ms]
+    return (early or list(found))[-1]
+
+
+def restore(repository: Repository, backup_id: str, disk: Disk, plan: RestorePlan) -> Restored:
+    """Make a data directory; complete and durable when this returns.
+
+    Args:
+        repository: with the backup.
+        backup_id: which.
+        disk: whose root is the empty directory.
+        plan: see there.
+
+    Raises:
+        NotFound: there is no such backup.
+        FailedPrecondition: the directory is not empty; or the log does not reach back to
+            `until_ms`.
+        DataLoss: the backup is torn or was altered.
+        IncompatibleFormat: it is of a later version.
+        DiskFull: there is no room.
+        FsyncFailed, DiskFailed: see storage.files.disk.
+
+    Whatever is raised, the directory is empty again as far as the disk lets it be.
+    """
+    found = set(disk.list("")) - _NOT_DATA
+    if found:
+        raise errors.FailedPrecondition(
+            f"the directory to restore into is not empty: {min(found)} is in it"
+        )
+    remove_tree(disk, RESTORING)
+    manifest = repository.read(backup_id)
+    place = ShardPlace(disk, RESTORING, Identity(plan.cluster_id, 0))
+    try:
+        _write_files(repository, _wanted(manifest, plan.until_ms), place)
+        if plan.until_ms is not None:
+            _cut(place, manifest, plan.until_ms)
+        restored = _open_and_end(place, manifest.node_id, plan)
+        _sync_folders(place)
+    except errors.Internal:
+        raise  # nothing more is to be done with this disk
+    except errors.HourwheelError:
+        remove_tree(disk, RESTORING)
+        raise
+    disk.rename(RESTORING, SHARD_FOLDER)
+    disk.sync_dir("")
+    header = pack_file_header(FileType.NODE, place.identity)
+    atomic_file.write(disk, NODE_META, header, plan.node_id.encode())
+    return restored
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def _wanted(manifest: Manifest, until_ms: int | None) -> list[BackupFile]:
+    """All files; without the views, where they are later than what is asked for."""
+    if until_ms is None or manifest.views_ms <= until_ms:
+        return list(manifest.files)
+    if manifest.log_start_offset > 0:
+        raise errors.FailedPrecondition(
+            f"the log of this backup is trimmed: it can be restored from {manifest.views_ms} ms on",
+            until_ms_min=manifest.views_ms,
+        )
+    return [
+        one for one in manifest.files if one.name == _EPOCHS or one.name.startswith(_LOG_FOLDER)
+    ]
+
+
+def _write_files(repository: Repository, files: list[BackupFile], place: ShardPlace) -> None:
+    disk = place.disk
+    disk.make_dir(place.directory)
+    for folder in sorted({parent_of(one.name) for one in files}):
+        disk.make_dir(join(place.directory, folder))
+    for one in files:
+        with closing(disk.open(place.under(one.name), create=True)) as file:
+            position = 0
+            for piece in one.pieces:
+                raw = repository.get(piece)
+                if position == 0:
+                    head = with_identity(raw, place.identity, place.under(one.name))
+                    file.pwrite((head, memoryview(raw)[FILE_HEADER_BYTES:]), 0)
+                else:
+                    file.pwrite((raw,), position)
+                position += piece.size_bytes
+            if position < one.size_bytes:
+                file.truncate(one.size_bytes)
+            file.datasync()
+
+
+def _sync_folders(place: ShardPlace) -> None:
+    disk = place.disk
+    for folder in (place.directory, place.under("log"), place.under("wheel")):
+        disk.sync_dir(folder)
+    for folder in ("sequences", "tombstones", "queues"):
+        disk.sync_dir(place.under(folder))
+    for name in disk.list(place.under("queues")):
+        disk.sync_dir(place.under(f"queues/{name}"))
+
+
+# -- the log --------------------------------------------------------------------------------------
+
+
+def _cut(place: ShardPlace, manifest: Manifest, until_ms: int) -> None:
+    """Cut the log in front of the first batch that was stored later."""
+    log = CommitLog.open(place.disk, place.directory, LogConfig(), place.identity)
+    from_ = manifest.applied_offset if manifest.views_ms <= until_ms else log.start_offset
+    cut: int | None = None
+    for batch in log.recover(from_):
+        if cut is None and batch.header.store_ms > until_ms:
+            cut = batch.header.offset
+    if cut == 0:
+        log.close()
+        raise errors.FailedPrecondition("nothing was stored so early", until_ms=until_ms)
+    if cut is not None:
+        log.truncate(cut)
+    log.close()
+
+
+def _open_and_end(place: ShardPlace, master: str, plan: RestorePlan) -> Restored:
+    """`master`: the node that was backed up; the log has it that it writes what is written here."""
+    opened = open_shard(place, ShardConfig(retention=_FOR_EVER))
+    try:
+        epoch = _begin_epoch(opened, master)
+        writer = _Writer(opened.shard, epoch, plan.now_ms)
+        for one in opening_records(opened.shard.views, NodeId(master), plan.cluster_id.hex(), 0):
+            writer.append(one)
+        writer.settle()
+        discarded = writer.discard() if plan.overdue is Overdue.DISCARD else 0
+        views = opened.shard.views
+        return Restored(
+            epoch=epoch,
+            pending_count=views.counters.pending,
+            discarded_count=discarded,
+            log_end_offset=opened.shard.log.end_offset,
+        )
+    finally:
+        opened.shard.log.close()
+
+
+def _begin_epoch(opened: Opened, master: str) -> Epoch:
+    shard, place = opened.shard, opened.maintenance.place
+    epochs: EpochFile = opened.epochs
+    epochs.truncate(shard.log.end_offset)
+    known = [one.epoch for one in shard.views.epochs] + [one.epoch for one in epochs.entries]
+    epoch = Epoch(max(known, default=0) + EPOCHS_SKIPPED)
+    epochs.append(epoch, shard.log.end_offset, log_start_offset=shard.log.start_offset)
+    seen = EpochStore.open(place.disk, place.under(EPOCH_SEEN), place.identity)
+    seen.note(epoch, NodeId(master))
+    return epoch
+
+
+class _Writer:
+    """Appends to the log, as a master without anybody else would."""
+
+    def __init__(self, shard: Shard, epoch: Epoch, now_ms: int) -> None:
+        self._shard, self._epoch = shard, epoch
+        self._now_ms = now_ms
+        self._store_ms = max(now_ms, shard.views.store_ms)
+
+    def append(self, batch: RecordBatch) -> None:
+        log = self._shard.log
+        at = Stamp(
+            offset=log.end_offset,
+            base_sequence=self._shard.views.next_sequence,
+            store_ms=self._store_ms,
+            flushed_end_offset=log.durable_end_offset,
+            epoch=self._epoch,
+        )
+        self._shard.append(RecordBatch.from_pieces(*stamp(batch, at)))
+
+    def settle(self) -> list[object]:
+        """Write and apply all of it. Returns the results."""
+        shard, results = self._shard, list[object]()
+        while (write := shard.take_write()) is not None:
+            write.run(durable=True)
+            shard.finish_write(write)
+        shard.committed_offset = shard.log.end_offset
+        while applied := shard.apply_some(_APPLIED_AT_ONCE):
+            results += [one.result for one in applied]
+        if shard.is_stalled:
+            raise errors.DiskFull("no room for the views")
+        return results
+
+    def discard(self) -> int:
+        """Cancel what is overdue; how many messages that were."""
+        views = self._shard.views
+        scan = RangeScan(views.wheel, views.cursor.key, Key(self._now_ms, SEQUENCE_MAX))
+        count = 0
+        while not scan.is_done:
+            for units in scan.step(_SCANNED_AT_ONCE):
+                # What a group gave back was released before, and is the group's to acknowledge.
+                first = units["attempt"] == 1
+                first &= ~views.tombstones.contains(np.ascontiguousarray(units["sequence"]))
+                found = pick(units, first)
+                for at in range(0, len(found), _CANCELLED_AT_ONCE):
+                    part = found[at : at + _CANCELLED_AT_ONCE]
+                    rows = np.zeros(len(part), CANCEL_ROW)
+                    rows["due_ms"], rows["sequence"] = part["due_ms"], part["sequence"]
+                    rows["epoch"] = views.epochs_of(np.ascontiguousarray(part["sequence"]))
+                    self.append(RecordBatch(build_rows(Kind.CANCEL, rows)))
+                    (outcomes,) = self.settle()
+                    count += int(np.count_nonzero(outcomes == np.uint8(CancelOutcome.CANCELLED)))
+        return count

@@ -1,0 +1,134 @@
+"""Backups of real nodes that run, and clusters that begin with what was restored."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import pytest
+
+from hourwheel import AsyncConsumer, AsyncProducer, Message
+from hourwheel.outcomes import ReceiptOutcome
+from hourwheel.v1 import consumer_pb2, consumer_pb2_grpc
+from node.tools.backup import command, restore_command
+from node.tools.local_cluster.nodes import LocalCluster
+from tests.support.audit_runs import errors_of, run_audit
+from tests.support.embedded_node import EmbeddedNode
+
+SMALL: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}, "node": {"metrics_listen": ""}}
+HOUR_MS: Final = 3_600_000
+SOON_MS: Final = 5_000
+NEW_CLUSTER: Final = "ab" * 16
+
+
+class Commands:
+    """Runs commands in threads of this process: what they print with --json."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    async def backup(self, *arguments: object) -> list[dict[str, Any]]:
+        return await self._run(command.main, arguments)
+
+    async def restore(self, *arguments: object) -> dict[str, Any]:
+        (answer,) = await self._run(restore_command.main, arguments)
+        return answer
+
+    async def _run(self, main: Any, arguments: tuple[object, ...]) -> list[dict[str, Any]]:
+        code = await asyncio.to_thread(main, [*map(str, arguments), "--json"])
+        found = self._capsys.readouterr()
+        assert code == 0, found.err
+        return [json.loads(line) for line in found.out.splitlines()]
+
+
+@pytest.fixture
+def commands(capsys: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(capsys)
+
+
+async def consume(servers: str, count: int) -> list[bytes]:
+    """Bodies of so many messages, acknowledged."""
+    got: list[bytes] = []
+    async with AsyncConsumer(servers, group="g", topic="orders") as consumer, asyncio.timeout(120):
+        while len(got) < count:
+            for one in await consumer.receive(10):
+                got.append(one.body)
+                await consumer.ack(one)
+    return sorted(got)
+
+
+async def test_a_node_that_runs_is_backed_up_and_others_begin_with_it(
+    tmp_path: Path, commands: Commands
+) -> None:
+    data, folder = tmp_path / "data", tmp_path / "backups"
+    async with EmbeddedNode(data, SMALL) as node:
+        async with AsyncProducer(node.address) as producer:
+            await producer.publish_many("orders", [Message(b"soon", delay_ms=SOON_MS)])
+            await producer.publish_many("orders", [Message(b"later", delay_ms=HOUR_MS)] * 300)
+            await producer.publish_many("orders", [Message(b"now")] * 2)
+        async with grpc.aio.insecure_channel(node.address) as channel:
+            stub = consumer_pb2_grpc.ConsumerServiceStub(channel)
+            asked = consumer_pb2.ReceiveRequest(group="g", topic="orders", max_messages=10)
+            receipts = [one.receipt for one in (await stub.Receive(asked)).messages]
+            assert len(receipts) == 2
+            (taken,) = await commands.backup("create", data, "--to", folder)
+            await stub.Ack(consumer_pb2.AckRequest(group="g", receipts=receipts))
+        assert taken["new_bytes"] == taken["total_bytes"]
+        assert await consume(node.address, 1) == [b"soon"]
+        (again,) = await commands.backup("create", data, "--to", folder, "--rate", 0)
+        assert 0 < again["new_bytes"] < again["total_bytes"]
+    assert sorted(one["backup"] for one in await commands.backup("list", folder)) == sorted(
+        (taken["backup"], again["backup"])
+    )
+    assert [one["damaged"] for one in await commands.backup("verify", folder)] == [[], []]
+
+    for overdue, expected in (("release", [b"now", b"now", b"soon"]), ("discard", [b"now"] * 2)):
+        new = tmp_path / overdue
+        found = await commands.restore(
+            *("--from", folder, "--backup", taken["backup"], "--to", new, "--overdue", overdue)
+        )
+        assert found["cluster_id"] != taken["cluster_id"]
+        assert found["discarded_count"] == 3 - len(expected)
+        assert found["pending_count"] == 300 + len(expected) - 2
+        async with EmbeddedNode(new, SMALL) as node:
+            assert await consume(node.address, len(expected)) == expected
+            async with grpc.aio.insecure_channel(node.address) as channel:
+                stub = consumer_pb2_grpc.ConsumerServiceStub(channel)
+                old = consumer_pb2.AckRequest(group="g", receipts=receipts)
+                assert set((await stub.Ack(old)).outcomes) == {ReceiptOutcome.INVALID}
+        assert errors_of(run_audit(new)) == []
+
+
+async def test_three_nodes_begin_with_the_backup_of_a_follower(
+    tmp_path: Path, commands: Commands
+) -> None:
+    folder = tmp_path / "backups"
+    async with LocalCluster(tmp_path / "old", values=SMALL) as old:
+        master = await old.wait_for_master(in_sync=3)
+        async with AsyncProducer(old.servers) as producer:
+            await producer.publish_many("orders", [Message(b"soon", delay_ms=2_000)])
+            await producer.publish_many("orders", [Message(b"later", delay_ms=HOUR_MS)] * 50)
+        assert await consume(old.servers, 1) == [b"soon"]
+        follower = old.nodes[(master + 1) % 3].config.node.data_directory
+        (taken,) = await commands.backup("create", follower, "--to", folder)
+        last_epoch = (await old.status_of(master)).shards[0].epoch
+
+    values = {**SMALL, "cluster": {"id": NEW_CLUSTER}}
+    cluster = LocalCluster(tmp_path / "new", values=values)
+    now_ms = taken["made_ms"]
+    for node in cluster.nodes:
+        found = await commands.restore(
+            *("--from", folder, "--to", node.config.node.data_directory, "--node", node.node_id),
+            *("--cluster-id", NEW_CLUSTER, "--now", now_ms, "--overdue", "discard"),
+        )
+        assert found["epoch"] > last_epoch
+    async with cluster:
+        master = await cluster.wait_for_master(in_sync=3)
+        status = await cluster.status_of(master)
+        assert status.shards[0].epoch > found["epoch"]
+        async with AsyncProducer(cluster.servers) as producer:
+            await producer.publish_many("orders", [Message(b"new")])
+        assert await consume(cluster.servers, 1) == [b"new"]
+    result = run_audit(*(one.config.node.data_directory for one in cluster.nodes))
+    assert errors_of(result) == []

@@ -1,0 +1,62 @@
+"""A shard that lives at random, folders with backups of it, and what is restored of them."""
+
+from random import Random
+
+import numpy as np
+
+from node.shard.checkpoint import ShardPlace
+from node.shard.recovery import Opened, ShardConfig, open_shard
+from node.tools.backup.capture import Captured, capture
+from node.tools.backup.repository import Repository
+from node.tools.backup.restore import Overdue, Restored, RestorePlan, restore
+from storage.files.disk import Disk
+from storage.files.file_header import Identity
+from storage.views.unit import Units
+from tests.sim.disk import SimulatedDisk
+from tests.support.shard_world import ShardWorld
+from tests.support.snapshot_world import CONFIG, live
+
+NEW_CLUSTER = bytes(range(100, 116))
+
+
+def lived(seed: int, steps: int = 14) -> ShardWorld:
+    """A shard with a past."""
+    world = ShardWorld(SimulatedDisk(), CONFIG, seed=seed)
+    live(world, Random(seed), steps)
+    return world
+
+
+def back_up(world: ShardWorld, folder: Disk) -> Captured:
+    return capture(
+        world.place, Repository(folder), node_id="n", made_ms=world.now_ms, pace=lambda _: None
+    )
+
+
+def plan_of(
+    world: ShardWorld, overdue: Overdue = Overdue.RELEASE, until_ms: int | None = None
+) -> RestorePlan:
+    return RestorePlan(NEW_CLUSTER, "n", world.now_ms, overdue, until_ms)
+
+
+def restored(folder: Disk, backup_id: str, plan: RestorePlan) -> tuple[Restored, Disk]:
+    disk = SimulatedDisk()
+    return restore(Repository(folder), backup_id, disk, plan), disk
+
+
+def opened_of(disk: Disk) -> Opened:
+    return open_shard(ShardPlace(disk, "shard-0", Identity(NEW_CLUSTER, 0)), ShardConfig())
+
+
+def log_of(opened: Opened) -> bytes:
+    """From where the log begins."""
+    log = opened.shard.log
+    return log.read(log.start_offset, log.end_offset - log.start_offset)
+
+
+def keys_of(units: Units) -> list[tuple[int, int]]:
+    return list(zip(units["due_ms"].tolist(), units["sequence"].tolist(), strict=True))
+
+
+def overdue_keys(units: Units, now_ms: int) -> list[tuple[int, int]]:
+    """Of those that never were released."""
+    return keys_of(units[np.flatnonzero((units["due_ms"] <= now_ms) & (units["attempt"] == 1))])

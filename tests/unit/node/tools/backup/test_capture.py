@@ -1,0 +1,147 @@
+"""Taking backups: shared pieces, a full disk, kills anywhere."""
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from hourwheel import errors
+from node.tools.backup.manifest import pack_manifest, unpack_manifest
+from node.tools.backup.repository import Repository
+from tests.sim.disk import SimulatedCrash, SimulatedDisk
+from tests.support.backup_world import back_up, keys_of, lived, opened_of, plan_of, restored
+from tests.support.small_sizes import small_sizes
+from tests.support.snapshot_world import live
+
+
+@pytest.fixture(autouse=True)
+def _small() -> Iterator[None]:
+    with small_sizes(16):
+        yield
+
+
+def test_a_second_backup_writes_only_what_is_new() -> None:
+    world, folder = lived(4, 24), SimulatedDisk()
+    first = back_up(world, folder)
+    assert first.new_bytes > 0.9 * first.manifest.total_bytes
+    assert back_up(world, folder).new_bytes == 0
+    world.publish([world.now_ms + 1])
+    world.commit()
+    third = back_up(world, folder)
+    assert 0 < third.new_bytes < third.manifest.total_bytes / 4
+    repository = Repository(folder)
+    assert len(repository.ids()) == 2  # the same at the same time is the same backup
+    for one in repository.ids():
+        assert set(repository.verify(one)) == {None}
+
+
+def test_nothing_is_left_beside_the_shard() -> None:
+    world, folder = lived(4), SimulatedDisk()
+    before = world.disk.list("")
+    back_up(world, folder)
+    assert world.disk.list("") == before
+
+
+def test_the_shard_goes_on_and_the_backup_stays_what_it_was() -> None:
+    world, folder = lived(6), SimulatedDisk()
+    pending = keys_of(world.shard.views.pending_units())
+    taken = back_up(world, folder)
+    live(world, Random(9), 20)
+    _, disk = restored(folder, taken.backup_id, plan_of(world))
+    assert keys_of(opened_of(disk).shard.views.pending_units()) == pending
+
+
+def test_what_is_damaged_is_not_backed_up() -> None:
+    world, folder = lived(4), SimulatedDisk()
+    world.save()
+    first = back_up(world, folder)
+    runs = [one for one in world.disk.list("shard-0/wheel") if one.endswith(".run")]
+    world.disk.flip_bit(f"shard-0/wheel/{runs[0]}", 80)
+    with pytest.raises(errors.CorruptFile):
+        back_up(world, folder)
+    assert Repository(folder).ids() == [first.backup_id]
+
+
+def test_on_a_full_disk_the_backups_before_it_stay_good() -> None:
+    world, folder = lived(7, 10), SimulatedDisk()
+    first = back_up(world, folder)
+    live(world, Random(7), 16)
+    folder.capacity_bytes = folder.used_bytes("") + 3_000
+    with pytest.raises(errors.DiskFull):
+        back_up(world, folder)
+    repository = Repository(folder)
+    assert repository.ids() == [first.backup_id]
+    assert set(repository.verify(first.backup_id)) == {None}
+    folder.capacity_bytes = 1 << 40
+    second = back_up(world, folder)
+    assert set(repository.verify(second.backup_id)) == {None}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_backup_that_loses_power_anywhere_is_none_or_whole(seed: int) -> None:
+    world = lived(seed, 8)
+    trial = SimulatedDisk()
+    back_up(world, trial)
+    for count in range(1, trial.durability_op_count + 1, 3):
+        folder = SimulatedDisk()
+        folder.fail_after(count)
+        try:
+            back_up(world, folder)
+        except SimulatedCrash:
+            folder.crash(Random(count))
+        folder.disarm()
+        repository = Repository(folder)
+        for one in repository.ids():
+            assert set(repository.verify(one)) == {None}
+        again = back_up(world, folder)
+        assert set(repository.verify(again.backup_id)) == {None}
+
+
+def test_a_manifest_is_read_as_it_was_written_and_nothing_else_is_believed() -> None:
+    manifest = back_up(lived(1), SimulatedDisk()).manifest
+    raw = pack_manifest(manifest)
+    assert unpack_manifest(raw, "m") == manifest
+    for size in (0, 1, len(raw) // 2, len(raw) - 1):
+        with pytest.raises(errors.CorruptFile):
+            unpack_manifest(raw[:size], "m")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_removing_a_backup_leaves_the_others_whole_and_nothing_else(seed: int) -> None:
+    world, folder = lived(seed), SimulatedDisk()
+    repository, ids = Repository(folder), list[str]()
+    for step in range(3):
+        live(world, Random(seed * 3 + step), 4)
+        world.now_ms += 1
+        ids.append(back_up(world, folder).backup_id)
+    rng = Random(seed)
+    while ids:
+        gone = ids.pop(rng.randrange(len(ids)))
+        before = folder.used_bytes("objects")
+        assert repository.remove(gone) <= before
+        assert repository.ids() == sorted(ids)
+        for one in ids:
+            assert set(repository.verify(one)) == {None}
+        needed = {
+            piece.digest
+            for one in ids
+            for file in repository.read(one).files
+            for piece in file.pieces
+        }
+        left = {name for one in folder.list("objects") for name in folder.list(f"objects/{one}")}
+        assert left == needed
+        with pytest.raises(errors.NotFound):
+            repository.remove(gone)
+
+
+def test_while_a_manifest_is_damaged_nothing_is_removed() -> None:
+    world, folder = lived(2), SimulatedDisk()
+    first = back_up(world, folder).backup_id
+    world.now_ms += 1
+    second = back_up(world, folder).backup_id
+    folder.flip_bit(f"backups/{second}.json", 50)
+    repository = Repository(folder)
+    with pytest.raises(errors.CorruptFile):
+        repository.remove(first)
+    assert repository.ids() == [first, second]
+    assert set(repository.verify(first)) == {None}

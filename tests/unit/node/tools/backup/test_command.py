@@ -1,0 +1,78 @@
+"""What is typed wrongly, or is not there, is said; nothing is made then."""
+
+from pathlib import Path
+
+import pytest
+
+from hourwheel.clock import Clock
+from node.shard.node_meta import open_node_meta
+from node.tools.backup import command, restore_command
+from storage.files.disk import RealDisk
+
+RESTORE = ("--overdue", "release")
+
+
+def test_a_folder_that_is_no_data_directory_is_not_backed_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "backups"
+    assert command.main(["create", str(tmp_path), "--to", str(folder)]) == command.EXIT_FAILED
+    assert "no data directory" in capsys.readouterr().err
+    assert not folder.exists()
+
+
+def test_a_folder_that_is_not_there_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = str(tmp_path / "missing")
+    assert command.main(["list", missing]) == command.EXIT_FAILED
+    to = str(tmp_path / "new")
+    assert restore_command.main(["--from", missing, "--to", to, *RESTORE]) == 1
+    assert capsys.readouterr().err.count("there is no folder") == 2
+    assert not Path(to).exists()
+
+
+def test_what_becomes_of_overdue_messages_has_to_be_said(tmp_path: Path) -> None:
+    arguments = ["--from", str(tmp_path), "--to", str(tmp_path / "new")]
+    for wrong in ([], ["--overdue", "hold"], [*RESTORE, "--until", "2026-11-23T08:00:00"]):
+        with pytest.raises(SystemExit) as ended:
+            restore_command.main([*arguments, *wrong])
+        assert ended.value.code == 2
+
+
+def test_a_node_that_never_began_has_nothing_to_back_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, folder = tmp_path / "data", str(tmp_path / "backups")
+    data.mkdir()
+    open_node_meta(RealDisk(data), "n")
+    assert command.main(["create", str(data), "--to", folder]) == command.EXIT_FAILED
+    assert "no shard" in capsys.readouterr().err
+    assert command.main(["list", folder]) == command.EXIT_OK
+
+
+def test_no_record_is_stored_in_the_future(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = ("--now", "2100-01-01T00:00:00Z")
+    to = tmp_path / "new"
+    assert restore_command.main(["--from", str(tmp_path), "--to", str(to), *RESTORE, *now]) == 1
+    assert "in the future" in capsys.readouterr().err
+    assert not to.exists()
+
+
+def test_no_more_is_read_than_the_pace_allows() -> None:
+    class Stopped(Clock):
+        waits = 0
+
+        def wall_ms(self) -> float:
+            return 0.0
+
+        def monotonic_ms(self) -> float:
+            self.waits += 1
+            return self.waits * 10_000.0
+
+    pace = command.pace_of(Stopped(), 1 << 20)
+    for _ in range(100):
+        pace(1 << 20)  # ten seconds pass with each look: there is nothing to wait for
+    command.pace_of(Stopped(), 0)(1 << 40)

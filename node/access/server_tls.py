@@ -91,18 +91,12 @@ class ServerTls:
             require_client_authentication=self._section.client_certificates == "required",
         )
 
-    def client_credentials(self) -> grpc.ChannelCredentials:
-        """For calls of this node to others' API: with its certificate, and its authority.
+    @property
+    def access(self) -> Access:
+        """For what this node asks of the API itself: with its certificate, and its authority.
 
         Without an authority those are trusted that have this node's own certificate.
         """
-        authority, found = self._section.authority_file, self._files.value
-        roots = read_file("tls.authority_file", authority) if authority else found.chain
-        return grpc.ssl_channel_credentials(roots, found.key, found.chain)
-
-    @property
-    def access(self) -> Access:
-        """The same, for our own client."""
         section = self._section
         authority = section.authority_file or section.certificate_file
         return Access(Tls(ca=authority, cert=section.certificate_file, key=section.key_file))

@@ -2,7 +2,10 @@
 
     our client        says `hourwheel-redirect`: it gets the master's address, and goes there itself
     any other client  the node forwards its call, byte for byte, and so the answer or the error
-    forwarded once    is marked `hourwheel-forwarded`, and never forwarded again
+    forwarded once    is never forwarded again
+
+It goes to the port on which nodes prove who they are, and with it who the caller is: on that port
+the master believes it. What a client sends under such names goes no further than here.
 
 A node answers by itself what is about itself: its status, what it knows of one message, health and
 reflection. A forwarded call that got lost on the way ends as `Timeout`, its outcome being unknown,
@@ -21,7 +24,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -32,21 +35,22 @@ from hourwheel.transport.grpc_errors import failure_of
 from hourwheel.transport.reads import begin_read
 from hourwheel.types import NodeId
 from hourwheel.v1.consumer_pb2 import ReceiveRequest
-from node.access.server_tls import ServerTls
+from node.access.forwarded import caller_metadata
 from node.api.calls import Calls, Context, StreamHandler, UnaryHandler
 from node.api.publish_stream import METHOD
 from node.contracts import grpc_status
 from node.contracts.answer_budget import ANSWER_BYTES_MIN, AnswerBudget, HeldAnswer
 from node.telemetry.stats import ApiStats
 
-FORWARDED: Final = "hourwheel-forwarded"
-"""Key of a call's metadata; its value is the node that passed the call on."""
 OWN_ANSWERS: Final = frozenset({"GetStatus", "DescribeMessage"})
 """Methods that every node answers for itself."""
 _WAITING: Final = "Receive"
-_HOP_BY_HOP: Final = ("grpc-", ":")
+_HOP_BY_HOP: Final = ("grpc-", ":", "hourwheel-")
 _OWN_HOP: Final = frozenset(
-    {FORWARDED, "user-agent", "content-type", "te", "host", "connection", "accept-encoding"}
+    {
+        *("authorization", "user-agent", "content-type", "te", "host", "connection"),
+        "accept-encoding",
+    }
 )
 _DEADLINE_SHARE: Final = 0.98
 _DEADLINE_MARGIN_S: Final = 0.02
@@ -58,7 +62,7 @@ _AGAIN_S: Final = 0.05
 _LOOKAHEAD_BYTES: Final = 64 * 1024
 """Of an answer that is not read yet."""
 _DETAILS_KEY: Final = "grpc-status-details-bin"
-_OPTIONS: Final = (
+OPTIONS: Final = (
     ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
     ("grpc.initial_reconnect_backoff_ms", 50),
@@ -129,6 +133,53 @@ class AnswerRoom:
                 first.future.set_result(None)
 
 
+class Links(Protocol):
+    """Connections to other nodes, on which this one can prove what it is."""
+
+    def channel(self, node: NodeId) -> grpc.aio.Channel:
+        """The one to a node."""
+        ...
+
+    def proof(self) -> tuple[tuple[str, str], ...]:
+        """Metadata for each call."""
+        ...
+
+    async def close(self) -> None:
+        """End all of them."""
+        ...
+
+
+class MasterOnly:
+    """In a forwarder's place on the port for other nodes: nothing is passed on a second time."""
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        """`check`: as of `Forwarder`."""
+        self._check = check
+
+    def unary(self, path: str, calls: Calls, local: UnaryHandler) -> UnaryHandler:
+        """`local`, while this node is the master."""
+        check = self._check
+
+        async def refuse(_raw: bytes, _context: Context) -> _Raw:
+            check()
+            raise errors.NotMaster("this node has just become the master; try again")
+
+        refused = calls.unary(path.rpartition("/")[2], bytes, refuse)
+
+        def handle(raw: bytes, context: Context) -> Awaitable[bytes]:
+            try:
+                check()
+            except errors.NotMaster:
+                return refused(raw, context)
+            return local(raw, context)
+
+        return handle
+
+    def stream(self, _path: str, _calls: Calls, local: StreamHandler) -> StreamHandler:
+        """`local`, which says it in the stream's own words, batch by batch."""
+        return local
+
+
 class Forwarder:
     """The way to the master. Belongs to one event loop.
 
@@ -137,36 +188,33 @@ class Forwarder:
 
     def __init__(
         self,
-        me: NodeId,
         check: Callable[[], None],
+        links: Links,
         stats: ApiStats,
         answers: AnswerBudget,
         *,
         in_flight_max: int,
-        tls: ServerTls | None = None,
     ) -> None:
         """Connects when there is something to pass on.
 
         Args:
-            me: this node.
-            check: raises NotMaster, with the master's address, where this node is not the master.
+            check: raises NotMaster, with the master's name, where this node is not the master.
+            links: the way to it.
             stats: where it counts.
             answers: room for messages that are passed on to clients and not read yet.
             in_flight_max: more calls than that at one time are Overloaded.
-            tls: of this node's API, and so of the others'.
         """
-        self._me, self._check, self._stats = me, check, stats
+        self._check, self._links, self._stats = check, links, stats
         self._answers, self._room = answers, AnswerRoom(answers)
         self._in_flight_max = in_flight_max
-        self._tls = tls
-        self._channels: dict[tuple[str, int], grpc.aio.Channel] = {}
-        """By address, and by version of the certificates."""
+
+    def for_peers(self) -> MasterOnly:
+        """What answers other nodes in its place."""
+        return MasterOnly(self._check)
 
     async def close(self) -> None:
         """End all connections; what is under way is cancelled."""
-        while self._channels:
-            _, channel = self._channels.popitem()
-            await channel.close()
+        await self._links.close()
 
     def unary(self, path: str, calls: Calls, local: UnaryHandler) -> UnaryHandler:
         """The handler of a unary method: `local`'s while this node is the master."""
@@ -216,24 +264,11 @@ class Forwarder:
         try:
             self._check()
         except errors.NotMaster as error:
-            if not error.master_address or _is_marked(context):
+            master = NodeId(error.params.get("master", ""))
+            if not master or _is_marked(context):
                 raise
-            return self._channel(error.master_address)
+            return self._links.channel(master)
         return None
-
-    def _channel(self, address: str) -> grpc.aio.Channel:
-        tls = self._tls
-        key = address, 0 if tls is None else tls.version
-        channel = self._channels.get(key)
-        if channel is None:
-            options = list(_OPTIONS)
-            channel = (
-                grpc.aio.insecure_channel(address, options=options)
-                if tls is None
-                else grpc.aio.secure_channel(address, tls.client_credentials(), options=options)
-            )
-            self._channels[key] = channel
-        return channel
 
     def _enter(self) -> None:
         if self._stats.forwarded_in_flight >= self._in_flight_max:
@@ -297,7 +332,7 @@ class Forwarder:
             for key, value in _metadata(context)
             if key not in _OWN_HOP and not key.startswith(_HOP_BY_HOP)
         ]
-        return (*kept, (FORWARDED, self._me))
+        return (*kept, *self._links.proof(), *caller_metadata())
 
     # -- a stream ---------------------------------------------------------------------------------
 
@@ -455,6 +490,8 @@ def _error_of(error: grpc.aio.AioRpcError) -> Exception:
         is_moved = isinstance(failure_of(error).error, errors.NotMaster | errors.ShuttingDown)
         kind = _Moved if is_moved else grpc_status.PassedOn
         return kind(error.code(), error.details() or "", trailing)
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return errors.Unavailable("the master is of a version to which nothing is passed on")
     failure = failure_of(error)
     if not isinstance(failure.error, errors.Unavailable | errors.Cancelled):
         return grpc_status.PassedOn(error.code(), error.details() or "", trailing)
@@ -469,8 +506,8 @@ def _metadata(context: Context) -> Iterable[tuple[str, str | bytes]]:
 
 
 def _is_marked(context: Context) -> bool:
-    """Whether the call is not to be passed on: its caller follows by itself, or it was already."""
-    return not {key for key, _ in _metadata(context)}.isdisjoint((REDIRECT, FORWARDED))
+    """Whether the call is not to be passed on: its caller follows by itself."""
+    return REDIRECT in {key for key, _ in _metadata(context)}
 
 
 def _timeout_of(context: Context) -> float:

@@ -1,7 +1,7 @@
 """The gRPC server: our services, health, reflection, and bounds of what strangers may open."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,13 +14,14 @@ from hourwheel import errors, limits
 from hourwheel.clock import Clock
 from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, session_pb2
 from node.access.control import AccessControl, Identify
+from node.access.forwarded import forwarded_caller
 from node.access.server_tls import ServerTls
 from node.api import health, reflection
 from node.api.admin import Admin
 from node.api.admission import Admission
 from node.api.calls import Calls, Context, StreamHandler, UnaryHandler
 from node.api.consumer import Consumer
-from node.api.forwarder import Forwarder
+from node.api.forwarder import Forwarder, MasterOnly
 from node.api.producer import Producer
 from node.api.publish_stream import METHOD as PUBLISH_STREAM
 from node.api.publish_stream import PublishStreams
@@ -140,6 +141,17 @@ class ApiServer:
                 value=at,
             ) from error
 
+    def peer_handlers(self) -> Iterable[grpc.GenericRpcHandler]:
+        """For the port on which nodes prove who they are: calls that they pass on, from `start` on.
+
+        Who calls is what they say; nothing is passed on once more.
+        """
+        parts, gate = self._parts, RequestGate(self._parts.config.limits.request_wait_ms)
+        calls = Calls(self._admission, parts.clock, parts.failure, parts.access, forwarded_caller)
+        forwarder = None if parts.forwarder is None else parts.forwarder.for_peers()
+        for service, servicer in self._servicers:
+            yield _handlers(service, servicer, calls, self._streams, gate, forwarder)
+
     def _add_services(self, address: str) -> None:
         parts = self._parts
         allowed, horizon_ms = parts.config.limits, parts.config.wheel.horizon_days * _DAY_MS
@@ -150,15 +162,16 @@ class ApiServer:
             identity.node_id, address, hourwheel.__version__
         )
         gate = RequestGate(allowed.request_wait_ms)
-        streams = PublishStreams(calls, parts.engine, allowed, horizon_ms)
+        streams = self._streams = PublishStreams(calls, parts.engine, allowed, horizon_ms)
         producer = Producer(parts.engine, allowed, horizon_ms)
         consumer = Consumer(parts.engine, self._admission, access)
         self._add_sessions(calls, producer, consumer, streams)
-        for service, servicer in (
+        self._servicers: tuple[tuple[ServiceDescriptor, object], ...] = (
             (PRODUCER, producer),
             (CONSUMER, consumer),
             (ADMIN, Admin(parts.engine, identity, cluster, access)),
-        ):
+        )
+        for service, servicer in self._servicers:
             handlers = _handlers(service, servicer, calls, streams, gate, parts.forwarder)
             self._server.add_generic_rpc_handlers((handlers,))
 
@@ -202,7 +215,7 @@ def _handlers(
     calls: Calls,
     streams: PublishStreams,
     gate: RequestGate,
-    forwarder: Forwarder | None,
+    forwarder: Forwarder | MasterOnly | None,
 ) -> grpc.GenericRpcHandler:
     """Handlers for all methods of a service; a method that nobody implements is an error."""
     found: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}

@@ -1,5 +1,8 @@
 """The brokers' own gRPC: who may call, how to dial, and the server. Nothing for clients.
 
+What a node passes on to the master for a client goes this way, too, because the master can believe
+here who the client is.
+
 With certificates: mutual TLS; a certificate of the cluster's authority lets a peer call. Without: a
 secret that all nodes share, in the call's metadata; on loopback only, where no one else listens on
 the wire (the server checks it by `check_loopback` when it starts).
@@ -64,7 +67,6 @@ _SERVER_OPTIONS: Final = (
     # Before a peer has proved its identity. The cluster's nodes have one connection each.
     ("grpc.max_allowed_incoming_connections", CONNECTION_COUNT_MAX),
     ("grpc.max_connection_idle_ms", 60_000),
-    ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION_MAX),
 )
 _SECRET_OPTIONS: Final = (
     # Without certificates calls of strangers are heard before they are refused. On loopback nothing
@@ -163,11 +165,23 @@ class Dialer:
     """Calls to other brokers; one connection to each."""
 
     def __init__(
-        self, trust: Trust, addresses: Mapping[NodeId, str], *, ping_ms: int = PING_MS
+        self,
+        trust: Trust,
+        addresses: Mapping[NodeId, str],
+        *,
+        ping_ms: int = PING_MS,
+        options: tuple[tuple[str, int], ...] = (),
     ) -> None:
-        """`addresses`: node id -> host:port of its data plane; `ping_ms`: see `PING_MS`."""
+        """Connects when there is something to call for.
+
+        Args:
+            trust: how peers know each other.
+            addresses: node id -> host:port of its data plane.
+            ping_ms: see `PING_MS`.
+            options: of gRPC, in place of those that are usual between brokers.
+        """
         self._trust, self._addresses = trust, addresses
-        self._options = (
+        self._options = options or (
             *_OPTIONS,
             ("grpc.keepalive_time_ms", ping_ms),
             ("grpc.keepalive_timeout_ms", ping_ms),
@@ -178,45 +192,47 @@ class Dialer:
 
     def replicate(self, node: NodeId) -> Any:
         """Begin a Replicate call."""
-        call: Any = self._channel(node).stream_stream(
+        call: Any = self.channel(node).stream_stream(
             REPLICATE,
             request_serializer=ReplicateRequest.SerializeToString,
             response_deserializer=ReplicateResponse.FromString,
         )
-        return call(metadata=self._metadata())
+        return call(metadata=self.proof())
 
     def fetch_snapshot(self, node: NodeId, request: FetchSnapshotRequest) -> Any:
         """Begin a FetchSnapshot call: an asynchronous iterator of FetchSnapshotResponse."""
-        call: Any = self._channel(node).unary_stream(
+        call: Any = self.channel(node).unary_stream(
             FETCH_SNAPSHOT,
             request_serializer=FetchSnapshotRequest.SerializeToString,
             response_deserializer=FetchSnapshotResponse.FromString,
         )
-        return call(request, metadata=self._metadata())
+        return call(request, metadata=self.proof())
 
     def fetch_messages(self, node: NodeId, request: FetchMessagesRequest) -> Any:
         """Begin a FetchMessages call: an awaitable of FetchMessagesResponse."""
-        call: Any = self._channel(node).unary_unary(
+        call: Any = self.channel(node).unary_unary(
             FETCH_MESSAGES,
             request_serializer=FetchMessagesRequest.SerializeToString,
             response_deserializer=FetchMessagesResponse.FromString,
         )
-        return call(request, metadata=self._metadata())
+        return call(request, metadata=self.proof())
 
     def fetch_log(self, node: NodeId, request: FetchLogRequest) -> Any:
         """Begin a FetchLog call: an awaitable of FetchLogResponse."""
-        call: Any = self._channel(node).unary_unary(
+        call: Any = self.channel(node).unary_unary(
             FETCH_LOG,
             request_serializer=FetchLogRequest.SerializeToString,
             response_deserializer=FetchLogResponse.FromString,
         )
-        return call(request, metadata=self._metadata())
+        return call(request, metadata=self.proof())
 
-    def _metadata(self) -> tuple[tuple[str, str], ...] | None:
+    def proof(self) -> tuple[tuple[str, str], ...]:
+        """Metadata of each call, which shows that a node makes it; with certificates none."""
         secret = self._trust.secret
-        return ((_PROOF, secret),) if secret else None
+        return ((_PROOF, secret),) if secret else ()
 
-    def _channel(self, node: NodeId) -> grpc.aio.Channel:
+    def channel(self, node: NodeId) -> grpc.aio.Channel:
+        """The connection to a node."""
         channel = self._channels.get(node)
         if channel is None:
             address, options = self._addresses[node], list(self._options)
@@ -236,6 +252,19 @@ class Dialer:
         for channel in self._channels.values():
             await channel.close()
         self._channels.clear()
+
+
+class _Added(grpc.GenericRpcHandler):
+    """Handlers that come when the server runs: gRPC itself takes them before only."""
+
+    def __init__(self) -> None:
+        self.handlers: list[grpc.GenericRpcHandler] = []
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
+        found: Handler = None
+        for each in self.handlers:
+            found = found or each.service(handler_call_details)
+        return found
 
 
 class _SecretCheck(grpc.aio.ServerInterceptor):
@@ -261,14 +290,30 @@ async def _refuse(_: Any, context: Any) -> None:
 class DataServer:
     """The data plane's listener."""
 
-    def __init__(self, trust: Trust, listen: str, *, handshake_ms: int = HANDSHAKE_MS) -> None:
-        """Nothing listens yet. `handshake_ms`: how long a peer may take to begin HTTP/2."""
+    def __init__(
+        self,
+        trust: Trust,
+        listen: str,
+        *,
+        handshake_ms: int = HANDSHAKE_MS,
+        forwarded_calls: int = 0,
+    ) -> None:
+        """Nothing listens yet.
+
+        Args:
+            trust: how peers know each other.
+            listen: host:port.
+            handshake_ms: how long a peer may take to begin HTTP/2.
+            forwarded_calls: how many calls of clients a peer may pass on at one time.
+        """
         self._trust, self._listen = trust, listen
+        self._added = _Added()
         checks = [_SecretCheck(trust.secret)] if trust.secret else []
         options = [
             *_SERVER_OPTIONS,
             *(_SECRET_OPTIONS if trust.secret else ()),
             ("grpc.server_handshake_timeout_ms", handshake_ms),
+            ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION_MAX + forwarded_calls),
         ]
         self._server = grpc.aio.server(options=options, interceptors=checks)
 
@@ -278,7 +323,7 @@ class DataServer:
         Raises:
             ConfigError: the address cannot be listened on.
         """
-        self._server.add_generic_rpc_handlers((handlers,))
+        self._server.add_generic_rpc_handlers((handlers, self._added))
         trust, key = self._trust, "cluster.data_listen"
         try:
             if trust.is_tls:
@@ -295,6 +340,10 @@ class DataServer:
             ) from error
         await self._server.start()
         return int(port)
+
+    def add(self, handlers: grpc.GenericRpcHandler) -> None:
+        """Answer more kinds of calls from now on."""
+        self._added.handlers.append(handlers)
 
     async def stop(self) -> None:
         """Cut all streams."""

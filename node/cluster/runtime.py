@@ -9,11 +9,13 @@ transfer_mastership   at a stop: another node should be master before this one i
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from math import isfinite
 from typing import Final
+
+import grpc
 
 from hourwheel import errors
 from hourwheel.clock import Clock
@@ -103,9 +105,9 @@ class ClusterRuntime:
             on_state=self._on_state,
             on_lost=self._on_control_lost,
         )
-        self._dialer = Dialer(
-            self._trust, {node: addresses.data for node, addresses in self._nodes.items()}
-        )
+        self._addresses = {node: addresses.data for node, addresses in self._nodes.items()}
+        self._dialer = Dialer(self._trust, self._addresses)
+        self._server: DataServer | None = None
         self.member: ClusterMember | None = None
         self._joining: asyncio.Task[None] | None = None
 
@@ -157,7 +159,9 @@ class ClusterRuntime:
         undo.push_async_callback(member.close)
         errors.invariant(member.server is not None, "a member that takes part has a server")
         listen = self._config.cluster.data_listen or self._nodes[self._config.node.id].data
-        server = DataServer(self._trust, listen)
+        forwarded_calls = self._config.limits.forwarded_calls
+        server = DataServer(self._trust, listen, forwarded_calls=forwarded_calls)
+        self._server = server
         undo.push_async_callback(server.stop)
         await server.start(member.server.handlers())  # type: ignore[union-attr]
 
@@ -179,6 +183,16 @@ class ClusterRuntime:
         self._member.on_log_damage = repair.on_damage
         self._member.on_view_damage = repair.give_up
         return repair
+
+    def make_links(self, options: tuple[tuple[str, int], ...]) -> Dialer:
+        """The way on which calls of clients are passed on, with connections of its own."""
+        return Dialer(self._trust, self._addresses, options=options)
+
+    def serve_forwarded(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
+        """Answer what other nodes pass on."""
+        server = errors.required(self._server, "who takes part listens")
+        for each in handlers:
+            server.add(each)
 
     def check(self) -> None:
         """Raise `NotMaster`, with the master's address, where this node is not the master."""

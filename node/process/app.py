@@ -23,7 +23,7 @@ from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
 from hourwheel.transport.access import PLAIN
 from node.access.server_tls import ServerTls
-from node.api.forwarder import Forwarder
+from node.api.forwarder import OPTIONS, Forwarder
 from node.api.server import ApiServer, ServerParts
 from node.broker.consumer_lag import ConsumerLag
 from node.broker.disk_guard import DiskGuard
@@ -436,12 +436,11 @@ class Node:
         if isinstance(cluster, ClusterRuntime):
             served = cluster.make_served()
             forwarder = Forwarder(
-                self.config.node.id,
                 cluster.check,
+                cluster.make_links(OPTIONS),
                 self._stats,
                 engine.answers,
                 in_flight_max=self.config.limits.forwarded_calls,
-                tls=self._tls,
             )
             undo.push_async_callback(forwarder.close)
         api = ApiServer(
@@ -465,6 +464,8 @@ class Node:
         )
         undo.callback(asyncio.create_task(trimming.run()).cancel)
         self.address = await api.start()
+        if isinstance(cluster, ClusterRuntime):
+            cluster.serve_forwarded(api.peer_handlers())
         self._api = api
         listen = self.config.node.listen
         if self._tls is None and not is_loopback("node.listen", listen):

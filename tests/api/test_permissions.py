@@ -7,7 +7,6 @@ import grpc
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
-from hourwheel import errors
 from hourwheel.formats.record_batch import build_publish
 from hourwheel.v1 import admin_pb2
 from hourwheel.v1.broker_pb2 import CancelRequest, PublishStreamRequest
@@ -15,29 +14,19 @@ from hourwheel.v1.consumer_pb2 import AckRequest, ReceiveRequest
 from hourwheel.v1.session_pb2 import SessionCall, SessionRequest
 from node.access.permissions import RULES
 from node.contracts.access import (
-    ANONYMOUS,
     AccessPolicy,
     Grant,
-    Method,
     Operation,
-    Principal,
     ResourceKind,
 )
 from tests.support.api_world import ApiWorld, refusal_of, refused
+from tests.support.callers import identify
 from tests.support.eventually import until
 from tests.unit.node.access.test_permissions import METHODS
 
 ALICE = (("who", "alice"),)
 BOB = (("who", "bob"),)
 POLL = ReceiveRequest(group="billing", topic="orders", wait_ms=20_000)
-
-
-async def identify(context: Any) -> Principal:
-    """For tests the caller is who it says."""
-    name = dict(context.invocation_metadata() or ()).get("who", "")
-    if name == "liar":
-        raise errors.PermissionDenied("no such caller")
-    return Principal(name, Method.USER) if name else ANONYMOUS
 
 
 def grant(kind: ResourceKind, name: str, *operations: Operation, who: str = "alice") -> Grant:
@@ -154,6 +143,8 @@ async def test_session_and_stream_that_are_open_are_checked_frame_by_frame() -> 
         assert (await answers(session))[0].WhichOneof("answer") == "ack"
         await stream.write(PublishStreamRequest(topic="orders"))
         assert (await stream.read()).error.reason == "INVALID_BATCH"
+        await stream.write(PublishStreamRequest(topics=["orders", "others"], counts=[1, 1]))
+        assert (await stream.read()).error.params["resource"] == "others"
         world.access.replace(on())
         calls = [SessionCall(call_id=2, ack=ACK), SessionCall(call_id=3, cancel=CancelRequest())]
         await session.write(SessionRequest(calls=calls))

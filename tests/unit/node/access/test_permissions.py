@@ -40,6 +40,14 @@ def test_rule_reads_the_request_of_its_method(name: str) -> None:
         assert (f"some-{field}" in named) is (has and not is_by_group_alone)
 
 
+def test_batch_of_many_topics_needs_the_permission_on_each() -> None:
+    rule = RULES["hourwheel.v1.ProducerService.PublishStream"]
+    request = broker_pb2.PublishStreamRequest(topics=["a", "%DLQ%b"])
+    assert rule.resources(request) == (topic_resource("a"), group_resource("b"))
+    request.topic = "c"  # no batch that is taken
+    assert topic_resource("c") in rule.resources(request)
+
+
 @pytest.mark.parametrize(
     ("topic", "resource"),
     [

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import grpc
 import pytest
@@ -12,11 +12,16 @@ from google.rpc import status_pb2
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import build_publish
+from hourwheel.types import NodeId
 from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
-from node.api.forwarder import FORWARDED, Forwarder
+from node.access.control import Identify
+from node.access.forwarded import PRINCIPAL
+from node.api.forwarder import OPTIONS, Forwarder
 from node.api.server import ApiServer
+from node.contracts.access import AccessPolicy
 from node.contracts.answer_budget import ANSWER_BYTES_MIN, AnswerBudget
 from tests.support.api_world import ApiWorld, refusal_of, refused
+from tests.support.callers import identify
 from tests.support.engine_world import let_others_run, within
 from tests.support.eventually import until
 
@@ -25,26 +30,73 @@ REDIRECT: Final = (("hourwheel-redirect", "1"),)
 HOUR: Final = broker_pb2.PublishRequest(
     topic="orders", messages=[broker_pb2.OutgoingMessage(body=b"x", delay_ms=3_600_000)]
 )
+FORGED: Final = ((PRINCIPAL, b"user\nroot"), ("authorization", "Basic of the client's"))
+"""What a client sends in the hope that a master believes it."""
 POLL: Final = consumer_pb2.ReceiveRequest(group="billing", topic="orders", wait_ms=60_000)
 
 
-class Elsewhere(ApiWorld):
+class Served(ApiWorld):
+    """A node with a port for other nodes, too. `identify`: as of `ApiWorld`."""
+
+    peer_address = ""
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self.peers = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        self.peers.add_generic_rpc_handlers(tuple(self.server.peer_handlers()))
+        self.peer_address = f"127.0.0.1:{self.peers.add_insecure_port('127.0.0.1:0')}"
+        await self.peers.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await super().__aexit__(*error)
+        await self.peers.stop(0)
+
+
+class Links:
+    """To nodes whose names are the addresses of their ports for other nodes."""
+
+    def __init__(self) -> None:
+        self.channels: dict[NodeId, grpc.aio.Channel] = {}
+
+    def channel(self, node: NodeId) -> grpc.aio.Channel:
+        if node not in self.channels:
+            self.channels[node] = grpc.aio.insecure_channel(node, options=list(OPTIONS))
+        return self.channels[node]
+
+    def proof(self) -> tuple[tuple[str, str], ...]:
+        return (("proof", "of n8"),)
+
+    async def close(self) -> None:
+        for channel in self.channels.values():
+            await channel.close()
+
+
+class Elsewhere(Served):
     """A node that is not the master. `master` is where it says that the master is."""
 
     def __init__(
-        self, master: str, *, in_flight_max: int = 8, answers: AnswerBudget | None = None
+        self,
+        master: str,
+        *,
+        in_flight_max: int = 8,
+        answers: AnswerBudget | None = None,
+        identify: Identify | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(identify=identify)
         self.engine.answers = answers or self.engine.answers
         self.master, self.is_master = master, False
+        self.links = Links()
         self.forwarder = Forwarder(
-            "n8", self.check, self.stats, self.engine.answers, in_flight_max=in_flight_max
+            *(self.check, self.links, self.stats, self.engine.answers), in_flight_max=in_flight_max
         )
         self.server = ApiServer(replace(self.server._parts, forwarder=self.forwarder))
 
     def check(self) -> None:
         if not self.is_master:
-            raise errors.NotMaster("not here", master_address=self.master, epoch=7)
+            raise errors.NotMaster(
+                "not here", master=self.master, master_address=self.master, epoch=7
+            )
 
     async def __aexit__(self, *error: object) -> None:
         await super().__aexit__(*error)
@@ -106,7 +158,7 @@ async def spying() -> AsyncIterator[tuple[Spy, grpc.aio.Server]]:
 
 
 async def test_call_is_answered_by_the_master() -> None:
-    async with ApiWorld() as master, Elsewhere(master.address) as node:
+    async with Served() as master, Elsewhere(master.peer_address) as node:
         published = await node.producer.Publish(HOUR)
         assert len(published.messages) == 1
         assert len(master.engine.asked("publish_messages")) == 1
@@ -116,7 +168,7 @@ async def test_call_is_answered_by_the_master() -> None:
         assert node.engine.calls == []
         assert node.stats.forwarded == 3
         assert node.stats.method("Publish").handled["OK"] == 1
-        assert len(node.forwarder._channels) == 1
+        assert len(node.links.channels) == 1
 
 
 async def test_nothing_is_passed_on_by_the_master_itself() -> None:
@@ -128,7 +180,7 @@ async def test_nothing_is_passed_on_by_the_master_itself() -> None:
 
 
 async def test_what_is_of_the_node_itself_is_answered_here() -> None:
-    async with ApiWorld() as master, Elsewhere(master.address) as node:
+    async with Served() as master, Elsewhere(master.peer_address) as node:
         status = await node.admin.GetStatus(admin_pb2.GetStatusRequest())
         assert status.nodes[0].address == node.address
         published = await node.producer.Publish(HOUR)
@@ -144,17 +196,17 @@ async def test_bytes_and_metadata_go_through_and_the_call_is_marked() -> None:
     async with spying() as (spy, _), Elsewhere(spy.address) as node:
         spy.answer = b"\x08\x96\x01 or whatever"
         call: Any = node.channel.unary_unary(PUBLISH)
-        metadata = (("traceparent", "00-abc"), ("some-bin", b"\x00\xff"))
+        metadata = (("traceparent", "00-abc"), ("some-bin", b"\x00\xff"), *FORGED)
         assert await call(b"no message of ours", metadata=metadata) == spy.answer
         assert spy.requests == [b"no message of ours"]
         told = spy.metadata[0]
         assert (told["traceparent"], told["some-bin"]) == ("00-abc", b"\x00\xff")
-        assert told[FORWARDED] == "n8"
-        assert "hourwheel-redirect" not in told
+        assert told["proof"] == "of n8"
+        assert told.keys().isdisjoint({key for key, _ in FORGED})
 
 
 async def test_error_is_told_as_the_master_told_it() -> None:
-    async with ApiWorld() as master, Elsewhere(master.address) as node:
+    async with Served() as master, Elsewhere(master.peer_address) as node:
         master.engine.errors["publish_messages"] = errors.DiskFull("no room", free=7)
         there = await refused(master.producer.Publish(HOUR))
         here = await refused(node.producer.Publish(HOUR))
@@ -182,10 +234,14 @@ async def test_error_of_a_newer_master_is_told_byte_for_byte() -> None:
 
 
 async def test_our_client_is_told_where_the_master_is() -> None:
-    async with ApiWorld() as master, Elsewhere(master.address) as node:
+    async with Served() as master, Elsewhere(master.peer_address) as node:
         told = await refused(node.producer.Publish(HOUR, metadata=REDIRECT))
         assert told.reason == "NOT_MASTER"
-        assert told.params == {"master_address": master.address, "epoch": "7"}
+        assert told.params == {
+            "master": master.peer_address,
+            "master_address": master.peer_address,
+            "epoch": "7",
+        }
         told = await refused(
             node.admin.ListTopics(admin_pb2.ListTopicsRequest(), metadata=REDIRECT)
         )
@@ -194,8 +250,8 @@ async def test_our_client_is_told_where_the_master_is() -> None:
 
 
 async def test_call_goes_no_further_when_two_nodes_name_each_other() -> None:
-    async with Elsewhere("") as first, Elsewhere(first.address) as second:
-        first.master = second.address
+    async with Elsewhere("") as first, Elsewhere(first.peer_address) as second:
+        first.master = second.peer_address
         assert (await refused(first.producer.Publish(HOUR))).reason == "NOT_MASTER"
         assert (first.stats.forwarded, second.stats.forwarded) == (1, 0)
 
@@ -254,11 +310,75 @@ async def test_outcome_is_unknown_when_the_way_to_the_master_is_cut() -> None:
         assert (await refused(call)).reason == "TIMEOUT"
 
 
+# -- who calls ------------------------------------------------------------------------------------
+
+
+async def test_master_decides_by_who_the_caller_is_and_no_client_can_say_it_is_another() -> None:
+    """On both ports of both nodes: forged metadata are believed on none that a client reaches."""
+    policy = AccessPolicy(is_on=True, administrators=frozenset({"root"}))
+    async with (
+        Served(identify=identify) as master,
+        Elsewhere(master.peer_address, identify=identify) as node,
+    ):
+        master.access.replace(policy)
+        as_root = (("who", "root"),)
+        await node.producer.Publish(HOUR, metadata=as_root)
+        stream = node.producer.PublishStream(metadata=as_root)
+        await stream.write(batch(b"x"))
+        assert (await within(stream.read())).published.count == 1
+        stream.cancel()
+        for metadata in ((), (("who", "eve"),)):
+            for world in (node, master):
+                forged = (*metadata, FORGED[0])
+                told = await refused(world.producer.Publish(HOUR, metadata=forged))
+                assert told.reason == "PERMISSION_DENIED"
+                stream = world.producer.PublishStream(metadata=forged)
+                await stream.write(batch(b"x"))
+                assert (await within(stream.read())).error.reason == "PERMISSION_DENIED"
+                stream.cancel()
+        assert len(master.engine.calls) == 2
+
+
+async def test_poll_that_was_passed_on_ends_when_the_master_revokes_its_permission() -> None:
+    policy = AccessPolicy(is_on=True, administrators=frozenset({"root"}))
+    async with (
+        Served(identify=identify) as master,
+        Elsewhere(master.peer_address, identify=identify) as node,
+    ):
+        master.access.replace(policy)
+        poll = asyncio.ensure_future(
+            refused(node.consumer.Receive(POLL, metadata=(("who", "root"),)))
+        )
+        await until(lambda: master.stats.long_polls == 1)
+        master.access.replace(AccessPolicy(is_on=True))
+        assert (await within(poll)).reason == "PERMISSION_DENIED"
+
+
+async def test_call_of_nobody_that_there_can_be_is_refused() -> None:
+    async with Served() as master:
+        channel = grpc.aio.insecure_channel(master.peer_address)
+        call: Any = channel.unary_unary(PUBLISH)
+        for forged in (b"emperor\nroot", b"\xff"):
+            told = await refused(call(b"", metadata=((PRINCIPAL, forged),)))
+            assert told.reason == "PEER_REFUSED"
+        await channel.close()
+
+
+async def test_master_of_a_former_version_is_unavailable() -> None:
+    async with Served() as master, Elsewhere(master.peer_address) as node:
+        await master.peers.stop(0)
+        bare = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        node.master = f"127.0.0.1:{bare.add_insecure_port('127.0.0.1:0')}"
+        await bare.start()
+        assert (await refused(node.producer.Publish(HOUR))).reason == "UNAVAILABLE"
+        await bare.stop(0)
+
+
 # -- polls ----------------------------------------------------------------------------------------
 
 
 async def test_poll_counts_as_one_and_ends_when_the_node_stops() -> None:
-    async with ApiWorld() as master, Elsewhere(master.address) as node:
+    async with Served() as master, Elsewhere(master.peer_address) as node:
         poll = asyncio.ensure_future(node.consumer.Receive(POLL))
         await until(lambda: node.stats.long_polls == 1 and master.stats.long_polls == 1)
         assert node.stats.requests_in_flight == 0
@@ -268,7 +388,7 @@ async def test_poll_counts_as_one_and_ends_when_the_node_stops() -> None:
 
 
 async def test_poll_is_answered_when_something_is_published() -> None:
-    async with ApiWorld() as master, Elsewhere(master.address) as node:
+    async with Served() as master, Elsewhere(master.peer_address) as node:
         poll = asyncio.ensure_future(node.consumer.Receive(POLL))
         await until(lambda: master.stats.long_polls == 1)
         await node.publish(b"at last")
@@ -276,25 +396,25 @@ async def test_poll_is_answered_when_something_is_published() -> None:
 
 
 async def test_poll_goes_on_at_the_next_master_when_its_own_retires() -> None:
-    async with ApiWorld() as former, ApiWorld() as latter, Elsewhere(former.address) as node:
+    async with Served() as former, Served() as latter, Elsewhere(former.peer_address) as node:
         former.engine.errors["receive"] = errors.NotMaster("retired")
         poll = asyncio.ensure_future(node.consumer.Receive(POLL))
         await until(lambda: len(former.engine.asked("receive")) > 1)
         node.master = ""  # nobody is, for a moment
         await let_others_run()
         assert not poll.done()
-        node.master = latter.address
+        node.master = latter.peer_address
         await until(lambda: latter.stats.long_polls == 1)
         await latter.publish(b"after all")
         assert [one.body for one in (await within(poll)).messages] == [b"after all"]
 
 
 async def test_poll_goes_on_at_the_next_master_when_the_way_to_its_own_is_cut() -> None:
-    async with spying() as (spy, server), ApiWorld() as latter, Elsewhere(spy.address) as node:
+    async with spying() as (spy, server), Served() as latter, Elsewhere(spy.address) as node:
         spy.gate.clear()
         poll = asyncio.ensure_future(node.consumer.Receive(POLL))
         await until(lambda: spy.requests)
-        node.master = latter.address
+        node.master = latter.peer_address
         await server.stop(0)
         await until(lambda: latter.stats.long_polls == 1)
         await latter.publish(b"after all")
@@ -316,7 +436,7 @@ def batch(body: bytes, topic: str = "orders") -> broker_pb2.PublishStreamRequest
 
 
 async def test_stream_goes_through_in_both_directions() -> None:
-    async with ApiWorld() as master, Elsewhere(master.address) as node:
+    async with Served() as master, Elsewhere(master.peer_address) as node:
         stream = node.producer.PublishStream()
         for number in range(3):
             await stream.write(batch(b"%d" % number))
@@ -331,12 +451,14 @@ async def test_stream_goes_through_in_both_directions() -> None:
 
 
 async def test_stream_of_our_client_is_told_batch_by_batch() -> None:
-    async with ApiWorld() as master, Elsewhere(master.address) as node:
-        node.engine.errors["publish_batch"] = errors.NotMaster("no", master_address=master.address)
+    async with Served() as master, Elsewhere(master.peer_address) as node:
+        node.engine.errors["publish_batch"] = errors.NotMaster(
+            "no", master_address=master.peer_address
+        )
         stream = node.producer.PublishStream(metadata=REDIRECT)
         await stream.write(batch(b"x"))
         told = (await within(stream.read())).error
-        assert (told.reason, told.params["master_address"]) == ("NOT_MASTER", master.address)
+        assert (told.reason, told.params["master_address"]) == ("NOT_MASTER", master.peer_address)
         stream.cancel()
         assert master.engine.calls == []
         await until(lambda: node.stats.streams == 0)
@@ -344,8 +466,8 @@ async def test_stream_of_our_client_is_told_batch_by_batch() -> None:
 
 async def test_stream_ends_when_the_way_to_the_master_is_cut() -> None:
     async with Elsewhere("") as node:
-        async with ApiWorld() as master:
-            node.master = master.address
+        async with Served() as master:
+            node.master = master.peer_address
             stream = node.producer.PublishStream()
             await stream.write(batch(b"x"))
             await within(stream.read())
@@ -355,7 +477,7 @@ async def test_stream_ends_when_the_way_to_the_master_is_cut() -> None:
 
 
 async def test_stream_is_answered_to_its_end_when_the_node_stops() -> None:
-    async with ApiWorld() as master, Elsewhere(master.address) as node:
+    async with Served() as master, Elsewhere(master.peer_address) as node:
         gate = master.engine.gates["publish_batch"] = asyncio.Event()
         stream = node.producer.PublishStream()
         await stream.write(batch(b"x"))
@@ -370,7 +492,7 @@ async def test_stream_is_answered_to_its_end_when_the_node_stops() -> None:
 
 
 async def test_stream_is_ended_at_the_master_when_its_client_leaves() -> None:
-    async with ApiWorld() as master, Elsewhere(master.address) as node:
+    async with Served() as master, Elsewhere(master.peer_address) as node:
         stream = node.producer.PublishStream()
         await stream.write(batch(b"x"))
         await within(stream.read())
@@ -390,7 +512,7 @@ class PeakBudget(AnswerBudget):
 
 
 async def test_poll_that_is_passed_on_waits_for_room_for_its_answer() -> None:
-    async with ApiWorld() as master, Elsewhere(master.address) as node:
+    async with Served() as master, Elsewhere(master.peer_address) as node:
         await master.publish(b"x")
         answers = node.engine.answers
         answers.take(answers.bytes_max)
@@ -405,7 +527,7 @@ async def test_poll_that_is_passed_on_waits_for_room_for_its_answer() -> None:
 
 
 async def test_poll_is_overloaded_when_there_is_no_room_in_all_its_time() -> None:
-    async with ApiWorld() as master, Elsewhere(master.address) as node:
+    async with Served() as master, Elsewhere(master.peer_address) as node:
         await master.publish(b"x")
         answers = node.engine.answers
         answers.take(answers.bytes_max)
@@ -415,7 +537,7 @@ async def test_poll_is_overloaded_when_there_is_no_room_in_all_its_time() -> Non
 
 
 async def test_poll_that_the_master_refuses_is_told_so_when_there_is_no_room() -> None:
-    async with ApiWorld() as master, Elsewhere(master.address) as node:
+    async with Served() as master, Elsewhere(master.peer_address) as node:
         answers = node.engine.answers
         answers.take(answers.bytes_max)
         wrong = consumer_pb2.ReceiveRequest(group="%", topic="orders")

@@ -44,6 +44,19 @@ class Place:
     identity: Identity
 
 
+@dataclass(frozen=True)
+class FlushSource:
+    """What a flush writes out of."""
+
+    table: Memtable
+    """Frozen: nothing is put into it any more."""
+    cursor: Key
+    """What is up to here is dispatched, and is left out."""
+    log: LogReader
+    span: tuple[int, int]
+    """The range of the log that filled the memtable: [from, to)."""
+
+
 def sections_end_ms(hour_level_end_day: int) -> int:
     """First instant that belongs to the day level."""
     return hour_level_end_day * DAY_MS
@@ -59,35 +72,31 @@ class FlushJob:
     def __init__(
         self,
         place: Place,
-        table: Memtable,
-        cursor: Key,
+        source: FlushSource,
         *,
-        log: LogReader,
-        span: tuple[int, int],
         run_ids: tuple[int, int],
         hour_level_end_day: int,
         heads: HeadsOf,
         chunk_units: int = _CHUNK_UNITS,
     ) -> None:
-        """`span`: the range of the log that filled the memtable; `chunk_units`: written at once."""
-        self._chunk_units = chunk_units
-        self._place, self._table, self._cursor = place, table, cursor
-        self._log, self._span, self._run_ids = log, span, run_ids
+        """`run_ids`: of the hour level and of the day level; `chunk_units`: written at once."""
+        self._place, self._source = place, source
+        self._run_ids, self._chunk_units = run_ids, chunk_units
         self._split_ms, self._heads = sections_end_ms(hour_level_end_day), heads
 
     def run(self) -> list[WrittenRun]:
         """Write; returns the runs, oldest first. Raises DiskFull, having removed nothing needed."""
-        units = self._table.units
-        cursor = self._cursor
+        source = self._source
+        units, cursor = source.table.units, source.cursor
         due = units["due_ms"]
         ahead = (due > cursor.due_ms) | (
             (due == cursor.due_ms) & (units["sequence"] > cursor.sequence)
         )
         units = sort_by_key(pick(units, ahead))
         split = int(np.searchsorted(units["due_ms"], self._split_ms, "left"))
-        span_start, span_end = self._span
-        span = self._log.read(span_start, span_end - span_start) if len(units) else b""
-        others = Bodies(self._place.disk, self._place.directory, self._log)
+        span_start, span_end = source.span
+        span = source.log.read(span_start, span_end - span_start) if len(units) else b""
+        others = Bodies(self._place.disk, self._place.directory, source.log)
         try:
             parts = ((HOUR_LEVEL, units[:split]), (DAY_LEVEL, units[split:]))
             written = [
@@ -117,6 +126,6 @@ class FlushJob:
         )
         for low in range(0, len(units), self._chunk_units):
             part = units[low : low + self._chunk_units]
-            writer.append(delay_log.append_from_log(part, span, self._span[0], others))
+            writer.append(delay_log.append_from_log(part, span, self._source.span[0], others))
         delay_log.finish()
         return WrittenRun(writer.finish(), run_id, delay_log.size_bytes)

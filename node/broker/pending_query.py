@@ -25,7 +25,7 @@ from node.consumers.loop_share import LoopShare
 from node.contracts.pending_page import CancelledPage, PendingPage, PendingPart, ids_of
 from node.contracts.pending_token import PendingQuery, Position, Purpose, TokenMaker
 from node.repair.damage_control import DamageControl
-from node.shard.pending_scan import Matches, PendingScan
+from node.shard.pending_scan import Matches, PendingRange, PendingScan
 from storage.log.commit_log import CommitLog
 from storage.views.catalog_items import Topic
 from storage.views.unit import Units
@@ -170,11 +170,13 @@ class Pending:
         return PendingScan(
             self._shard.views,
             self._shard.bodies,
-            topic.topic_id,
+            PendingRange(
+                topic.topic_id,
+                max(query.after, position.after),
+                query.to,
+                position.end_sequence,
+            ),
             compile_filter(query.filter, topic.gene),
-            max(query.after, position.after),
-            query.to,
-            end_sequence=position.end_sequence,
             with_metas=with_metas,
             with_bodies=with_bodies,
             on_damage=self._damage.take_listed,

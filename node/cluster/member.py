@@ -10,6 +10,7 @@ when a request comes and again before its answer goes.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from hourwheel import errors
@@ -60,24 +61,29 @@ _SYNC_S: Final = 0.05
 _log = logs.get(__name__)
 
 
+@dataclass(frozen=True)
+class MemberPorts:
+    """What a member of the cluster works with, beside its replica."""
+
+    time: ClusterTime
+    control: ControlPort
+    links: PeerLinks
+    """Calls to the other nodes."""
+    guard: DiskGuard
+    """Watches the room on the disk."""
+    failure: Failure
+    """Collects bugs."""
+
+
 class ClusterMember:
     """See the top of this file. All on the event loop's thread."""
 
-    def __init__(
-        self,
-        replica: Replica,
-        time: ClusterTime,
-        control: ControlPort,
-        links: PeerLinks,
-        snapshots: Snapshots,
-        guard: DiskGuard,
-        failure: Failure,
-    ) -> None:
-        """Take no part yet. `guard` watches the room on the disk; `failure` collects bugs."""
-        self.replica = replica
-        self.time, self._control, self.links = time, control, links
-        self._snapshots, self._guard, self.failure = snapshots, guard, failure
-        self._monotonic_ms = time.monotonic_ms
+    def __init__(self, replica: Replica, snapshots: Snapshots, ports: MemberPorts) -> None:
+        """Take no part yet."""
+        self.replica, self._snapshots = replica, snapshots
+        self.time, self._control, self.links = ports.time, ports.control, ports.links
+        self._guard, self.failure = ports.guard, ports.failure
+        self._monotonic_ms = ports.time.monotonic_ms
         self._loop = asyncio.get_running_loop()
         self._engine: Engine | None = None
         """From `start` on."""
@@ -466,12 +472,8 @@ def build_member(
     seen: EpochStore,
     identity: ReplicaIdentity,
     rules: ReplicationConfig,
+    ports: MemberPorts,
     *,
-    time: ClusterTime,
-    control: ControlPort,
-    links: PeerLinks,
-    guard: DiskGuard,
-    failure: Failure,
     on_snapshot_received: Callable[[], None] = log_received,
 ) -> ClusterMember:
     """A member of the cluster, be it of one node, that takes part when it is started.
@@ -487,9 +489,9 @@ def build_member(
         cluster_id=identity.cluster_id,
         shard=place.identity.shard,
         seen=seen,
-        grant=LeaseGrant(time.monotonic_ms(), granted_ms),
+        grant=LeaseGrant(ports.time.monotonic_ms(), granted_ms),
     )
-    replica = Replica(opened, follower, identity, rules, now_ms=time.now_ms)
+    replica = Replica(opened, follower, identity, rules, now_ms=ports.time.now_ms)
     sender = SnapshotSender(
         place,
         opened.shard,
@@ -502,11 +504,11 @@ def build_member(
     )
     receiver = SnapshotReceiver(
         place,
-        links.fetch_snapshot,
+        ports.links.fetch_snapshot,
         log_end=lambda: replica.facts.end_offset,
         is_needed=lambda: replica.mastership is None and follower.stage is not Stage.FOLLOWING,
         on_received=on_snapshot_received,
-        on_failure=failure.report,
+        on_failure=ports.failure.report,
         stats=replica.stats,
     )
-    return ClusterMember(replica, time, control, links, Snapshots(sender, receiver), guard, failure)
+    return ClusterMember(replica, Snapshots(sender, receiver), ports)

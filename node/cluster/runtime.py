@@ -28,7 +28,7 @@ from node.cluster.cluster_time import ClusterTime
 from node.cluster.control import ClusterControl, find_cluster_id
 from node.cluster.data_plane import DataServer, Dialer, read_trust
 from node.cluster.log_repair import LogRepair
-from node.cluster.member import ClusterMember, build_member
+from node.cluster.member import ClusterMember, MemberPorts, build_member
 from node.cluster.transfer import ServedCluster
 from node.cluster.view import ClusterView, why_not_ready
 from node.config.checks import cluster_nodes
@@ -142,11 +142,7 @@ class ClusterRuntime:
             self._seen,
             identity,
             replication_config(self._config.cluster),
-            time=self.time,
-            control=self._control,
-            links=self._dialer,
-            guard=guard,
-            failure=self._failure,
+            MemberPorts(self.time, self._control, self._dialer, guard, self._failure),
             on_snapshot_received=self._on_snapshot_received,
         )
         return self.member

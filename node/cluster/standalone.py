@@ -21,7 +21,7 @@ from node.broker.engine import Engine
 from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.data_plane import Dialer, Trust
-from node.cluster.member import ClusterMember, build_member
+from node.cluster.member import ClusterMember, MemberPorts, build_member
 from node.contracts.broker import Failure
 from node.replica.effects import ReplicaIdentity
 from node.shard.checkpoint import ShardPlace
@@ -140,11 +140,7 @@ class StandaloneRuntime:
             EpochInMemory.begin(place),
             identity,
             ReplicationConfig(min_in_sync=1),
-            time=self.time,
-            control=NoControlPlane(),
-            links=self._links,
-            guard=guard,
-            failure=self._failure,
+            MemberPorts(self.time, NoControlPlane(), self._links, guard, self._failure),
         )
         return self._member
 

@@ -30,7 +30,7 @@ from storage.views.producer_state import ProducerStates
 from storage.views.sequence_index import SequenceIndex
 from storage.views.tombstones import Tombstones, TombstoneState
 from timewheel.cursor import Cursor
-from timewheel.flush import FlushJob, Place, WrittenRun
+from timewheel.flush import FlushJob, FlushSource, Place, WrittenRun
 from timewheel.levels import day_of
 from timewheel.run import Run, open_run
 from timewheel.run_format import delay_log_path
@@ -247,10 +247,12 @@ class CheckpointJob:
         self.manifest.tombstone_bytes = tombstones.valid_bytes
         self._flush = FlushJob(
             place.wheel,
-            views.wheel.freeze(),
-            Key(*views.cursor.key),
-            log=log,
-            span=(span_start, views.applied_offset),
+            FlushSource(
+                views.wheel.freeze(),
+                Key(*views.cursor.key),
+                log=log,
+                span=(span_start, views.applied_offset),
+            ),
             run_ids=(next_run_id, next_run_id + 1),
             hour_level_end_day=hour_level_end_day,
             heads=views.wheel.runs.heads,

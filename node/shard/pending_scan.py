@@ -88,6 +88,18 @@ class Matches(NamedTuple):
 NO_MATCHES: Final = Matches(NO_UNITS, [])
 
 
+class PendingRange(NamedTuple):
+    """Which messages of a topic a scan looks at."""
+
+    topic_id: int
+    after: Key
+    """Exclusive."""
+    to: Key
+    """Inclusive."""
+    end_sequence: int = SEQUENCE_MAX
+    """Messages from this one on do not exist: they came later than the listing."""
+
+
 class PendingScan:
     """The pending messages of one topic with after < key <= to, in key order.
 
@@ -100,12 +112,9 @@ class PendingScan:
         self,
         views: Views,
         bodies: Bodies,
-        topic_id: int,
+        range_: PendingRange,
         wanted: Filter,
-        after: Key,
-        to: Key,
         *,
-        end_sequence: int = SEQUENCE_MAX,
         with_metas: bool = True,
         with_bodies: bool = False,
         on_damage: Callable[[Units, list[BadBlob]], None] = lambda *_: None,
@@ -115,21 +124,18 @@ class PendingScan:
         Args:
             views: of the shard.
             bodies: of the same thread.
-            topic_id: of the topic.
+            range_: which messages.
             wanted: the filter, compiled for the topic's genes.
-            after: first part of the range, exclusive.
-            to: the range's last key.
-            end_sequence: messages from this one on do not exist.
             with_metas: whether `Matches.blobs` are wanted.
             with_bodies: whether bodies are wanted in them.
             on_damage: is told of messages that cannot be read.
         """
         self._on_damage = on_damage
         self._views, self._bodies, self._wanted = views, bodies, wanted
-        self._topic_id, self._end_sequence = topic_id, end_sequence
+        self._topic_id, self._end_sequence = range_.topic_id, range_.end_sequence
         self._reads = with_metas or wanted.needs_metas
         self._with_metas, self._with_bodies = with_metas, with_bodies
-        self._range = RangeScan(views.wheel, max(after, views.cursor.key), to)
+        self._range = RangeScan(views.wheel, max(range_.after, views.cursor.key), range_.to)
         self.after = self._range.after
         self._step_units = _UNITS_FIRST
         self._looked: list[tuple[Units, Mask]] = []

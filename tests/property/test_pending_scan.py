@@ -21,7 +21,7 @@ from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Key
 from node.contracts.pending_page import ids_of
 from node.shard.dispatcher import DispatchConfig
-from node.shard.pending_scan import Matches, PendingScan
+from node.shard.pending_scan import Matches, PendingRange, PendingScan
 from node.shard.recovery import ShardConfig
 from storage.log.commit_log import LogConfig
 from tests.sim.disk import SimulatedDisk
@@ -137,11 +137,8 @@ class Listing:
         return PendingScan(
             shard.views,
             shard.bodies,
-            TOPIC,
+            PendingRange(TOPIC, self.after, self.to, self.end_sequence),
             compile_filter(self.wanted, DEFAULT_SPEC),
-            self.after,
-            self.to,
-            end_sequence=self.end_sequence,
             with_metas=self.with_metas,
             with_bodies=self.with_metas,
         )

@@ -8,7 +8,7 @@ from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.settings import EngineConfig
 from node.cluster.data_plane import Dialer, Trust
-from node.cluster.member import ClusterMember, build_member
+from node.cluster.member import ClusterMember, MemberPorts, build_member
 from node.cluster.standalone import EpochInMemory, NoControlPlane, serve
 from node.contracts.broker import Failure
 from node.replica.effects import ReplicaIdentity
@@ -76,11 +76,13 @@ def make_alone(
         EpochInMemory.begin(place),
         ReplicaIdentity(NODE, f"{boot:032x}", place.identity.cluster_id, (NODE,)),
         ReplicationConfig(min_in_sync=1),
-        time=time,  # type: ignore[arg-type]
-        control=NoControlPlane(),
-        links=Dialer(Trust(), {}),
-        guard=guard,
-        failure=failure,
+        MemberPorts(
+            time,  # type: ignore[arg-type]
+            NoControlPlane(),
+            Dialer(Trust(), {}),
+            guard,
+            failure,
+        ),
     )
     engine = Engine(opened, config, time, member, guard, failure)
     return LoneEngine(engine, member, opened, failure)

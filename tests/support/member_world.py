@@ -30,7 +30,7 @@ from node.broker.settings import engine_config, shard_config
 from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.data_plane import DataServer, Dialer, Trust
-from node.cluster.member import build_member
+from node.cluster.member import MemberPorts, build_member
 from node.cluster.runtime import open_epoch_seen, replication_config
 from node.config.model import NodeConfig
 from node.contracts.broker import Delivery, Failure, PublishedBatchResult, ReceiveParams
@@ -157,11 +157,7 @@ class MemberNode:
             open_epoch_seen(place),
             ReplicaIdentity(self.node, control.boots[self.node].hex(), self.cluster_id, NODES),
             replication_config(CONFIG.cluster),
-            time=self.time,
-            control=control.port(self.node),
-            links=self.dialer,
-            guard=self.guard,
-            failure=self.failure,
+            MemberPorts(self.time, control.port(self.node), self.dialer, self.guard, self.failure),
         )
         self.engine = Engine(
             opened,

@@ -20,7 +20,7 @@ from storage.views.unit import NO_UNITS, UNIT, UNIT_BYTES, Units, is_sorted
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from timewheel.bodies import Bodies
 from timewheel.compaction import CascadeJob, MergeJob, plan_cascade, plan_merge
-from timewheel.flush import FlushJob, Place, WrittenRun
+from timewheel.flush import FlushJob, FlushSource, Place, WrittenRun
 from timewheel.levels import DAY_MS, HOUR_MS, day_of
 from timewheel.memtable import within
 from timewheel.run import Run, open_run
@@ -175,10 +175,7 @@ class WheelWorld:
         span_end = len(self.log.data)
         job = FlushJob(
             self.place,
-            self.wheel.freeze(),
-            self.cursor,
-            log=self.log,
-            span=(self.span_start, span_end),
+            FlushSource(self.wheel.freeze(), self.cursor, self.log, (self.span_start, span_end)),
             run_ids=(self.next_run_id, self.next_run_id + 1),
             hour_level_end_day=self.hour_level_end_day,
             heads=self.wheel.runs.heads,

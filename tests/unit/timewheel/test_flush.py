@@ -8,7 +8,7 @@ from tests.sim.disk import SimulatedDisk
 from tests.support.every_step import lose_power_at_every_step
 from tests.support.runs import DIRECTORY, IDENTITY, pairs_of
 from tests.support.wheel_world import END, START_MS, WheelWorld
-from timewheel.flush import FlushJob, sections_end_ms
+from timewheel.flush import FlushJob, FlushSource, sections_end_ms
 from timewheel.levels import DAY_LEVEL, DAY_MS, HOUR_LEVEL, HOUR_MS
 from timewheel.run import Run, open_run
 from timewheel.run_format import delay_log_path
@@ -210,10 +210,7 @@ def test_flush_when_it_runs_works_on_what_was_frozen() -> None:
     table = world.wheel.freeze()
     job = FlushJob(
         world.place,
-        table,
-        world.cursor,
-        log=world.log,
-        span=(0, len(world.log.data)),
+        FlushSource(table, world.cursor, world.log, (0, len(world.log.data))),
         run_ids=(1, 2),
         hour_level_end_day=20_002,
         heads=world.wheel.runs.heads,

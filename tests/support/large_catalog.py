@@ -13,6 +13,8 @@ from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscript
 from hourwheel.types import topic_queue
 from node.replica.mastership import Mastership
 from node.shard.group_queue import GroupQueue
+from node.shard.views import Views
+from storage.queues.consume_queue import CHUNK_ENTRIES, ConsumeQueue
 from storage.views.catalog import Catalog, dead_letter_topic_name, retry_topic_name
 from storage.views.unit import UNIT, Units
 
@@ -21,7 +23,7 @@ POPULAR: Final = "popular"
 BROAD: Final = "broad"
 """The group of many topics."""
 OLD: Final = "old"
-"""A topic whose first chunk may be trimmed: nothing else may."""
+"""A topic for `release_long_ago`: nothing else may be trimmed."""
 
 
 _HOUR_MS: Final = 3_600_000
@@ -67,8 +69,14 @@ def fill(mastership: Mastership, now_ms: int, size: Size) -> None:
     entries = released(now_ms, size.leased_each + 2)
     for group_id, topic_id in zip(groups[: size.queues], topics, strict=False):
         _lease(mastership, GroupQueue.of(group_id, topic_queue(topic_id, 0)), entries, now_ms)
-    old = topic_queue(put_topic(catalog, OLD), 0)
-    shard.views.queues.get(old).append(released(1, 16_384))
+    put_topic(catalog, OLD)
+
+
+def release_long_ago(views: Views) -> ConsumeQueue:
+    """Have `OLD` a chunk of messages that nobody retains any more; its queue."""
+    queue = views.queues.get(topic_queue(views.catalog.get_topic(OLD).topic_id, 0))
+    queue.append(released(1, CHUNK_ENTRIES))
+    return queue
 
 
 def _lease(mastership: Mastership, group_queue: GroupQueue, entries: Units, now_ms: int) -> None:

@@ -1,8 +1,8 @@
 """Connections of people who have not proved yet who they are: few at a time, and each for a time.
 
 A listener that waits for everybody can be filled by anybody. So only a number of strangers has a
-place, TLS handshakes included, and who comes above it takes the place of the one that has been
-there longest: who is slow gives way, and who does what is asked gets in.
+place, TLS handshakes included, and the next one takes the place of the one that has been there
+longest: a slow one gives way, and one that proves itself in time gets in.
 """
 
 import asyncio

@@ -95,7 +95,7 @@ class Wheel:
     def load_ahead(self, cursor: Key, now_ms: int) -> bool:
         """Load a piece more of level 0, up to `near_ahead_ms` from now; cut it back to its bytes.
 
-        Returns whether there is more to load: soon, but all at once would hold up who waits.
+        Returns whether there is more to load: soon, but all at once would hold up others.
         """
         self._cut_back(max(cursor, Key(now_ms + SECOND_MS, SEQUENCE_MAX)))
         start_ms, ahead_ms = max(now_ms, cursor.due_ms), self.config.near_ahead_ms

@@ -331,7 +331,7 @@ class AsyncAdmin:
         """Make another node the master; gives who it is then.
 
         Args:
-            to: id of the node, one in sync; empty: whoever is best.
+            to: id of the node, one in sync; empty: the best one.
             shard: its number.
 
         Raises:

@@ -3,7 +3,7 @@
 The thread starts with the first call, so that a client that was made before a fork, and not used,
 is used in the child as if it had been made there. It ends with the client: by `finish`; when the
 client is collected as garbage without; or at the exit of the interpreter, which waits for what is
-under way, but not for long. Whoever calls from a thread that runs an event loop (a notebook, an
+under way, but not for long. A caller in a thread that runs an event loop (a notebook, an
 ASGI application) blocks that loop meanwhile, and nothing else happens.
 """
 

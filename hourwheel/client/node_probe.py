@@ -1,4 +1,4 @@
-"""Asks one node, and no other, what it knows: where a `Channel` would go to whoever is best."""
+"""Asks one node, and no other, what it knows: where a `Channel` would go to the best one."""
 
 import grpc
 import grpc.aio
@@ -29,7 +29,7 @@ class NodeProbe:
         return cluster_status(answer)
 
     async def transfer_master(self, timeout_ms: float) -> Mastership:
-        """Have this node, as the master, let whoever is best take over; gives who that is.
+        """Have this node, as the master, let the best node take over; returns which that is.
 
         Raises:
             NotMaster: it is not the master.

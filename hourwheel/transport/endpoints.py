@@ -20,7 +20,7 @@ again before the time for which it was to be avoided is over.
 
 A name given as the master is believed if its epoch is not below the highest one seen. In an epoch
 that is known, an endpoint that has just been found gone or not to be the master is not asked again
-at once, whoever names it: else two nodes that point at each other would keep a client running.
+at once, from whichever node: else two nodes that point at each other would keep a client running.
 
 Assumes one master for all that a client does, that is, one shard. Addresses that the cluster tells
 of are learned, up to `LEARNED_MAX`, and forgotten when it lists them no more; configured ones stay.

@@ -173,7 +173,7 @@ TRANSFER_MASTER: Final = Method(
     is_repeatable=False,
     is_waiting=True,
 )
-"""To "whoever is best" a second time would be to somebody else."""
+"""A second transfer to "the best node" would be to another one."""
 LIST_DAMAGED: Final = Method(
     _ADMIN + "ListDamaged",
     admin_pb2.ListDamagedRequest,

@@ -1,4 +1,4 @@
-"""Reads from a gRPC call that whoever waits for them may give up.
+"""Reads from a gRPC call that their caller may give up.
 
 gRPC's coroutine frees what it has read when it goes on. One that is cancelled does not go on: the
 message, which gRPC takes in all the same, is never freed (https://github.com/grpc/grpc/issues/43360

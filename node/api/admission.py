@@ -1,4 +1,4 @@
-"""How much may be in flight at one time, and who is told to come back later.
+"""How much may be in flight at one time, and which calls are refused beyond that.
 
 What a client can make the node hold is counted here before it is worked on: calls, bytes of
 requests, waiting polls. What is over a limit is refused at once with `Overloaded` (the client backs

@@ -224,7 +224,7 @@ def _pack(delivery: Delivery, receipt: Receipt, request: ReceiveRequest) -> Rece
 
 
 def _messages(delivery: Delivery, topic: str, receipts: Seq[str]) -> list[ReceivedMessage]:
-    """One object a message: 5 us each, for those who cannot read columns."""
+    """One object a message: 5 us each, for clients that cannot read columns."""
     units = delivery.units
     epochs = np.broadcast_to(np.asarray(delivery.message_epochs), len(units))
     columns = (

@@ -68,7 +68,7 @@ OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.http2.bdp_probe", 0),  # else the window of each call grows, whoever reads
+    ("grpc.http2.bdp_probe", 0),  # else the window of each call grows, read or not
     ("grpc.http2.lookahead_bytes", _LOOKAHEAD_BYTES),
     *PINGS,  # a master that is stopped says nothing, and a poll would wait in vain
     ("grpc.use_local_subchannel_pool", 1),

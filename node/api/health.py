@@ -16,8 +16,8 @@ from node.contracts import grpc_status as status
 
 SERVICE: Final = health.SERVICE_NAME
 PLACES: Final = 8
-"""Requests that are read at one time, and as many that are slow. Apart from the API's own: who asks
-whether the node is well does not wait behind a crowd of publishers."""
+"""Requests that are read at one time, and as many that are slow. Apart from the API's own: a
+probe does not wait behind a crowd of publishers."""
 WAITING_MAX: Final = 64
 REQUEST_BYTES_MAX: Final = 4 * 1024
 """The name of a service."""
@@ -84,7 +84,7 @@ class Health:
         await self._set(health_pb2.HealthCheckResponse.SERVING)
 
     async def drain(self) -> None:
-        """From now on, for ever, everything is NOT_SERVING. Watchers are told."""
+        """Answer NOT_SERVING from now on, for ever, and send it to those who watch."""
         await self._servicer.enter_graceful_shutdown()
 
     async def _set(self, status: int) -> None:

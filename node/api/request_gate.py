@@ -4,8 +4,8 @@ Of a call that nobody reads gRPC holds the first `LOOKAHEAD_BYTES`; of one that 
 its client says there is, however slowly it comes. So a call is read only when it has a place. Most
 requests are there already, whole, and give their place back at once. One that is still on its way
 after `_QUICK_S` gives way and goes on in one of the places for slow ones, if there is any left, for
-`limits.request_wait_ms` at most. Who sends many halves is in the way of slow and large requests,
-and of others for moments.
+`limits.request_wait_ms` at most. A client that sends many halves is in the way of slow and large
+requests, and of others for moments.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class RequestGate:
         Args:
             wait_ms: how long a request may be on its way.
             places: for quick requests, and as many for slow ones.
-            waiting_max: who may wait for a place; more are refused.
+            waiting_max: calls that may wait for a place; more are refused.
         """
         self.wait_ms = wait_ms
         self.places = places

@@ -34,7 +34,7 @@ class DiskGuard:
         reserve_bytes: int,
         on_change: Callable[[str, int], None] | None = None,
     ) -> None:
-        """`on_change` is told the new reason (or "") and the free bytes, for the log."""
+        """`on_change` gets the new reason (or "") and the free bytes, for the log."""
         self._disk, self.free_bytes_min = disk, free_bytes_min
         self._reserve_bytes, self._on_change = reserve_bytes, on_change
         self.read_only_reason = ""

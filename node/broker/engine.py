@@ -153,7 +153,7 @@ class Engine:
         self.service = MasterService(self, mastership)
 
     def resume(self) -> None:
-        """The lease is there, for the first time or again: who waits may have missed something."""
+        """The lease is there, for the first time or again: polls may have missed something."""
         if self.service is not None:
             self.turn(self.service.receive_service.waited_queues())
 
@@ -259,7 +259,7 @@ class Engine:
     def turn(self, touched: Iterable[int]) -> None:
         """All that time and new records ask for, by one reading of the clock.
 
-        Serve who waits, end leases, dispatch what is due, set the next alarm. While this node may
+        Serve polls, end leases, dispatch what is due, set the next alarm. While this node may
         not act it serves no poll: `resume` makes up for it.
         """
         service = self._acting

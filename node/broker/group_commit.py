@@ -189,7 +189,7 @@ class GroupCommit:
         self.linger = Linger(self._loop)
         """The wait of small calls for others."""
         self.turn = asyncio.Lock()
-        """Held while a write is under way: who holds it knows that nothing is being written."""
+        """Held while a write is under way: with it held, nothing is being written."""
         self._is_applying = False
         self._appending, self._applying = stats.spans.span("append"), stats.spans.span("apply")
         self._is_broken = False

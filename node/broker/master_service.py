@@ -4,8 +4,8 @@
     turns  --> long polls, leases that end, dispatches
     the end of the mastership answers everything that waits here: `Mastership.close`
 
-It may act only while it has the lease: that is looked at when a call comes and again when its
-answer leaves. While it has none, calls are refused, and who waits goes on waiting.
+It may act only while it has the lease, and checks that when a call comes and again when its answer
+leaves. While it has none, it refuses calls, and polls go on waiting.
 """
 
 import asyncio

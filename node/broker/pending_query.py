@@ -50,7 +50,7 @@ class Pending:
     """See EnginePort.list_pending and cancel_pending."""
 
     def __init__(self, serving: Serving, cluster_id: bytes, damage: DamageControl) -> None:
-        """Read the shard of a mastership; `damage` is told what cannot be read."""
+        """Read the shard of a mastership; `damage` takes what cannot be read."""
         self._serving, self._mastership = serving, serving.mastership
         self._shard, self._cluster_id, self._damage = serving.mastership.shard, cluster_id, damage
         self._turn = asyncio.Lock()

@@ -5,7 +5,7 @@ millisecond late on average, of the 1.5 that a release may be. Where Linux offer
 watched by the loop instead; elsewhere this is `call_later`.
 
 A busy node sets it in each of some thousand turns a second, mostly to what it is set to already: so
-that costs a look at the clock, and the system is told of what changes.
+that costs a look at the clock, and the timer is set in the system only when it changes.
 """
 
 import asyncio

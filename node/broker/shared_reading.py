@@ -1,6 +1,6 @@
 """What a scrape tells and takes long to find: found once for all who ask, and not all the time.
 
-Whoever asks waits a while for the walk that is under way, or begins one; then it gets what the one
+A scrape waits a while for the walk that is under way, or begins one; then it gets what the one
 before has found. After a walk there is a rest nine times as long, so that however often somebody
 asks, walking takes a tenth of the loop at most.
 """
@@ -22,7 +22,7 @@ class SharedReading(Generic[Reading]):
     def __init__(
         self, walk: Callable[[], Awaitable[Reading]], first: Reading, *, wait_s: float = WAIT_S
     ) -> None:
-        """`walk` finds it; `first` is what is told until it has."""
+        """`walk` finds it; `first` is the reading until it has."""
         self._walk, self._last, self._wait_s = walk, first, wait_s
         self._walking: asyncio.Task[None] | None = None
         self._not_before_s = 0.0
@@ -37,7 +37,7 @@ class SharedReading(Generic[Reading]):
         if walking is not None:
             await asyncio.wait([walking], timeout=self._wait_s)
             if walking.done() and not walking.cancelled():
-                walking.result()  # whoever scrapes is told of a failure
+                walking.result()  # a failure is raised in the scrape
         return self._last
 
     def _on_end(self, walking: "asyncio.Task[None]") -> None:

@@ -48,7 +48,7 @@ class Merge:
     def __init__(self) -> None:
         """Empty."""
         self.callers: list[tuple[Any, int, int]] = []
-        """(who waits, ordinal of its first message, how many)."""
+        """(caller that waits, ordinal of its first message, how many)."""
         self._requests: list[IncomingMessages] = []
         self._queues: list[int] = []
         self._producers: set[int] = set()

@@ -1,8 +1,8 @@
 """How many messages are due when: counted beside everything else that a node does.
 
 A question is answered in slices of a few milliseconds, between which the loop goes on; one at a
-time, whoever asks. Nothing of the log is read, so that also a node that is not the master answers,
-as of what it has applied.
+time for all callers. It reads nothing of the log, so that a node that is not the master answers,
+too, as of what it has applied.
 """
 
 import asyncio

@@ -7,7 +7,7 @@ from types import TracebackType
 class NameUses:
     """Calls under way and the ends of those before. A new master counts from its own beginning.
 
-    Whoever walks through all names says `saw` of each and `turn_over` at the end, so that what was
+    A walk through all names calls `saw` for each and `turn_over` at the end, so that what was
     deleted is forgotten.
     """
 

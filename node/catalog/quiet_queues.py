@@ -11,7 +11,7 @@ from storage.queues.consume_queues import ConsumeQueues
 class QuietQueues:
     """Ends of queues, and since when they are known.
 
-    Whoever walks through all queues that matter says `turn_over` at the end, so that those of
+    A walk through all queues that matter calls `turn_over` at the end, so that those of
     topics that are gone are forgotten. A new master counts from its own beginning.
     """
 

@@ -498,7 +498,7 @@ def build_member(
         opened.epochs,
         epoch=lambda: replica.assignment.epoch,
         # With or without a lease, serving or not yet: what is committed is the same for ever, and
-        # whoever asks may be the one without whom nothing more is committed, nor a lease granted.
+        # the receiver may be the one without whom nothing more is committed, nor a lease granted.
         may_send=lambda: replica.mastership is not None,
         stats=replica.stats,
     )

@@ -179,7 +179,7 @@ class Api:
 
     async def _transfer(self, given: Given) -> dict[str, Any]:
         to = fields.text(given, "to")
-        # Whoever confirmed it saw this epoch: of a later one he knows nothing.
+        # The operator who confirmed it saw this epoch, and knows nothing of a later one.
         seen = fields.number(given, "epoch")
         shard = (await self._views.cluster(0))["shard"]
         if shard is None or shard["epoch"] != seen:

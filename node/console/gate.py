@@ -1,6 +1,6 @@
 """Who may ask the console: rules over a request's headers, and nothing else.
 
-There are no cookies and no passwords: who reaches the port may do what a client of the API may. A
+There are no cookies and no passwords: a browser that reaches the port may do what a client may. A
 browser, though, is led to the port by pages that its user never meant to trust. Against these:
 
     DNS rebinding         Host is a number, localhost, or a name that the configuration lists

@@ -1,10 +1,11 @@
 """HTTP/1.1 for the console: connections and their bounds, on a thread of their own.
 
-The protocol is h11's, which does no I/O. Whoever reaches the port may open connections, so each
-phase of one is bounded (`PortLimits`): who waits with a request, or does not read an answer, gives
-way to who comes when there are too many of them; a request whose answer is being made is never cut
-off, and above their number the next one is told to come again. A browser opens a connection again
-by itself when one that waits is closed, so that a thousand open consoles get along with few.
+The protocol is h11's, which does no I/O. Any process that reaches the port may open connections, so
+each phase of one is bounded (`PortLimits`): a client that waits with its request, or does not read
+an answer, gives way to the next when there are too many. A request whose answer is being made is
+never cut off; above the bound of those, the next one is refused for now. A browser opens a
+connection again by itself when one that waits is closed, so that a thousand open consoles get along
+with few.
 """
 
 import asyncio

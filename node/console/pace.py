@@ -2,7 +2,7 @@
 
 Each console asks again after `poll_ms`, which every answer tells. When many are open it grows, so
 that all of them together ask about `RATE_MAX` times a second; a console that is alone is told to
-come soon. Who does not keep to it (a program) is refused above the bucket's rate.
+come soon. A client that does not keep to it (a program) is refused above the bucket's rate.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ RATE_MAX: Final = 25.0
 BURST_MAX: Final = 300.0
 """Requests that may come at once."""
 REFILL: Final = 100.0
-"""Requests a second above which who asks is refused for now."""
+"""Requests a second; what comes beyond that is refused for now."""
 _SECOND_MS: Final = 1_000.0
 
 

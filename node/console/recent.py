@@ -1,4 +1,4 @@
-"""Answers that were made a moment ago: who asks for the same gets the same.
+"""Answers that were made a moment ago: a request for the same gets the same.
 
 A thousand consoles cost the cluster what one costs.
 """
@@ -60,7 +60,7 @@ class Recent:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # who has asked may be gone: then nobody else looks at it
+            task.exception()  # the caller may be gone: then nobody else looks at it
 
 
 async def _run(make: Callable[[], Awaitable[ValueT]]) -> ValueT:

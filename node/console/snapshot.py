@@ -77,7 +77,7 @@ def _shard_to_show(
     statuses: Mapping[str, ClusterStatus],
     master: tuple[str, ShardStatus] | None,
 ) -> ShardStatus | None:
-    """As the master says; without one, as whoever has applied most of the log does."""
+    """As the master says; without one, as the node that has applied most of the log does."""
     if master is not None:
         return master[1]
     values = [shard for status in statuses.values() for shard in status.shards[:1]]

@@ -30,8 +30,8 @@ _CALL_FILTER_WORK: Final = 4_096
 """Serving a call with a filter of its own costs as much as masking so many entries, if it gets
 nothing."""
 FIRST_MESSAGES_MAX: Final = 512
-"""A poll that has waited is answered with no more: whoever waited gets the first of very many that
-become visible at once while the others are still being read. The next poll finds those."""
+"""A poll that has waited is answered with no more: of very many that become visible at once, its
+consumer gets the first while the node still reads the others. The next poll finds those."""
 Step = Callable[[int], None]
 """What a turn does at `now_ms`."""
 

@@ -1,4 +1,4 @@
-"""How many bytes of answers that no client has read yet a node may hold, and who holds them.
+"""How many bytes of answers that no client has read yet a node may hold, and which calls hold them.
 
 budget = AnswerBudget(128 << 20)
 held = HeldAnswer(budget)       # of one call; ends with it, whatever becomes of the answer
@@ -53,7 +53,7 @@ class AnswerBudget:
         self._watchers.append(on_room)
 
     def unwatch(self, on_room: Callable[[], None]) -> None:
-        """Call it no more. Whoever is called no more already may say so again."""
+        """Call it no more; nothing changes where it was not called."""
         self._watchers = [one for one in self._watchers if one != on_room]
 
     def take(self, size_bytes: int) -> None:

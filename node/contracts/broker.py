@@ -328,7 +328,7 @@ class GroupSettings:
 
 @dataclass(slots=True)
 class Failure:
-    """Where whoever finds the node unable to go on says so; the first one counts."""
+    """Takes the reason why the node cannot go on; the first one counts."""
 
     found: asyncio.Future[HourwheelError] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()

@@ -92,7 +92,7 @@ class ClusterPort(Protocol):
         ...
 
     async def transfer_master(self, shard: int, to: NodeId) -> tuple[NodeId, int]:
-        """Make `to` the master, or whoever is best if it is empty: (master, epoch) from then on.
+        """Make `to` the master, or the best node if it is empty: (master, epoch) from then on.
 
         Raises:
             NotMaster: this node is not the one to ask.

@@ -1,5 +1,5 @@
 """What consumers are given and hold: leases, receipts, filtered ranges, damage. Pure.
 
-`receiver` chooses what a receive gets, `leases` who holds what until when, `receipts` and `retries`
-turn answers of consumers into RESOLVE rows. Waiting is `node.consumers`.
+`receiver` chooses what a receive gets, `leases` keeps which consumer holds what until when, and
+`resolve_rows` turns answers of consumers into RESOLVE rows. Waiting is `node.consumers`.
 """

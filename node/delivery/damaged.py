@@ -37,7 +37,7 @@ class DamagedEntry(NamedTuple):
 
 @dataclass(slots=True)
 class DamagedBytes:
-    """A place in a file that cannot be read, and who waits for it."""
+    """A place in a file that cannot be read, and the groups that wait for it."""
 
     unit: Units
     """Array[1] of UNIT that points there."""

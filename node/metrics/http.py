@@ -161,7 +161,7 @@ class _Scrapes:
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[bytes]] = set()
         self._waiting: dict[_Form, asyncio.Task[bytes]] = {}
-        """Scrapes that have not begun: who comes now gets what they find."""
+        """Scrapes that have not begun: a request that comes now gets what they find."""
 
     async def get(self, form: _Form) -> bytes:
         """The answer with the numbers as they are from now on."""

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m node"
     except ConfigError as error:
         sys.stderr.write(f"configuration: {error.message}\n")
         return lifecycle.EXIT_CONFIG
-    except BrokenPipeError:  # who reads has seen enough, as `head` does
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return lifecycle.EXIT_OK
 

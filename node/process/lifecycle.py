@@ -121,7 +121,7 @@ async def serve(
         while code is None and node.renewal.is_set() and node.can_be_replaced:
             _log.info("node_restarting")
             if ready_file is not None and not ready_file.parent.exists():
-                ready_file = None  # who has waited for it is gone, and its folder, too
+                ready_file = None  # the program that waited for it is gone, and its folder, too
             node = Node(config, damage=node.damage)
             code = await _serve(node, stops, ready_file)
     finally:

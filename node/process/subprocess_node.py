@@ -143,7 +143,7 @@ class ChildNode:
         return await self._end(signal.SIGTERM)
 
     def cut_short(self) -> None:
-        """End it at once where it runs; who waits for its end goes on waiting."""
+        """End it at once where it runs; what waits for its end goes on waiting."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 

@@ -79,7 +79,7 @@ class DamageControl:
             files: rewrites damaged files; knows the peers.
             stats: where it is counted.
             failure: gets a bug, or what else must end the process.
-            wake: serves who waits for messages of these queues.
+            wake: serves the polls that wait for messages of these queues.
             pace: how often to try again.
         """
         self._shard, self.files, self._stats, self._failure = shard, files, stats, failure
@@ -102,14 +102,14 @@ class DamageControl:
     # -- masterships ------------------------------------------------------------------------------
 
     def serve(self, mastership: Mastership, propose: Propose) -> None:
-        """See to what this mastership cannot read; `propose`: what an operator has decided."""
+        """Look after what this mastership cannot read; `propose` appends an operator's decision."""
         self._resolve = lambda rows: propose(lambda now, who: mastership.resolve(rows, now, who))
         self._receiver = mastership.receiver
         self.damaged = DamagedMessages()
         mastership.hold(self)
 
     def close(self, _: HourwheelError) -> None:
-        """The mastership is over. What is kept in memory goes on being mended."""
+        """The mastership is over. The repair of files goes on, for what is kept in memory."""
         self._resolve = _refuse
         self.damaged = DamagedMessages()
         self._news.set()
@@ -118,7 +118,7 @@ class DamageControl:
     # -- finding ----------------------------------------------------------------------------------
 
     def take_found(self, now_ms: int) -> None:
-        """See to what the receiver could not read."""
+        """Withheld by the receiver, which could not read them: look for their bytes."""
         receiver = self._receiver
         found, receiver.corrupt = receiver.corrupt, []
         for one in found:
@@ -127,7 +127,7 @@ class DamageControl:
         self._begin()
 
     def take_listed(self, units: Units, bad: Iterable[BadBlob]) -> None:
-        """See to what a listing of pending messages could not read."""
+        """Met by a listing of pending messages, which could not read them: look for their bytes."""
         for ordinal, error in bad:
             unit = copied(units[ordinal : ordinal + 1])
             if self._note_news(self.damaged.note_listed(unit, error)):
@@ -135,7 +135,7 @@ class DamageControl:
         self._begin()
 
     def take_scrubbed(self, units: Units, bad: Iterable[BadBlob], now_ms: int) -> None:
-        """See to what the scrubber could not read, on any replica. It may just have been removed.
+        """Found by the scrubber, on any replica: look for their bytes, unless they are gone by now.
 
         It is repaired like what groups wait for, and listed where no replica has it.
         """
@@ -274,7 +274,7 @@ class DamageControl:
             self._mending = self._loop.create_task(self._mend_all())
 
     def _heal(self, healed: list[DamagedBytes]) -> None:
-        """Deliver these to who waits for them."""
+        """Offer these again to the groups that wait for them."""
         queues: set[int] = set()
         for one in healed:
             for entry in self.damaged.take(one.place):

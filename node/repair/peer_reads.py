@@ -1,8 +1,8 @@
 """What a replica reads for its peers: messages and pieces of the log that they have lost.
 
 FetchMessages asks by what a message is; FetchLog, by an offset below what is applied here. Both
-answer in slices of the loop's time, one call at a time: consumers come first. What is sent was
-verified as it was read; who asked verifies it again.
+answer in slices of the loop's time, one call at a time: consumers come first. The node
+verifies what it reads, and the peer verifies it again.
 """
 
 import asyncio

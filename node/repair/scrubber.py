@@ -51,7 +51,7 @@ class ScrubSource:
 
 @dataclass(frozen=True)
 class ScrubSinks:
-    """Who is told what was found, on the event loop's thread."""
+    """Take what was found, on the event loop's thread."""
 
     on_log: Callable[[errors.CorruptLog], None]
     """Once of each damaged segment, as long as it is there."""
@@ -80,11 +80,11 @@ class Scrubber:
 
         Args:
             source: what to look at.
-            stats: where it is counted.
-            failure: is told of a bug.
+            stats: counts what is read and found.
+            failure: takes a bug.
             bytes_per_s: more than 0.
-            sinks: who is told.
-            now_ms: the clock that passes are told by; also chooses where a pass begins.
+            sinks: take what is found.
+            now_ms: dates the passes, and chooses where one begins.
             first_s: when the first pass begins.
             sleep: waits for so many seconds; for tests.
         """
@@ -176,7 +176,7 @@ class Scrubber:
         self._note_damaged_views(seen)
 
     def _take_views(self, scrub: ViewScrub, seen: set[str]) -> None:
-        """Tell of what was found; `seen` gets what is damaged in this pass."""
+        """Report what was found; `seen` gets what is damaged in this pass."""
         damaged, scrub.damaged = scrub.damaged, []
         for error in damaged:
             path = str(error.params["file"])

@@ -1,4 +1,4 @@
-"""What is done about a damaged file of the views that nobody has read yet: the scrubber found it.
+"""Repairs a damaged file of the views that nobody has read yet: the scrubber found it.
 
 checkpoint, epochs, tail of the sequences    written anew: the process knows what belongs there
 others, in a cluster                         somebody sound should lead, and fill this node anew
@@ -37,7 +37,7 @@ class ViewRepair:
         Args:
             shard: whose views these are.
             epochs: its epochs.
-            failure: is told of a bug.
+            failure: takes a bug.
             save_soon: writes a checkpoint, whether much has changed or not.
             fail: ends the process, or this life of it: what comes next builds its views anew.
             give_up: has another node lead, and this one filled anew; None: there are no others.

@@ -64,7 +64,7 @@ def _check_producer(
 def _deduplicate_each(views: Views, batch: RecordBatch) -> tuple[PublishResults, Mask | None]:
     """Merged publishes of several producers: a producer's neighbours are one request's.
 
-    (Whoever merges never puts two requests of one producer into one batch.)
+    (No merge puts two requests of one producer into one batch.)
     """
     header, catalog = batch.header, views.catalog
     ids, numbers = (column.tolist() for column in batch.message_producers)

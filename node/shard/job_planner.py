@@ -194,7 +194,7 @@ class Maintenance:
 
     @property
     def is_far_behind(self) -> bool:
-        """Publishing outruns flushing: whoever publishes must wait."""
+        """Publishing outruns flushing: producers must wait."""
         config = self._views.wheel.config
         return (
             self._views.wheel.memtable.count >= 3 * config.memtable_units_max

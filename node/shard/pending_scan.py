@@ -128,7 +128,7 @@ class PendingScan:
             wanted: the filter, compiled for the topic's genes.
             with_metas: whether `Matches.blobs` are wanted.
             with_bodies: whether bodies are wanted in them.
-            on_damage: is told of messages that cannot be read.
+            on_damage: takes messages that cannot be read.
         """
         self._on_damage = on_damage
         self._views, self._bodies, self._wanted = views, bodies, wanted

@@ -4,7 +4,7 @@
     what is committed --> apply_some, in log order --> results
 
 The log is the same on the master and on its followers, and so are the views. What only a master
-has (leases, the dispatcher, who waits for a result) is its `Mastership`
+has (leases, the dispatcher, callers that wait for a result) is its `Mastership`
 (node/replica/mastership.py). The shell (node/broker/engine.py) gives the time, and runs `LogWrite`s
 and background jobs on other threads.
 """
@@ -26,7 +26,7 @@ from timewheel.bodies import Bodies
 
 
 class Applied(NamedTuple):
-    """A batch that was applied, and what its proposer is told."""
+    """A batch that was applied, and its result for the proposer."""
 
     batch: RecordBatch
     result: ApplyResult

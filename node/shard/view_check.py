@@ -1,8 +1,8 @@
 """The files of the views that a manifest names: which there are, and each verified in small pieces.
 
 Verified is what the manifest vouches for, and not what was written behind that since. Delay logs
-have no checksum of their own: of them it is the header, and whoever asks for it is shown the units
-that point into them.
+have no checksum of their own: of them it is the header, and a caller may be shown the units that
+point into them.
 """
 
 from collections.abc import Callable, Iterator

@@ -77,7 +77,7 @@ class SnapshotCheck:
     def _check_log(self, held: HeldFile) -> None:
         start = find_start_offset(held.name.removeprefix("log/"))
         if start is None:
-            return  # an index: whoever needs it makes it again
+            return  # an index: its reader makes it again
         try:
             self._views.check_header(held.view, FileType.LOG_SEGMENT, start)
         except errors.CorruptFile as error:

@@ -2,7 +2,7 @@
 
 The peer may be anybody who got hold of the cluster's secret, or ourselves with a bug: names, sizes
 and places are taken only as far as they can be parts of a shard, and each piece is under a CRC.
-What the files say is verified as on any start, by whoever opens them.
+The start that opens the files verifies what they say, as any start does.
 """
 
 from typing import Final

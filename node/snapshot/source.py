@@ -2,7 +2,7 @@
 
     begin      the manifest gets a second name in a folder of its own, and is read
     complete   so does every file that it names, and the log up to the high watermark
-    verify     nothing of it is damaged, as far as whoever takes it looks when opening it
+    verify     nothing of it is damaged, as far as a receiver looks when it opens it
     pieces     their bytes, in order
 
 A file that has a second name stays readable when the shard removes it or puts another in its place.
@@ -198,7 +198,7 @@ class Stage:
                 try:
                     self._hold(name.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX)
                 except FileNotFoundError:
-                    continue  # not written yet; whoever needs it makes it again
+                    continue  # not written yet; its reader makes it again
 
     def _hold_queue(self, queue: QueueState) -> None:
         folder = f"queues/{folder_name(queue.topic_queue)}"

@@ -348,7 +348,7 @@ class ControlNode:
         try:
             await self.raft.propose(command(note_ended=ended), _ELECT_S)
         except (errors.Unavailable, errors.Timeout) as error:
-            # Whoever waits for the lease then does no harm by it.
+            # A node that waits for the lease does no harm by it then.
             _log.warning(
                 "broker_end_not_noted", extra={"node": member.node_id, "error": error.message}
             )

@@ -5,7 +5,7 @@ the whole cluster, again after each restart. What may stand in a command is deci
 on every node alike; that a proposer has checked before is only a courtesy.
 
 Lost answers: a command carries a request id, and its answer is remembered in the state itself, for
-the next 1,024 commands. Whoever tries again is told what happened the first time.
+the next 1,024 commands. A proposer that tries again gets the first answer.
 """
 
 import logging
@@ -40,7 +40,7 @@ EPOCH_MAX: Final = (1 << 32) - 2
 _log = logging.getLogger(__name__)
 
 Answer = tuple[ControlState, pb.ControlResult]
-"""The next state and what is told to whoever asked."""
+"""The next state, and the answer to the proposer."""
 
 
 def apply_command(state: ControlState, raw: bytes) -> tuple[ControlState, bytes]:

@@ -1,7 +1,7 @@
 """The control plane's state: nodes, topics, groups, and who is master of each shard.
 
 Pure data. `replication.control_state.commands` changes it; Raft replicates the commands; every node
-comes to the same state, byte by byte (`digest`). A state is never changed in place: whoever has one
+comes to the same state, byte by byte (`digest`). A state is never changed in place: a holder of one
 may read it from any thread, for ever.
 
     revision     counts the commands that changed something
@@ -100,7 +100,7 @@ def _none() -> Mapping[str, NamedObject]:
 
 @dataclass(frozen=True)
 class ControlState:
-    """See the top of this file. Mappings are never changed by whoever holds one."""
+    """See the top of this file. No holder of one changes its mappings."""
 
     codec_version: int = CODEC_VERSION
     cluster_id: bytes = b""

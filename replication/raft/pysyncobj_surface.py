@@ -124,7 +124,7 @@ class PrivateSyncObj(SyncObj):  # type: ignore[misc]
                 self._SyncObj__callErrCallback(FAIL_REASON.REQUEST_DENIED, callback)
 
     def take_callbacks(self, last: int) -> Iterator[Callback]:
-        """Who waits for entries up to `last`; they are forgotten."""
+        """Those that wait for entries up to `last`; they are forgotten."""
         waiting: dict[int, list[tuple[int, Callback]]] = self._SyncObj__commandsWaitingCommit
         for index in [index for index in waiting if index <= last]:
             for _, callback in waiting.pop(index):

@@ -65,7 +65,7 @@ class File(Protocol):
         ...
 
     def datasync(self) -> None:
-        """Make all bytes and the size durable, whoever wrote them."""
+        """Make all bytes and the size durable, by whichever handle they were written."""
         ...
 
     def will_need(self, position: int, length: int) -> None:

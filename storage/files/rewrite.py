@@ -41,7 +41,7 @@ def rewrite(
 
     Args:
         disk: where it is.
-        path: the file. Who has it open goes on reading the old one.
+        path: the file. A reader that has it open goes on reading the old one.
         patches: where it should be longer than it is, too: what is missing comes as zeros.
         check: raises where the copy is not what it should be; it never gets the name then.
         pause: called between two pieces of work.
@@ -99,7 +99,7 @@ def _patched(source: File | None, at: int, end: int, patches: Sequence[Patch]) -
 
 
 def _read(file: File, at: int, length: int) -> bytes:
-    """The bytes; zeros where the disk cannot read them: whoever asks for those finds that out."""
+    """The bytes; zeros where the disk cannot read them: their checksums fail then."""
     try:
         return file.pread(length, at)
     except errors.DiskFailed:

@@ -191,7 +191,7 @@ class CommitLog:
     def abandon_write(self, write: LogWrite) -> None:
         """Drop `write`, which raised DiskFull, and everything that was appended behind it.
 
-        Their offsets are used again: whoever waits for one of them must be told that it failed.
+        Their offsets are used again: the caller must fail all that wait for one of them.
         """
         errors.invariant(write is self._outstanding and not write.is_run, "not a failed write")
         self._outstanding = None

@@ -1,7 +1,7 @@
 """The last batches that were appended, in memory: for followers that are nearly there.
 
-They get them before, and while, the master's own disk writes them. Who is further behind reads the
-log's files.
+They get them before, and while, the master's own disk writes them. A follower further behind
+reads the log's files.
 """
 
 from collections import deque
@@ -87,7 +87,7 @@ class RecentBatches:
         return Piece(offset, epoch, b"".join(parts))
 
     def _index_of(self, offset: int) -> int | None:
-        """Searched from the end: who asks is nearly there."""
+        """Searched from the end: most readers are nearly there."""
         for index in range(len(self._batches) - 1, -1, -1):
             at = self._batches[index].header.offset
             if at == offset:

@@ -1,8 +1,8 @@
 """Walk over record batches in a file of the log and verify each: recovery, readers, auditors.
 
 Batches are cut out of chunks of 4 MiB without copying, and nothing is done per message; the two
-CRCs are most of the work. A batch keeps the chunk that it lies in alive: whoever stores one copies
-it.
+CRCs are most of the work. A batch keeps the chunk that it lies in alive: copy one to
+store it.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """What of a consume queue's files is durable, what a checkpoint has to add, and what may go.
 
 A checkpoint is in three steps: `begin` captures on the queue's thread what changed, its works make
-that durable in another one, and `end` is told when the manifest is durable as well. Until then,
+that durable in another one, and `end` follows when the manifest is durable as well. Until then,
 what the manifest before relies on is left alone: its seals, and the files of chunks trimmed since.
 If a step fails, `end` is not called, and the next `begin` captures all of it again.
 """

@@ -46,7 +46,7 @@ def folder_name(topic_queue: int) -> str:
 class ConsumeQueues:
     """See the top of this file. One thread; the works of a checkpoint run in any.
 
-    There may be ten thousands of queues, and this is asked between two messages: what is told of
+    There may be ten thousands of queues, and this is read between two messages: what holds of
     all of them together is kept, and only queues that have changed are looked at again (`settle`).
 
     Invariant: `_bounds`, `_offsets` and `_delay_logs` are those of all queues that had an entry
@@ -170,7 +170,7 @@ class ConsumeQueues:
     def settle(self, count_max: int | None = None) -> bool:
         """Look at queues that have changed, and prepare them for a checkpoint; whether that is all.
 
-        Whoever is about to ask for something of all queues does this first, in small pieces.
+        A caller that needs something of all queues does this first, in small pieces.
         """
         changed, left = self._changes.changed, len(self._ending)
         for _ in range(left if count_max is None else min(count_max, left)):

@@ -126,7 +126,7 @@ class MappedChunks:
         try:
             file = self._disk.open(self.path_of(number))
         except FileNotFoundError:
-            return  # its reader is told
+            return  # its reader gets the error
         file.will_need(0, chunk_bytes(self._chunk_entries))
         file.close()
 

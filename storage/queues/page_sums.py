@@ -1,7 +1,7 @@
 """Checksums in memory over the rows of a mapped file: what is read there is what was stored.
 
 The kernel may drop a page of a mapped file and read it from the disk again, long after its file was
-verified. So rows are summed when they are stored, and whoever reads a row verifies its pages first.
+verified. So rows are summed when they are stored, and each read of a row verifies its pages first.
 
     rows   |  page 0  |  page 1  |  page 2  |  page 3 ..
     sums         s0         s1         s2         s3      s[p] = CRC32C of pages 0 to p

@@ -151,7 +151,7 @@ def find_seal(
     """(seal over the first `entry_count` entries, 0 or 1 for where it lies) of a chunk's file.
 
     `file_bytes` is the size that the file must have to be mapped. `or_more`: a seal over more
-    entries will do, too, for whoever reads while the node goes on: entries never change.
+    entries will do, too, for a reader while the node goes on: entries never change.
 
     Raises:
         CorruptFile: the file is missing, damaged, of another queue, or has no such seal.

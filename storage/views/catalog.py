@@ -159,12 +159,12 @@ class Catalog:
 
     @property
     def next_topic_id(self) -> TopicId:
-        """The number for whoever proposes a topic."""
+        """The number that the next topic gets."""
         return TopicId(self._next_topic_id)
 
     @property
     def next_group_id(self) -> GroupId:
-        """The number for whoever proposes a group."""
+        """The number that the next group gets."""
         return GroupId(self._next_group_id)
 
     def find_topic(self, name: str) -> Topic | None:
@@ -379,7 +379,7 @@ class Catalog:
         if known.retry_topic_id != subscription.retry_topic_id:
             return False
         if topic.internal and subscription.filter is not None:
-            return False  # whoever proposed it did not know yet: see `Selecting`
+            return False  # its proposer did not know yet: see `Selecting`
         self._store_subscription(subscription)
         return True
 

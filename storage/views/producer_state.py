@@ -9,7 +9,7 @@ each producer the latest 5 batches are remembered, and a batch that arrives is
     unknown producer   not known (or forgotten by EXPIRE), and not number 0: what came before it is
                        a guess, and a guess would be a lost or doubled message
 
-"Within" and not only "equal": who sends again may have cut its batches anew. But a batch is taken
+"Within" and not only "equal": a producer may cut batches anew to send again. But a batch is taken
 or refused as a whole, since its answer is one base sequence: one whose first part is known and the
 rest is not has no answer that is true of all of it. The client never sends one such: what may have
 been taken keeps its numbers and its bounds (`hourwheel.client.inflight_batches`). Producer 0 is

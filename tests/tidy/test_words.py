@@ -44,6 +44,7 @@ WORDS: Final = {
     "taker": "receiver",
     "told": "reported, shown",
     "unasked": "housekeeping",
+    "verdict": "result, of a record; answer, of a check",
     "void": "rejected",
 }
 PHRASES: Final = {
@@ -55,12 +56,14 @@ PHRASES: Final = {
 }
 
 PUBLISHED: Final = {
-    "spark_jobs/audit/facts/result.py": {"void"},
+    "spark_jobs/audit/facts/result.py": {"Verdict", "verdict", "void"},
     "spark_jobs/audit/delivery.py": {"void"},
-    "spark_jobs/audit/report_html.py": {"void"},
-    "spark_jobs/commands/audit.py": {"void"},
+    "spark_jobs/audit/report_html.py": {"verdict", "void"},
+    "spark_jobs/audit/words.py": {"Verdict", "verdict"},
+    "spark_jobs/commands/audit.py": {"Verdict", "verdict", "void"},
 }
-"""Keys of the audit's JSON report, by the files that name them."""
+"""Keys of the audit's JSON report, by the files that name them. What an audit ends with is its
+verdict, also for those who read the report."""
 
 
 def words(name: str) -> list[str]:

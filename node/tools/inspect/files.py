@@ -1,7 +1,7 @@
 """The files of a shard, for reading only: whose they are, the manifest, and what it says is valid.
 
 A node may be running on them. It replaces the manifest as one and removes files that no manifest
-names, so whoever finds something missing reads the manifest again before calling it damage.
+names, so an inspection that misses a file reads the manifest again before calling it damage.
 """
 
 from collections.abc import Callable

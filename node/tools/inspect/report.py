@@ -25,7 +25,7 @@ READ_ERRORS: Final = (
     LookupError,
     OverflowError,
 )
-"""All that reading damaged bytes may raise. Whoever catches them puts them into the report."""
+"""All that reading damaged bytes may raise. The inspection catches and reports them."""
 
 _INSTANT_MS_MAX: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""

@@ -58,7 +58,7 @@ def tell_bad_file(
 ) -> None:
     """A run or delay log that cannot be used: damage, if a checkpoint needs it."""
     if not files.disk.exists(path):
-        return  # removed since it was listed: whoever needs it, will miss it
+        return  # removed since it was listed: what refers to it will miss it
     if _names(manifest, path) and _names(files.find_manifest(), path):
         report.caught(error, path)
     else:

@@ -1,5 +1,4 @@
 """The commit log of one shard: segments, group writes, indexes, recovery, scrubbing.
 
-An append goes commit_log -> tail -> group_write -> segment; `recovery` reads what is there at
-the start.
+An append goes commit_log -> tail -> segment; `recovery` reads what is there at the start.
 """

@@ -31,10 +31,9 @@ from hourwheel.types import Offset
 from storage.files.disk import Disk, join
 from storage.files.file_header import Identity
 from storage.log.flushed_mark import FlushedMark
-from storage.log.group_write import LogSync, LogWrite
 from storage.log.recovery import FoundLog, Recovery, RecoveryReport, TailCut, find_log
 from storage.log.segment import Segment, SegmentInfo
-from storage.log.tail import LogConfig, LogTail
+from storage.log.tail import LogConfig, LogSync, LogTail, LogWrite
 
 __all__ = [
     "CommitLog",

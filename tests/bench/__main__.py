@@ -24,6 +24,7 @@ from rich.table import Table
 
 from tests.bench import (
     audit,
+    backup,
     cancel,
     cluster,
     cluster_lateness,
@@ -69,6 +70,7 @@ BENCHMARKS: Final[dict[str, ModuleType]] = {
     "scraping": scraping,
     "log_source": log_source,
     "audit": audit,
+    "backup": backup,
 }
 
 

@@ -39,7 +39,7 @@ async def run(size: Size, folder: Path) -> Report:
         ]
     )
     async with subject.running(folder / "pending") as node, AsyncAdmin(node.channel) as admin:
-        await load.write_prebuilt(node.channel, _requests(), count // load.BATCH)
+        await load.write_prebuilt(node.channel, pending_requests(), count // load.BATCH)
         if size is not Size.TINY:
             await node.settle()
         _add_probe(report, "nothing is asked", await _probed(node, asyncio.sleep(1.0)))
@@ -92,7 +92,7 @@ async def run(size: Size, folder: Path) -> Report:
     return report
 
 
-def _requests() -> list[broker_pb2.PublishStreamRequest]:
+def pending_requests() -> list[broker_pb2.PublishStreamRequest]:
     """Some batches, to be published again and again."""
     bodies, requests = load.make_bodies(), []
     for number in range(_BATCHES):

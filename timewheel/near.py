@@ -10,7 +10,7 @@ yet, and no sort is ever large: a million units due in one second are 32,000 in 
 """
 
 from bisect import bisect_left, bisect_right, insort
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,11 +25,18 @@ _ARRAYS_MAX: Final = 32
 """A bucket of more arrays is put into order when it is asked for its first unit."""
 
 
+class _First(NamedTuple):
+    """What was found of the first unit behind a key."""
+
+    after: Key
+    due_ms: int | None
+
+
 class Near:
     """Units of the near future. All keys in it are > the cursor and <= `frontier`.
 
     Invariants: `_order` are the keys of `_buckets`, ascending; no bucket is empty; a bucket in
-    `_settled` is one array in key order.
+    `_settled` is one array in key order; `_first`, if known, is true.
     """
 
     def __init__(self, frontier: Key = KEY_MIN) -> None:
@@ -38,6 +45,8 @@ class Near:
         self._buckets: dict[int, list[Units]] = {}
         self._order: list[int] = []
         self._settled: set[int] = set()
+        self._first: _First | None = None
+        """Each turn asks for it, and most turns change nothing near."""
         self.count = 0
 
     @property
@@ -63,6 +72,7 @@ class Near:
     def _add(self, units: Units, buckets: np.ndarray) -> None:
         """Put units into buckets: `buckets` is the ascending bucket of each."""
         self.count += len(units)
+        self._note_first(units)
         for low, high in equal_spans(buckets):
             bucket = int(buckets[low])
             arrays = self._buckets.get(bucket)
@@ -72,6 +82,17 @@ class Near:
             else:
                 arrays.append(units[low:high])
                 self._settled.discard(bucket)
+
+    def _note_first(self, units: Units) -> None:
+        """These come in."""
+        first = self._first
+        if first is None or not len(units):
+            return
+        due_ms = int(units["due_ms"].min())
+        if due_ms <= first.after.due_ms:
+            self._first = None  # it is their sequences that tell
+        elif first.due_ms is None or due_ms < first.due_ms:
+            self._first = first._replace(due_ms=due_ms)
 
     def _settle(self, bucket: int) -> Units:
         """A bucket's units in key order."""
@@ -85,6 +106,7 @@ class Near:
     def _remove(self, bucket: int) -> None:
         del self._buckets[bucket]
         self._settled.discard(bucket)
+        self._first = None
         del self._order[bisect_left(self._order, bucket)]
 
     def _buckets_up_to(self, to: Key) -> list[int]:
@@ -103,6 +125,7 @@ class Near:
             elif end:
                 found.append(units[:end])
                 self._buckets[bucket] = [units[end:]]
+                self._first = None
         taken = join(found)
         self.count -= len(taken)
         return taken
@@ -134,6 +157,16 @@ class Near:
 
     def first_due_ms_after(self, after: Key) -> int | None:
         """Due time of the first unit with key > `after`, or None."""
+        known = self._first
+        if known is not None and known.after <= after:
+            due_ms = known.due_ms
+            if due_ms is None or after.due_ms < due_ms or after == known.after:
+                return due_ms
+        found = self._look_after(after)
+        self._first = _First(after, found)
+        return found
+
+    def _look_after(self, after: Key) -> int | None:
         first = bisect_left(self._order, after.due_ms >> _BUCKET_BITS)
         for bucket in self._order[first:]:
             if len(self._buckets[bucket]) > _ARRAYS_MAX:

@@ -136,6 +136,8 @@ class Engine:
         self._follower_listing = Listing(self.shard, Receiver(self.shard.views, self.shard.bodies))
         self._dead_letters, self._wheel_query = DeadLetterSearch(self.shard), WheelQuery(self)
         self._housekeeping: asyncio.TimerHandle | None = None
+        self._is_turning = False
+        """A turn is under way: it sets the timer at its end."""
         self._turn_soon: asyncio.Handle | None = None
         """Of a turn that lets answers leave first."""
         self.shard.applier.make_room = guard.give_up_reserve
@@ -220,7 +222,7 @@ class Engine:
     def rearm(self) -> None:
         """Something may be due earlier than the timer is set for."""
         service = self._acting
-        if service is None:
+        if service is None or self._is_turning:
             return
         wakeup_ms = service.next_wakeup_ms()
         if wakeup_ms is None:
@@ -265,7 +267,11 @@ class Engine:
         service = self._acting
         if service is not None and not self.is_closing:
             with self._turns:
-                service.turn(touched, self.now_ms())
+                self._is_turning = True
+                try:
+                    service.turn(touched, self.now_ms())
+                finally:
+                    self._is_turning = False
                 self.rearm()
 
     def _run_housekeeping(self) -> None:

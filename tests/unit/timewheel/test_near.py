@@ -194,8 +194,29 @@ def test_first_when_units_came_one_by_one_looks_at_few_arrays() -> None:
     near.extend(keyed([]), Key(LAST_MS, SEQUENCE_MAX))
     for sequence in range(1_000):
         near.insert(keyed([(5, sequence)]))
-        assert near.first_due_ms_after(KEY_MIN) == 5
+        assert near.first_due_ms_after(Key(5, max(0, sequence - 1))) in (5, None)
         assert len(near.arrays()) <= 33
+    assert near.first_due_ms_after(KEY_MIN) == 5
     assert near.first_due_ms_after(Key(5, 998)) == 5
     assert near.first_due_ms_after(Key(5, 999)) is None
     assert near.count == 1_000
+
+
+def test_first_when_what_was_found_has_gone_or_others_came_before() -> None:
+    near = Near()
+    near.extend(keyed([(5, 1), (8, 0), (40, 2), (200, 3)]), Key(LAST_MS * 2, 0))
+    assert near.first_due_ms_after(KEY_MIN) == 5
+    near.take(Key(5, 0))
+    assert near.first_due_ms_after(KEY_MIN) == 5
+    near.take(Key(5, 1))
+    assert near.first_due_ms_after(KEY_MIN) == 8
+    near.take(Key(8, 0))
+    assert near.first_due_ms_after(KEY_MIN) == 40
+    near.insert(keyed([(30, 4), (50, 5)]))
+    assert near.first_due_ms_after(KEY_MIN) == 30
+    near.take(Key(60, 0))
+    assert near.first_due_ms_after(Key(20, 0)) == 200
+    near.insert(keyed([(20, 7)]))
+    assert near.first_due_ms_after(Key(20, 6)) == 20
+    near.cut_back(0, KEY_MIN)
+    assert near.first_due_ms_after(Key(20, 0)) is None

@@ -29,7 +29,8 @@ from node.telemetry.histogram import DURATION_BOUNDS, Histogram
 from replication.control.client import ControlClient, Hello, Leader
 from replication.control.config import EXIT_CANNOT_START, EXIT_NO_ROOM, ControlConfig
 from replication.control.launcher import ControlProcess
-from replication.control_state.state import CODEC_VERSION, ControlState
+from replication.control_state.commands import rules_of
+from replication.control_state.state import ControlState
 from storage.files.real_file import fail
 
 _ANSWER_S: Final = 3.0
@@ -309,7 +310,7 @@ class ClusterControl:
 
     async def propose(self, command: wire.ControlCommand) -> wire.ControlResult:
         """See ControlPort."""
-        command.codec_version = CODEC_VERSION
+        command.codec_version = rules_of(command)
         now = asyncio.get_running_loop().time
         begun_s = now()
         try:

@@ -23,7 +23,7 @@ from replication.control.process_watch import ProcessWatch
 from replication.raft.frames import pack_frame, read_frame
 from storage.files.real_file import NO_ROOM
 
-LINK_VERSION: Final = 1
+LINK_VERSION: Final = 2
 TO_CONTROL_BYTES_MAX: Final = 256 * 1024
 """Cap of a broker's frames."""
 TO_BROKER_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -23,7 +23,9 @@ from hourwheel.internal.v1 import control_link_pb2 as link
 from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import NO_NODE, NodeId
 from replication.control.broker_link import LINK_VERSION, TO_BROKER_BYTES_MAX
-from replication.control_state.state import CODEC_VERSION, ControlState, state_of
+from replication.control_state.commands import make_command
+from replication.control_state.state import ControlState
+from replication.control_state.state_change import state_after
 from replication.raft.frames import pack_frame, read_frame
 
 _PING_S = 0.2
@@ -218,7 +220,7 @@ class ControlClient:
     def _take(self, frame: link.ControlFrame) -> None:
         kind = frame.WhichOneof("frame")
         if kind == "state":
-            self.state = state_of(frame.state.state)
+            self.state = state_after(self.state, frame.state)
             self._is_welcome.set()
             if self._on_state is not None:
                 self._on_state(self.state)
@@ -276,10 +278,7 @@ class ControlClient:
             Timeout: nobody knows. Try again with the request id, `error.params["request_id"]`.
         """
         return await self.propose_command(
-            pb.ControlCommand(
-                codec_version=CODEC_VERSION, request_id=request_id or os.urandom(16), **command
-            ),
-            timeout_s,
+            make_command(request_id or os.urandom(16), **command), timeout_s
         )
 
     async def propose_command(

@@ -21,8 +21,10 @@ from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import NodeId
 from replication.control.broker_link import BrokerLink
 from replication.control.config import ControlConfig
+from replication.control_state.commands import make_command
 from replication.control_state.election import Decision, ElectionView, HeardReport, Proposal, decide
-from replication.control_state.state import CODEC_VERSION, ControlState, Member, state_data
+from replication.control_state.state import CODEC_VERSION, ControlState, Member
+from replication.control_state.state_change import change_of, whole
 from replication.raft.adapter import ControlMachine, RaftAdapter
 from replication.raft.codec import Message
 from replication.raft.handshake import Identity as PeerIdentity
@@ -41,9 +43,7 @@ _log = logging.getLogger(__name__)
 
 def command(**which: Any) -> bytes:
     """An encoded command with a new request id, from the field of ControlCommand that it has."""
-    return pb.ControlCommand(
-        codec_version=CODEC_VERSION, request_id=os.urandom(16), **which
-    ).SerializeToString(deterministic=True)
+    return make_command(os.urandom(16), **which).SerializeToString(deterministic=True)
 
 
 class ControlNode:
@@ -94,8 +94,11 @@ class ControlNode:
         self._last_report: link.NodeReport | None = None
         self._heartbeat_ms = self._reported_ms = clock.monotonic_ms()
         self._look = asyncio.Event()
+        self._shown_state: ControlState | None = None
+        """What the broker knows; None: nothing."""
         self._reported_leader: link.LinkLeader | None = None
         self._pending: set[int] = set()
+        self._is_setting_rules = False
         self._noting: set[bytes] = set()
         """Ends of processes that are proposed, or were and the answer was no."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -142,8 +145,9 @@ class ControlNode:
     # --- Raft
 
     def _on_state(self, state: ControlState) -> None:
-        data = state_data(state, with_remembered=False)
-        self.link.send(link.ControlFrame(state=link.LinkState(state=data)))
+        shown, self._shown_state = self._shown_state, state
+        said = whole(state) if shown is None else change_of(shown, state)
+        self.link.send(link.ControlFrame(state=said))
         self._look.set()
 
     def _on_status(self, status: RaftStatus) -> None:
@@ -183,8 +187,8 @@ class ControlNode:
         """See LinkHandler."""
         if hello.node_id != self._config.node_id:
             raise errors.InvalidBatch(f"the broker is {hello.node_id!r}")
+        self._shown_state = self._reported_leader = None
         self._on_state(self.raft.state)
-        self._reported_leader = None
         self._on_status(self.raft.status)
         heard = [each.report for each in self._reports.values() if each.report is not None]
         self.link.send(link.ControlFrame(reports=link.LinkReports(reports=heard)))
@@ -228,6 +232,7 @@ class ControlNode:
         report.node_id = self._config.node_id
         report.broker_alive = self.link.is_alive
         report.ended_boot_id = self.link.ended_boot_id
+        report.rules = CODEC_VERSION
         self._reported_ms = self._clock.monotonic_ms()
         self._reports[report.node_id] = HeardReport(report, self._reported_ms)
         self.network.broadcast_report(report)
@@ -277,6 +282,7 @@ class ControlNode:
             raft_leader_node_id=status.leader_node_id,
             is_leading=status.is_leader and status.has_majority,
             report_timeout_ms=self._config.report_timeout_ms,
+            voter_node_ids=frozenset({self._config.node_id, *self._config.peers}),
         )
         return decide(view, now_ms)
 
@@ -287,6 +293,9 @@ class ControlNode:
             if status.is_leader and not self.raft.state.is_bootstrapped:
                 await self._found()
             decision = self.decide()
+            if decision.rules and not self._is_setting_rules:
+                self._is_setting_rules = True
+                self._spawn(self._set_rules(decision.rules))
             for proposal in decision.proposals:
                 if proposal.shard not in self._pending:
                     self._pending.add(proposal.shard)
@@ -341,6 +350,15 @@ class ControlNode:
         finally:
             self._pending.discard(proposal.shard)
             self._look.set()
+
+    async def _set_rules(self, rules: int) -> None:
+        _log.info("control_rules_proposed", extra={"rules": rules})
+        try:
+            await self.raft.propose(command(set_rules=pb.SetRulesCommand(rules=rules)), _ELECT_S)
+        except (errors.Unavailable, errors.Timeout) as error:
+            _log.warning("control_rules_not_set", extra={"rules": rules, "error": error.message})
+        finally:
+            self._is_setting_rules = False  # the next report makes it look again
 
     async def _note_ended(self, member: Member) -> None:
         ended = pb.NoteEndedCommand(node_id=member.node_id, boot_id=member.boot_id)

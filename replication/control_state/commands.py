@@ -12,18 +12,32 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import Epoch, NodeId, ShardId
+from replication.control_state import access_commands as access
+from replication.control_state.answers import (
+    Answer,
+    conflict,
+    next_revision,
+    ok,
+    refused,
+    unknown_version,
+)
 from replication.control_state.state import (
+    CODEC_VERSION,
     REMEMBERED_COUNT_MAX,
+    RULES_FIRST,
     ControlState,
     Member,
     NamedObject,
     NodeInfo,
     ShardInfo,
+    copy_of,
     node_of,
+    with_entry,
+    without_entry,
 )
 
 COMMAND_BYTES_MAX: Final = 30 * 1024
@@ -34,13 +48,12 @@ NODE_COUNT_MAX: Final = 64
 SHARD_COUNT_MAX: Final = 4_096
 OBJECT_COUNT_MAX: Final = 100_000
 NAME_BYTES_MAX: Final = 1_024
+BATCH_COUNT_MAX: Final = 128
+"""What a batch answers is remembered as well."""
 EPOCH_MAX: Final = (1 << 32) - 2
 """Record batches carry an epoch as u32."""
 
 _log = logging.getLogger(__name__)
-
-Answer = tuple[ControlState, pb.ControlResult]
-"""The next state, and the answer to the proposer."""
 
 
 def apply_command(state: ControlState, raw: bytes) -> tuple[ControlState, bytes]:
@@ -49,29 +62,19 @@ def apply_command(state: ControlState, raw: bytes) -> tuple[ControlState, bytes]
         return _apply(state, raw)
     except Exception:  # noqa: BLE001 - the same bug on every node: all refuse, and stay alike
         _log.exception("control_command_failed")
-        refused = _result(state, pb.CONTROL_OUTCOME_REFUSED, "the command met a bug")
-        return state, refused.SerializeToString(deterministic=True)
+        _, result = refused(state, "the command met a bug")
+        return state, result.SerializeToString(deterministic=True)
 
 
 def _apply(state: ControlState, raw: bytes) -> tuple[ControlState, bytes]:
     command, problem = _decode(raw)
     if command is None:
-        result = _result(state, pb.CONTROL_OUTCOME_REFUSED, problem)
+        _, result = refused(state, problem)
         return state, result.SerializeToString(deterministic=True)
     known = state.remembered.get(command.request_id)
     if known is not None:
         return state, known
-    if command.codec_version != state.codec_version:
-        after, result = (
-            state,
-            _result(
-                state,
-                pb.CONTROL_OUTCOME_UNKNOWN_VERSION,
-                f"the cluster follows rules {state.codec_version}",
-            ),
-        )
-    else:
-        after, result = _dispatch(state, command)
+    after, result = _dispatch(state, command)
     encoded = result.SerializeToString(deterministic=True)
     return _remember(after, command.request_id, encoded), encoded
 
@@ -89,7 +92,7 @@ def _decode(raw: bytes) -> tuple[pb.ControlCommand | None, str]:
 
 
 def _remember(state: ControlState, request_id: bytes, result: bytes) -> ControlState:
-    remembered = dict(state.remembered)
+    remembered = copy_of(state.remembered)
     remembered[request_id] = result
     while len(remembered) > REMEMBERED_COUNT_MAX:
         del remembered[next(iter(remembered))]
@@ -97,34 +100,31 @@ def _remember(state: ControlState, request_id: bytes, result: bytes) -> ControlS
 
 
 def _dispatch(state: ControlState, command: pb.ControlCommand) -> Answer:
-    name = command.WhichOneof("command")
-    handler = _HANDLERS.get(name or "")
-    if handler is None:
-        return _refused(state, "no command that these rules know")
+    if not RULES_FIRST <= command.codec_version <= state.codec_version:
+        return unknown_version(state)
+    name = command.WhichOneof("command") or ""
+    handler = _HANDLERS.get(name)
+    if handler is None or handler.rules > command.codec_version:
+        return refused(state, "no command that these rules know")
     if not state.is_bootstrapped and name not in {"bootstrap", "noop"}:
-        return _refused(state, "there is no cluster yet")
-    return handler(state, getattr(command, name or ""))
+        return refused(state, "there is no cluster yet")
+    return handler.apply(state, getattr(command, name))
 
 
-# --- answers
+def rules_of(command: pb.ControlCommand) -> int:
+    """The oldest rules that know the command: its `codec_version`."""
+    handler = _HANDLERS.get(command.WhichOneof("command") or "")
+    return RULES_FIRST if handler is None else handler.rules
 
 
-def _result(
-    state: ControlState, outcome: pb.ControlOutcome, reason: str = "", **fields: Any
-) -> pb.ControlResult:
-    return pb.ControlResult(outcome=outcome, reason=reason, revision=state.revision, **fields)
+def make_command(request_id: bytes, **which: Any) -> pb.ControlCommand:
+    """A command, from the field of ControlCommand that it has."""
+    command = pb.ControlCommand(request_id=request_id, **which)
+    command.codec_version = rules_of(command)
+    return command
 
 
-def _ok(state: ControlState, **fields: Any) -> Answer:
-    return state, _result(state, pb.CONTROL_OUTCOME_OK, **fields)
-
-
-def _refused(state: ControlState, reason: str, **fields: int) -> Answer:
-    return state, _result(state, pb.CONTROL_OUTCOME_REFUSED, reason, **fields)
-
-
-def _conflict(state: ControlState, reason: str, **fields: int) -> Answer:
-    return state, _result(state, pb.CONTROL_OUTCOME_CONFLICT, reason, **fields)
+# --- handlers
 
 
 def _with_shards(state: ControlState, *changed: ShardInfo) -> ControlState:
@@ -133,37 +133,30 @@ def _with_shards(state: ControlState, *changed: ShardInfo) -> ControlState:
     return replace(state, shards=MappingProxyType(shards))
 
 
-def _next_revision(state: ControlState) -> ControlState:
-    return replace(state, revision=state.revision + 1)
-
-
-# --- handlers
-
-
 def _noop(state: ControlState, _: pb.NoopCommand) -> Answer:
-    return _ok(state)
+    return ok(state)
 
 
 def _bootstrap(state: ControlState, command: pb.BootstrapCommand) -> Answer:
     node_ids = sorted(set(command.node_ids))
     if len(command.cluster_id) != ID_BYTES:
-        return _refused(state, f"a cluster id has {ID_BYTES} bytes")
+        return refused(state, f"a cluster id has {ID_BYTES} bytes")
     if not node_ids or len(node_ids) > NODE_COUNT_MAX or not all(map(_is_name, node_ids)):
-        return _refused(state, f"1 to {NODE_COUNT_MAX} nodes with proper names")
+        return refused(state, f"1 to {NODE_COUNT_MAX} nodes with proper names")
     if not 1 <= command.min_in_sync <= len(node_ids):
-        return _refused(state, "min_in_sync is between 1 and the number of nodes")
+        return refused(state, "min_in_sync is between 1 and the number of nodes")
     if not 1 <= command.shard_count <= SHARD_COUNT_MAX:
-        return _refused(state, f"1 to {SHARD_COUNT_MAX} shards")
+        return refused(state, f"1 to {SHARD_COUNT_MAX} shards")
     if state.is_bootstrapped:
         same = state.cluster_id == command.cluster_id
-        return _conflict(state, "the cluster exists" if same else "this is another cluster")
+        return conflict(state, "the cluster exists" if same else "this is another cluster")
     isr = tuple(Member(NodeId(node_id), b"") for node_id in node_ids)
     shards = {
         number: ShardInfo(ShardId(number), Epoch(0), None, isr, version=1)
         for number in range(command.shard_count)
     }
-    return _ok(
-        _next_revision(
+    return ok(
+        next_revision(
             replace(
                 state,
                 cluster_id=command.cluster_id,
@@ -176,12 +169,12 @@ def _bootstrap(state: ControlState, command: pb.BootstrapCommand) -> Answer:
 
 def _register_node(state: ControlState, command: pb.RegisterNodeCommand) -> Answer:
     if not _is_name(command.node_id) or len(command.boot_id) != ID_BYTES:
-        return _refused(state, f"a node has a name, and a boot id of {ID_BYTES} bytes")
+        return refused(state, f"a node has a name, and a boot id of {ID_BYTES} bytes")
     if command.node_id not in state.nodes and len(state.nodes) >= NODE_COUNT_MAX:
-        return _refused(state, f"more than {NODE_COUNT_MAX} nodes")
+        return refused(state, f"more than {NODE_COUNT_MAX} nodes")
     if any(seen.epoch > EPOCH_MAX for seen in command.seen):
-        return _refused(state, f"an epoch beyond {EPOCH_MAX}")
-    after = _next_revision(state)
+        return refused(state, f"an epoch beyond {EPOCH_MAX}")
+    after = next_revision(state)
     known = state.nodes.get(NodeId(command.node_id))
     node = node_of(command, after.revision, b"" if known is None else known.ended_boot_id)
     nodes = {**after.nodes, node.node_id: node}
@@ -191,7 +184,7 @@ def _register_node(state: ControlState, command: pb.RegisterNodeCommand) -> Answ
         for shard in after.shards.values()
         if (now := _registered_in(shard, node, is_sound=command.isr_is_sound)) != shard
     ]
-    return _ok(_with_shards(after, *changed), version=node.version)
+    return ok(_with_shards(after, *changed), version=node.version)
 
 
 def _registered_in(shard: ShardInfo, node: NodeInfo, *, is_sound: bool) -> ShardInfo:
@@ -236,29 +229,29 @@ def _note_ended(state: ControlState, command: pb.NoteEndedCommand) -> Answer:
     """
     node = state.nodes.get(NodeId(command.node_id))
     if node is None or not command.boot_id or node.boot_id != command.boot_id:
-        return _conflict(state, "another incarnation is registered")
+        return conflict(state, "another incarnation is registered")
     ended = replace(node, ended_boot_id=command.boot_id)
-    return _ok(replace(state, nodes=MappingProxyType({**state.nodes, node.node_id: ended})))
+    return ok(replace(state, nodes=MappingProxyType({**state.nodes, node.node_id: ended})))
 
 
 def _elect_master(state: ControlState, command: pb.ElectMasterCommand) -> Answer:
     shard = state.shards.get(command.shard)
     if shard is None:
-        return _refused(state, "no such shard")
+        return refused(state, "no such shard")
     if shard.epoch != command.expected_epoch:
-        return _conflict(state, "another epoch", epoch=shard.epoch, version=shard.version)
+        return conflict(state, "another epoch", epoch=shard.epoch, version=shard.version)
     master = Member(NodeId(command.master_node_id), command.master_boot_id)
     node = state.nodes.get(master.node_id)
     if master not in shard.isr or node is None or node.boot_id != master.boot_id:
-        return _refused(
+        return refused(
             state, "not in sync in this incarnation", epoch=shard.epoch, version=shard.version
         )
     epoch = max(shard.epoch, shard.epoch_seen) + 1
     if epoch > EPOCH_MAX:
-        return _refused(state, "epochs are used up", epoch=shard.epoch, version=shard.version)
+        return refused(state, "epochs are used up", epoch=shard.epoch, version=shard.version)
     elected = replace(shard, epoch=Epoch(epoch), master=master, version=shard.version + 1)
-    after = _with_shards(_next_revision(state), elected)
-    return _ok(after, epoch=epoch, version=elected.version)
+    after = _with_shards(next_revision(state), elected)
+    return ok(after, epoch=epoch, version=elected.version)
 
 
 def _change_isr(  # noqa: PLR0911 - one for each reason
@@ -266,25 +259,25 @@ def _change_isr(  # noqa: PLR0911 - one for each reason
 ) -> Answer:
     shard = state.shards.get(command.shard)
     if shard is None:
-        return _refused(state, "no such shard")
+        return refused(state, "no such shard")
     found = {"epoch": shard.epoch, "version": shard.version}
     if shard.epoch != command.epoch or shard.version != command.expected_version:
-        return _conflict(state, "another epoch or version", **found)
+        return conflict(state, "another epoch or version", **found)
     isr = tuple(sorted(Member(NodeId(one.node_id), one.boot_id) for one in command.isr))
     if len({one.node_id for one in isr}) != len(isr):
-        return _refused(state, "a node is named twice", **found)
+        return refused(state, "a node is named twice", **found)
     if shard.master is None or shard.master not in isr:
-        return _refused(state, "the master is always in sync", **found)
+        return refused(state, "the master is always in sync", **found)
     for one in isr:
         node = state.nodes.get(one.node_id)
         if one not in shard.isr and (node is None or node.boot_id != one.boot_id):
-            return _refused(state, f"{one.node_id} is not registered in this incarnation", **found)
+            return refused(state, f"{one.node_id} is not registered in this incarnation", **found)
     is_shrunk = not set(isr) >= set(shard.isr)
     if is_shrunk and len(isr) < state.min_in_sync:
-        return _refused(state, f"never below min_in_sync, {state.min_in_sync}", **found)
+        return refused(state, f"never below min_in_sync, {state.min_in_sync}", **found)
     changed = replace(shard, isr=isr, version=shard.version + 1)
-    after = _with_shards(_next_revision(state), changed)
-    return _ok(after, epoch=changed.epoch, version=changed.version)
+    after = _with_shards(next_revision(state), changed)
+    return ok(after, epoch=changed.epoch, version=changed.version)
 
 
 def _is_name(name: str) -> bool:
@@ -298,24 +291,24 @@ def _put(
     old = objects.get(command.name)
     version = old.version if old else 0
     if not _is_name(command.name):
-        return None, _refused(state, f"a name has 1 to {NAME_BYTES_MAX} bytes")
+        return None, refused(state, f"a name has 1 to {NAME_BYTES_MAX} bytes")
     if version != command.expected_version:
         number = old.object_id if old else 0
-        return None, _conflict(state, "another version", version=version, object_id=number)
+        return None, conflict(state, "another version", version=version, object_id=number)
     if old is None and len(objects) >= OBJECT_COUNT_MAX:
-        return None, _refused(state, f"more than {OBJECT_COUNT_MAX}")
-    after = _next_revision(state)
+        return None, refused(state, f"more than {OBJECT_COUNT_MAX}")
+    after = next_revision(state)
     new = NamedObject(
         command.name, old.object_id if old else next_id, command.settings, after.revision
     )
-    return new, _ok(after, version=new.version, object_id=new.object_id)
+    return new, ok(after, version=new.version, object_id=new.object_id)
 
 
 def _put_topic(state: ControlState, command: pb.PutObjectCommand) -> Answer:
     new, (after, result) = _put(state.topics, state.next_topic_id, state, command)
     if new is None:
         return after, result
-    topics = MappingProxyType({**state.topics, new.name: new})
+    topics = with_entry(state.topics, new.name, new)
     next_id = max(state.next_topic_id, new.object_id + 1)
     return replace(after, topics=topics, next_topic_id=next_id), result
 
@@ -324,7 +317,7 @@ def _put_group(state: ControlState, command: pb.PutObjectCommand) -> Answer:
     new, (after, result) = _put(state.groups, state.next_group_id, state, command)
     if new is None:
         return after, result
-    groups = MappingProxyType({**state.groups, new.name: new})
+    groups = with_entry(state.groups, new.name, new)
     next_id = max(state.next_group_id, new.object_id + 1)
     return replace(after, groups=groups, next_group_id=next_id), result
 
@@ -335,9 +328,9 @@ def _without(
     old = objects.get(command.name)
     if old is None or old.version != command.expected_version:
         found = old.version if old else 0
-        return None, _conflict(state, "another version, or none", version=found)
-    left = {name: one for name, one in objects.items() if name != command.name}
-    return MappingProxyType(left), _ok(_next_revision(state), object_id=old.object_id)
+        return None, conflict(state, "another version, or none", version=found)
+    left = without_entry(objects, command.name)
+    return left, ok(next_revision(state), object_id=old.object_id)
 
 
 def _delete_topic(state: ControlState, command: pb.DeleteObjectCommand) -> Answer:
@@ -350,16 +343,59 @@ def _delete_group(state: ControlState, command: pb.DeleteObjectCommand) -> Answe
     return (after if groups is None else replace(after, groups=groups)), result
 
 
-_HANDLERS: Final[dict[str, Callable[[ControlState, Any], Answer]]] = {
-    "noop": _noop,
-    "bootstrap": _bootstrap,
-    "register_node": _register_node,
-    "elect_master": _elect_master,
-    "change_isr": _change_isr,
-    "put_topic": _put_topic,
-    "delete_topic": _delete_topic,
-    "put_group": _put_group,
-    "delete_group": _delete_group,
-    "note_ended": _note_ended,
+def _set_rules(state: ControlState, command: pb.SetRulesCommand) -> Answer:
+    """Newer rules from here on.
+
+    A node whose software does not know this command refuses it, and answers all newer commands with
+    UNKNOWN_VERSION: it falls behind, and does nothing else than the others.
+    """
+    if command.rules == state.codec_version:
+        return conflict(state, "these rules are in force")
+    if not state.codec_version < command.rules <= CODEC_VERSION:
+        return refused(state, f"rules {state.codec_version} are in force")
+    return ok(replace(next_revision(state), codec_version=command.rules))
+
+
+def _batch(state: ControlState, command: pb.BatchCommand) -> Answer:
+    """All in their order, each with its own result."""
+    if not 0 < len(command.commands) <= BATCH_COUNT_MAX:
+        return refused(state, f"a batch has 1 to {BATCH_COUNT_MAX} commands")
+    results = []
+    for one in command.commands:
+        if one.WhichOneof("command") == "batch":
+            state, result = refused(state, "a batch has no batches")
+        else:
+            state, result = _dispatch(state, one)
+        results.append(result)
+    return ok(state, results=results)
+
+
+class _Handler(NamedTuple):
+    """What a command does, and the oldest rules that know it."""
+
+    rules: int
+    apply: Callable[[ControlState, Any], Answer]
+
+
+_HANDLERS: Final[dict[str, _Handler]] = {
+    "noop": _Handler(1, _noop),
+    "bootstrap": _Handler(1, _bootstrap),
+    "register_node": _Handler(1, _register_node),
+    "elect_master": _Handler(1, _elect_master),
+    "change_isr": _Handler(1, _change_isr),
+    "put_topic": _Handler(1, _put_topic),
+    "delete_topic": _Handler(1, _delete_topic),
+    "put_group": _Handler(1, _put_group),
+    "delete_group": _Handler(1, _delete_group),
+    "note_ended": _Handler(1, _note_ended),
+    "set_rules": _Handler(1, _set_rules),
+    "put_user": _Handler(2, access.put_user),
+    "delete_user": _Handler(2, access.delete_user),
+    "put_grant": _Handler(2, access.put_grant),
+    "delete_grant": _Handler(2, access.delete_grant),
+    "put_quota": _Handler(2, access.put_quota),
+    "delete_quota": _Handler(2, access.delete_quota),
+    "set_access_control": _Handler(2, access.set_access_control),
+    "batch": _Handler(2, _batch),
 }
 """Field of ControlCommand -> what it does."""

@@ -30,7 +30,7 @@ from typing import Final
 
 from hourwheel.internal.v1 import control_link_pb2 as link
 from hourwheel.types import NO_NODE, Epoch, NodeId, ShardId
-from replication.control_state.state import ControlState, Member, ShardInfo
+from replication.control_state.state import CODEC_VERSION, ControlState, Member, ShardInfo
 
 LOG_STEP_BYTES: Final = 4 << 20
 """Logs are equally long where they end in the same step: what more is copied in some 20 ms."""
@@ -62,6 +62,8 @@ class ElectionView:
     is_leading: bool
     """This node leads Raft, has a majority, and has applied what it inherited."""
     report_timeout_ms: float = 1_000.0
+    voter_node_ids: frozenset[NodeId] = frozenset()
+    """Whose control processes apply commands; empty: not known."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class Decision:
     ended: tuple[Member, ...] = ()
     """Incarnations whose processes have ended, which the state does not say yet. Only the control
     process beside such a process reports it: nobody else can know."""
+    rules: int = 0
+    """Newer rules that every control process knows; 0: none are newer than those in force."""
 
 
 def decide(view: ElectionView, now_ms: float) -> Decision:
@@ -102,7 +106,22 @@ def decide(view: ElectionView, now_ms: float) -> Decision:
         elif shard.master is not None:
             wakeups.append(_silent_ms(view, shard.master.node_id))
     ended = tuple(_find_ended(view))
-    return Decision(tuple(proposals), min(wakeups, default=None), ended)
+    rules = _find_rules(view, now_ms)
+    return Decision(tuple(proposals), min(wakeups, default=None), ended, rules)
+
+
+def _find_rules(view: ElectionView, now_ms: float) -> int:
+    """Newer rules that all know; each said so just now, since software changes with restarts."""
+    if not view.state.is_bootstrapped or not view.voter_node_ids:
+        return 0
+    known = CODEC_VERSION
+    for node_id in view.voter_node_ids:
+        heard = view.reports.get(node_id)
+        is_recent = heard is not None and now_ms - heard.heard_ms < view.report_timeout_ms
+        if heard is None or heard.report is None or heard.cut_ms is not None or not is_recent:
+            return 0
+        known = min(known, heard.report.rules)
+    return known if known > view.state.codec_version else 0
 
 
 def _find_ended(view: ElectionView) -> Iterator[Member]:

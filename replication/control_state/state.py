@@ -1,4 +1,4 @@
-"""The control plane's state: nodes, topics, groups, and who is master of each shard.
+"""The control plane's state: nodes, topics, groups, who is master of each shard, who may do what.
 
 Pure data. `replication.control_state.commands` changes it; Raft replicates the commands; every node
 comes to the same state, byte by byte (`digest`). A state is never changed in place: a holder of one
@@ -14,16 +14,19 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from hourwheel import errors
 from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import Epoch, NodeId, ShardId
+from replication.control_state.access import AccessState, access_data, access_of
 
-CODEC_VERSION: Final = 1
-"""The rules that this code knows. A command that was written for others changes nothing. When
-there are new rules, the state's own `codec_version` will say which are in force, so that old and
-new nodes do the same until all of them can."""
+RULES_FIRST: Final = 1
+CODEC_VERSION: Final = 2
+"""The newest rules that this code knows; it knows all older ones, too. The state's own
+`codec_version` says which are in force. A command that needs newer ones changes nothing, on a node
+that knows them as on one that does not; so old and new nodes come to the same state until
+SET_RULES. Raft's leader proposes that when the control process of every node says that it can."""
 REMEMBERED_COUNT_MAX: Final = 1_024
 """How many of the latest answers are kept, for commands that are tried again."""
 
@@ -94,6 +97,29 @@ class NamedObject:
     version: int
 
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def copy_of(entries: Mapping[Key, Value]) -> dict[Key, Value]:
+    """A dict to change. Ten times as fast as `{**entries}`, which asks a proxy for each key."""
+    return entries.copy() if isinstance(entries, MappingProxyType) else dict(entries)
+
+
+def with_entry(entries: Mapping[Key, Value], key: Key, value: Value) -> Mapping[Key, Value]:
+    """The same, but for one."""
+    copied = copy_of(entries)
+    copied[key] = value
+    return MappingProxyType(copied)
+
+
+def without_entry(entries: Mapping[Key, Value], key: Key) -> Mapping[Key, Value]:
+    """The same, but without one that is there."""
+    copied = copy_of(entries)
+    del copied[key]
+    return MappingProxyType(copied)
+
+
 def _none() -> Mapping[str, NamedObject]:
     return MappingProxyType({})
 
@@ -102,7 +128,7 @@ def _none() -> Mapping[str, NamedObject]:
 class ControlState:
     """See the top of this file. No holder of one changes its mappings."""
 
-    codec_version: int = CODEC_VERSION
+    codec_version: int = RULES_FIRST
     cluster_id: bytes = b""
     """Empty before BOOTSTRAP."""
     min_in_sync: int = 0
@@ -115,6 +141,8 @@ class ControlState:
     next_group_id: int = 1
     remembered: Mapping[bytes, bytes] = field(default_factory=lambda: MappingProxyType({}))
     """Request id -> encoded ControlResult, oldest first; at most REMEMBERED_COUNT_MAX."""
+    access: AccessState = field(default_factory=AccessState)
+    """Empty before rules 2."""
 
     @property
     def is_bootstrapped(self) -> bool:
@@ -150,6 +178,7 @@ class ControlState:
             used = [each.object_id for each in objects.values()]
             errors.invariant(len(used) == len(set(used)), "ids are unique")
             errors.invariant(all(0 < one < next_id for one in used), "ids are below the next one")
+        self.access.check(self.revision)
         errors.invariant(len(self.remembered) <= REMEMBERED_COUNT_MAX, "the window is bounded")
 
 
@@ -177,6 +206,7 @@ def state_data(state: ControlState, *, with_remembered: bool) -> pb.ControlState
         next_topic_id=state.next_topic_id,
         next_group_id=state.next_group_id,
         remembered=[pb.RememberedResult(request_id=key, result=raw) for key, raw in remembered],
+        access=access_data(state.access) if state.access.version else None,
     )
 
 
@@ -199,10 +229,10 @@ def state_of(data: pb.ControlStateData) -> ControlState:
     Raises:
         IncompatibleFormat: its rules are not known to this code.
     """
-    if data.codec_version != CODEC_VERSION:
+    if not RULES_FIRST <= data.codec_version <= CODEC_VERSION:
         raise errors.IncompatibleFormat(
             f"the control plane follows rules {data.codec_version}, this version of Hourwheel knows"
-            f" {CODEC_VERSION}",
+            f" {RULES_FIRST} to {CODEC_VERSION}",
             version=data.codec_version,
         )
     return ControlState(
@@ -217,6 +247,7 @@ def state_of(data: pb.ControlStateData) -> ControlState:
         next_topic_id=data.next_topic_id,
         next_group_id=data.next_group_id,
         remembered=MappingProxyType({r.request_id: r.result for r in data.remembered}),
+        access=access_of(data.access),
     )
 
 

@@ -13,6 +13,7 @@ from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.internal.v1 import raft_pb2
 from replication.control.config import ControlConfig
 from replication.control.launcher import ControlProcess
+from replication.control_state.state import CODEC_VERSION
 from replication.raft.handshake import NONCE_BYTES, Handshake, Identity
 from replication.raft.security import split_address
 from tests.support.control_cluster import (
@@ -58,6 +59,16 @@ async def test_group_elects_replicates_and_survives_its_leader(tmp_path: Path) -
         await leader.start()
         await cluster.until(lambda: same_state(cluster) and "after" in leader.state.topics)
         await leader.register()
+
+
+async def test_user_is_known_to_every_broker_once_all_know_the_rules(tmp_path: Path) -> None:
+    async with control_cluster(tmp_path) as cluster:
+        await register_all(cluster)
+        await cluster.until(lambda: {one.state.codec_version for one in cluster} == {CODEC_VERSION})
+        user = pb.PutUserCommand(name="ann", secret_hash="hash")
+        result = await cluster["n2"].client.propose(put_user=user)
+        assert result.outcome == pb.CONTROL_OUTCOME_OK
+        await cluster.until(lambda: all("ann" in one.state.access.users for one in cluster))
 
 
 def epoch_of(broker: FakeBroker) -> int:

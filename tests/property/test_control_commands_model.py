@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel.internal.v1 import control_pb2 as pb
-from replication.control_state.commands import apply_command
+from replication.control_state.access import AccessState
+from replication.control_state.commands import apply_command, make_command
 from replication.control_state.state import ControlState, decode_state, encode_state
 from tests.support.control_commands import CLUSTER_ID, NODE_IDS, boot, register
 
@@ -15,11 +16,37 @@ NODES = st.sampled_from((*NODE_IDS, "n4"))
 SMALL = st.integers(0, 6)
 NAMES = st.sampled_from(("", "a", "b"))
 MIN_IN_SYNC = 2
-KINDS = ("register", "elect", "elect", "isr", "isr", "put", "delete", "ended")
+KINDS = (
+    "register", "elect", "elect", "isr", "isr", "put", "delete", "ended", "rules", "access",
+    "batch",
+)  # fmt: skip
+VERSIONS = st.integers(0, 12)
 
 
 @st.composite
-def commands(draw: st.DrawFn) -> dict[str, Any]:
+def access_commands(draw: st.DrawFn) -> dict[str, Any]:
+    name, version = draw(NAMES), draw(VERSIONS)
+    key = pb.GrantKey(principal=draw(NAMES), kind=draw(st.sampled_from(("topic", "x"))), name="t*")
+    return draw(
+        st.sampled_from(
+            [
+                {"put_user": pb.PutUserCommand(
+                    name=name, secret_hash="h", expected_version=version)},
+                {"delete_user": pb.DeleteUserCommand(name=name, expected_version=version)},
+                {"put_grant": pb.PutGrantCommand(
+                    key=key, operations=["look"], expected_version=version)},
+                {"delete_grant": pb.DeleteGrantCommand(key=key, expected_version=version)},
+                {"put_quota": pb.PutQuotaCommand(principal=name, expected_version=version)},
+                {"delete_quota": pb.DeleteQuotaCommand(principal=name, expected_version=version)},
+                {"set_access_control": pb.SetAccessControlCommand(
+                    is_on=draw(st.booleans()), expected_version=version)},
+            ]
+        )
+    )  # fmt: skip
+
+
+@st.composite
+def commands(draw: st.DrawFn) -> dict[str, Any]:  # noqa: PLR0911 - one for each kind
     kind = draw(st.sampled_from(KINDS))
     if kind == "register":
         seen = [
@@ -47,6 +74,14 @@ def commands(draw: st.DrawFn) -> dict[str, Any]:
                 epoch=draw(SMALL), expected_version=draw(st.integers(1, 9)), isr=isr
             )
         }
+    if kind == "rules":
+        return {"set_rules": pb.SetRulesCommand(rules=draw(st.integers(0, 3)))}
+    if kind == "access":
+        return draw(access_commands())
+    if kind == "batch":
+        inner = draw(st.lists(access_commands(), max_size=3))
+        commands = [make_command(b"", **which) for which in inner]
+        return {"batch": pb.BatchCommand(commands=commands)}
     if kind == "put":
         put = pb.PutObjectCommand(name=draw(NAMES), expected_version=draw(st.integers(0, 9)))
         return {draw(st.sampled_from(("put_topic", "put_group"))): put}
@@ -63,7 +98,7 @@ FOUND = pb.BootstrapCommand(
 
 def encoded(index: int, which: dict[str, Any]) -> bytes:
     request_id = index.to_bytes(16, "big")
-    return pb.ControlCommand(codec_version=1, request_id=request_id, **which).SerializeToString()
+    return make_command(request_id, **which).SerializeToString()
 
 
 def helped(state: ControlState, which: dict[str, Any], is_helped: bool) -> dict[str, Any]:
@@ -110,6 +145,9 @@ def test_I4_epochs_grow_sets_stay_and_replicas_agree(  # noqa: N802
             assert new.epoch > old.epoch_seen
         if "change_isr" in which and len(new.isr) < len(old.isr):
             assert len(new.isr) >= MIN_IN_SYNC
+        assert after.codec_version >= state.codec_version
+        assert after.codec_version > 1 or after.access == AccessState()
+        assert (after.access == state.access) == (after.access.version == state.access.version)
         for topic in after.topics.values():
             assert ids.setdefault(topic.object_id, topic.name) == topic.name, "an id came twice"
         # The same again is the same again; a replica that restarts from a snapshot agrees.

@@ -4,8 +4,8 @@ from itertools import count
 from typing import Any, Final
 
 from hourwheel.internal.v1 import control_pb2 as pb
-from replication.control_state.commands import apply_command
-from replication.control_state.state import CODEC_VERSION, ControlState
+from replication.control_state.commands import apply_command, make_command
+from replication.control_state.state import ControlState
 
 CLUSTER_ID: Final = b"c" * 16
 NODE_IDS: Final = ("n1", "n2", "n3")
@@ -27,11 +27,11 @@ class StateWorld:
         self.state = ControlState()
         self._ids = count(1)
 
-    def raw(self, *, version: int = CODEC_VERSION, **command: Any) -> bytes:
-        request_id = next(self._ids).to_bytes(16, "big")
-        return pb.ControlCommand(
-            codec_version=version, request_id=request_id, **command
-        ).SerializeToString(deterministic=True)
+    def raw(self, *, version: int | None = None, **which: Any) -> bytes:
+        command = make_command(next(self._ids).to_bytes(16, "big"), **which)
+        if version is not None:
+            command.codec_version = version
+        return command.SerializeToString(deterministic=True)
 
     def apply(self, raw: bytes) -> pb.ControlResult:
         self.state, answer = apply_command(self.state, raw)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from hourwheel.internal.v1 import control_link_pb2 as link
 from hourwheel.internal.v1 import control_pb2 as pb
-from replication.control_state.state import ControlState, state_data
+from replication.control_state.state import ControlState
+from replication.control_state.state_change import whole
 from replication.raft.frames import pack_frame, read_frame
 
 BYTES_MAX = 1 << 20
@@ -54,8 +55,7 @@ class ControlPeer:
         self._writer.write(pack_frame(frame.SerializeToString()))
 
     def say_state(self, state: ControlState) -> None:
-        data = state_data(state, with_remembered=False)
-        self.say(link.ControlFrame(state=link.LinkState(state=data)))
+        self.say(link.ControlFrame(state=whole(state)))
 
     def hang_up(self) -> None:
         assert self._writer is not None

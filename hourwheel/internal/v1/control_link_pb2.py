@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from hourwheel.internal.v1 import control_pb2 as hourwheel_dot_internal_dot_v1_dot_control__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(hourwheel/internal/v1/control_link.proto\x12\x0chourwheel.v1\x1a#hourwheel/internal/v1/control.proto\"\xdf\x01\n\x0bShardReport\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x12\n\nlast_epoch\x18\x03 \x01(\r\x12\x0f\n\x07log_end\x18\x04 \x01(\x04\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x04\x12\x10\n\x08is_ready\x18\x06 \x01(\x08\x12\x14\n\x0cis_resigning\x18\x07 \x01(\x08\x12\x14\n\x0chand_over_to\x18\x08 \x01(\t\x12\x0e\n\x06is_low\x18\t \x01(\x08\x12\x13\n\x0bhas_retired\x18\n \x01(\x08\x12\x12\n\nis_serving\x18\x0b \x01(\x08\"\x86\x01\n\nNodeReport\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\x0c\x12\x14\n\x0c\x62roker_alive\x18\x03 \x01(\x08\x12)\n\x06shards\x18\x04 \x03(\x0b\x32\x19.hourwheel.v1.ShardReport\x12\x15\n\rended_boot_id\x18\x05 \x01(\x0c\">\n\tLinkHello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x03 \x01(\x0c\"D\n\x0cLinkProposal\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12\x0f\n\x07\x63ommand\x18\x02 \x01(\x0c\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\"w\n\nLinkAnswer\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12+\n\x06result\x18\x02 \x01(\x0b\x32\x1b.hourwheel.v1.ControlResult\x12\x14\n\x0c\x65rror_reason\x18\x03 \x01(\t\x12\x15\n\rerror_message\x18\x04 \x01(\t\"H\n\nLinkLeader\x12\x16\n\x0eleader_node_id\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x14\n\x0chas_majority\x18\x03 \x01(\x08\"5\n\x08LinkPing\x12\x13\n\x0bstall_count\x18\x01 \x01(\x04\x12\x14\n\x0cstall_ms_max\x18\x02 \x01(\x01\":\n\tLinkState\x12-\n\x05state\x18\x01 \x01(\x0b\x32\x1e.hourwheel.v1.ControlStateData\"8\n\x0bLinkReports\x12)\n\x07reports\x18\x01 \x03(\x0b\x32\x18.hourwheel.v1.NodeReport\"8\n\rLinkPartition\x12\x12\n\nblocked_in\x18\x01 \x03(\t\x12\x13\n\x0b\x62locked_out\x18\x02 \x03(\t\"\xf6\x01\n\x0b\x42rokerFrame\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.hourwheel.v1.LinkHelloH\x00\x12*\n\x06report\x18\x02 \x01(\x0b\x32\x18.hourwheel.v1.NodeReportH\x00\x12.\n\x08proposal\x18\x03 \x01(\x0b\x32\x1a.hourwheel.v1.LinkProposalH\x00\x12&\n\x04ping\x18\x04 \x01(\x0b\x32\x16.hourwheel.v1.LinkPingH\x00\x12\x30\n\tpartition\x18\x05 \x01(\x0b\x32\x1b.hourwheel.v1.LinkPartitionH\x00\x42\x07\n\x05\x66rame\"\xef\x01\n\x0c\x43ontrolFrame\x12(\n\x05state\x18\x01 \x01(\x0b\x32\x17.hourwheel.v1.LinkStateH\x00\x12*\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x18.hourwheel.v1.LinkAnswerH\x00\x12*\n\x06leader\x18\x03 \x01(\x0b\x32\x18.hourwheel.v1.LinkLeaderH\x00\x12&\n\x04ping\x18\x04 \x01(\x0b\x32\x16.hourwheel.v1.LinkPingH\x00\x12,\n\x07reports\x18\x05 \x01(\x0b\x32\x19.hourwheel.v1.LinkReportsH\x00\x42\x07\n\x05\x66rameB;\n\x15hourwheel.internal.v1P\x01Z hourwheel/internal/v1;internalv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(hourwheel/internal/v1/control_link.proto\x12\x0chourwheel.v1\x1a#hourwheel/internal/v1/control.proto\"\xdf\x01\n\x0bShardReport\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x12\n\nlast_epoch\x18\x03 \x01(\r\x12\x0f\n\x07log_end\x18\x04 \x01(\x04\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x04\x12\x10\n\x08is_ready\x18\x06 \x01(\x08\x12\x14\n\x0cis_resigning\x18\x07 \x01(\x08\x12\x14\n\x0chand_over_to\x18\x08 \x01(\t\x12\x0e\n\x06is_low\x18\t \x01(\x08\x12\x13\n\x0bhas_retired\x18\n \x01(\x08\x12\x12\n\nis_serving\x18\x0b \x01(\x08\"\x95\x01\n\nNodeReport\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\x0c\x12\x14\n\x0c\x62roker_alive\x18\x03 \x01(\x08\x12)\n\x06shards\x18\x04 \x03(\x0b\x32\x19.hourwheel.v1.ShardReport\x12\x15\n\rended_boot_id\x18\x05 \x01(\x0c\x12\r\n\x05rules\x18\x06 \x01(\r\">\n\tLinkHello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x03 \x01(\x0c\"D\n\x0cLinkProposal\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12\x0f\n\x07\x63ommand\x18\x02 \x01(\x0c\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\"w\n\nLinkAnswer\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12+\n\x06result\x18\x02 \x01(\x0b\x32\x1b.hourwheel.v1.ControlResult\x12\x14\n\x0c\x65rror_reason\x18\x03 \x01(\t\x12\x15\n\rerror_message\x18\x04 \x01(\t\"H\n\nLinkLeader\x12\x16\n\x0eleader_node_id\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x14\n\x0chas_majority\x18\x03 \x01(\x08\"5\n\x08LinkPing\x12\x13\n\x0bstall_count\x18\x01 \x01(\x04\x12\x14\n\x0cstall_ms_max\x18\x02 \x01(\x01\"i\n\tLinkState\x12-\n\x05state\x18\x01 \x01(\x0b\x32\x1e.hourwheel.v1.ControlStateData\x12-\n\x06\x63hange\x18\x02 \x01(\x0b\x32\x1d.hourwheel.v1.LinkStateChange\"A\n\x0fLinkStateChange\x12\x16\n\x0e\x64\x65leted_topics\x18\x01 \x03(\t\x12\x16\n\x0e\x64\x65leted_groups\x18\x02 \x03(\t\"8\n\x0bLinkReports\x12)\n\x07reports\x18\x01 \x03(\x0b\x32\x18.hourwheel.v1.NodeReport\"8\n\rLinkPartition\x12\x12\n\nblocked_in\x18\x01 \x03(\t\x12\x13\n\x0b\x62locked_out\x18\x02 \x03(\t\"\xf6\x01\n\x0b\x42rokerFrame\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.hourwheel.v1.LinkHelloH\x00\x12*\n\x06report\x18\x02 \x01(\x0b\x32\x18.hourwheel.v1.NodeReportH\x00\x12.\n\x08proposal\x18\x03 \x01(\x0b\x32\x1a.hourwheel.v1.LinkProposalH\x00\x12&\n\x04ping\x18\x04 \x01(\x0b\x32\x16.hourwheel.v1.LinkPingH\x00\x12\x30\n\tpartition\x18\x05 \x01(\x0b\x32\x1b.hourwheel.v1.LinkPartitionH\x00\x42\x07\n\x05\x66rame\"\xef\x01\n\x0c\x43ontrolFrame\x12(\n\x05state\x18\x01 \x01(\x0b\x32\x17.hourwheel.v1.LinkStateH\x00\x12*\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x18.hourwheel.v1.LinkAnswerH\x00\x12*\n\x06leader\x18\x03 \x01(\x0b\x32\x18.hourwheel.v1.LinkLeaderH\x00\x12&\n\x04ping\x18\x04 \x01(\x0b\x32\x16.hourwheel.v1.LinkPingH\x00\x12,\n\x07reports\x18\x05 \x01(\x0b\x32\x19.hourwheel.v1.LinkReportsH\x00\x42\x07\n\x05\x66rameB;\n\x15hourwheel.internal.v1P\x01Z hourwheel/internal/v1;internalv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,25 +36,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SHARDREPORT']._serialized_start=96
   _globals['_SHARDREPORT']._serialized_end=319
   _globals['_NODEREPORT']._serialized_start=322
-  _globals['_NODEREPORT']._serialized_end=456
-  _globals['_LINKHELLO']._serialized_start=458
-  _globals['_LINKHELLO']._serialized_end=520
-  _globals['_LINKPROPOSAL']._serialized_start=522
-  _globals['_LINKPROPOSAL']._serialized_end=590
-  _globals['_LINKANSWER']._serialized_start=592
-  _globals['_LINKANSWER']._serialized_end=711
-  _globals['_LINKLEADER']._serialized_start=713
-  _globals['_LINKLEADER']._serialized_end=785
-  _globals['_LINKPING']._serialized_start=787
-  _globals['_LINKPING']._serialized_end=840
-  _globals['_LINKSTATE']._serialized_start=842
-  _globals['_LINKSTATE']._serialized_end=900
-  _globals['_LINKREPORTS']._serialized_start=902
-  _globals['_LINKREPORTS']._serialized_end=958
-  _globals['_LINKPARTITION']._serialized_start=960
-  _globals['_LINKPARTITION']._serialized_end=1016
-  _globals['_BROKERFRAME']._serialized_start=1019
-  _globals['_BROKERFRAME']._serialized_end=1265
-  _globals['_CONTROLFRAME']._serialized_start=1268
-  _globals['_CONTROLFRAME']._serialized_end=1507
+  _globals['_NODEREPORT']._serialized_end=471
+  _globals['_LINKHELLO']._serialized_start=473
+  _globals['_LINKHELLO']._serialized_end=535
+  _globals['_LINKPROPOSAL']._serialized_start=537
+  _globals['_LINKPROPOSAL']._serialized_end=605
+  _globals['_LINKANSWER']._serialized_start=607
+  _globals['_LINKANSWER']._serialized_end=726
+  _globals['_LINKLEADER']._serialized_start=728
+  _globals['_LINKLEADER']._serialized_end=800
+  _globals['_LINKPING']._serialized_start=802
+  _globals['_LINKPING']._serialized_end=855
+  _globals['_LINKSTATE']._serialized_start=857
+  _globals['_LINKSTATE']._serialized_end=962
+  _globals['_LINKSTATECHANGE']._serialized_start=964
+  _globals['_LINKSTATECHANGE']._serialized_end=1029
+  _globals['_LINKREPORTS']._serialized_start=1031
+  _globals['_LINKREPORTS']._serialized_end=1087
+  _globals['_LINKPARTITION']._serialized_start=1089
+  _globals['_LINKPARTITION']._serialized_end=1145
+  _globals['_BROKERFRAME']._serialized_start=1148
+  _globals['_BROKERFRAME']._serialized_end=1394
+  _globals['_CONTROLFRAME']._serialized_start=1397
+  _globals['_CONTROLFRAME']._serialized_end=1636
 # @@protoc_insertion_point(module_scope)

@@ -34,18 +34,20 @@ class ShardReport(_message.Message):
     def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., last_epoch: _Optional[int] = ..., log_end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., is_ready: bool = ..., is_resigning: bool = ..., hand_over_to: _Optional[str] = ..., is_low: bool = ..., has_retired: bool = ..., is_serving: bool = ...) -> None: ...
 
 class NodeReport(_message.Message):
-    __slots__ = ("node_id", "boot_id", "broker_alive", "shards", "ended_boot_id")
+    __slots__ = ("node_id", "boot_id", "broker_alive", "shards", "ended_boot_id", "rules")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ALIVE_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     ENDED_BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    RULES_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     boot_id: bytes
     broker_alive: bool
     shards: _containers.RepeatedCompositeFieldContainer[ShardReport]
     ended_boot_id: bytes
-    def __init__(self, node_id: _Optional[str] = ..., boot_id: _Optional[bytes] = ..., broker_alive: bool = ..., shards: _Optional[_Iterable[_Union[ShardReport, _Mapping]]] = ..., ended_boot_id: _Optional[bytes] = ...) -> None: ...
+    rules: int
+    def __init__(self, node_id: _Optional[str] = ..., boot_id: _Optional[bytes] = ..., broker_alive: bool = ..., shards: _Optional[_Iterable[_Union[ShardReport, _Mapping]]] = ..., ended_boot_id: _Optional[bytes] = ..., rules: _Optional[int] = ...) -> None: ...
 
 class LinkHello(_message.Message):
     __slots__ = ("version", "node_id", "boot_id")
@@ -98,10 +100,20 @@ class LinkPing(_message.Message):
     def __init__(self, stall_count: _Optional[int] = ..., stall_ms_max: _Optional[float] = ...) -> None: ...
 
 class LinkState(_message.Message):
-    __slots__ = ("state",)
+    __slots__ = ("state", "change")
     STATE_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
     state: _control_pb2.ControlStateData
-    def __init__(self, state: _Optional[_Union[_control_pb2.ControlStateData, _Mapping]] = ...) -> None: ...
+    change: LinkStateChange
+    def __init__(self, state: _Optional[_Union[_control_pb2.ControlStateData, _Mapping]] = ..., change: _Optional[_Union[LinkStateChange, _Mapping]] = ...) -> None: ...
+
+class LinkStateChange(_message.Message):
+    __slots__ = ("deleted_topics", "deleted_groups")
+    DELETED_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    DELETED_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    deleted_topics: _containers.RepeatedScalarFieldContainer[str]
+    deleted_groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, deleted_topics: _Optional[_Iterable[str]] = ..., deleted_groups: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LinkReports(_message.Message):
     __slots__ = ("reports",)

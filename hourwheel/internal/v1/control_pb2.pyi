@@ -21,7 +21,7 @@ CONTROL_OUTCOME_REFUSED: ControlOutcome
 CONTROL_OUTCOME_UNKNOWN_VERSION: ControlOutcome
 
 class ControlCommand(_message.Message):
-    __slots__ = ("codec_version", "request_id", "noop", "bootstrap", "register_node", "elect_master", "change_isr", "put_topic", "delete_topic", "put_group", "delete_group", "note_ended")
+    __slots__ = ("codec_version", "request_id", "noop", "bootstrap", "register_node", "elect_master", "change_isr", "put_topic", "delete_topic", "put_group", "delete_group", "note_ended", "set_rules", "put_user", "delete_user", "put_grant", "delete_grant", "put_quota", "delete_quota", "set_access_control", "batch")
     CODEC_VERSION_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     NOOP_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,15 @@ class ControlCommand(_message.Message):
     PUT_GROUP_FIELD_NUMBER: _ClassVar[int]
     DELETE_GROUP_FIELD_NUMBER: _ClassVar[int]
     NOTE_ENDED_FIELD_NUMBER: _ClassVar[int]
+    SET_RULES_FIELD_NUMBER: _ClassVar[int]
+    PUT_USER_FIELD_NUMBER: _ClassVar[int]
+    DELETE_USER_FIELD_NUMBER: _ClassVar[int]
+    PUT_GRANT_FIELD_NUMBER: _ClassVar[int]
+    DELETE_GRANT_FIELD_NUMBER: _ClassVar[int]
+    PUT_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    DELETE_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    SET_ACCESS_CONTROL_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
     codec_version: int
     request_id: bytes
     noop: NoopCommand
@@ -46,7 +55,16 @@ class ControlCommand(_message.Message):
     put_group: PutObjectCommand
     delete_group: DeleteObjectCommand
     note_ended: NoteEndedCommand
-    def __init__(self, codec_version: _Optional[int] = ..., request_id: _Optional[bytes] = ..., noop: _Optional[_Union[NoopCommand, _Mapping]] = ..., bootstrap: _Optional[_Union[BootstrapCommand, _Mapping]] = ..., register_node: _Optional[_Union[RegisterNodeCommand, _Mapping]] = ..., elect_master: _Optional[_Union[ElectMasterCommand, _Mapping]] = ..., change_isr: _Optional[_Union[ChangeIsrCommand, _Mapping]] = ..., put_topic: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., put_group: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., note_ended: _Optional[_Union[NoteEndedCommand, _Mapping]] = ...) -> None: ...
+    set_rules: SetRulesCommand
+    put_user: PutUserCommand
+    delete_user: DeleteUserCommand
+    put_grant: PutGrantCommand
+    delete_grant: DeleteGrantCommand
+    put_quota: PutQuotaCommand
+    delete_quota: DeleteQuotaCommand
+    set_access_control: SetAccessControlCommand
+    batch: BatchCommand
+    def __init__(self, codec_version: _Optional[int] = ..., request_id: _Optional[bytes] = ..., noop: _Optional[_Union[NoopCommand, _Mapping]] = ..., bootstrap: _Optional[_Union[BootstrapCommand, _Mapping]] = ..., register_node: _Optional[_Union[RegisterNodeCommand, _Mapping]] = ..., elect_master: _Optional[_Union[ElectMasterCommand, _Mapping]] = ..., change_isr: _Optional[_Union[ChangeIsrCommand, _Mapping]] = ..., put_topic: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., put_group: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., note_ended: _Optional[_Union[NoteEndedCommand, _Mapping]] = ..., set_rules: _Optional[_Union[SetRulesCommand, _Mapping]] = ..., put_user: _Optional[_Union[PutUserCommand, _Mapping]] = ..., delete_user: _Optional[_Union[DeleteUserCommand, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrantCommand, _Mapping]] = ..., delete_grant: _Optional[_Union[DeleteGrantCommand, _Mapping]] = ..., put_quota: _Optional[_Union[PutQuotaCommand, _Mapping]] = ..., delete_quota: _Optional[_Union[DeleteQuotaCommand, _Mapping]] = ..., set_access_control: _Optional[_Union[SetAccessControlCommand, _Mapping]] = ..., batch: _Optional[_Union[BatchCommand, _Mapping]] = ...) -> None: ...
 
 class NoopCommand(_message.Message):
     __slots__ = ()
@@ -154,24 +172,128 @@ class DeleteObjectCommand(_message.Message):
     expected_version: int
     def __init__(self, name: _Optional[str] = ..., expected_version: _Optional[int] = ...) -> None: ...
 
+class SetRulesCommand(_message.Message):
+    __slots__ = ("rules",)
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    rules: int
+    def __init__(self, rules: _Optional[int] = ...) -> None: ...
+
+class PutUserCommand(_message.Message):
+    __slots__ = ("name", "secret_hash", "expected_version")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SECRET_HASH_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    secret_hash: str
+    expected_version: int
+    def __init__(self, name: _Optional[str] = ..., secret_hash: _Optional[str] = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class DeleteUserCommand(_message.Message):
+    __slots__ = ("name", "expected_version")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    expected_version: int
+    def __init__(self, name: _Optional[str] = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class GrantKey(_message.Message):
+    __slots__ = ("principal", "kind", "name")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    kind: str
+    name: str
+    def __init__(self, principal: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class PutGrantCommand(_message.Message):
+    __slots__ = ("key", "operations", "expected_version")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    key: GrantKey
+    operations: _containers.RepeatedScalarFieldContainer[str]
+    expected_version: int
+    def __init__(self, key: _Optional[_Union[GrantKey, _Mapping]] = ..., operations: _Optional[_Iterable[str]] = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class DeleteGrantCommand(_message.Message):
+    __slots__ = ("key", "expected_version")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    key: GrantKey
+    expected_version: int
+    def __init__(self, key: _Optional[_Union[GrantKey, _Mapping]] = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class QuotaLimits(_message.Message):
+    __slots__ = ("messages_per_s", "bytes_per_s", "pending_messages", "topics", "groups", "connections", "calls_in_flight")
+    MESSAGES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    PENDING_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    messages_per_s: int
+    bytes_per_s: int
+    pending_messages: int
+    topics: int
+    groups: int
+    connections: int
+    calls_in_flight: int
+    def __init__(self, messages_per_s: _Optional[int] = ..., bytes_per_s: _Optional[int] = ..., pending_messages: _Optional[int] = ..., topics: _Optional[int] = ..., groups: _Optional[int] = ..., connections: _Optional[int] = ..., calls_in_flight: _Optional[int] = ...) -> None: ...
+
+class PutQuotaCommand(_message.Message):
+    __slots__ = ("principal", "limits", "expected_version")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    limits: QuotaLimits
+    expected_version: int
+    def __init__(self, principal: _Optional[str] = ..., limits: _Optional[_Union[QuotaLimits, _Mapping]] = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class DeleteQuotaCommand(_message.Message):
+    __slots__ = ("principal", "expected_version")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    expected_version: int
+    def __init__(self, principal: _Optional[str] = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class SetAccessControlCommand(_message.Message):
+    __slots__ = ("is_on", "expected_version")
+    IS_ON_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    is_on: bool
+    expected_version: int
+    def __init__(self, is_on: bool = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class BatchCommand(_message.Message):
+    __slots__ = ("commands",)
+    COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    commands: _containers.RepeatedCompositeFieldContainer[ControlCommand]
+    def __init__(self, commands: _Optional[_Iterable[_Union[ControlCommand, _Mapping]]] = ...) -> None: ...
+
 class ControlResult(_message.Message):
-    __slots__ = ("outcome", "reason", "version", "epoch", "object_id", "revision")
+    __slots__ = ("outcome", "reason", "version", "epoch", "object_id", "revision", "results")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
     outcome: ControlOutcome
     reason: str
     version: int
     epoch: int
     object_id: int
     revision: int
-    def __init__(self, outcome: _Optional[_Union[ControlOutcome, str]] = ..., reason: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., object_id: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
+    results: _containers.RepeatedCompositeFieldContainer[ControlResult]
+    def __init__(self, outcome: _Optional[_Union[ControlOutcome, str]] = ..., reason: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., object_id: _Optional[int] = ..., revision: _Optional[int] = ..., results: _Optional[_Iterable[_Union[ControlResult, _Mapping]]] = ...) -> None: ...
 
 class ControlStateData(_message.Message):
-    __slots__ = ("codec_version", "cluster_id", "min_in_sync", "revision", "nodes", "shards", "topics", "groups", "next_topic_id", "next_group_id", "remembered")
+    __slots__ = ("codec_version", "cluster_id", "min_in_sync", "revision", "nodes", "shards", "topics", "groups", "next_topic_id", "next_group_id", "remembered", "access")
     CODEC_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     MIN_IN_SYNC_FIELD_NUMBER: _ClassVar[int]
@@ -183,6 +305,7 @@ class ControlStateData(_message.Message):
     NEXT_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     NEXT_GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     REMEMBERED_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_FIELD_NUMBER: _ClassVar[int]
     codec_version: int
     cluster_id: bytes
     min_in_sync: int
@@ -194,7 +317,54 @@ class ControlStateData(_message.Message):
     next_topic_id: int
     next_group_id: int
     remembered: _containers.RepeatedCompositeFieldContainer[RememberedResult]
-    def __init__(self, codec_version: _Optional[int] = ..., cluster_id: _Optional[bytes] = ..., min_in_sync: _Optional[int] = ..., revision: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeData, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardData, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., remembered: _Optional[_Iterable[_Union[RememberedResult, _Mapping]]] = ...) -> None: ...
+    access: AccessData
+    def __init__(self, codec_version: _Optional[int] = ..., cluster_id: _Optional[bytes] = ..., min_in_sync: _Optional[int] = ..., revision: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeData, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardData, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., remembered: _Optional[_Iterable[_Union[RememberedResult, _Mapping]]] = ..., access: _Optional[_Union[AccessData, _Mapping]] = ...) -> None: ...
+
+class AccessData(_message.Message):
+    __slots__ = ("is_on", "switch_version", "version", "users", "grants", "quotas")
+    IS_ON_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_VERSION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    is_on: bool
+    switch_version: int
+    version: int
+    users: _containers.RepeatedCompositeFieldContainer[UserData]
+    grants: _containers.RepeatedCompositeFieldContainer[GrantData]
+    quotas: _containers.RepeatedCompositeFieldContainer[QuotaData]
+    def __init__(self, is_on: bool = ..., switch_version: _Optional[int] = ..., version: _Optional[int] = ..., users: _Optional[_Iterable[_Union[UserData, _Mapping]]] = ..., grants: _Optional[_Iterable[_Union[GrantData, _Mapping]]] = ..., quotas: _Optional[_Iterable[_Union[QuotaData, _Mapping]]] = ...) -> None: ...
+
+class UserData(_message.Message):
+    __slots__ = ("name", "secret_hash", "version")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SECRET_HASH_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    secret_hash: str
+    version: int
+    def __init__(self, name: _Optional[str] = ..., secret_hash: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class GrantData(_message.Message):
+    __slots__ = ("key", "operations", "version")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    key: GrantKey
+    operations: _containers.RepeatedScalarFieldContainer[str]
+    version: int
+    def __init__(self, key: _Optional[_Union[GrantKey, _Mapping]] = ..., operations: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ...) -> None: ...
+
+class QuotaData(_message.Message):
+    __slots__ = ("principal", "limits", "version")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    limits: QuotaLimits
+    version: int
+    def __init__(self, principal: _Optional[str] = ..., limits: _Optional[_Union[QuotaLimits, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class NodeData(_message.Message):
     __slots__ = ("registered", "version", "ended_boot_id")

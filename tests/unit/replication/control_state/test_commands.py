@@ -219,7 +219,7 @@ def test_command_is_applied_once_when_it_comes_twice(world: StateWorld) -> None:
 
 
 def test_command_changes_nothing_when_its_rules_are_not_known(world: StateWorld) -> None:
-    raw = world.raw(version=2, put_topic=pb.PutObjectCommand(name="a"))
+    raw = world.raw(version=9, put_topic=pb.PutObjectCommand(name="a"))
     assert world.apply(raw).outcome == pb.CONTROL_OUTCOME_UNKNOWN_VERSION
     assert not world.state.topics
 
@@ -246,10 +246,12 @@ def test_bug_in_a_handler_is_an_answer(
     def broken(state: ControlState, command: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setitem(commands._HANDLERS, "noop", broken)
+    raw = world.raw(noop=pb.NoopCommand())
+    handlers = commands._HANDLERS
+    monkeypatch.setitem(handlers, "noop", handlers["noop"]._replace(apply=broken))
     before = world.state
     with caplog.at_level(logging.CRITICAL):
-        after, answer = apply_command(world.state, world.raw(noop=pb.NoopCommand()))
+        after, answer = apply_command(world.state, raw)
     assert after is before
     assert pb.ControlResult.FromString(answer).outcome == REFUSED
 

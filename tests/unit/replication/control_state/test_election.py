@@ -11,8 +11,8 @@ from replication.control_state.election import (
     HeardReport,
     decide,
 )
-from replication.control_state.state import ControlState, Member
-from tests.support.control_commands import StateWorld, boot, register
+from replication.control_state.state import CODEC_VERSION, ControlState, Member
+from tests.support.control_commands import NODE_IDS, StateWorld, boot, register
 
 NOW_MS = 50_000.0
 
@@ -265,3 +265,26 @@ def test_nothing_has_ended_when_a_broker_is_only_gone_or_its_node_silent(
 ) -> None:
     reports = heard(report(1, alive=False), report(2), report(3), at_ms=NOW_MS - 60_000)
     assert decide(view(world.state, reports), NOW_MS).ended == ()
+
+
+def test_newer_rules_are_proposed_when_every_control_process_knows_them(world: StateWorld) -> None:
+    reports = all_well()
+    for one in reports.values():
+        assert one.report is not None
+        one.report.rules = CODEC_VERSION
+    asked = replace(view(world.state, reports), voter_node_ids=frozenset(NODE_IDS))
+    assert decide(asked, NOW_MS).rules == CODEC_VERSION
+    assert decide(replace(asked, is_leading=False), NOW_MS).rules == 0
+    cut = {**reports, "n2": replace(reports["n2"], cut_ms=NOW_MS)}
+    assert decide(replace(asked, reports=cut), NOW_MS).rules == 0
+    silent = {**reports, "n2": replace(reports["n2"], heard_ms=NOW_MS - 1_000)}
+    assert decide(replace(asked, reports=silent), NOW_MS).rules == 0
+    absent = replace(asked, voter_node_ids=frozenset((*NODE_IDS, "n4")))
+    assert decide(absent, NOW_MS).rules == 0
+    old = reports["n3"].report
+    assert old is not None
+    old.rules = 0
+    assert decide(asked, NOW_MS).rules == 0, "a node that runs older software"
+    old.rules = CODEC_VERSION
+    world.ok(set_rules=pb.SetRulesCommand(rules=CODEC_VERSION))
+    assert decide(replace(asked, state=world.state), NOW_MS).rules == 0

@@ -64,8 +64,8 @@ class Found(NamedTuple):
 
 async def run(size: Size, folder: Path) -> Report:
     """Each flow on a node of its own."""
-    seconds = size.pick(0.5, 4, 30)
-    delay_ms_max = size.pick(200, 2_000, 30_000)
+    seconds = size.pick(0.5, 3, 30)
+    delay_ms_max = size.pick(200, 1_000, 30_000)
     report = Report(
         [
             (

@@ -11,8 +11,9 @@ leaves. While it has none, it refuses calls, and polls go on waiting.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Final, Generic, Protocol, TypeVar, cast
 
+import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
@@ -164,7 +165,7 @@ class MasterService:
         self._host.group_commit.wake()
         return future
 
-    def propose_resolve(self, rows: NDArray[Any]) -> "asyncio.Future[Sequence[int]]":
+    def propose_resolve(self, rows: NDArray[np.void]) -> "asyncio.Future[Sequence[int]]":
         """See `Serving`."""
         self.check()
         future: asyncio.Future[Sequence[int]] = self._loop.create_future()

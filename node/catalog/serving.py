@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.errors import HourwheelError
@@ -65,7 +66,7 @@ class Serving(Protocol):
 class ServingConsumers(Serving, Protocol):
     """What the consumers' services ask of it as well."""
 
-    def propose_resolve(self, rows: NDArray[Any]) -> "asyncio.Future[Sequence[int]]":
+    def propose_resolve(self, rows: NDArray[np.void]) -> "asyncio.Future[Sequence[int]]":
         """Append rows of RESOLVE, in one record with others' where they come together.
 
         The future gets how many positions each row has resolved. Raises as `propose`.

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +92,7 @@ class AckService:
             leases.note_resolved(positions.lease_id, count, positions.position_count)
         return True
 
-    async def _append(self, records: list[NDArray[Any]]) -> list[int]:
+    async def _append(self, records: list[NDArray[np.void]]) -> list[int]:
         """How many positions each row has resolved; where it raises, some may be resolved."""
         proposed = [self._propose(rows) for rows in records]
         return list(chain.from_iterable(await asyncio.gather(*proposed)))
@@ -125,12 +125,12 @@ class _Records:
     """Rows of RESOLVE, in their order, cut into records: see `ROWS_AT_ONCE`."""
 
     def __init__(self) -> None:
-        self._full: list[NDArray[Any]] = []
-        self._begun: list[NDArray[Any]] = []
+        self._full: list[NDArray[np.void]] = []
+        self._begun: list[NDArray[np.void]] = []
         """Rows of the next one; fewer than it may have."""
         self._begun_count = 0
 
-    def add(self, rows: NDArray[Any], *, is_ascending: bool) -> None:
+    def add(self, rows: NDArray[np.void], *, is_ascending: bool) -> None:
         """These come next. `is_ascending`: they finish positions of one queue, from low to high."""
         if is_ascending and len(rows) > ROWS_AT_ONCE:
             self._end()
@@ -146,11 +146,11 @@ class _Records:
             self._full += _cut(np.concatenate(self._begun), ROWS_AT_ONCE)
             self._begun, self._begun_count = [], 0
 
-    def take(self) -> list[NDArray[Any]]:
+    def take(self) -> list[NDArray[np.void]]:
         """The rows of each record."""
         self._end()
         return self._full
 
 
-def _cut(rows: NDArray[Any], count_max: int) -> list[NDArray[Any]]:
+def _cut(rows: NDArray[np.void], count_max: int) -> list[NDArray[np.void]]:
     return [rows[first : first + count_max] for first in range(0, len(rows), count_max)]

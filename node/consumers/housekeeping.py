@@ -5,7 +5,7 @@ All of it goes through the log. Where the disk has no room, housekeeping tries a
 
 import asyncio
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +99,7 @@ class Housekeeping:
         return catalog.find_subscription(group.group_id, topic_id) is not None
 
     def _resolve(
-        self, given: list[tuple[GroupQueue, Part]], rows: NDArray[Any], now_ms: int
+        self, given: list[tuple[GroupQueue, Part]], rows: NDArray[np.void], now_ms: int
     ) -> "asyncio.Future[list[int]]":
         """Propose what resolves some parts, and hold them until that is done, or for a while.
 
@@ -123,7 +123,7 @@ class Housekeeping:
         proposed.add_done_callback(end)
         return proposed
 
-    def _append(self, rows: NDArray[Any], now_ms: int) -> "asyncio.Future[list[int]]":
+    def _append(self, rows: NDArray[np.void], now_ms: int) -> "asyncio.Future[list[int]]":
         """Propose rows. Where that is refused the future fails, and nothing is raised.
 
         A mastership lease that has run out must fail neither a Receive under way nor the node.

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.internal.v1.replication_pb2 import DeliveredTo, LeaseTable
-from hourwheel.types import TopicId
+from hourwheel.types import Position, TopicId
 from node.delivery.message_lease import SPARSE_ID, Lease, Part, PollMark, Progress, runs_of
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import WINDOW_POSITIONS, AckWindow
@@ -62,7 +62,7 @@ class Leases:
 
     def window_floor(
         self, group_queue: GroupQueue, window: AckWindow, start_position: int = 0
-    ) -> int:
+    ) -> Position:
         """The first position that the group still works on: where its consumer window begins.
 
         Positions that are, or were, withheld do not count. They may stay unresolved for long, and
@@ -72,7 +72,7 @@ class Leases:
         progress = self._progress.get(group_queue)
         if progress is None or progress.exempt.is_untouched:
             return floor
-        at = max(floor, progress.window_floor)
+        at = Position(max(floor, progress.window_floor))
         while True:  # from where it ended the last time: neither of the two ever shrinks
             beyond = progress.exempt.first_unresolved(window.first_unresolved(at))
             if beyond == at:
@@ -128,15 +128,17 @@ class Leases:
         position = max(self.next_position(group_queue), floor)
         return position < bounds[1] and position >= floor + WINDOW_POSITIONS
 
-    def next_position(self, group_queue: GroupQueue) -> int:
+    def next_position(self, group_queue: GroupQueue) -> Position:
         """Everything below has been delivered in this mastership, or was resolved before it."""
         progress = self._progress.get(group_queue)
-        return 0 if progress is None else progress.delivered.floor
+        return Position(0) if progress is None else progress.delivered.floor
 
-    def delivered_end(self, group_queue: GroupQueue) -> int:
+    def delivered_end(self, group_queue: GroupQueue) -> Position:
         """Behind the last position that was delivered in this mastership."""
         progress = self._progress.get(group_queue)
-        return 0 if progress is None else progress.delivered.floor + progress.delivered.span
+        if progress is None:
+            return Position(0)
+        return Position(progress.delivered.floor + progress.delivered.span)
 
     def _progress_of(self, group_queue: GroupQueue) -> Progress:
         progress = self._progress.get(group_queue)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,14 +31,14 @@ Ranges: TypeAlias = Sequence[tuple[int, int]] | NDArray[np.int64]
 """[first, end) of positions; where they may be many, int64[n, 2]."""
 
 
-def ack_rows(group_queue: GroupQueue, ranges: Ranges) -> NDArray[Any]:
+def ack_rows(group_queue: GroupQueue, ranges: Ranges) -> NDArray[np.void]:
     """Rows that acknowledge positions [first, end)."""
     return _rows(group_queue, ranges, Outcome.ACK)
 
 
 def ack_picked_rows(
     group_queue: GroupQueue, span: tuple[int, int], runs: NDArray[np.int64]
-) -> NDArray[Any]:
+) -> NDArray[np.void]:
     """Rows that acknowledge `runs` and resolve the rest of [first, end) as filtered.
 
     They ascend: each raises a group's floor.
@@ -60,19 +60,19 @@ def ack_picked_rows(
     return rows
 
 
-def dead_rows(group_queue: GroupQueue, ranges: Ranges) -> NDArray[Any]:
+def dead_rows(group_queue: GroupQueue, ranges: Ranges) -> NDArray[np.void]:
     """Rows that make dead letters of positions [first, end)."""
     return _rows(group_queue, ranges, Outcome.DEAD)
 
 
-def filtered_rows(group_queue: GroupQueue, ranges: Ranges) -> NDArray[Any]:
+def filtered_rows(group_queue: GroupQueue, ranges: Ranges) -> NDArray[np.void]:
     """Rows that resolve positions [first, end) as filtered."""
     return _rows(group_queue, ranges, Outcome.FILTERED)
 
 
 def give_back_rows(
     views: Views, group: Group, group_queue: GroupQueue, parts: Sequence[Part], now_ms: int
-) -> NDArray[Any]:
+) -> NDArray[np.void]:
     """Rows that give back what is left of parts of leases; as `retry_rows`.
 
     In parts with gaps the messages become retries; then the rest, whatever is still unresolved by
@@ -97,7 +97,7 @@ def retry_rows(
     ranges: Ranges,
     now_ms: int,
     delay_ms: int | None,
-) -> NDArray[Any]:
+) -> NDArray[np.void]:
     """Rows that give positions [first, end) back: after `delay_ms`, or the group's own delay.
 
     The group's delay depends on the attempt, so a range is cut where the attempts change.
@@ -133,7 +133,7 @@ def _pairs(ranges: Ranges) -> NDArray[np.int64]:
 
 def _rows(
     group_queue: GroupQueue, ranges: Ranges, outcome: Outcome, due_ms: int | list[int] = 0
-) -> NDArray[Any]:
+) -> NDArray[np.void]:
     pairs = _pairs(ranges)
     rows = np.zeros(len(pairs), RESOLVE_ROW)
     rows["group_id"], rows["topic_queue"] = group_queue
@@ -165,7 +165,7 @@ class SelectedPositions:
         """How many positions are finished."""
         return sum(end - first for first, end in self.ranges)
 
-    def ack_rows(self) -> NDArray[Any]:
+    def ack_rows(self) -> NDArray[np.void]:
         """Rows that acknowledge the messages, and resolve the rest of the ranges as filtered.
 
         In queue order. What the filter did not match is not acknowledged: the log must tell which
@@ -175,7 +175,7 @@ class SelectedPositions:
             return ack_rows(self.group_queue, self.ranges)
         return ack_picked_rows(self.group_queue, self.ranges[0], self.picked)
 
-    def nack_rows(self, group: Group, now_ms: int, delay_ms: int | None) -> NDArray[Any]:
+    def nack_rows(self, group: Group, now_ms: int, delay_ms: int | None) -> NDArray[np.void]:
         """Rows that give the messages back, and then resolve the rest of the ranges as filtered."""
         runs = self.ranges if self.picked is None else self.picked
         rows = retry_rows(self.views, group, self.group_queue, runs, now_ms, delay_ms)

@@ -181,7 +181,7 @@ class Mastership:
         self._append(RecordBatch(build_blob(Kind.CONFIG, blob)), now_ms, proposer)
 
     def cancel(
-        self, ids: NDArray[Any], now_ms: int, proposer: Proposer[NDArray[np.uint8]] | None
+        self, ids: NDArray[np.void], now_ms: int, proposer: Proposer[NDArray[np.uint8]] | None
     ) -> None:
         """Append a cancel by id: array[n] of ID_DTYPE. The result: CancelOutcome[n]."""
         rows = np.zeros(len(ids), CANCEL_ROW)
@@ -191,7 +191,7 @@ class Mastership:
         self._append(RecordBatch(build_rows(Kind.CANCEL, rows)), now_ms, proposer)
 
     def resolve(
-        self, rows: NDArray[Any], now_ms: int, proposer: Proposer[list[int]] | None
+        self, rows: NDArray[np.void], now_ms: int, proposer: Proposer[list[int]] | None
     ) -> None:
         """Append RESOLVE rows; the result counts what each newly resolved."""
         invariant(rows.dtype == RESOLVE_ROW, "rows of RESOLVE")

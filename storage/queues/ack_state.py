@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
-from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX
+from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX, Position
 from storage.views.digest import Hasher, feed_numbers
 
 WINDOW_POSITIONS: Final = 65_536
@@ -62,11 +62,11 @@ class AckWindow:
         )
 
     @property
-    def floor(self) -> int:
+    def floor(self) -> Position:
         """Everything below is resolved; the position itself is not."""
-        return self._floor
+        return Position(self._floor)
 
-    def first_unresolved(self, position: int) -> int:
+    def first_unresolved(self, position: int) -> Position:
         """The first position from `position` on that is not resolved.
 
         Of a queue's start it is what the group still works on. The floor may lie below the start
@@ -75,7 +75,7 @@ class AckWindow:
         position = max(position, self._floor)
         index = bisect_right(self._starts, position) - 1
         is_resolved = index >= 0 and position < self._ends[index]
-        return self._ends[index] if is_resolved else position
+        return Position(self._ends[index] if is_resolved else position)
 
     @property
     def span(self) -> int:

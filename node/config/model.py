@@ -19,6 +19,7 @@ from pydantic import ValidationError, model_validator
 from hourwheel import limits as hard
 from hourwheel.types import NodeId
 from node.config import checks
+from node.config.access import AccessSection, validate_access
 from node.config.section import Section
 from node.config.section import key_of as _key
 from node.config.tls import TlsSection, validate_tls
@@ -474,6 +475,7 @@ class NodeConfig(Section):
 
     node: NodeSection = NodeSection()
     console: ConsoleSection = ConsoleSection()
+    access: AccessSection = AccessSection()
     tls: TlsSection = TlsSection()
     log: LogSection = LogSection()
     wheel: WheelSection = WheelSection()
@@ -512,6 +514,7 @@ def _validate(config: NodeConfig) -> None:
     """
     _validate_node(config.node)
     _validate_console(config.console, config.node)
+    validate_access(config.access)
     validate_tls(config.tls)
     for key, other in (
         ("dispatch.lead_ms_min", "dispatch.lead_ms_max"),

@@ -22,6 +22,7 @@ from typing import Final, TypeAlias
 from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
 from hourwheel.transport.access import PLAIN
+from node.access.control import AccessControl
 from node.access.server_tls import ServerTls
 from node.api.forwarder import OPTIONS, Forwarder
 from node.api.server import ApiServer, ServerParts
@@ -33,9 +34,11 @@ from node.broker.settings import engine_config, shard_config
 from node.broker.slewed_clock import SlewedClock, StepEvent
 from node.cluster.runtime import ClusterRuntime
 from node.cluster.standalone import StandaloneRuntime
+from node.config.access import AccessSection
 from node.config.checks import is_loopback
 from node.config.model import NodeConfig
 from node.console.server import Console, reached_at
+from node.contracts.access import AccessPolicy
 from node.contracts.broker import Failure
 from node.metrics import collector
 from node.metrics.family import ProcessFacts
@@ -453,6 +456,7 @@ class Node:
                 started_ms,
                 forwarder,
                 served,
+                access=AccessControl(access_policy(self.config.access)),
                 tls=self._tls,
             )
         )
@@ -491,6 +495,11 @@ class Node:
             if config.console.is_listen_configured:
                 raise
             _log.warning("console_not_started", address=config.console.listen, error=error.message)
+
+
+def access_policy(section: AccessSection) -> AccessPolicy:
+    """What the configuration says of who may do what."""
+    return AccessPolicy(is_on=section.is_on, administrators=section.administrator_names)
 
 
 def _reason_of(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """Access control over real gRPC: who is known, what they may do, and when that ends."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -21,6 +22,7 @@ from node.contracts.access import (
 )
 from tests.support.api_world import ApiWorld, refusal_of, refused
 from tests.support.callers import identify
+from tests.support.embedded_node import EmbeddedNode
 from tests.support.eventually import until
 from tests.unit.node.access.test_permissions import METHODS
 
@@ -207,3 +209,15 @@ async def test_health_and_reflection_are_for_everybody() -> None:
         world.access.replace(on())
         health: Any = world.channel.unary_unary("/grpc.health.v1.Health/Check")
         assert await health(b"") == b"\x08\x01"
+
+
+async def test_node_whose_configuration_says_so_refuses_whoever_is_not_known(
+    tmp_path: Path,
+) -> None:
+    values = {"access": {"is_on": True, "administrators": "root"}}
+    async with EmbeddedNode(tmp_path, values) as node:
+        channel = grpc.aio.insecure_channel(node.address)
+        for forged in ((), (("hourwheel-principal-bin", b"user\nroot"),)):
+            listing: Any = channel.unary_unary("/hourwheel.v1.AdminService/ListTopics")
+            assert (await refused(listing(b"", metadata=forged))).reason == "PERMISSION_DENIED"
+        await channel.close()

@@ -173,6 +173,9 @@ def _find_untruth(cancel: Cancel, sequence: int, stored: Stored, released: set[i
         return "was said to be released, and is not"
     if cancel.outcome is CancelOutcome.UNKNOWN:
         return "was acknowledged, and a cancel does not know it"
+    is_past = sequence in released or sequence in stored.cancelled
+    if cancel.outcome is CancelOutcome.EXPIRED and not is_past:
+        return "was said to be past, and is neither released nor cancelled"
     return None
 
 

@@ -104,6 +104,8 @@ class LogModel:
     """(group, topic) -> what the group wanted of the topic, one after the other."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
     """(first sequence, epoch)."""
+    sequence_floor: int = 0
+    """Of messages below it only those are known that are not past."""
     results: dict[int, Any] = field(default_factory=dict)
     """Offset of a record -> what its proposer must be told."""
     _wheel: list[Entry] = field(default_factory=list, compare=False)
@@ -133,6 +135,7 @@ class LogModel:
             Kind.EXPIRE: self._expire,
             Kind.EPOCH_START: self._epoch_start,
             Kind.FEATURE_LEVEL: lambda _: None,
+            Kind.TRIM_SEQUENCES: self._trim_sequences,
         }
         self.results[header.offset] = handlers[header.kind](batch)
         self.offset += header.total_bytes
@@ -223,7 +226,11 @@ class LogModel:
         for row in batch.rows:
             sequence, due_ms = int(row["sequence"]), int(row["due_ms"])
             is_right = self.messages.get(sequence) == due_ms
-            if not is_right or self.epoch_of(sequence) != int(row["epoch"]):
+            is_right &= self.epoch_of(sequence) == int(row["epoch"])
+            is_known = is_right and self.is_known(sequence)
+            if sequence < self.sequence_floor and row["epoch"] and not is_known:
+                outcomes.append(CancelOutcome.EXPIRED)
+            elif not is_right:
                 outcomes.append(CancelOutcome.UNKNOWN)
             elif sequence in self.released or sequence in self.discarded:
                 outcomes.append(CancelOutcome.ALREADY_RELEASED)
@@ -232,6 +239,15 @@ class LogModel:
                 self.cancelled.add(sequence)
                 self.waiting.pop((sequence, 0), None)  # cancelled twice: the same answer
         return outcomes
+
+    def is_known(self, sequence: int) -> bool:
+        """Whether a message is young enough, or not yet past: else nobody need know of it."""
+        is_past = sequence in self.released or sequence in self.discarded
+        is_past |= (self.messages[sequence], sequence) <= self.cursor
+        return sequence >= self.sequence_floor or not is_past
+
+    def _trim_sequences(self, batch: RecordBatch) -> None:
+        self.sequence_floor = max(self.sequence_floor, int(batch.rows[0]["sequence_floor"]))
 
     def epoch_of(self, sequence: int) -> int:
         """The epoch in which a sequence was given."""

@@ -16,6 +16,9 @@ class CancelOutcome(IntEnum):
     """Too late: it was released, or will be within the dispatch lead (some milliseconds)."""
     UNKNOWN = 3
     """No message has this id."""
+    EXPIRED = 4
+    """Not pending, and its history is gone: it was released or cancelled before its due time, long
+    ago, or there never was such a message."""
 
 
 class ReceiptOutcome(IntEnum):
@@ -38,7 +41,9 @@ class MessageState(IntEnum):
     """Released to its topic."""
     CANCELLED = 3
     UNKNOWN = 4
-    """No message has this id, or its history is past retention."""
+    """No message has this id."""
+    EXPIRED = 5
+    """Not pending, and its history is gone: see `CancelOutcome.EXPIRED`."""
 
 
 class DeadLetterReason(IntEnum):

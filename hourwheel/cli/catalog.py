@@ -356,6 +356,7 @@ def _dead_letters(found: MessageDescription) -> dict[str, str]:
         )
         for one in found.dead_letters
     }
-    if found.state is MessageState.RELEASED and not found.dead_letter_search_is_complete:
+    may_be_dead = found.state in {MessageState.RELEASED, MessageState.EXPIRED}
+    if may_be_dead and not found.dead_letter_search_is_complete:
         facts["dead letters"] = "only the newest were looked at: there may be more"
     return facts

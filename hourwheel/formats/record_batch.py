@@ -82,6 +82,7 @@ class Kind(IntEnum):
     EXPIRE = 8
     FEATURE_LEVEL = 9
     EPOCH_START = 10
+    TRIM_SEQUENCES = 11
 
 
 class Flag(IntFlag):
@@ -132,6 +133,8 @@ RESOLVE_ROW: Final = np.dtype(
 )
 TRIM_ROW: Final = np.dtype([("retain_from_ms", "<i8")])
 EXPIRE_ROW: Final = np.dtype([("producer_idle_before_ms", "<i8")])
+TRIM_SEQUENCES_ROW: Final = np.dtype([("sequence_floor", "<u8")])
+"""Of the messages below it only those are known that are not yet due."""
 FEATURE_LEVEL_ROW: Final = np.dtype([("level", "<u4"), ("zero", "<u4")])
 
 ROWS: Final[dict[int, np.dtype[Any]]] = {
@@ -141,6 +144,7 @@ ROWS: Final[dict[int, np.dtype[Any]]] = {
     Kind.TRIM: TRIM_ROW,
     Kind.EXPIRE: EXPIRE_ROW,
     Kind.FEATURE_LEVEL: FEATURE_LEVEL_ROW,
+    Kind.TRIM_SEQUENCES: TRIM_SEQUENCES_ROW,
 }
 """dtype of the rows of each kind that has rows."""
 

@@ -17,6 +17,7 @@ class MessageState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MESSAGE_STATE_RELEASED: _ClassVar[MessageState]
     MESSAGE_STATE_CANCELLED: _ClassVar[MessageState]
     MESSAGE_STATE_UNKNOWN: _ClassVar[MessageState]
+    MESSAGE_STATE_EXPIRED: _ClassVar[MessageState]
 
 class DeadLetterReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -27,6 +28,7 @@ MESSAGE_STATE_PENDING: MessageState
 MESSAGE_STATE_RELEASED: MessageState
 MESSAGE_STATE_CANCELLED: MessageState
 MESSAGE_STATE_UNKNOWN: MessageState
+MESSAGE_STATE_EXPIRED: MessageState
 DEAD_LETTER_REASON_UNSPECIFIED: DeadLetterReason
 DEAD_LETTER_REASON_ATTEMPTS_USED_UP: DeadLetterReason
 

@@ -15,10 +15,12 @@ class CancelOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CANCEL_OUTCOME_CANCELLED: _ClassVar[CancelOutcome]
     CANCEL_OUTCOME_ALREADY_RELEASED: _ClassVar[CancelOutcome]
     CANCEL_OUTCOME_UNKNOWN: _ClassVar[CancelOutcome]
+    CANCEL_OUTCOME_EXPIRED: _ClassVar[CancelOutcome]
 CANCEL_OUTCOME_UNSPECIFIED: CancelOutcome
 CANCEL_OUTCOME_CANCELLED: CancelOutcome
 CANCEL_OUTCOME_ALREADY_RELEASED: CancelOutcome
 CANCEL_OUTCOME_UNKNOWN: CancelOutcome
+CANCEL_OUTCOME_EXPIRED: CancelOutcome
 
 class OutgoingMessage(_message.Message):
     __slots__ = ("body", "due_ms", "delay_ms", "meta")

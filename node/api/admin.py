@@ -239,7 +239,7 @@ class Admin:
         parsed = message_id.parse(request.message_id)
         found = self._engine.describe(parsed)
         dead = DeadLettersInfo()
-        if found.state == MessageState.RELEASED:
+        if found.state in {MessageState.RELEASED, MessageState.EXPIRED}:
             dead = await self._engine.dead_letters(parsed)
         return wire.DescribeMessageResponse(
             message_id=request.message_id,

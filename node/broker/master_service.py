@@ -202,10 +202,13 @@ class MasterService:
         maintenance = self._host.background.maintenance
         if maintenance.is_clean_up_due(now_ms):
             trim, expire = maintenance.plan_trim_ms(now_ms), maintenance.plan_expire_ms(now_ms)
+            floor = maintenance.plan_sequence_floor(now_ms)
             if trim is not None:
                 self.mastership.trim(trim, now_ms)
             if expire is not None:
                 self.mastership.expire_producers(expire, now_ms)
+            if floor is not None:
+                self.mastership.trim_sequences(floor, now_ms)
             self._host.group_commit.wake()
         self.expiry.look(now_ms)
 

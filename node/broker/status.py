@@ -74,8 +74,11 @@ def describe(
         and int(due_ms[0]) == message_id.due_ms
         and int(views.epochs_of(sequence)[0]) == message_id.epoch
     )
-    if not known:
-        return MessageInfo(MessageState.UNKNOWN, message_id.due_ms)
+    if not (known and bool(views.are_known(sequence)[0])):
+        is_ours = message_id.shard == shard.shard_id and message_id.epoch > 0
+        is_past = is_ours and message_id.sequence < views.sequence_floor
+        state = MessageState.EXPIRED if is_past else MessageState.UNKNOWN
+        return MessageInfo(state, message_id.due_ms)
     if bool(views.tombstones.contains(sequence)[0]):
         return MessageInfo(MessageState.CANCELLED, message_id.due_ms)
     key = Key(message_id.due_ms, message_id.sequence)

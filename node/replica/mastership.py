@@ -23,6 +23,7 @@ from hourwheel.formats.record_batch import (
     FEATURE_LEVEL_ROW,
     RESOLVE_ROW,
     TRIM_ROW,
+    TRIM_SEQUENCES_ROW,
     Kind,
     RecordBatch,
     Stamp,
@@ -202,6 +203,15 @@ class Mastership:
         rows = np.zeros(1, TRIM_ROW)
         rows["retain_from_ms"] = retain_from_ms
         self._append(RecordBatch(build_rows(Kind.TRIM, rows)), now_ms, None)
+
+    def trim_sequences(self, sequence_floor: int, now_ms: int) -> None:
+        """Append a TRIM_SEQUENCES: of messages below a sequence only those not yet due are known.
+
+        The log's feature level must be `TRIM_SEQUENCES_LEVEL` at least.
+        """
+        rows = np.zeros(1, TRIM_SEQUENCES_ROW)
+        rows["sequence_floor"] = sequence_floor
+        self._append(RecordBatch(build_rows(Kind.TRIM_SEQUENCES, rows)), now_ms, None)
 
     def expire_producers(self, idle_before_ms: int, now_ms: int) -> None:
         """Append an EXPIRE: producers idle since an instant are forgotten."""

@@ -59,6 +59,7 @@ class Applier:
             Kind.EXPIRE: self._expire,
             Kind.FEATURE_LEVEL: self._feature_level,
             Kind.EPOCH_START: self._epoch_start,
+            Kind.TRIM_SEQUENCES: self._trim_sequences,
         }
 
     def apply(self, batch: RecordBatch) -> ApplyResult:
@@ -226,6 +227,11 @@ class Applier:
         outcomes = np.full(len(rows), CancelOutcome.UNKNOWN, np.uint8)
         outcomes[exists] = CancelOutcome.ALREADY_RELEASED
         outcomes[waiting | before] = CancelOutcome.CANCELLED
+        # What is left over of messages below the floor may differ from replica to replica. An epoch
+        # of 0 is the mark of another shard's id.
+        is_past = passed | ~exists | (states != SlotState.WHEEL)
+        is_past &= (sequences < np.uint64(views.sequence_floor)) & (rows["epoch"] > 0)
+        outcomes[is_past] = CancelOutcome.EXPIRED
         return outcomes
 
     # -- resolve --------------------------------------------------------------------------------
@@ -385,6 +391,12 @@ class Applier:
             if not window.is_untouched and window.floor < position:
                 window = acks.to_change(group_id, topic_queue)
                 window.resolve(window.floor, position - window.floor)
+
+    def _trim_sequences(self, batch: RecordBatch) -> None:
+        """The floor rises: see `Views.sequence_floor`. What that leaves over goes by and by."""
+        views, floor = self.views, int(batch.rows[0]["sequence_floor"])
+        invariant(floor <= views.next_sequence, "only what was given is forgotten", floor=floor)
+        views.sequence_floor = max(views.sequence_floor, floor)
 
     def _expire(self, batch: RecordBatch) -> None:
         self.views.producers.expire(int(batch.rows[0]["producer_idle_before_ms"]))

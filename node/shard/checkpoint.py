@@ -110,6 +110,7 @@ def _empty_views(place: ShardPlace, config: WheelConfig, manifest: Checkpoint) -
         ),
         applied_offset=manifest.applied_offset,
         next_sequence=manifest.next_sequence,
+        sequence_floor=manifest.sequence_floor,
         store_ms=manifest.store_ms,
         feature_level=manifest.feature_level,
         epochs=list(manifest.epochs),
@@ -189,6 +190,7 @@ def small_state(views: Views) -> Checkpoint:
     return Checkpoint(
         applied_offset=views.applied_offset,
         next_sequence=views.next_sequence,
+        sequence_floor=views.sequence_floor,
         feature_level=views.feature_level,
         store_ms=views.store_ms,
         cursor=views.cursor.state(),

@@ -20,7 +20,8 @@ from node.shard.checkpoint import (
     run_state,
     write_manifest,
 )
-from node.shard.views import Views
+from node.shard.tombstone_sweep import TombstoneSweep
+from node.shard.views import TRIM_SEQUENCES_LEVEL, Views
 from storage.files.rewrite import REPAIR_SUFFIX, remove_leftovers
 from storage.log.commit_log import CommitLog
 from storage.views.unit import delay_log_min, log_offset_min
@@ -48,6 +49,9 @@ class RetentionConfig:
     """Above this the oldest segments go earlier, if nothing needs them; 0: no limit."""
     producer_idle_ms: int = 24 * 3_600_000
     """Producers idle for this long are forgotten."""
+    sequence_step: int = 65_536
+    """The sequence floor rises by so many messages at least: what that gives back are pages of so
+    many."""
 
 
 class Job(Protocol):
@@ -145,6 +149,7 @@ class Maintenance:
         self.checkpoint_ms = 0
         """Cluster clock at the last checkpoint of this process, 0 before the first."""
         self._settlings = 0
+        self._tombstone_sweep = TombstoneSweep(views)
         self._log_floor = 0
         """Nothing points below it into the log, but what a restart needs; as of the last plan."""
         self._measured = 0, 0
@@ -204,8 +209,11 @@ class Maintenance:
     def settle(self) -> bool:
         """Prepare the next plan a little; whether to go on now, or to call again in another turn.
 
-        Of ten thousand queues that have changed each costs tens of microseconds.
+        Of ten thousand queues that have changed each costs tens of microseconds, and of cancelled
+        messages each page some milliseconds.
         """
+        if self._tombstone_sweep.step():
+            return False
         self._settlings += 1
         is_enough = self._settlings >= _SETTLINGS_MAX  # where they change as fast as that
         if not self.is_due or is_enough or self._views.queues.settle(_QUEUES_AT_ONCE):
@@ -354,6 +362,7 @@ class Maintenance:
             self._views.wheel.install_flush(job.inner.opened)
             self._garbage.update(job.past)
             self.checkpoint_ms = now_ms
+            self._tombstone_sweep.begin()
             views = self._views
             for view in (views.tombstones, views.queues, views.sequences):
                 works += view.end_checkpoint()
@@ -439,6 +448,15 @@ class Maintenance:
         """The `retain_from_ms` of a TRIM that would remove something, or None."""
         retain_from_ms = now_ms - self._retention.retention_ms
         return retain_from_ms if self._views.queues.trimmable(retain_from_ms) else None
+
+    def plan_sequence_floor(self, now_ms: int) -> int | None:
+        """The `sequence_floor` of a TRIM_SEQUENCES that is worth its record, or None."""
+        views, retention = self._views, self._retention
+        if views.feature_level < TRIM_SEQUENCES_LEVEL:
+            return None
+        found = self._log.find_sequence_before(now_ms - retention.retention_ms)
+        floor = min(found, views.next_sequence)
+        return floor if floor >= views.sequence_floor + retention.sequence_step else None
 
     def plan_expire_ms(self, now_ms: int) -> int | None:
         """The `idle_before_ms` of an EXPIRE that would remove something, or None."""

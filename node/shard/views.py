@@ -16,7 +16,7 @@ from storage.queues.ack_state import AckStates
 from storage.queues.consume_queues import ConsumeQueues
 from storage.views.catalog import Catalog
 from storage.views.producer_state import ProducerStates
-from storage.views.sequence_index import SequenceIndex
+from storage.views.sequence_index import SequenceIndex, SlotState
 from storage.views.tombstones import Tombstones
 from storage.views.unit import UNIT, Units, copied, join, pick, sort_by_key
 from timewheel.cursor import Cursor
@@ -25,8 +25,10 @@ from timewheel.wheel import Wheel
 
 CHECKS_KEPT: Final = 4_096
 
-FEATURE_LEVEL: Final = 2
+FEATURE_LEVEL: Final = 3
 """The newest apply semantics that this binary knows. 2: filters (RESOLVE filtered, gene_spec)."""
+TRIM_SEQUENCES_LEVEL: Final = 3
+"""From this level on there are TRIM_SEQUENCES records."""
 FEATURE_LEVEL_MIN: Final = 2
 """The oldest. Genes of level 1 had other bits: a filter would miss messages. It was never released.
 """
@@ -66,6 +68,10 @@ class Views:
     is_whole: bool = True
     """No record is half applied: else they are lost, and only the log is left."""
     next_sequence: int = 0
+    sequence_floor: int = 0
+    """Of the messages below it only those count as known that are not yet due (`are_ahead`): what
+    else the sequence index and the tombstones have of them is left over. At most `next_sequence`.
+    """
     store_ms: int = 0
     """Largest store_ms applied: time as the log knows it."""
     feature_level: int = 0
@@ -124,6 +130,21 @@ class Views:
         numbers = np.array([0, *(epoch.epoch for epoch in self.epochs)], np.uint32)
         return numbers[np.searchsorted(starts, sequences, "right")]
 
+    def are_ahead(self, sequences: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """bool[n]: which were put into the wheel and are above the cursor, cancelled or not."""
+        due, states = self.sequences.read_many(sequences)
+        key = self.cursor.key
+        ahead = (due > key.due_ms) | ((due == key.due_ms) & (sequences > key.sequence))
+        found: NDArray[np.bool_] = ahead & (states == SlotState.WHEEL)
+        return found
+
+    def are_known(self, sequences: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """bool[n]: of which it is known what became of them; see `sequence_floor`."""
+        known: NDArray[np.bool_] = sequences >= np.uint64(self.sequence_floor)
+        if not known.all():
+            known[~known] = self.are_ahead(sequences[~known])
+        return known
+
     def pending_units(self) -> Units:
         """Every pending unit in key order: reads all runs. For digests and tests."""
         found = [np.empty(0, UNIT)]
@@ -150,6 +171,7 @@ class Views:
         facts = (
             self.applied_offset,
             self.next_sequence,
+            self.sequence_floor,
             self.feature_level,
             *self.cursor.key,
             self.cursor.released_count,
@@ -161,14 +183,10 @@ class Views:
             *((one.epoch, one.start_offset, one.start_sequence) for one in self.epochs),
         )
         hasher.update(repr(facts).encode())
-        for view in (
-            self.queues,
-            self.sequences,
-            self.tombstones,
-            self.acks,
-            self.producers,
-            self.catalog,
-        ):
+        self.queues.digest_into(hasher)
+        self.sequences.digest_into(hasher, self.sequence_floor, self.are_ahead)
+        self.tombstones.digest_into(hasher, self.are_known)
+        for view in (self.acks, self.producers, self.catalog):
             view.digest_into(hasher)
         return hasher.hexdigest()
 
@@ -182,6 +200,7 @@ class Views:
             held=pending,
         )
         invariant(self.sequences.count == self.next_sequence, "every sequence is indexed")
+        invariant(self.sequence_floor <= self.next_sequence, "what is below the floor was given")
 
 
 def check_feature_level(level: int, **where: int | str) -> None:

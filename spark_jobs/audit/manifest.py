@@ -147,6 +147,10 @@ class _Manifest:
             for one in scheduled
         )
         levels = [level for offset, level in state.facts.levels if offset < applied]
+        floors = state.facts.floors
+        reached = floors["sequence_floor"][floors["offset"] < np.uint64(applied)]
+        floor = int(reached.max(initial=0))
+        yield from _differing("sequence floor", manifest.sequence_floor, floor)
         yield from _differing("store_ms", manifest.store_ms, moment.store_ms)
         yield from _differing("feature level", manifest.feature_level, max(levels, default=0))
         yield from _differing("cancelled messages", manifest.cancelled_count, int(ended[0]))

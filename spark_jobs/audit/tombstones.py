@@ -2,9 +2,10 @@
 
 By it a DISPATCH leaves out what was cancelled, and a second cancel is answered as the first. One
 mark too much loses a message that is pending, or makes the answer to a late cancel a false one; one
-too few releases a message that was cancelled. What must be in the set is known when the ledger is
-made; a task a replica reads its file. Of a log whose beginning is gone only the log's own messages
-are compared.
+too few releases a message that was cancelled. Below the checkpoint's sequence floor a mark may be
+gone when its message is past; where it is not past, the check of the wheel tells. What must be in
+the set is known when the ledger is made; a task a replica reads its file. Of a log whose beginning
+is gone only the log's own messages are compared.
 """
 
 from functools import partial
@@ -38,6 +39,7 @@ class MarkTask(NamedTuple):
     applied_offset: int
     first_sequence: int
     end_sequence: int
+    sequence_floor: int
 
 
 class MarkDiff(NamedTuple):
@@ -60,7 +62,8 @@ def check_tombstones(state: ShardState, joining: "Joining") -> None:
         if manifest is None or not 0 < copy.applied_offset <= state.end_offset:
             continue
         marks = plan_marks(replica, copy, manifest)
-        tasks.append(MarkTask(marks, copy.applied_offset, first, manifest.next_sequence))
+        end, floor = manifest.next_sequence, manifest.sequence_floor
+        tasks.append(MarkTask(marks, copy.applied_offset, first, end, floor))
     cancelled = state.runner.share(state.ledger.cancelled)
     for task, diff in zip(
         tasks, state.runner.map(partial(compare_marks, cancelled), tasks), strict=True
@@ -80,7 +83,7 @@ def compare_marks(cancelled: Shared[Array], task: MarkTask) -> MarkDiff:
         return MarkDiff(none, none, str(error))
     found = found[found >= np.uint64(task.first_sequence)]
     return MarkDiff(
-        np.setdiff1d(wanted, found, assume_unique=True),
+        np.setdiff1d(wanted[wanted >= np.uint64(task.sequence_floor)], found, assume_unique=True),
         np.setdiff1d(found, wanted, assume_unique=True),
     )
 

@@ -25,6 +25,8 @@ under way when `truncate` or `close` is called.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
+import numpy as np
+
 from hourwheel import errors
 from hourwheel.formats.record_batch import Buffer, RecordBatch
 from hourwheel.types import Offset
@@ -33,6 +35,7 @@ from storage.files.file_header import Identity
 from storage.log.flushed_mark import FlushedMark
 from storage.log.recovery import FoundLog, Recovery, RecoveryReport, TailCut, find_log
 from storage.log.segment import Segment, SegmentInfo
+from storage.log.sparse_index import INDEX_ENTRY, NO_STORE_MS
 from storage.log.tail import LogConfig, LogSync, LogTail, LogWrite
 
 __all__ = [
@@ -302,6 +305,26 @@ class CommitLog:
             if found is not None:
                 return found
         return self.start_offset
+
+    def find_sequence_before(self, store_ms: int) -> int:
+        """All messages below this sequence were stored before an instant; 0: nobody knows.
+
+        It may be lower than it could be by what lies between two entries of a sparse index. The
+        clock of a new master may be a little behind that of the last; so much it may be too high.
+        """
+        older: Segment | None = None
+        for segment in self._segments:
+            if segment.store_ms_max == NO_STORE_MS:
+                continue
+            if segment.store_ms_max >= store_ms:
+                index = segment.index or segment.find_saved_index()
+                entries = np.zeros(0, INDEX_ENTRY) if index is None else index.entries
+                before = np.flatnonzero(entries["store_ms"] < store_ms)
+                if len(before):
+                    return int(entries["base_sequence"][before[-1]])
+                return int(entries["base_sequence"][0]) if older and len(entries) else 0
+            older = segment
+        return 0
 
     def segments(self) -> list[SegmentInfo]:
         """All segments, oldest first; the last is the one that is written to."""

@@ -24,6 +24,7 @@ _PAGE_SHIFT: Final = np.uint64(PAGE_BITS_LOG2)
 _BYTE_SHIFT: Final = np.uint64(3)
 _BIT_MASK: Final = np.uint64(7)
 _BYTE_MASK: Final = np.int64(PAGE_BYTES - 1)
+_POOL_PAGES_MIN: Final = 16
 _TABLE_PAGES_MIN: Final = 1_024
 _TABLE_PAGES_MAX: Final = 1 << 28
 """Members further apart than 2**44 are no sequences of one shard: a table for them is refused."""
@@ -39,9 +40,9 @@ class BitPages:
 
     def __init__(self) -> None:
         """Make an empty set."""
-        self._bits: NDArray[np.uint8] = np.zeros((16, PAGE_BYTES), np.uint8)
+        self._bits: NDArray[np.uint8] = np.zeros((_POOL_PAGES_MIN, PAGE_BYTES), np.uint8)
         """Place -> bits."""
-        self._pages: U64 = np.zeros(16, np.uint64)
+        self._pages: U64 = np.zeros(_POOL_PAGES_MIN, np.uint64)
         """Place -> number of the page."""
         self._used = 1
         """Places below are taken; 0 is the page of zeros."""
@@ -148,6 +149,35 @@ class BitPages:
     def exists(self, pages: U64) -> NDArray[np.bool_]:
         """bool[n]: which of these pages exist."""
         return self._places(pages).astype(np.bool_)
+
+    def members_of(self, page: int) -> U64:
+        """uint64[n], ascending: the members in a page."""
+        bits = self.copy_of(np.array([page], np.uint64))[0]
+        found = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
+        return (np.uint64(page) << _PAGE_SHIFT) | found.astype(np.uint64)
+
+    def remove(self, page: int, members: U64) -> None:
+        """Take members out that lie in one page, each once; let go of the page if it is empty."""
+        place = int(self._places(np.array([page], np.uint64))[0])
+        errors.invariant(place > 0, "nothing of this page is a member", page=page)
+        bits = np.uint8(1) << (members & _BIT_MASK).astype(np.uint8)
+        at = (members >> _BYTE_SHIFT).view(np.int64) & _BYTE_MASK
+        np.bitwise_and.at(self._bits[place], at, ~bits)
+        if not self._bits[place].any():
+            self._let_go(place)
+
+    def _let_go(self, place: int) -> None:
+        """The last page of the pool takes the place of one."""
+        last = self._used - 1
+        self._table[int(self._pages[place]) - self._base] = 0
+        if place != last:
+            self._bits[place], self._pages[place] = self._bits[last], self._pages[last]
+            self._table[int(self._pages[place]) - self._base] = place
+        self._bits[last] = 0
+        self._used = last
+        if 4 * self._used <= len(self._pages) and len(self._pages) > _POOL_PAGES_MIN:
+            kept = max(_POOL_PAGES_MIN, 2 * self._used)
+            self._bits, self._pages = self._bits[:kept].copy(), self._pages[:kept].copy()
 
     def empty_pages(self) -> U64:
         """The pages that exist without a member, ascending."""

@@ -66,6 +66,8 @@ _BLOCK_SHIFT: Final = np.uint64(_BLOCK_LOG2)
 
 U64: TypeAlias = NDArray[np.uint64]
 Work: TypeAlias = Callable[[], None]
+Choose: TypeAlias = Callable[[U64], NDArray[np.bool_]]
+"""bool[n]: some of n sequences."""
 
 
 class SlotState(IntEnum):
@@ -77,6 +79,10 @@ class SlotState(IntEnum):
     """Put into the wheel."""
     RELEASED_AT_APPLY = 2
     """Released at once."""
+
+
+def _choose_none(sequences: U64) -> NDArray[np.bool_]:
+    return np.zeros(len(sequences), np.bool_)
 
 
 class _Mark(NamedTuple):
@@ -405,9 +411,21 @@ class SequenceIndex:
             raise errors.CorruptFile(f"{path} is of an older checkpoint", file=path)
         self._buffer[: self._buffered] = entries[: self._buffered]
 
-    def digest_into(self, hasher: Hasher) -> None:
-        """Feed the canonical content; reads all of it."""
-        feed_numbers(hasher, self.count)
-        for first in range(0, self.count, _DIGEST_ENTRIES):
+    def digest_into(self, hasher: Hasher, floor: int = 0, choose: Choose = _choose_none) -> None:
+        """Feed the canonical content; reads all of it.
+
+        Args:
+            hasher: gets it.
+            floor: every entry from this sequence on counts; at most `count`.
+            choose: which of the sequences below the floor do.
+        """
+        feed_numbers(hasher, self.count, floor)
+        for first in range(0, floor, _DIGEST_ENTRIES):
+            sequences = np.arange(first, min(first + _DIGEST_ENTRIES, floor), dtype=np.uint64)
+            chosen = sequences[choose(sequences)]
+            hasher.update(chosen.tobytes())
+            if len(chosen):
+                hasher.update(self._entries(chosen).tobytes())
+        for first in range(floor, self.count, _DIGEST_ENTRIES):
             end = min(first + _DIGEST_ENTRIES, self.count)
             hasher.update(self._range(first, end).tobytes())

@@ -10,9 +10,10 @@ last one to the tombstone file:
        8      4  crc     u32   CRC32C of page and bits
       12  8,192  bits    bit s & 7 of byte (s & 65,535) >> 3 is sequence s
 
-The last copy of a page wins; a page of zeros is none. When more than half of a file would be
-old copies, all pages go to a file of the next number instead. The manifest names file and length.
-What lies behind, and any other file, is of a checkpoint that never was: it is written over.
+The last copy of a page wins; a page of zeros is none: all of it was forgotten. When more than half
+of a file would be old copies, all pages go to a file of the next number instead. The manifest names
+file and length. What lies behind, and any other file, is of a checkpoint that never was: it is
+written over.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,8 +33,8 @@ from storage.files.file_header import (
     check_file_header,
     pack_file_header,
 )
-from storage.views.bit_pages import PAGE_BYTES, U64, BitPages, page_of
-from storage.views.digest import Hasher, feed_numbers
+from storage.views.bit_pages import PAGE_BITS_LOG2, PAGE_BYTES, U64, BitPages, page_of
+from storage.views.digest import Hasher
 
 RECORD: Final = np.dtype([("page", "<u8"), ("crc", "<u4"), ("bits", "u1", (PAGE_BYTES,))])
 RECORD_BYTES: Final = 8_204
@@ -46,6 +47,12 @@ _GARBAGE_RECORDS_MIN: Final = 64
 _NAME_END: Final = ".tomb"
 
 Work = Callable[[], None]
+Choose = Callable[[U64], NDArray[np.bool_]]
+"""bool[n]: some of n sequences."""
+
+
+def _choose_all(sequences: U64) -> NDArray[np.bool_]:
+    return np.ones(len(sequences), np.bool_)
 
 
 class TombstoneState(NamedTuple):
@@ -137,6 +144,21 @@ class Tombstones:
         self._count += len(fresh)
         return len(fresh)
 
+    def pages_below(self, sequence: int) -> U64:
+        """The pages that exist and begin below a sequence, ascending."""
+        pages = self._set.page_numbers()
+        return pages[pages << np.uint64(PAGE_BITS_LOG2) < np.uint64(sequence)]
+
+    def members_of(self, page: int) -> U64:
+        """uint64[n], ascending: the cancelled sequences of a page."""
+        return self._set.members_of(page)
+
+    def forget(self, page: int, sequences: U64) -> None:
+        """Let go of cancelled sequences of one page, whose messages nobody asks about any more."""
+        self._set.remove(page, sequences)
+        self._dirty.add(page)
+        self._count -= len(sequences)
+
     def begin_checkpoint(self) -> list[Work]:
         """Capture what changed, and move `state` on to it.
 
@@ -198,13 +220,11 @@ class Tombstones:
             return []
         return [lambda: self._disk.remove(self._path(old))]
 
-    def digest_into(self, hasher: Hasher) -> None:
-        """Feed the canonical content."""
-        pages = self._set.page_numbers()
-        feed_numbers(hasher, len(pages))
-        for page in pages:
-            feed_numbers(hasher, int(page))
-            hasher.update(self._set.copy_of(np.array([page])).tobytes())
+    def digest_into(self, hasher: Hasher, choose: Choose = _choose_all) -> None:
+        """Feed the canonical content: the sequences in the set, as far as `choose` chooses them."""
+        for page in self._set.page_numbers().tolist():
+            members = self._set.members_of(page)
+            hasher.update(members[choose(members)].tobytes())
 
     def _path(self, number: int) -> str:
         return join(self._directory, file_name(number))

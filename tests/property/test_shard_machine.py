@@ -292,6 +292,8 @@ class ShardMachine(RuleBasedStateMachine):
         world.mastership.trim(world.now_ms - age_ms, world.now_ms)
         if age_ms % 4 == 0:
             world.mastership.expire_producers(world.now_ms - age_ms, world.now_ms)
+        floor = world.mastership.next_sequence * (age_ms % 7) // 6
+        world.mastership.trim_sequences(min(floor, world.mastership.next_sequence), world.now_ms)
         self.step(world.commit)
 
     @rule()

@@ -41,7 +41,19 @@ class World(CheckpointedWorld[Tombstones, set[int]]):
         assert self.view.add(np.array(sequences, np.uint64)) == fresh
         self.model.update(sequences)
 
+    def forget(self, seed: int) -> None:
+        rng = Random(seed)
+        bound = rng.randrange(SEQUENCE_MAX)
+        pages = self.view.pages_below(bound).tolist()
+        assert pages == sorted({one >> 16 for one in self.model if one >> 16 << 16 < bound})
+        for page in pages:
+            members = self.view.members_of(page)
+            gone = members[[rng.random() < 0.6 for _ in range(len(members))]]
+            if len(gone):
+                self.view.forget(page, gone)
+                self.model.difference_update(gone.tolist())
 
-@given(steps_of("add"))
+
+@given(steps_of("add", "add", "forget"))
 def test_tombstones_when_checkpointed_and_crashed(steps: list[tuple[str, int]]) -> None:
     World().run(steps)

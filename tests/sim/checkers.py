@@ -283,6 +283,9 @@ class Checkers:
             is_true = sequence in model.cancelled and sequence not in model.released
         elif outcome == CancelOutcome.ALREADY_RELEASED:
             is_true = sequence in model.released and sequence not in model.cancelled
+        elif outcome == CancelOutcome.EXPIRED:
+            is_pending = sequence in {one.sequence for one in model.pending if one.attempt == 1}
+            is_true = sequence < model.sequence_floor and not is_pending
         else:
             is_true = sequence not in self.acked
         assert is_true, f"I6: cancel of {sequence} was answered {outcome}"

@@ -152,6 +152,10 @@ class Canceller(Client):
 
         def cancel(node: "SimNode") -> None:
             Proposer(node, then).cancel([sequence])
+            if cluster.events.random.random() < 0.2:  # with what is retained being very little
+                floor = cluster.events.random.choice(newest)
+                now_ms = int(node.cluster_ms())
+                node.mastership.trim_sequences(floor, now_ms)
 
         self.ask(cancel)
 

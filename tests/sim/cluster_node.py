@@ -416,6 +416,8 @@ class SimNode:
         try:
             force = self.is_save_asked or random.random() < 0.2
             self.is_save_asked = False
+            while not self.maintenance.settle():
+                pass
             self.job = self.maintenance.plan(self.cluster_ms(), force_checkpoint=force)
         except errors.DiskFull:
             self.make_room()

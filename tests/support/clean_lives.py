@@ -206,6 +206,8 @@ class _Life:
         world = self._world
         what = self._rng.choice((world.mastership.trim, world.mastership.expire_producers))
         what(world.now_ms - self._rng.choice((HOUR_MS, 24 * HOUR_MS)), world.now_ms)
+        floor = self._rng.randint(0, world.mastership.next_sequence)
+        world.mastership.trim_sequences(floor, world.now_ms)
 
     def _again(self) -> None:
         world = self._world

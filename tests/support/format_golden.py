@@ -19,6 +19,7 @@ from hourwheel.formats.record_batch import (
     FEATURE_LEVEL_ROW,
     RESOLVE_ROW,
     TRIM_ROW,
+    TRIM_SEQUENCES_ROW,
     Kind,
     Outcome,
     RecordBatch,
@@ -148,6 +149,11 @@ def trim() -> bytes:
     return rows_of(Kind.TRIM, TRIM_ROW, (DUE_MS,))
 
 
+def trim_sequences() -> bytes:
+    """A TRIM_SEQUENCES record."""
+    return rows_of(Kind.TRIM_SEQUENCES, TRIM_SEQUENCES_ROW, (1_000_000,))
+
+
 def expire() -> bytes:
     """Producers idle since an instant are forgotten."""
     return rows_of(Kind.EXPIRE, EXPIRE_ROW, (DUE_MS,))
@@ -234,6 +240,7 @@ BATCHES: Final[dict[str, Callable[[], bytes]]] = {
     "batch_resolve_filtered": resolve_filtered,
     "batch_config": config,
     "batch_trim": trim,
+    "batch_trim_sequences": trim_sequences,
     "batch_expire": expire,
     "batch_feature_level": feature_level,
     "batch_epoch_start": epoch_start,

@@ -73,7 +73,7 @@ def _scalar(name: str, by: int, words: str, directory: Path, rng: random.Random)
 _SCALARS: Final = (
     ("applied_offset", -8, "applied offset"),
     ("next_sequence", 1, "next sequence"),
-    ("feature_level", -2, "feature level"),
+    ("feature_level", -3, "feature level"),
     ("store_ms", 1, "store_ms"),
     ("cursor.due_ms", 1, "cursor"),
     ("cursor.sequence", -1, "cursor"),
@@ -82,6 +82,7 @@ _SCALARS: Final = (
     ("cursor.local_index", 1, "released of this second"),
     ("next_topic_id", 1, "next topic"),
     ("next_group_id", 1, "next group"),
+    ("sequence_floor", 1, "sequence floor"),
     ("sequence_index_count", -1, "sequences in the index"),
     ("cancelled_count", 1, "cancelled"),
     ("pending_count", 1, "pending"),

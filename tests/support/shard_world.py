@@ -367,6 +367,8 @@ class ShardWorld(ShardProposals):
         """Begin the next job, if one is due, or a checkpoint."""
         if self.job is None:
             self.remove()
+            while not self.maintenance.settle():
+                pass
             with suppress(errors.DiskFull):
                 self.job = self.maintenance.plan(self.now_ms, force_checkpoint=save)
         return self.job is not None

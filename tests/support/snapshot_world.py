@@ -66,6 +66,7 @@ def live(world: ShardWorld, rng: Random, steps: int) -> None:
             world.work()
         else:
             world.mastership.trim(world.now_ms - HOUR_MS, world.now_ms)
+            world.mastership.trim_sequences(world.mastership.next_sequence // 2, world.now_ms)
         world.commit()
 
 

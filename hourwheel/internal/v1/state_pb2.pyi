@@ -78,7 +78,7 @@ class EpochStart(_message.Message):
     def __init__(self, node_id: _Optional[str] = ..., boot_id: _Optional[str] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("applied_offset", "next_sequence", "feature_level", "store_ms", "cursor", "topics", "groups", "subscriptions", "next_topic_id", "next_group_id", "queues", "acks", "producers", "epochs", "sequence_index_count", "tombstone_file", "tombstone_bytes", "cancelled_count", "runs", "next_run_id", "hour_level_end_day", "pending_count", "delay_logs", "discarded_count")
+    __slots__ = ("applied_offset", "next_sequence", "feature_level", "store_ms", "cursor", "topics", "groups", "subscriptions", "next_topic_id", "next_group_id", "queues", "acks", "producers", "epochs", "sequence_index_count", "tombstone_file", "tombstone_bytes", "cancelled_count", "runs", "next_run_id", "hour_level_end_day", "pending_count", "delay_logs", "discarded_count", "sequence_floor")
     APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +103,7 @@ class Checkpoint(_message.Message):
     PENDING_COUNT_FIELD_NUMBER: _ClassVar[int]
     DELAY_LOGS_FIELD_NUMBER: _ClassVar[int]
     DISCARDED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FLOOR_FIELD_NUMBER: _ClassVar[int]
     applied_offset: int
     next_sequence: int
     feature_level: int
@@ -127,7 +128,8 @@ class Checkpoint(_message.Message):
     pending_count: int
     delay_logs: _containers.RepeatedCompositeFieldContainer[DelayLogState]
     discarded_count: int
-    def __init__(self, applied_offset: _Optional[int] = ..., next_sequence: _Optional[int] = ..., feature_level: _Optional[int] = ..., store_ms: _Optional[int] = ..., cursor: _Optional[_Union[CursorState, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicConfig, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupConfig, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[QueueState, _Mapping]]] = ..., acks: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochState, _Mapping]]] = ..., sequence_index_count: _Optional[int] = ..., tombstone_file: _Optional[int] = ..., tombstone_bytes: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[RunState, _Mapping]]] = ..., next_run_id: _Optional[int] = ..., hour_level_end_day: _Optional[int] = ..., pending_count: _Optional[int] = ..., delay_logs: _Optional[_Iterable[_Union[DelayLogState, _Mapping]]] = ..., discarded_count: _Optional[int] = ...) -> None: ...
+    sequence_floor: int
+    def __init__(self, applied_offset: _Optional[int] = ..., next_sequence: _Optional[int] = ..., feature_level: _Optional[int] = ..., store_ms: _Optional[int] = ..., cursor: _Optional[_Union[CursorState, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicConfig, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupConfig, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[QueueState, _Mapping]]] = ..., acks: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochState, _Mapping]]] = ..., sequence_index_count: _Optional[int] = ..., tombstone_file: _Optional[int] = ..., tombstone_bytes: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[RunState, _Mapping]]] = ..., next_run_id: _Optional[int] = ..., hour_level_end_day: _Optional[int] = ..., pending_count: _Optional[int] = ..., delay_logs: _Optional[_Iterable[_Union[DelayLogState, _Mapping]]] = ..., discarded_count: _Optional[int] = ..., sequence_floor: _Optional[int] = ...) -> None: ...
 
 class CursorState(_message.Message):
     __slots__ = ("due_ms", "sequence", "released_count", "released_mix", "local_index")

@@ -149,6 +149,7 @@ _DESCRIBERS: Final[dict[int, Callable[[RecordBatch], str]]] = {
     Kind.RESOLVE: _describe_rows,
     Kind.TRIM: _describe_rows,
     Kind.EXPIRE: _describe_rows,
+    Kind.TRIM_SEQUENCES: _describe_rows,
     Kind.FEATURE_LEVEL: _describe_rows,
     Kind.CONFIG: _describe_config,
     Kind.EPOCH_START: _describe_epoch_start,

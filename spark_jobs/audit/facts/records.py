@@ -39,6 +39,9 @@ RESOLVE: Final = np.dtype(
 TRIM: Final = np.dtype([("offset", "<u8"), ("from_ms", "<i8")])
 """Of TRIM and of EXPIRE records."""
 
+FLOOR: Final = np.dtype([("offset", "<u8"), ("sequence_floor", "<u8")])
+"""Of TRIM_SEQUENCES records."""
+
 Array = NDArray[Any]
 
 
@@ -83,12 +86,20 @@ def _trims(headers: Array, rows: Array) -> Array:
     return found
 
 
+def _floors(headers: Array, rows: Array) -> Array:
+    found = np.zeros(len(rows), FLOOR)
+    found["offset"] = headers["offset"]
+    found["sequence_floor"] = rows["sequence_floor"]
+    return found
+
+
 ROW_BUILDERS: Final = {
     int(Kind.DISPATCH): _dispatches,
     int(Kind.CANCEL): _cancels,
     int(Kind.RESOLVE): _resolves,
     int(Kind.TRIM): _trims,
     int(Kind.EXPIRE): _trims,
+    int(Kind.TRIM_SEQUENCES): _floors,
 }
 FIELDS: Final = {
     "dispatches": int(Kind.DISPATCH),
@@ -96,4 +107,5 @@ FIELDS: Final = {
     "resolves": int(Kind.RESOLVE),
     "trims": int(Kind.TRIM),
     "expires": int(Kind.EXPIRE),
+    "floors": int(Kind.TRIM_SEQUENCES),
 }

@@ -20,7 +20,15 @@ from numpy.typing import NDArray
 from hourwheel.formats.record_batch import Kind
 from spark_jobs.audit.facts.crcs import bad_in_log
 from spark_jobs.audit.facts.findings import Finding
-from spark_jobs.audit.facts.records import CANCEL, DISPATCH, FIELDS, RESOLVE, ROW_BUILDERS, TRIM
+from spark_jobs.audit.facts.records import (
+    CANCEL,
+    DISPATCH,
+    FIELDS,
+    FLOOR,
+    RESOLVE,
+    ROW_BUILDERS,
+    TRIM,
+)
 from spark_jobs.audit.facts.requests import REQUEST, Request, requests_of
 from spark_jobs.logs.block_table import BlockTable, Damage
 from spark_jobs.logs.ranges import SegmentRange
@@ -84,6 +92,7 @@ class LogFacts:
     resolves: Array = field(default_factory=lambda: np.empty(0, RESOLVE))
     trims: Array = field(default_factory=lambda: np.empty(0, TRIM))
     expires: Array = field(default_factory=lambda: np.empty(0, TRIM))
+    floors: Array = field(default_factory=lambda: np.empty(0, FLOOR))
     requests: Array = field(default_factory=lambda: np.empty(0, REQUEST))
     configs: list[Blob] = field(default_factory=list)
     epoch_starts: list[Blob] = field(default_factory=list)

@@ -265,6 +265,13 @@ def not_know_a_message(life: Life) -> None:
     life.history.cancels.append(Cancel(serial, CancelOutcome.UNKNOWN, START_MS))
 
 
+def say_past_when_it_waits(life: Life) -> None:
+    entry = next(one for one in life.stored.pending if one.sequence % 7 != 6)
+    serial = life.stored.messages[entry.sequence].serial
+    assert serial is not None
+    life.history.cancels.append(Cancel(serial, CancelOutcome.EXPIRED, START_MS + 10_000))
+
+
 def repeat_an_attempt(life: Life) -> None:
     at = a_delivery(life, lambda one: one.attempt == 2)
     change_delivery(life, at, attempt=1)
@@ -348,6 +355,7 @@ PLANTS: Final[dict[Plant, str]] = {
     say_released_when_it_waits: "cancel",
     say_released_too_soon: "cancel",
     not_know_a_message: "cancel",
+    say_past_when_it_waits: "cancel",
     repeat_an_attempt: "attempt",
     exceed_the_attempts: "attempt",
     deliver_again_for_no_reason: "uncaused delivery",

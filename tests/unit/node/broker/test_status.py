@@ -122,6 +122,26 @@ def test_message_is_unknown_when_its_id_is_forged(
     assert found.state == MessageState.MESSAGE_STATE_UNKNOWN
 
 
+def test_message_is_expired_when_it_is_past_and_below_the_floor(world: ShardWorld) -> None:
+    now = world.now_ms
+    world.publish([now, now + 100, now + 9_000, now + 9_000])
+    world.commit()
+    world.cancel([1, 3])
+    world.advance(200)
+    world.mastership.trim_sequences(4, world.now_ms)
+    world.commit()
+    cancelled, expired = MessageState.MESSAGE_STATE_CANCELLED, MessageState.MESSAGE_STATE_EXPIRED
+    assert state_of(world, 0, now) == state_of(world, 1, now + 100) == expired
+    assert state_of(world, 2, now + 9_000) == MessageState.MESSAGE_STATE_PENDING
+    assert state_of(world, 2, now + 9_001) == expired
+    assert state_of(world, 3, now + 9_000) == cancelled
+    message = MessageId(1, world.mastership.epoch, 0, now)
+    unknown = MessageState.MESSAGE_STATE_UNKNOWN
+    assert describe(world.shard, message).state == unknown, "another shard's"
+    world.advance(9_000)
+    assert state_of(world, 2, now + 9_000) == state_of(world, 3, now + 9_000) == expired
+
+
 def test_message_is_unknown_when_it_was_a_duplicate(world: ShardWorld) -> None:
     for _ in range(2):
         world.publish([world.now_ms], producer_id=7, producer_sequence=0)

@@ -11,6 +11,7 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.record_batch import (
     FEATURE_LEVEL_ROW,
     RESOLVE_ROW,
+    TRIM_SEQUENCES_ROW,
     Kind,
     Outcome,
     RecordBatch,
@@ -34,6 +35,7 @@ from tests.support.small_sizes import small_sizes
 CANCELLED = int(CancelOutcome.CANCEL_OUTCOME_CANCELLED)
 RELEASED = int(CancelOutcome.CANCEL_OUTCOME_ALREADY_RELEASED)
 UNKNOWN = int(CancelOutcome.CANCEL_OUTCOME_UNKNOWN)
+EXPIRED = int(CancelOutcome.CANCEL_OUTCOME_EXPIRED)
 
 
 @pytest.fixture
@@ -207,6 +209,50 @@ def test_cancel_knows_no_such_message_when_the_id_is_forged(
     assert outcomes(world, [0, 5], **forged) == [UNKNOWN, UNKNOWN]
     assert world.shard.views.counters.pending == 1
     assert outcomes(world, [5, 0]) == [UNKNOWN, CANCELLED]
+
+
+def trim_sequences(world: ShardWorld, floor: int) -> None:
+    world.mastership.trim_sequences(floor, world.now_ms)
+    world.commit()
+
+
+def test_I6_cancel_below_the_floor_knows_what_is_not_past_and_nothing_else(  # noqa: N802
+    world: ShardWorld,
+) -> None:
+    world.publish([world.now_ms, *[world.now_ms + 100] * 2, *[world.now_ms + 9_000] * 3])
+    assert outcomes(world, [1, 4]) == [CANCELLED, CANCELLED]
+    world.advance(200)
+    world.publish([world.now_ms])
+    trim_sequences(world, 6)
+    assert outcomes(world, [0, 1, 2]) == [EXPIRED] * 3, "released at once, cancelled, released"
+    assert outcomes(world, [3, 4]) == [CANCELLED] * 2, "pending until now; cancelled before"
+    assert outcomes(world, [6, 7]) == [RELEASED, UNKNOWN], "at the floor, and above all"
+    assert outcomes(world, [3], due_shift_ms=1) == [EXPIRED], "there may have been such a one"
+    assert outcomes(world, [3], epoch_shift=1) == [EXPIRED]
+    assert outcomes(world, [7], epoch_shift=1) == [UNKNOWN]
+    assert world.shard.views.counters.pending == 1
+    world.advance(9_000)
+    assert outcomes(world, [3, 4, 5]) == [EXPIRED] * 3
+    assert world.shard.views.cursor.released_count == 4
+
+
+def test_cancel_below_the_floor_does_not_know_another_shards_id(world: ShardWorld) -> None:
+    world.publish([world.now_ms])
+    trim_sequences(world, 1)
+    own = world.model.epoch_of(0)
+    assert outcomes(world, [0], epoch_shift=-own) == [UNKNOWN]
+
+
+def test_floor_of_the_sequences_never_falls_and_stays_below_what_was_given(
+    world: ShardWorld,
+) -> None:
+    world.publish([world.now_ms] * 3)
+    for floor, found in ((2, 2), (1, 2), (3, 3)):
+        trim_sequences(world, floor)
+        assert world.shard.views.sequence_floor == found
+    beyond = build_rows(Kind.TRIM_SEQUENCES, np.array([(4,)], TRIM_SEQUENCES_ROW))
+    with pytest.raises(errors.InvariantViolated):
+        world.shard.applier.apply(stamped(world, beyond))
 
 
 # --- resolve

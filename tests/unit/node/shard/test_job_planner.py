@@ -9,6 +9,7 @@ import pytest
 from hourwheel import errors
 from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import ShardConfig
+from node.shard.views import TRIM_SEQUENCES_LEVEL
 from storage.log.commit_log import LogConfig
 from storage.views.tombstones import Tombstones
 from tests.sim.disk import SimulatedDisk
@@ -324,3 +325,44 @@ def test_clean_up_is_due_now_and_then(world: ShardWorld) -> None:
     now = world.now_ms
     asked = [world.maintenance.is_clean_up_due(now + ms) for ms in (0, 1, 59_999, 60_000, 60_001)]
     assert asked == [True, False, False, True, False]
+
+
+# --- the floor of the sequences
+
+
+def with_step(sequence_step: int) -> ShardWorld:
+    """A world whose floor rises by so many messages."""
+    retention = replace(CONFIG.retention, sequence_step=sequence_step)
+    return ShardWorld(SimulatedDisk(), replace(CONFIG, retention=retention))
+
+
+def test_floor_is_to_rise_when_what_is_past_retention_is_enough() -> None:
+    world = with_step(40)
+    for _ in range(32):
+        world.publish([world.now_ms + DAY_MS] * 2)
+        world.commit()
+        world.advance(HOUR_MS // 2)
+    floor = world.maintenance.plan_sequence_floor(world.now_ms)
+    assert floor is None, "not enough of them yet"
+    floor = world.maintenance.plan_sequence_floor(world.now_ms + 5 * HOUR_MS)
+    assert floor is not None
+    assert 40 <= floor <= 44, "of 22 batches, a few less where an index has no entry"
+    world.mastership.trim_sequences(floor, world.now_ms)
+    world.commit()
+    assert world.maintenance.plan_sequence_floor(world.now_ms + 6 * HOUR_MS) is None
+
+
+def test_floor_stays_where_not_all_nodes_know_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = with_step(1)
+    world.publish([world.now_ms] * 3)
+    world.commit()
+    world.publish([world.now_ms] * 3)
+    world.commit()
+    later_ms = world.now_ms + 11 * HOUR_MS
+    world.shard.views.feature_level = TRIM_SEQUENCES_LEVEL - 1
+    assert world.maintenance.plan_sequence_floor(later_ms) is None
+    world.shard.views.feature_level = TRIM_SEQUENCES_LEVEL
+    monkeypatch.setattr(type(world.shard.log), "find_sequence_before", lambda *_: 99)
+    assert world.maintenance.plan_sequence_floor(later_ms) == 6, "never above what was given"

@@ -166,6 +166,24 @@ def test_find_offset(disk: SimulatedDisk, *, saved: bool) -> None:
         assert log.read_batch(offset).header.offset == offset
 
 
+@pytest.mark.parametrize("saved", [False, True])
+def test_sequence_before_an_instant_is_found(disk: SimulatedDisk, *, saved: bool) -> None:
+    log = open_log(disk)
+    assert log.find_sequence_before(1 << 60) == 0
+    fill(log, 60)
+    stored = [batch.header.store_ms for batch in log.scan(0, 12_000)]
+    assert stored == sorted(stored)
+    if saved:
+        log.close()
+        log = open_log(disk, 12_000)
+    found = [log.find_sequence_before(at) for at in range(stored[0], stored[-1] + 1)]
+    assert found == sorted(found)
+    for at, sequence in zip(range(stored[0], stored[-1] + 1), found, strict=True):
+        assert all(one < at for one in stored[:sequence]), "nothing younger is below it"
+    assert found[-1] > 50
+    assert log.find_sequence_before(stored[0] - 1) == 0
+
+
 def test_checkpoint_when_done_makes_mark_and_indexes_durable(disk: SimulatedDisk) -> None:
     log = open_log(disk)
     fill(log, 45)

@@ -107,3 +107,36 @@ def test_empty_pages_when_put_without_members() -> None:
 
 def test_page_of_when_at_a_border() -> None:
     assert page_of(u64(PAGE - 1, PAGE)).tolist() == [0, 1]
+
+
+def test_members_when_removed_are_gone_and_an_empty_page_with_them() -> None:
+    pages = BitPages()
+    pages.add(u64(1, 2, 9, PAGE + 5, 2 * PAGE, 7 * PAGE + 8))
+    pages.remove(0, u64(9, 1))
+    assert pages.members_of(0).tolist() == [2]
+    pages.remove(1, u64(PAGE + 5))
+    pages.remove(7, u64(7 * PAGE + 8))
+    assert pages.page_numbers().tolist() == [0, 2]
+    assert pages.members_of(1).tolist() == []
+    assert pages.contains(u64(1, 2, PAGE + 5, 2 * PAGE, 7 * PAGE + 8)).tolist() == [0, 1, 0, 1, 0]
+    with pytest.raises(errors.InvariantViolated):
+        pages.remove(1, u64(PAGE + 5))
+
+
+def test_members_when_added_and_removed_at_random_are_those_of_a_set() -> None:
+    rng, pages, model = np.random.default_rng(5), BitPages(), set[int]()
+    for turn in range(300):
+        few = rng.integers(0, (200 if turn < 150 else 20) * PAGE, 9, dtype=np.uint64)
+        pages.add(few)
+        model |= set(few.tolist())
+        for page in rng.choice(pages.page_numbers(), 2 if turn < 150 else 9).tolist():
+            inside = pages.members_of(page)
+            assert inside.tolist() == sorted(one for one in model if one // PAGE == page)
+            gone = inside[rng.random(len(inside)) < 0.8]
+            if len(gone):
+                pages.remove(page, gone)
+                model -= set(gone.tolist())
+        assert pages.member_count() == len(model)
+        assert pages.page_numbers().tolist() == sorted({one // PAGE for one in model})
+        probes = np.array(sorted(model | {one ^ 1 for one in model}), np.uint64)
+        assert pages.contains(probes).tolist() == [one in model for one in probes.tolist()]

@@ -24,6 +24,7 @@
     |   +-- DiskFull               no room to accept; what is durable is still delivered
     +-- Unavailable                not now, or not here: try again
     |   +-- NotMaster, ShuttingDown, ClockUnsure
+    |   +-- LoginEnded             a stream outlived the token that opened it: open another
     |   +-- NotFollowed            (between nodes) a node does not follow that master, or not so
     +-- Timeout                    no answer in time: the outcome is unknown
     +-- Cancelled                  the caller gave up
@@ -290,6 +291,12 @@ class ClockUnsure(Unavailable):
     """The cluster clock has no fresh quorum."""
 
     reason = "CLOCK_UNSURE"
+
+
+class LoginEnded(Unavailable):
+    """The token or certificate that opened this stream has ended; open another with a new one."""
+
+    reason = "LOGIN_ENDED"
 
 
 class NotFollowed(Unavailable):

@@ -65,7 +65,9 @@ def failure_of(status: grpc.aio.AioRpcError, *, is_stream: bool = False) -> Fail
     info = _find_error_info(status)
     if info is not None:
         error = make_error(code, info.reason, message, info.metadata)
-        return Failure(error, not is_stream and not is_undecided(error))
+        # Whom a node does not know, of him it reads nothing.
+        is_unseen = not is_stream or isinstance(error, errors.Unauthenticated)
+        return Failure(error, is_unseen and not is_undecided(error))
     if code == errors.Internal.code and message == _LOST_STATUS:
         return Failure(errors.Unavailable("the connection was cut"), is_definite=False)
     if code == errors.ResourceExhausted.code and _TOO_LARGE in message:

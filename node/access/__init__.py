@@ -2,5 +2,6 @@
 
 What a call needs is in `permissions`; what a node knows of who may do what, in `control`. What
 callers may do is decided by `node.contracts.access`; it is asked in `node.api`. The node's
-certificate is in `server_tls`: its files are read again when they change.
+certificate is in `server_tls`, who calls is found out by `authentication`: files of certificates,
+keys and users are read again when they change.
 """

@@ -26,6 +26,9 @@ from node.contracts.access import (
 CALLER: Final[ContextVar[Principal]] = ContextVar("CALLER", default=ANONYMOUS)
 """Who makes the call that runs in this context."""
 
+LOGIN_ENDS_MS: Final[ContextVar[int | None]] = ContextVar("LOGIN_ENDS_MS", default=None)
+"""Until when that is known, by the wall clock: a stream lasts no longer. None: as it lasts."""
+
 Identify: TypeAlias = Callable[[Any], Awaitable[Principal]]
 """From gRPC's context of a call to who makes it. Raises HourwheelError: it cannot be let in."""
 

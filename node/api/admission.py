@@ -9,11 +9,17 @@ room of their own, for which polls wait (node/contracts/answer_budget.py).
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from hourwheel import errors
 from node.config.model import LimitsSection
 from node.telemetry.stats import ApiStats
+
+_SECONDS: Final = 0.001
+_SPARE_MS: Final = 1.0
+"""A timer that fires early would find that there is a moment left."""
+_TIMER_MS_MAX: Final = 1e11
+"""Three years: no connection lasts so long."""
 
 
 class Admission:
@@ -125,8 +131,11 @@ class Admission:
         self.stats.requests_in_flight += 1
 
     @contextmanager
-    def until_drain(self) -> Iterator[None]:
+    def until_drain(self, within_ms: float | None = None) -> Iterator[None]:
         """What is awaited inside is given up, quietly, when the node begins to shut down.
+
+        Args:
+            within_ms: or when so much time has passed; None: only then.
 
         Raises:
             ShuttingDown: it has begun already.
@@ -135,6 +144,10 @@ class Admission:
         if self.is_draining or task is None:
             raise errors.ShuttingDown
         self._interruptible.add(task)
+        timer = None
+        if within_ms is not None and within_ms < _TIMER_MS_MAX:
+            delay_s = (within_ms + _SPARE_MS) * _SECONDS
+            timer = asyncio.get_running_loop().call_later(delay_s, self._interrupt, task)
         try:
             yield
         except asyncio.CancelledError:
@@ -143,6 +156,13 @@ class Admission:
             task.uncancel()
         finally:
             self._interruptible.discard(task)
+            if timer is not None:
+                timer.cancel()
+
+    def _interrupt(self, task: "asyncio.Task[object]") -> None:
+        if task in self._interruptible:
+            self._interruptible.discard(task)
+            task.cancel()
 
     def drain(self) -> None:
         """Refuse everything new from now on; end what waits in `until_drain`."""

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from hourwheel import errors
 from hourwheel.clock import Clock
-from node.access.control import CALLER, AccessControl, Identify
+from node.access.control import CALLER, LOGIN_ENDS_MS, AccessControl, Identify
 from node.access.permissions import RULES
 from node.api.admission import Admission
 from node.contracts import grpc_status
@@ -112,6 +112,17 @@ class Calls:
             except errors.HourwheelError as error:
                 return self.refuse(method, error, context, grpc_status.to_status)[1]
         return None
+
+    def login_left_ms(self) -> float | None:
+        """For how long a stream that its caller opens may be read; None: while it lasts."""
+        ends_ms = LOGIN_ENDS_MS.get()
+        return None if ends_ms is None else max(0.0, ends_ms - self.clock.wall_ms())
+
+    def find_parting(self) -> errors.HourwheelError | None:
+        """Why the node ends a stream of which it reads no more; None: the client has ended it."""
+        if self.admission.is_draining:
+            return errors.ShuttingDown()
+        return errors.LoginEnded() if self.login_left_ms() == 0.0 else None
 
     def checked(
         self,

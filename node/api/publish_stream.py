@@ -59,8 +59,8 @@ class PublishStreams:
             admission.end_stream()
         if not is_read:
             await self._end_unread(context)
-        elif admission.is_draining:
-            await context.abort_with_status(grpc_status.to_status(errors.ShuttingDown()))
+        elif (parting := self._calls.find_parting()) is not None:
+            await context.abort_with_status(grpc_status.to_status(parting))
 
     async def _serve(self, window: "_Window", context: Context) -> bool:
         """Read and answer until the stream ends; whether the client took its answers."""
@@ -68,7 +68,7 @@ class PublishStreams:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._answer(window, context))
                 try:
-                    with self._calls.admission.until_drain():
+                    with self._calls.admission.until_drain(self._calls.login_left_ms()):
                         await self._read(window, context, tasks)
                 finally:
                     window.answers.put_nowait(None)

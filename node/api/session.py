@@ -139,6 +139,7 @@ class _Session:
         """Nothing is read yet."""
         self.loop = asyncio.get_running_loop()
         self.peer = context.peer
+        self._calls = calls
         self._admission = calls.admission
         self._stats = calls.stats
         self._attempts = attempts
@@ -169,7 +170,7 @@ class _Session:
         reading.add_done_callback(_look)
         error: errors.HourwheelError | None = None
         try:
-            with self._admission.until_drain():
+            with self._admission.until_drain(self._calls.login_left_ms()):
                 await asyncio.wait([reading, writing], return_when=asyncio.FIRST_COMPLETED)
             if reading.done() and not reading.cancelled() and reading.exception() is None:
                 found = reading.result()
@@ -180,7 +181,7 @@ class _Session:
             error = await writing
         finally:
             self._end(writing)
-        return errors.ShuttingDown() if error is None and self._admission.is_draining else error
+        return self._calls.find_parting() if error is None else error
 
     def _end(self, writing: "asyncio.Task[Any]") -> None:
         self._is_closing = self._is_ended = True

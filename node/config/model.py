@@ -20,6 +20,7 @@ from hourwheel import limits as hard
 from hourwheel.types import NodeId
 from node.config import checks
 from node.config.access import AccessSection, validate_access
+from node.config.authentication import AuthenticationSection, validate_authentication
 from node.config.section import Section
 from node.config.section import key_of as _key
 from node.config.tls import TlsSection, validate_tls
@@ -477,6 +478,7 @@ class NodeConfig(Section):
     console: ConsoleSection = ConsoleSection()
     access: AccessSection = AccessSection()
     tls: TlsSection = TlsSection()
+    authentication: AuthenticationSection = AuthenticationSection()
     log: LogSection = LogSection()
     wheel: WheelSection = WheelSection()
     dispatch: DispatchSection = DispatchSection()
@@ -516,6 +518,7 @@ def _validate(config: NodeConfig) -> None:
     _validate_console(config.console, config.node)
     validate_access(config.access)
     validate_tls(config.tls)
+    validate_authentication(config.authentication)
     for key, other in (
         ("dispatch.lead_ms_min", "dispatch.lead_ms_max"),
         ("groups.retry_delay_ms", "groups.retry_delay_ms_max"),

@@ -15,15 +15,19 @@ tests/support/embedded_node.py.
 import asyncio
 import ssl
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
 from hourwheel.transport.access import PLAIN
 from node.access.control import AccessControl
+from node.access.authentication import Authenticator
 from node.access.server_tls import ServerTls
+from node.access.tokens import Tokens
+from node.access.user_secrets import UserSecrets
+from node.access.users_file import UsersFile
 from node.api.forwarder import OPTIONS, Forwarder
 from node.api.server import ApiServer, ServerParts
 from node.broker.consumer_lag import ConsumerLag
@@ -214,6 +218,27 @@ class Node:
         tls = ServerTls(self.config.tls, self._clock.wall_ms)
         undo.callback(asyncio.create_task(tls.watch()).cancel)
         return tls
+
+    def _make_authenticator(self, undo: AsyncExitStack) -> Authenticator:
+        section = self.config.authentication
+        watched: list[Coroutine[Any, Any, None]] = []
+        tokens = secrets = None
+        if section.token_keys_file:
+            tokens = Tokens(section)
+            watched.append(tokens.files.watch())
+        if section.users_file:
+            users = UsersFile(section.users_file)
+            watched.append(users.files.watch())
+            secrets = UserSecrets(users.find_hash, self._clock.monotonic_ms)
+            undo.callback(secrets.close)
+        for one in watched:
+            undo.callback(asyncio.create_task(one).cancel)
+        return Authenticator(
+            now_ms=self._clock.wall_ms,
+            tokens=tokens,
+            secrets=secrets,
+            asks_certificates=self.config.tls.client_certificates == "required",
+        )
 
     def _slewed_clock(self) -> SlewedClock:
         config = self.config.clock
@@ -446,6 +471,7 @@ class Node:
                 in_flight_max=self.config.limits.forwarded_calls,
             )
             undo.push_async_callback(forwarder.close)
+        identify = self._make_authenticator(undo).identify
         api = ApiServer(
             ServerParts(
                 self.config,
@@ -457,6 +483,7 @@ class Node:
                 forwarder,
                 served,
                 access=AccessControl(access_policy(self.config.access)),
+                identify=identify,
                 tls=self._tls,
             )
         )

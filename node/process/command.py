@@ -9,6 +9,8 @@ from pathlib import Path
 
 import hourwheel
 from hourwheel.errors import ConfigError
+from node.access.tokens import is_name
+from node.access.user_secrets import hash_of
 from node.config import pages
 from node.config.sources import load
 from node.metrics import table as metrics
@@ -63,6 +65,15 @@ def _parser(program: str) -> argparse.ArgumentParser:
     table.add_argument("--markdown", action="store_true", required=True, help="docs/METRICS.md")
     table.set_defaults(run_command=_metrics)
 
+    hashing = commands.add_parser(
+        "hash-secret",
+        help="make a line of authentication.users_file",
+        description="Read a user's secret from standard input, its first line; write the user with"
+        " the secret's hash, as authentication.users_file has it.",
+    )
+    hashing.add_argument("user", help="name of the user")
+    hashing.set_defaults(run_command=_hash_secret)
+
     commands.add_parser("inspect", help="look into a data directory, read-only", add_help=False)
     commands.add_parser("repair", help="make a damaged directory startable", add_help=False)
     return parser
@@ -78,6 +89,15 @@ def _config(parsed: argparse.Namespace) -> int:
         sys.stdout.write(f"{parsed.check}: good\n")
     else:
         sys.stdout.write(pages.markdown() if parsed.markdown else pages.toml())
+    return lifecycle.EXIT_OK
+
+
+def _hash_secret(parsed: argparse.Namespace) -> int:
+    secret = sys.stdin.readline().rstrip("\n")
+    if not secret or not is_name(parsed.user) or ":" in parsed.user:
+        sys.stderr.write("a user has a name without a colon, and a secret\n")
+        return lifecycle.EXIT_CONFIG
+    sys.stdout.write(f"{parsed.user}:{hash_of(secret)}\n")
     return lifecycle.EXIT_OK
 
 

@@ -22,7 +22,6 @@ ALLOWED: Final = {
     "a number of a format, taken and not used yet": ("RESCHEDULE",),
     "runs an audit's steps without Java: for tests, by decision 15": ("LocalRunner", "FAST"),
     "what the harness of chaos lends to tests of real clusters": ("QUICK_MIX", "find_raft_leader"),
-    "how callers are known, which authentication fills in": ("CERTIFICATE", "TOKEN", "USER"),
     "what a state machine says of itself: only its effects are for the product": ("trouble_at",),
 }
 """Names that only tests use, by why they are there all the same. It shrinks."""

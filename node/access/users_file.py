@@ -1,0 +1,51 @@
+"""Users of a file: one a line, name, colon, Argon2 hash of the secret."""
+
+from typing import Final
+
+import argon2
+
+from hourwheel import errors
+from node.access.tokens import is_name
+from node.access.watched_files import WatchedFiles, read_file
+
+_KEY: Final = "authentication.users_file"
+
+
+class UsersFile:
+    """The users; read again when the file changes."""
+
+    def __init__(self, path: str) -> None:
+        """Read them. Raises ConfigError: it cannot be read, or a line is wrong."""
+        self.files = WatchedFiles([path], lambda: _parse(path))
+
+    def find_hash(self, name: str) -> str | None:
+        """Of the user's secret; None: there is no such user."""
+        return self.files.value.get(name)
+
+
+def _parse(path: str) -> dict[str, str]:
+    try:
+        text = read_file(_KEY, path).decode()
+    except UnicodeDecodeError:
+        raise _refusal(path, "not UTF-8") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, colon, hashed = line.strip().partition(":")
+        if not colon or not is_name(name) or name in found or not _is_hash(hashed):
+            raise _refusal(path, f"line {number} is not name:hash, or its name stands there twice")
+        found[name] = hashed
+    return found
+
+
+def _is_hash(text: str) -> bool:
+    try:
+        argon2.extract_parameters(text)
+    except argon2.exceptions.InvalidHashError:
+        return False
+    return True
+
+
+def _refusal(path: str, why: str) -> errors.ConfigError:
+    return errors.ConfigError(f"{_KEY} = {path!r}: {why}", key=_KEY, value=path)

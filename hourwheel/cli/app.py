@@ -15,6 +15,15 @@ from hourwheel.cli import (
     server_commands,
     wheel,
 )
+from hourwheel.cli.access import (
+    CURRENT,
+    LoginFile,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    TokenFile,
+    access_of,
+)
 from hourwheel.cli.exit_codes import describe_exit_codes
 from hourwheel.cli.options import Json, Server
 from hourwheel.cli.top.command import top
@@ -76,7 +85,20 @@ def options(
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
-    server: Server = SERVER_DEFAULT,
-    is_json: Json = False,
+    server: Server = SERVER_DEFAULT,  # noqa: ARG001 - see `from_above`
+    is_json: Json = False,  # noqa: ARG001
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    token_file: TokenFile = None,
+    login_file: LoginFile = None,
 ) -> None:
     """Schedule messages for any moment in the next years; receive them then."""
+    access = access_of(
+        ca=tls_ca,
+        cert=tls_cert,
+        key=tls_key,
+        token_file=token_file,
+        login_file=login_file,
+    )
+    CURRENT.set(access)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from hourwheel.cli.access import current_access
 from hourwheel.cli.options import CALL_TIMEOUT_MS, Json, Server, duration_option, run_with_admin
 from hourwheel.cli.output import Output, format_duration, format_instant, run
 from hourwheel.client.admin import AsyncAdmin
@@ -66,7 +67,7 @@ async def ask_master(found: ClusterStatus) -> ClusterStatus:
     address = found.address_of(master)
     if not address or found.answered_by in {"", master}:
         return found
-    probe = NodeProbe(address)
+    probe = NodeProbe(address, current_access())
     try:
         return await probe.status(_MASTER_MS)
     except HourwheelError:
@@ -124,7 +125,7 @@ def drain(
         raise typer.BadParameter("name the one node that is about to be stopped")
 
     async def command() -> None:
-        probe = NodeProbe(server)
+        probe = NodeProbe(server, current_access())
         try:
             master = await hand_over(probe)
         finally:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import typer
 
+from hourwheel.cli.access import current_access
 from hourwheel.cli.due_time import When, parse_duration_ms, parse_when
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.output import Output, run
@@ -100,8 +101,19 @@ def run_with_admin(output: Output, server: str, command: AdminCommand) -> None:
 
 
 def connect(server: str) -> Channel:
-    """The connections for one command."""
-    return Channel(server, call_timeout_ms=CALL_TIMEOUT_MS)
+    """The connections for one command.
+
+    Raises:
+        Unprotected: a secret would be sent in the clear to another machine.
+    """
+    access = current_access()
+    return Channel(
+        server,
+        tls=access.tls,
+        token=access.token,
+        user=access.user,
+        call_timeout_ms=CALL_TIMEOUT_MS,
+    )
 
 
 def when_option(text: str) -> When:

@@ -22,8 +22,8 @@ class TlsSection(Section):
     authority_file: str = key_of(
         "",
         "",
-        "Who signs the nodes' certificates, PEM: for what this node asks of others' API, and of its"
-        " own for the console. Empty: they all have this node's certificate.",
+        "Who signs the nodes' certificates, PEM: the console asks the API of each. Empty: they all"
+        " have this node's certificate.",
     )
     plain_listen: str = key_of(
         "",

@@ -22,8 +22,8 @@ from typing import Any, Final, TypeAlias
 from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
 from hourwheel.transport.access import PLAIN
-from node.access.control import AccessControl
 from node.access.authentication import Authenticator
+from node.access.control import AccessControl
 from node.access.server_tls import ServerTls
 from node.access.tokens import Tokens
 from node.access.user_secrets import UserSecrets

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
+from hourwheel.cli.access import current_access
 from hourwheel.client.admin import AsyncAdmin, GroupLag
 from hourwheel.client.cluster_status import ClusterStatus, find_master
 from hourwheel.client.node_probe import NodeProbe
@@ -123,7 +124,7 @@ class Watch:
     async def _ask(self, address: str) -> ClusterStatus | HourwheelError:
         probe = self._probes.get(address)
         if probe is None:
-            probe = self._probes[address] = NodeProbe(address)
+            probe = self._probes[address] = NodeProbe(address, current_access())
         try:
             return await probe.status(NODE_MS)
         except HourwheelError as error:

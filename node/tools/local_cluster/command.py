@@ -17,6 +17,7 @@ from hourwheel import errors
 from hourwheel.client.cluster_status import ClusterStatus
 from hourwheel.client.node_probe import NodeProbe
 from hourwheel.clock import SystemClock
+from node.tools.local_cluster import security
 from node.tools.local_cluster.nodes import LocalCluster
 from node.tools.local_cluster.screen import Seat, Seen, live_view, plain_line, rates_of
 
@@ -40,8 +41,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     try:
         cluster = LocalCluster(
-            parsed.directory, parsed.n, base_port=parsed.base_port, values=_VALUES
+            parsed.directory,
+            parsed.n,
+            base_port=parsed.base_port,
+            values=_VALUES,
+            is_secure=parsed.secure,
         )
+        if parsed.secure and not cluster.is_secure:
+            raise errors.ConfigError(f"{parsed.directory} has a cluster without TLS")  # noqa: TRY301
         _check_free(cluster)
     except (errors.ConfigError, OSError) as error:
         sys.stderr.write(f"cluster: {error}\n")
@@ -90,6 +97,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="P",
         help="node i is reached at P + 10 * (i - 1); 0: where it is free (default: %(default)s)",
     )
+    up.add_argument(
+        "--secure",
+        action="store_true",
+        help="with TLS, an authority of its own, and a user: it says how to connect",
+    )
     up.add_argument("--plain", action="store_true", help="lines instead of a live display")
     up.add_argument("--json", action="store_true", help="one line of JSON when it serves")
     return parser
@@ -130,13 +142,16 @@ async def serve(cluster: LocalCluster, parsed: argparse.Namespace) -> None:
         sys.stdout.write(json.dumps(facts_of(cluster, master)) + "\n")
         sys.stdout.flush()
         await asyncio.Event().wait()
-    out.print(f"serving; clients use --server {cluster.servers}", soft_wrap=True)
+    options = f"--server {cluster.servers}"
+    if cluster.is_secure:
+        options += f" {security.options_for(cluster.security_directory)}"
+    out.print(f"serving; clients use {options}", soft_wrap=True)
     is_live = sys.stdout.isatty() and not parsed.plain and out.encoding.startswith("utf")
     await _show(cluster, out, is_live=is_live)
 
 
 async def _show(cluster: LocalCluster, out: Console, *, is_live: bool) -> None:
-    probes = {node.node_id: NodeProbe(node.address) for node in cluster.nodes}
+    probes = {node.node_id: NodeProbe(node.address, cluster.access) for node in cluster.nodes}
     clock = SystemClock()
     before: Seen | None = None
     try:

@@ -22,6 +22,7 @@ import socket
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -29,16 +30,20 @@ from typing import Any, Final, Self
 from hourwheel import errors
 from hourwheel.client.cluster_status import ClusterStatus, Phase, ShardStatus
 from hourwheel.client.node_probe import NodeProbe
+from hourwheel.clock import SystemClock
 from hourwheel.errors import HourwheelError
+from hourwheel.transport.access import PLAIN
 from node.config.checks import cluster_nodes, split_address
 from node.config.model import NodeConfig
 from node.config.sources import load
 from node.process.subprocess_node import ChildNode
+from node.tools.local_cluster import security
 
 PORTS_A_NODE: Final = 10
 """Node i has the ports from base + 10 * i on: clients, metrics, brokers, control processes,
 the console."""
 NODES_MAX: Final = 9
+_SECURITY: Final = "security"
 _HOST: Final = "127.0.0.1"
 _SECRET_BYTES: Final = 24
 _FIRST_PORT: Final = 20_000
@@ -90,6 +95,7 @@ class LocalCluster:
         *,
         base_port: int = 0,
         values: Mapping[str, Any] | None = None,
+        is_secure: bool = False,
         startup_s: float = _STARTUP_S,
     ) -> None:
         """Write what is not there yet; nothing runs.
@@ -99,6 +105,8 @@ class LocalCluster:
             count: how many nodes; of a directory with nodes in it, as many as there are.
             base_port: see `PORTS_A_NODE`; 0: wherever it is free. For a new directory only.
             values: sections of each node's configuration. For a new directory only.
+            is_secure: with TLS and a user, see `node.tools.local_cluster.security`. For a new
+                directory only.
             startup_s: how long a node may take until it answers.
 
         Raises:
@@ -107,7 +115,7 @@ class LocalCluster:
         self.directory = directory
         files = sorted(directory.glob("node-*.toml"))
         if not files:
-            files = write_cluster(directory, count, base_port, values or {})
+            files = write_cluster(directory, count, base_port, values or {}, is_secure=is_secure)
         if len(files) != count:
             raise errors.ConfigError(
                 f"{directory} has a cluster of {len(files)} nodes, not {count}",
@@ -115,6 +123,10 @@ class LocalCluster:
                 value=count,
             )
         self.nodes = tuple(LocalNode(file, startup_s=startup_s) for file in files)
+        self.is_secure = self.nodes[0].config.tls.is_on
+        """Whether clients need `access`."""
+        self.access = security.access_to(self.security_directory) if self.is_secure else PLAIN
+        """How clients know the nodes, and show who they are."""
         self._down: set[int] = set(range(count))
         """Nodes that were stopped or killed on purpose."""
 
@@ -122,6 +134,11 @@ class LocalCluster:
     def servers(self) -> str:
         """All addresses, as clients take them."""
         return ",".join(node.address for node in self.nodes)
+
+    @property
+    def security_directory(self) -> Path:
+        """Where certificates and the administrator's secret are."""
+        return (self.directory / _SECURITY).absolute()
 
     def busy_addresses(self) -> list[str]:
         """Of the addresses that the nodes need, those on which somebody listens already."""
@@ -220,7 +237,7 @@ class LocalCluster:
 
     async def status_of(self, index: int, timeout_ms: float = _ASK_MS) -> ClusterStatus:
         """What one node knows of the cluster. Raises HourwheelError where it does not answer."""
-        probe = NodeProbe(self.nodes[index].address)
+        probe = NodeProbe(self.nodes[index].address, self.access)
         try:
             return await probe.status(timeout_ms)
         finally:
@@ -289,7 +306,12 @@ def count_in_sync(shard: ShardStatus) -> int:
 
 
 def write_cluster(
-    directory: Path, count: int, base_port: int, values: Mapping[str, Any]
+    directory: Path,
+    count: int,
+    base_port: int,
+    values: Mapping[str, Any],
+    *,
+    is_secure: bool = False,
 ) -> list[Path]:
     """Make secret and configurations of a new cluster; the files, by node.
 
@@ -298,6 +320,7 @@ def write_cluster(
         count: how many nodes.
         base_port: see `PORTS_A_NODE`; 0: wherever it is free.
         values: sections of each node's configuration.
+        is_secure: with TLS and a user.
 
     Raises:
         ConfigError: so many nodes are not possible, or not there, or not with these values.
@@ -318,6 +341,10 @@ def write_cluster(
         f"node-{number}=" + ",".join(f"{_HOST}:{port + offset}" for offset in (0, 2, 3))
         for number, port in enumerate(ports, 1)
     ]
+    if is_secure:
+        node_ids = [f"node-{number}" for number in range(1, count + 1)]
+        now = datetime.fromtimestamp(SystemClock().wall_ms() / 1_000, UTC)
+        security.make_files(directory / _SECURITY, node_ids, now)
     texts = {}
     for number, port in enumerate(ports, 1):
         sections = {name: dict(keys) for name, keys in values.items()}
@@ -335,6 +362,8 @@ def write_cluster(
             "min_in_sync": count // 2 + 1,
             **sections.get("cluster", {}),
         }
+        if is_secure:
+            sections |= security.sections_of(directory / _SECURITY, f"node-{number}")
         NodeConfig.of(sections)
         texts[directory / f"node-{number}.toml"] = toml_of(sections)
     for path, text in texts.items():  # whole or not at all: a file that is there is believed

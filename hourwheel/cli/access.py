@@ -1,0 +1,96 @@
+"""How the command line knows the nodes, and shows who it is: options before the command.
+
+Secrets are in files: options are seen by all users of the machine.
+"""
+
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from hourwheel.errors import InvalidArgument
+from hourwheel.transport.access import PLAIN, Access, Tls
+
+_SYSTEM: Final = Path("system")
+
+CURRENT: Final[ContextVar[Access]] = ContextVar("CURRENT", default=PLAIN)
+"""Set by the options before the command."""
+
+_File: TypeAlias = Path | None
+
+TlsCa: TypeAlias = Annotated[
+    _File,
+    typer.Option(
+        "--tls-ca",
+        envvar="HOURWHEEL_TLS_CA",
+        metavar="FILE",
+        help="Who signs the nodes' certificates; `system`: an authority that everybody trusts.",
+    ),
+]
+TlsCert: TypeAlias = Annotated[
+    _File,
+    typer.Option(
+        "--tls-cert", envvar="HOURWHEEL_TLS_CERT", metavar="FILE", help="Your own certificate."
+    ),
+]
+TlsKey: TypeAlias = Annotated[
+    _File,
+    typer.Option("--tls-key", envvar="HOURWHEEL_TLS_KEY", metavar="FILE", help="Its private key."),
+]
+TokenFile: TypeAlias = Annotated[
+    _File,
+    typer.Option(
+        "--token-file",
+        envvar="HOURWHEEL_TOKEN_FILE",
+        metavar="FILE",
+        help="A signed token that says who you are.",
+    ),
+]
+LoginFile: TypeAlias = Annotated[
+    _File,
+    typer.Option(
+        "--login-file",
+        envvar="HOURWHEEL_LOGIN_FILE",
+        metavar="FILE",
+        help="A user's name, a colon, and the secret.",
+    ),
+]
+
+
+def access_of(
+    *, ca: _File, cert: _File, key: _File, token_file: _File, login_file: _File
+) -> Access:
+    """From the options.
+
+    Raises:
+        BadParameter: they do not go together, or a file cannot be read.
+    """
+    own = None if ca == _SYSTEM else ca
+    user = None
+    if login_file is not None:
+        name, colon, secret = _first_line(login_file).partition(":")
+        if not colon:
+            raise typer.BadParameter(f"{login_file} has no name:secret")
+        user = name, secret
+    try:
+        return Access.of(
+            Tls(own, cert, key) if ca or cert or key else None,
+            None if token_file is None else _first_line(token_file),
+            user,
+        )
+    except InvalidArgument as error:
+        raise typer.BadParameter(error.message) from None
+
+
+def _first_line(path: Path) -> str:
+    """A token or secret that is alone in its file. Raises BadParameter: it cannot be read."""
+    try:
+        return path.read_text("utf-8").partition("\n")[0].strip()
+    except (OSError, UnicodeDecodeError):
+        raise typer.BadParameter(f"{path} cannot be read") from None
+
+
+def current_access() -> Access:
+    """As the options of the command that runs say."""
+    return CURRENT.get()

@@ -68,17 +68,26 @@ class AccessControl:
 
         Raises:
             PermissionDenied: it names the permission that is missing.
+            Unavailable: this node does not know yet who may do what.
         """
         policy = self.policy
         if policy.is_on:
             resources = rule.resources(request)
             missing = _find_missing(policy, CALLER.get(), rule, resources)
             if missing is not None:
-                raise _denied(rule, missing)
+                raise _denied(rule, missing) if policy.is_complete else _undecided()
 
     def may_look(self, resource: Resource) -> bool:
-        """Whether a list for the caller has it."""
-        return self.policy.allows(CALLER.get(), Operation.LOOK, resource)
+        """Whether a list for the caller has it.
+
+        Raises:
+            Unavailable: this node does not know yet who may do what.
+        """
+        policy = self.policy
+        may = policy.allows(CALLER.get(), Operation.LOOK, resource)
+        if not may and not policy.is_complete:
+            raise _undecided()
+        return may
 
     @contextmanager
     def until_revoked(self, rule: Rule, request: Any) -> Iterator[None]:
@@ -118,6 +127,10 @@ def _find_missing(
         if not policy.allows(principal, rule.operation, resource):
             return resource
     return None
+
+
+def _undecided() -> errors.Unavailable:
+    return errors.Unavailable("this node does not know yet who may do what; try again")
 
 
 def _denied(rule: Rule, missing: Resource) -> errors.PermissionDenied:

@@ -10,6 +10,7 @@ is. What is remembered belongs to the hash: a new hash is a new question.
 """
 
 import asyncio
+import base64
 import hashlib
 import secrets
 from collections import Counter, OrderedDict
@@ -50,6 +51,16 @@ def verify(hashed: str, secret: str) -> bool:
         return False
 
 
+def _hash_of_nothing() -> str:
+    """A hash that no secret has, as dear to check as a user's."""
+    cost = f"m={_hasher.memory_cost},t={_hasher.time_cost},p={_hasher.parallelism}"
+    salt, digest = (
+        base64.b64encode(secrets.token_bytes(length)).decode().rstrip("=")
+        for length in (_hasher.salt_len, _hasher.hash_len)
+    )
+    return f"$argon2id$v=19${cost}${salt}${digest}"
+
+
 class UserSecrets:
     """See the top of this file. Belongs to one event loop.
 
@@ -71,7 +82,7 @@ class UserSecrets:
         """
         self._find_hash, self._monotonic_ms, self._verify = find_hash, monotonic_ms, verify
         self._key = secrets.token_bytes(32)
-        self._nobody = hash_of(secrets.token_urlsafe())
+        self._nobody = _hash_of_nothing()
         """Stands for users who are not there."""
         self._remembered: OrderedDict[bytes, tuple[bool, float]] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Task[bool]] = {}

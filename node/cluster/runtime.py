@@ -21,6 +21,7 @@ from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.internal.v1.control_pb2 import SeenEpoch
 from hourwheel.types import NO_NODE
+from node.access.policy_feed import PolicyFeed
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.slewed_clock import SlewedClock
@@ -92,6 +93,7 @@ class ClusterRuntime:
         self._on_snapshot_received, self._former_damage = on_snapshot_received, former_damage
         self._config, self._failure = config, failure
         self._monotonic_ms = clock.monotonic_ms
+        self.policies = PolicyFeed(config.access)
         self._trust = read_trust(config.cluster)
         self._certificate_ends = self._trust.read_certificate_ends()
         self._nodes = cluster_nodes(config.cluster.nodes)
@@ -237,6 +239,7 @@ class ClusterRuntime:
             await self._control.register(is_sound=self._member.replica.is_sound, seen=seen)
 
     def _on_state(self, state: ControlState) -> None:
+        self.policies.on_state(state.access)
         if self.member is not None:
             self.member.on_state(state)
 

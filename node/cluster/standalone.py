@@ -16,17 +16,20 @@ from hourwheel.clock import Clock
 from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.internal.v1.control_link_pb2 import ShardReport
 from hourwheel.types import NO_NODE, Epoch, NodeId, ShardId
+from node.access.policy_feed import PolicyFeed
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.data_plane import Dialer, Trust
 from node.cluster.member import ClusterMember, MemberPorts, build_member
+from node.config.model import NodeConfig
 from node.contracts.broker import Failure
 from node.replica.effects import ReplicaIdentity
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import Opened, ShardConfig, open_shard
 from node.shard.views import FEATURE_LEVEL
+from replication.control_state.access import AccessState
 from replication.control_state.state import ControlState, Member, NodeInfo, ShardInfo
 from replication.rules.epoch_store import EPOCH_SEEN, EpochStore
 from replication.rules.master import ReplicationConfig
@@ -112,10 +115,12 @@ class StandaloneRuntime:
     """Whichever the directory has."""
 
     def __init__(
-        self, node_id: NodeId, clock: Clock, own_clock: SlewedClock, failure: Failure
+        self, config: NodeConfig, clock: Clock, own_clock: SlewedClock, failure: Failure
     ) -> None:
         """Nothing is open yet."""
-        self._node_id, self._failure = node_id, failure
+        self._node_id, self._failure = config.node.id, failure
+        self.policies = PolicyFeed(config.access)
+        self.policies.on_state(AccessState())  # there is no control plane that could say more
         self._boot_id = secrets.token_bytes(_BOOT_ID_BYTES)
         self.time = ClusterTime(own_clock, clock.monotonic_ms)
         self._links = Dialer(Trust(), {})

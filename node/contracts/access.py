@@ -94,6 +94,8 @@ class AccessPolicy:
 
     is_on: bool = False
     """Access control. Off: everybody may do everything."""
+    is_complete: bool = True
+    """False: the grants are not known yet, so what is not allowed may be allowed soon."""
     version: int = 0
     """Grows with each change of the control state that made it."""
     grants: tuple[Grant, ...] = ()

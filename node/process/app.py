@@ -23,7 +23,7 @@ from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
 from hourwheel.transport.access import PLAIN
 from node.access.authentication import Authenticator
-from node.access.control import AccessControl
+from node.access.policy_feed import PolicyFeed
 from node.access.server_tls import ServerTls
 from node.access.tokens import Tokens
 from node.access.user_secrets import UserSecrets
@@ -38,11 +38,9 @@ from node.broker.settings import engine_config, shard_config
 from node.broker.slewed_clock import SlewedClock, StepEvent
 from node.cluster.runtime import ClusterRuntime
 from node.cluster.standalone import StandaloneRuntime
-from node.config.access import AccessSection
 from node.config.checks import is_loopback
 from node.config.model import NodeConfig
 from node.console.server import Console, reached_at
-from node.contracts.access import AccessPolicy
 from node.contracts.broker import Failure
 from node.metrics import collector
 from node.metrics.family import ProcessFacts
@@ -219,18 +217,23 @@ class Node:
         undo.callback(asyncio.create_task(tls.watch()).cancel)
         return tls
 
-    def _make_authenticator(self, undo: AsyncExitStack) -> Authenticator:
+    def _make_authenticator(self, undo: AsyncExitStack, policies: PolicyFeed) -> Authenticator:
         section = self.config.authentication
         watched: list[Coroutine[Any, Any, None]] = []
-        tokens = secrets = None
+        tokens = None
+        find_hash = policies.find_hash
         if section.token_keys_file:
             tokens = Tokens(section)
             watched.append(tokens.files.watch())
         if section.users_file:
             users = UsersFile(section.users_file)
             watched.append(users.files.watch())
-            secrets = UserSecrets(users.find_hash, self._clock.monotonic_ms)
-            undo.callback(secrets.close)
+
+            def find_hash(name: str) -> str | None:
+                return users.find_hash(name) or policies.find_hash(name)
+
+        secrets = UserSecrets(find_hash, self._clock.monotonic_ms)
+        undo.callback(secrets.close)
         for one in watched:
             undo.callback(asyncio.create_task(one).cancel)
         return Authenticator(
@@ -262,7 +265,7 @@ class Node:
                 former_damage=self._former_damage,
             )
         else:
-            cluster = StandaloneRuntime(self.config.node.id, self._clock, clock, self.failure)
+            cluster = StandaloneRuntime(self.config, self._clock, clock, self.failure)
         undo.push_async_callback(cluster.stop)
         return cluster
 
@@ -471,7 +474,7 @@ class Node:
                 in_flight_max=self.config.limits.forwarded_calls,
             )
             undo.push_async_callback(forwarder.close)
-        identify = self._make_authenticator(undo).identify
+        identify = self._make_authenticator(undo, cluster.policies).identify
         api = ApiServer(
             ServerParts(
                 self.config,
@@ -482,7 +485,7 @@ class Node:
                 started_ms,
                 forwarder,
                 served,
-                access=AccessControl(access_policy(self.config.access)),
+                access=cluster.policies.control,
                 identify=identify,
                 tls=self._tls,
             )
@@ -522,11 +525,6 @@ class Node:
             if config.console.is_listen_configured:
                 raise
             _log.warning("console_not_started", address=config.console.listen, error=error.message)
-
-
-def access_policy(section: AccessSection) -> AccessPolicy:
-    """What the configuration says of who may do what."""
-    return AccessPolicy(is_on=section.is_on, administrators=section.administrator_names)
 
 
 def _reason_of(error: BaseException) -> str:

@@ -14,6 +14,8 @@ from node.cluster import runtime
 from node.cluster.runtime import ClusterRuntime
 from node.config.model import NodeConfig
 from node.contracts.broker import Failure
+from replication.control_state.access import AccessState
+from replication.control_state.state import ControlState
 from tests.support.addresses import free_address
 from tests.support.embedded_node import EmbeddedNode
 from tests.support.engine_world import let_others_run, within
@@ -94,8 +96,10 @@ async def test_node_joins_with_what_it_has_seen(
     await until(lambda: world.control.asked)
     seen = wire.SeenEpoch(shard=0, epoch=4, master_node_id="n2")
     assert world.control.asked == [(True, seen)]
-    world.control.on_state("news")
-    assert world.states == ["news"]
+    news = ControlState(access=AccessState(is_on=True, version=7))
+    world.control.on_state(news)
+    assert world.states == [news]
+    assert world.runtime.policies.state is news.access
     await world.runtime.stop()
     assert world.control.is_stopped
 

@@ -65,7 +65,7 @@ async def scripted() -> AsyncIterator[tuple[Script, SessionStream]]:
     server.add_generic_rpc_handlers((service,))
     script.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
-    connection = Connection(script.address, None)
+    connection = Connection(script.address)
     session = SessionStream(connection.stream(OPEN_SESSION)())
     try:
         yield script, session
@@ -191,7 +191,7 @@ async def test_session_ends_when_nobody_needs_it(monkeypatch: pytest.MonkeyPatch
 
 async def test_connection_makes_single_calls_when_the_node_is_older(node: FakeNode) -> None:
     """A node that knows no sessions."""
-    connection = Connection(node.address, None)
+    connection = Connection(node.address)
     requests = [connection.call(ACK, AckRequest(group="g"), OK_MS) for _ in range(3)]
     await asyncio.gather(*requests)
     await connection.call(ACK, AckRequest(group="g"), OK_MS)
@@ -204,7 +204,7 @@ async def test_connection_makes_single_calls_while_the_node_has_too_many_session
 ) -> None:
     monkeypatch.setattr(connections, "NO_SESSION_S", 0.0)
     async with ApiWorld({"limits": {"sessions": 1}}) as world:
-        first, second = (Connection(world.address, None) for _ in range(2))
+        first, second = (Connection(world.address) for _ in range(2))
         ack = AckRequest(group="billing")
         await first.call(ACK, ack, OK_MS)
         assert world.stats.sessions == 1
@@ -220,7 +220,7 @@ async def test_connection_makes_single_calls_while_the_node_has_too_many_session
 
 async def test_call_when_the_node_goes_away() -> None:
     async with ApiWorld() as world:
-        connection = Connection(world.address, None)
+        connection = Connection(world.address)
         poll = ReceiveRequest(group="billing", topic="orders", wait_ms=20_000)
         call = asyncio.create_task(connection.call(RECEIVE, poll, OK_MS))
         await until(lambda: world.stats.long_polls == 1)

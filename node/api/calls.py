@@ -13,10 +13,12 @@ from google.protobuf.message import DecodeError
 
 from hourwheel import errors
 from hourwheel.clock import Clock
+from node.access.audit import AUDITED, AuditLog
 from node.access.control import CALLER, LOGIN_ENDS_MS, AccessControl, Identify
 from node.access.permissions import RULES
 from node.api.admission import Admission
 from node.contracts import grpc_status
+from node.contracts.access import ANONYMOUS
 from node.contracts.broker import Failure
 from node.telemetry import logs
 from node.telemetry.spans import in_steps
@@ -84,6 +86,7 @@ class Calls:
         failure: Failure,
         access: AccessControl,
         identify: Identify | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """Calls of one server.
 
@@ -93,10 +96,12 @@ class Calls:
             failure: is told of what must end the process.
             access: who may do what.
             identify: tells who calls; None: nobody is known.
+            audit: is told who did what; None: the log is.
         """
         self.admission = admission
         self.access = access
         self._identify = identify
+        self._audit = AuditLog(clock) if audit is None else audit
         self.stats = admission.stats
         self.clock = clock
         self._failure = failure
@@ -104,12 +109,13 @@ class Calls:
     async def find_refusal(self, method: str, context: Context) -> grpc.Status | None:
         """Note who calls, for all that is done for this call; or why the call is to be refused.
 
-        Before anything of it is read: a stranger costs no more than that.
+        Before anything of it is read: a stranger costs no more than that. `method`: its full name.
         """
         if self._identify is not None:
             try:
                 CALLER.set(await self._identify(context))
             except errors.HourwheelError as error:
+                self._audit.note_denied(ANONYMOUS, method, error, context.peer())
                 return self.refuse(method, error, context, grpc_status.to_status)[1]
         return None
 
@@ -136,13 +142,35 @@ class Calls:
             implement: does it.
         """
         errors.invariant(method in RULES, "each method says what it needs", method=method)
-        rule, check = RULES[method], self.access.check
+        rule, check, audit = RULES[method], self.access.check, self._audit
 
         async def check_and_implement(request: RequestT, context: CallContext) -> AnswerT:
-            check(rule, request)
-            return await implement(request, context)
+            try:
+                check(rule, request)
+                return await implement(request, context)
+            except errors.PermissionDenied as error:
+                audit.note_denied(CALLER.get(), method, error, context.peer())
+                raise
 
-        return check_and_implement
+        async def note(request: RequestT, context: CallContext) -> AnswerT:
+            outcome = "CANCELLED"
+            try:
+                answer = await check_and_implement(request, context)
+            except errors.PermissionDenied:
+                outcome = ""  # it is noted
+                raise
+            except Exception as error:
+                outcome = grpc_status.public(error).reason
+                raise
+            else:
+                outcome = "OK"
+                return answer
+            finally:
+                if outcome:
+                    resources = rule.resources(request)
+                    audit.note(CALLER.get(), method, resources, outcome, context.peer())
+
+        return note if method in AUDITED else check_and_implement
 
     def checked_stream(self, method: str, serve: StreamHandler) -> StreamHandler:
         """The same for the opening of a stream."""
@@ -153,6 +181,7 @@ class Calls:
             try:
                 check(rule, None)
             except errors.PermissionDenied as error:
+                self._audit.note_denied(CALLER.get(), method, error, context.peer())
                 _, refusal = self.refuse(method, error, context, grpc_status.to_status)
             else:
                 await serve(requests, context)

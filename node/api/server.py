@@ -13,6 +13,7 @@ import hourwheel
 from hourwheel import errors, limits
 from hourwheel.clock import Clock
 from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, session_pb2
+from node.access.audit import AuditLog
 from node.access.control import AccessControl, Identify
 from node.access.forwarded import forwarded_caller
 from node.access.server_tls import ServerTls
@@ -86,6 +87,8 @@ class ServerParts:
     """Tells who calls; None: nobody is known."""
     tls: ServerTls | None = None
     """None: clients are served in the clear."""
+    audit: AuditLog | None = None
+    """Is told who did what; None: the log is."""
 
 
 class ApiServer:
@@ -94,6 +97,7 @@ class ApiServer:
     def __init__(self, parts: ServerParts) -> None:
         """Nothing listens yet."""
         self._parts = parts
+        self._audit = parts.audit or AuditLog(parts.clock)
         self._admission = Admission(parts.config.limits, parts.stats)
         self._server = grpc.aio.server(
             options=_options(parts.config),
@@ -147,16 +151,23 @@ class ApiServer:
         Who calls is what they say; nothing is passed on once more.
         """
         parts, gate = self._parts, RequestGate(self._parts.config.limits.request_wait_ms)
-        calls = Calls(self._admission, parts.clock, parts.failure, parts.access, forwarded_caller)
+        calls = self._make_calls(forwarded_caller)
         forwarder = None if parts.forwarder is None else parts.forwarder.for_peers()
         for service, servicer in self._servicers:
             yield _handlers(service, servicer, calls, self._streams, gate, forwarder)
+
+    def _make_calls(self, identify: Identify | None) -> Calls:
+        parts = self._parts
+        return Calls(
+            *(self._admission, parts.clock, parts.failure, parts.access, identify),
+            audit=self._audit,
+        )
 
     def _add_services(self, address: str) -> None:
         parts = self._parts
         allowed, horizon_ms = parts.config.limits, parts.config.wheel.horizon_days * _DAY_MS
         access = parts.access
-        calls = Calls(self._admission, parts.clock, parts.failure, access, parts.identify)
+        calls = self._make_calls(parts.identify)
         identity = NodeIdentity(parts.config.node.id, address, parts.started_ms)
         cluster = parts.cluster or StandaloneCluster(
             identity.node_id, address, hourwheel.__version__
@@ -193,8 +204,8 @@ class ApiServer:
         sessions = Sessions(calls, methods, self._parts.config.limits)
         found: dict[str, grpc.RpcMethodHandler[Any, Any]]
         # Opening one needs nothing but a known caller; each call in it is checked by itself.
-        served = calls.checked_stream(f"{SESSION.full_name}.{SESSION_METHOD}", sessions.handle)
-        served = identified(SESSION_METHOD, calls, served)
+        name = f"{SESSION.full_name}.{SESSION_METHOD}"
+        served = identified(name, calls, calls.checked_stream(name, sessions.handle))
         found = {SESSION_METHOD: grpc.stream_stream_rpc_method_handler(served)}
         handlers = grpc.method_handlers_generic_handler(SESSION.full_name, found)
         self._server.add_generic_rpc_handlers((handlers,))
@@ -225,21 +236,24 @@ def _handlers(
             stream: Any = streams.handle
             if forwarder is not None:
                 stream = forwarder.stream(path, calls, stream)
-            stream = identified(method.name, calls, stream)
+            stream = identified(method.full_name, calls, stream)
             found[method.name] = grpc.stream_stream_rpc_method_handler(stream)
         else:
             implement = calls.checked(method.full_name, getattr(servicer, _snake(method.name)))
             unary = calls.unary(method.name, _parser(method), implement)
             if forwarder is not None:
                 unary = forwarder.unary(path, calls, unary)
-            found[method.name] = received(method.name, calls, gate, unary)
+            found[method.name] = received(method.full_name, calls, gate, unary)
     return grpc.method_handlers_generic_handler(service.full_name, found)
 
 
 def received(
     method: str, calls: Calls, gate: RequestGate, handle: UnaryHandler
 ) -> "grpc.RpcMethodHandler[Any, Any]":
-    """A unary method for gRPC, which is not to read requests before the gate lets it."""
+    """A unary method for gRPC, which is not to read requests before the gate lets it.
+
+    `method`: its full name.
+    """
 
     async def read(context: Context) -> bytes:
         stranger = await calls.find_refusal(method, context)
@@ -261,7 +275,7 @@ def received(
 
 
 def identified(method: str, calls: Calls, serve: StreamHandler) -> StreamHandler:
-    """A method with streams in both directions, for callers who may be let in."""
+    """A method (its full name) with streams in both directions, for callers who may be let in."""
 
     async def handle(requests: Any, context: Context) -> None:
         stranger = await calls.find_refusal(method, context)

@@ -19,6 +19,13 @@ class AccessSection(Section):
         "Names of callers, with spaces between them, who have all permissions.",
     )
 
+    audit_file: str = key_of(
+        "",
+        "",
+        "File of the audit log: one JSON object a line for each administrative call and each "
+        "refused one (LOGS.md); it may be renamed at any time. Empty: they go to the log.",
+    )
+
     @property
     def administrator_names(self) -> frozenset[str]:
         """Each by itself."""

@@ -22,6 +22,8 @@ from typing import Any, Final, TypeAlias
 from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
 from hourwheel.transport.access import PLAIN
+from node.access.audit import AuditLog
+from node.access.audit_file import AuditFile
 from node.access.authentication import Authenticator
 from node.access.policy_feed import PolicyFeed
 from node.access.server_tls import ServerTls
@@ -242,6 +244,14 @@ class Node:
             secrets=secrets,
             asks_certificates=self.config.tls.client_certificates == "required",
         )
+
+    def _make_audit_log(self, undo: AsyncExitStack) -> AuditLog:
+        path = self.config.access.audit_file
+        if not path:
+            return AuditLog(self._clock)
+        file = AuditFile(path, self.config.node.id)
+        undo.callback(file.close)
+        return AuditLog(self._clock, file.write)
 
     def _slewed_clock(self) -> SlewedClock:
         config = self.config.clock
@@ -488,6 +498,7 @@ class Node:
                 access=cluster.policies.control,
                 identify=identify,
                 tls=self._tls,
+                audit=self._make_audit_log(undo),
             )
         )
         undo.push_async_callback(api.stop, 0)

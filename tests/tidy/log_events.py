@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from hourwheel.client.pending import PendingCancelled
+from node.access.audit import AuditEvent
 from node.shard.snapshot_files import Marker
 from storage.log.recovery import TailCut
 from tests.tidy import tree
@@ -15,6 +16,7 @@ SPREAD: Final = {
     "report.cut._asdict()": TailCut._fields,
     "found.installed._asdict()": Marker._fields,
     "asdict(done)": tuple(PendingCancelled.__dataclass_fields__),
+    "event._asdict()": AuditEvent._fields,
     "fields": ("follower", "detail", "reason"),
 }
 """What lies in a mapping that is logged whole, by how the code writes it."""

@@ -18,7 +18,10 @@ ALLOWED: Final = {
         "writeable",  # numpy
     ),
     "named in annotations only, which are strings": ("DataFrame",),
-    "part of what clients, or readers of a verdict, are told": ("trimmed_unacked",),
+    "part of what clients, or readers of a verdict, are told": (
+        "trimmed_unacked",
+        "principal_method",
+    ),
     "a number of a format, taken and not used yet": ("RESCHEDULE",),
     "runs an audit's steps without Java: for tests, by decision 15": ("LocalRunner", "FAST"),
     "what the harness of chaos lends to tests of real clusters": ("QUICK_MIX", "find_raft_leader"),

@@ -339,6 +339,20 @@ async def test_master_decides_by_who_the_caller_is_and_no_client_can_say_it_is_a
         assert len(master.engine.calls) == 2
 
 
+async def test_call_that_is_passed_on_is_audited_once_and_by_its_caller(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with (
+        Served(identify=identify) as master,
+        Elsewhere(master.peer_address, identify=identify) as node,
+    ):
+        create = admin_pb2.CreateTopicRequest(name="orders")
+        await node.admin.CreateTopic(create, metadata=(("who", "root"),))
+    logged: list[Any] = [record.msg for record in caplog.records]
+    (event,) = [one for one in logged if one["event"] == "call_audited"]
+    assert (event["principal"], event["outcome"]) == ("root", "OK")
+
+
 async def test_poll_that_was_passed_on_ends_when_the_master_revokes_its_permission() -> None:
     policy = AccessPolicy(is_on=True, administrators=frozenset({"root"}))
     async with (

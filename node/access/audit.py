@@ -1,0 +1,150 @@
+"""Who did what: one event for each administrative call, and for those who may not call.
+
+Events have names, never what is in a request: no body, token, secret or receipt comes here. A call
+that a node passes on is noted where it is executed, with the caller that came with it.
+
+Whoever is refused may call as often as they like, so those events are limited: so many in a time
+for each principal, and for all of them together. What is left out is counted.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, TypeAlias
+
+from hourwheel import errors
+from hourwheel.clock import Clock
+from node.access.permissions import RULES
+from node.contracts.access import Operation, Principal, Resource
+from node.telemetry import logs
+
+DENIED_WINDOW_MS: Final = 10_000
+DENIED_PER_PRINCIPAL: Final = 10
+"""Events of refused calls that one principal gets in that time; strangers are one together."""
+DENIED_TOTAL: Final = 100
+"""That all of them get together."""
+NAME_CHARS_MAX: Final = 256
+"""Of what a request names; nobody has looked at it when it is refused."""
+
+_SHARED_STATE: Final = frozenset(
+    {
+        "hourwheel.v1.AdminService.CancelPending",  # by a filter, whoever published them
+        "hourwheel.v1.AdminService.PutSubscription",  # what all of a group receive
+    }
+)
+AUDITED: Final = _SHARED_STATE | {
+    method for method, rule in RULES.items() if rule.operation is Operation.ADMINISTER
+}
+"""Full names of the methods of which each call is noted; of all others, those that are refused."""
+
+_REFUSED: Final = ("PERMISSION_DENIED", "UNAUTHENTICATED")
+_log = logs.get(__name__)
+# Also where `telemetry.log_level` leaves out what only informs.
+logging.getLogger(__name__).setLevel(logging.INFO)
+
+
+class AuditEvent(NamedTuple):
+    """One call."""
+
+    time_ms: int
+    """When it ended, by the wall clock."""
+    principal: str
+    """Name of the caller; empty: nobody is known."""
+    principal_method: str
+    """How the node knows: a `Method`."""
+    method: str
+    """Full name."""
+    resources: list[dict[str, str]]
+    """What it was about; of a call that a permission was missing for, where it is missing."""
+    outcome: str
+    """OK, or the typed reason of its error; CANCELLED: the caller left, the outcome is unknown."""
+    peer: str
+    """Address it came from: the client's, or of the node that passed it on."""
+    unlogged: int
+    """Refused calls before it that were left out."""
+
+
+Sink: TypeAlias = Callable[[AuditEvent], None]
+"""Where events go. Neither waits nor raises."""
+
+
+def log_event(event: AuditEvent) -> None:
+    """Into the log."""
+    _log.info("call_audited", **event._asdict())
+
+
+class _DeniedLimit:
+    """Which events of refused calls are written: at most `DENIED_TOTAL` names are remembered."""
+
+    def __init__(self) -> None:
+        self._window_ends_ms = float("-inf")
+        self._written: dict[str, int] = {}
+        self._total = 0
+
+    def take(self, name: str, now_ms: float) -> bool:
+        if now_ms >= self._window_ends_ms:
+            self._window_ends_ms = now_ms + DENIED_WINDOW_MS
+            self._written.clear()
+            self._total = 0
+        written = self._written.get(name, 0)
+        if written >= DENIED_PER_PRINCIPAL or self._total >= DENIED_TOTAL:
+            return False
+        self._written[name] = written + 1
+        self._total += 1
+        return True
+
+
+class AuditLog:
+    """See the top of this file. Belongs to one event loop."""
+
+    def __init__(self, clock: Clock, sink: Sink = log_event) -> None:
+        """Events go to `sink`: by default the log."""
+        self._clock, self._sink = clock, sink
+        self._limit = _DeniedLimit()
+        self._unlogged = 0
+
+    def note(
+        self,
+        principal: Principal,
+        method: str,
+        resources: Iterable[Resource],
+        outcome: str,
+        peer: str,
+    ) -> None:
+        """A call of a method in `AUDITED` has ended. `outcome`, `peer`: see `AuditEvent`."""
+        named = [(one.kind.value, one.name) for one in resources]
+        self._write(principal, method, named, outcome, peer)
+
+    def note_denied(
+        self, principal: Principal, method: str, error: errors.HourwheelError, peer: str
+    ) -> None:
+        """A call of any method ended with `error`: an event where it says that one may not call."""
+        if error.code not in _REFUSED:
+            return
+        if not self._limit.take(principal.name, self._clock.monotonic_ms()):
+            self._unlogged += 1
+            return
+        kind, name = error.params.get("resource_kind"), error.params.get("resource")
+        named = [] if kind is None else [(str(kind), str(name))]
+        self._write(principal, method, named, error.reason, peer)
+
+    def _write(
+        self,
+        principal: Principal,
+        method: str,
+        named: list[tuple[str, str]],
+        outcome: str,
+        peer: str,
+    ) -> None:
+        unlogged, self._unlogged = self._unlogged, 0
+        self._sink(
+            AuditEvent(
+                int(self._clock.wall_ms()),
+                principal.name[:NAME_CHARS_MAX],
+                principal.method.value,
+                method,
+                [{"kind": kind, "name": name[:NAME_CHARS_MAX]} for kind, name in named],
+                outcome,
+                peer,
+                unlogged,
+            )
+        )

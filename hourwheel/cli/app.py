@@ -11,6 +11,7 @@ from hourwheel.cli import (
     consume,
     damage,
     pending,
+    permissions,
     publish,
     server_commands,
     wheel,
@@ -44,6 +45,7 @@ app.add_typer(catalog.topics, name="topics")
 app.add_typer(catalog.groups, name="groups")
 app.add_typer(pending.pending, name="pending")
 app.add_typer(damage.damaged, name="damaged")
+app.add_typer(permissions.access, name="access")
 app.command()(cluster.status)
 app.command()(cluster.transfer)
 app.command()(cluster.drain)

@@ -1,10 +1,10 @@
 """The asyncio administrator: topics, groups, status, single messages."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from hourwheel.client import cancellation, damage, pending, wheel
+from hourwheel.client import access, cancellation, damage, pending, wheel
 from hourwheel.client.cluster_status import ClusterStatus, Mastership, cluster_status
 from hourwheel.client.damage import DamagedMessage
 from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
@@ -486,6 +486,63 @@ class AsyncAdmin:
             HourwheelError: a call failed; calling again is safe.
         """
         return await damage.discard_damaged(self._channel, group, topic, ids)
+
+    # --- access ---------------------------------------------------------------------------------
+
+    async def put_user(self, name: str, secret: str, expected_version: int | None = None) -> int:
+        """Make a user, or change the secret; the user's version from then on.
+
+        Args:
+            name: without `*` and colon.
+            secret: the cluster keeps a hash of it.
+            expected_version: change nothing unless the user has it, 0: unless there is none.
+
+        Raises:
+            FailedPrecondition: it has another version, or the cluster cannot have users yet.
+        """
+        return await access.put_user(self._channel, name, secret, expected_version)
+
+    async def delete_user(self, name: str, expected_version: int | None = None) -> None:
+        """The name has no secret any more; its grants stay. As `put_user`; NotFound."""
+        await access.delete_user(self._channel, name, expected_version)
+
+    async def users(self) -> list[access.User]:
+        """All users, by name."""
+        return await access.list_users(self._channel)
+
+    async def grant(
+        self,
+        principal: str,
+        operations: Iterable[str],
+        kind: str,
+        resource: str = "",
+        expected_version: int | None = None,
+    ) -> int:
+        """Allow just these operations; the grant's version from then on.
+
+        Args:
+            principal: a name, or the beginning of names before a `*` at its end.
+            operations: publish, receive, cancel, look, administer.
+            kind: topic, group or cluster.
+            resource: a name or `begin*`; empty for the cluster.
+            expected_version: change nothing unless the grant has it, 0: unless there is none.
+
+        Raises:
+            FailedPrecondition: it has another version, or the cluster cannot have grants yet.
+        """
+        given = access.grant_of(principal, kind, resource, operations)
+        return await access.put_grant(self._channel, given, expected_version)
+
+    async def revoke(
+        self, principal: str, kind: str, resource: str = "", expected_version: int | None = None
+    ) -> None:
+        """Allow nothing of that grant any more, also on open streams. As `grant`; NotFound."""
+        given = access.grant_of(principal, kind, resource)
+        await access.delete_grant(self._channel, given, expected_version)
+
+    async def grants(self) -> list[access.Grant]:
+        """All grants, by principal, kind and resource."""
+        return await access.list_grants(self._channel)
 
     async def cancel(self, of: MessageId | str) -> CancelOutcome:
         """Take one message back. Raises `InvalidMessageId` for a text that is no id."""

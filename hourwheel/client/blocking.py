@@ -10,12 +10,13 @@ import asyncio
 import concurrent.futures
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 from hourwheel.client import admin
+from hourwheel.client.access import Grant, User
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.batch_builder import Columns
 from hourwheel.client.cancellation import Ids
@@ -400,6 +401,40 @@ class Admin:
     ) -> list[DamagedMessage]:
         """See `AsyncAdmin.discard_damaged`."""
         return self._thread.run(self._twin.discard_damaged(group, ids, topic=topic))
+
+    def put_user(self, name: str, secret: str, expected_version: int | None = None) -> int:
+        """See `AsyncAdmin.put_user`."""
+        return self._thread.run(self._twin.put_user(name, secret, expected_version))
+
+    def delete_user(self, name: str, expected_version: int | None = None) -> None:
+        """See `AsyncAdmin.delete_user`."""
+        self._thread.run(self._twin.delete_user(name, expected_version))
+
+    def users(self) -> list[User]:
+        """See `AsyncAdmin.users`."""
+        return self._thread.run(self._twin.users())
+
+    def grant(
+        self,
+        principal: str,
+        operations: Iterable[str],
+        kind: str,
+        resource: str = "",
+        expected_version: int | None = None,
+    ) -> int:
+        """See `AsyncAdmin.grant`."""
+        given = self._twin.grant(principal, operations, kind, resource, expected_version)
+        return self._thread.run(given)
+
+    def revoke(
+        self, principal: str, kind: str, resource: str = "", expected_version: int | None = None
+    ) -> None:
+        """See `AsyncAdmin.revoke`."""
+        self._thread.run(self._twin.revoke(principal, kind, resource, expected_version))
+
+    def grants(self) -> list[Grant]:
+        """See `AsyncAdmin.grants`."""
+        return self._thread.run(self._twin.grants())
 
     def list_pending(
         self,

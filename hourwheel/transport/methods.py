@@ -6,7 +6,7 @@ Why not the generated stubs: they carry no types.
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, Self, TypeVar
 
-from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, session_pb2
+from hourwheel.v1 import access_pb2, admin_pb2, broker_pb2, consumer_pb2, session_pb2
 
 
 class WireMessage(Protocol):
@@ -44,6 +44,7 @@ class Method(Generic[Request, Response]):
 _PRODUCER: Final = "/hourwheel.v1.ProducerService/"
 _CONSUMER: Final = "/hourwheel.v1.ConsumerService/"
 _ADMIN: Final = "/hourwheel.v1.AdminService/"
+_ACCESS: Final = "/hourwheel.v1.AccessService/"
 
 OPEN_SESSION: Final = Method(
     "/hourwheel.v1.SessionService/Session",
@@ -197,5 +198,44 @@ DESCRIBE_MESSAGE: Final = Method(
     _ADMIN + "DescribeMessage",
     admin_pb2.DescribeMessageRequest,
     admin_pb2.DescribeMessageResponse,
+    is_repeatable=True,
+)
+
+PUT_USER: Final = Method(
+    _ACCESS + "PutUser",
+    access_pb2.PutUserRequest,
+    access_pb2.PutUserResponse,
+    is_repeatable=False,
+)
+"""Not to be repeated: somebody else may have changed the user in between."""
+DELETE_USER: Final = Method(
+    _ACCESS + "DeleteUser",
+    access_pb2.DeleteUserRequest,
+    access_pb2.DeleteUserResponse,
+    is_repeatable=False,
+)
+"""As `PUT_USER`; also the others that change something."""
+LIST_USERS: Final = Method(
+    _ACCESS + "ListUsers",
+    access_pb2.ListUsersRequest,
+    access_pb2.ListUsersResponse,
+    is_repeatable=True,
+)
+PUT_GRANT: Final = Method(
+    _ACCESS + "PutGrant",
+    access_pb2.PutGrantRequest,
+    access_pb2.PutGrantResponse,
+    is_repeatable=False,
+)
+DELETE_GRANT: Final = Method(
+    _ACCESS + "DeleteGrant",
+    access_pb2.DeleteGrantRequest,
+    access_pb2.DeleteGrantResponse,
+    is_repeatable=False,
+)
+LIST_GRANTS: Final = Method(
+    _ACCESS + "ListGrants",
+    access_pb2.ListGrantsRequest,
+    access_pb2.ListGrantsResponse,
     is_repeatable=True,
 )

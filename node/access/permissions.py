@@ -101,6 +101,7 @@ _KNOWN: Final = Rule(None, _nothing)
 _PRODUCER: Final = "hourwheel.v1.ProducerService."
 _CONSUMER: Final = "hourwheel.v1.ConsumerService."
 _ADMIN: Final = "hourwheel.v1.AdminService."
+_ACCESS: Final = "hourwheel.v1.AccessService."
 
 RULES: Final[dict[str, Rule]] = {
     _PRODUCER + "Publish": Rule(Operation.PUBLISH, _topic),
@@ -127,6 +128,12 @@ RULES: Final[dict[str, Rule]] = {
     _ADMIN + "DiscardDamaged": Rule(Operation.ADMINISTER, _group),
     _ADMIN + "DescribeMessage": Rule(Operation.LOOK, _all_topics),
     _ADMIN + "DescribeWheel": Rule(Operation.LOOK, _cluster),
+    _ACCESS + "PutUser": Rule(Operation.ADMINISTER, _cluster),
+    _ACCESS + "DeleteUser": Rule(Operation.ADMINISTER, _cluster),
+    _ACCESS + "ListUsers": Rule(Operation.ADMINISTER, _cluster),
+    _ACCESS + "PutGrant": Rule(Operation.ADMINISTER, _cluster),
+    _ACCESS + "DeleteGrant": Rule(Operation.ADMINISTER, _cluster),
+    _ACCESS + "ListGrants": Rule(Operation.ADMINISTER, _cluster),
     "hourwheel.v1.SessionService.Session": _KNOWN,  # its calls are checked one by one
 }
 """Full name of each method of the API -> what it needs.

@@ -8,9 +8,10 @@ It goes to the port on which nodes prove who they are, and with it who the calle
 the master believes it. What a client sends under such names goes no further than here.
 
 A node answers by itself what is about itself: its status, what it knows of one message, health and
-reflection. A forwarded call that got lost on the way ends as `Timeout`, its outcome being unknown,
-unless it certainly never left; then as `Unavailable`. Streams are forwarded as they are opened:
-where the master steps down, each batch fails with that error, and the client opens a new stream.
+reflection; and what the control plane has, users and grants. A forwarded call that got lost on the
+way ends as `Timeout`, its outcome being unknown, unless it certainly never left; then as
+`Unavailable`. Streams are forwarded as they are opened: where the master steps down, each batch
+fails with that error, and the client opens a new stream.
 
 The node reads the answer to a poll from the master when there is room for it (`AnswerRoom`). To
 gRPC the call is one whose answers are a stream, which is the same on the wire.
@@ -42,7 +43,13 @@ from node.contracts import grpc_status
 from node.contracts.answer_budget import ANSWER_BYTES_MIN, AnswerBudget, HeldAnswer
 from node.telemetry.stats import ApiStats
 
-OWN_ANSWERS: Final = frozenset({"GetStatus", "DescribeMessage"})
+OWN_ANSWERS: Final = frozenset(
+    {
+        *("GetStatus", "DescribeMessage"),
+        # The control process beside each node takes these to wherever they are agreed upon.
+        *("PutUser", "DeleteUser", "ListUsers", "PutGrant", "DeleteGrant", "ListGrants"),
+    }
+)
 """Methods that every node answers for itself."""
 _WAITING: Final = "Receive"
 _HOP_BY_HOP: Final = ("grpc-", ":", "hourwheel-")

@@ -53,7 +53,7 @@ class Page:
     def after_name(self) -> str:
         """The name that the page before ended with; "" for the first page."""
         try:
-            return self._after.decode("ascii")
+            return self._after.decode()
         except UnicodeDecodeError:
             raise _no_token() from None
 

@@ -12,12 +12,14 @@ from google.protobuf.message_factory import GetMessageClass
 import hourwheel
 from hourwheel import errors, limits
 from hourwheel.clock import Clock
-from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, session_pb2
+from hourwheel.v1 import access_pb2, admin_pb2, broker_pb2, consumer_pb2, session_pb2
+from node.access.administration import Administration
 from node.access.audit import AuditLog
 from node.access.control import AccessControl, Identify
 from node.access.forwarded import forwarded_caller
 from node.access.server_tls import ServerTls
 from node.api import health, reflection
+from node.api.access import Access
 from node.api.admin import Admin
 from node.api.admission import Admission
 from node.api.calls import Calls, Context, StreamHandler, UnaryHandler
@@ -63,8 +65,9 @@ _REQUEST_BYTES_MIN: Final = 4 * 1024 * 1024
 PRODUCER: Final = broker_pb2.DESCRIPTOR.services_by_name["ProducerService"]
 CONSUMER: Final = consumer_pb2.DESCRIPTOR.services_by_name["ConsumerService"]
 ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
+ACCESS: Final = access_pb2.DESCRIPTOR.services_by_name["AccessService"]
 SESSION: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
-SERVICES: Final = (PRODUCER, CONSUMER, ADMIN, SESSION)
+SERVICES: Final = (PRODUCER, CONSUMER, ADMIN, ACCESS, SESSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,8 @@ class ServerParts:
     """None: the node is alone."""
     access: AccessControl = field(default_factory=AccessControl)
     """Who may do what."""
+    administration: Administration | None = None
+    """Of users and grants; None: the node is alone."""
     identify: Identify | None = None
     """Tells who calls; None: nobody is known."""
     tls: ServerTls | None = None
@@ -181,6 +186,7 @@ class ApiServer:
             (PRODUCER, producer),
             (CONSUMER, consumer),
             (ADMIN, Admin(parts.engine, identity, cluster, access)),
+            (ACCESS, Access(parts.administration)),
         )
         for service, servicer in self._servicers:
             handlers = _handlers(service, servicer, calls, streams, gate, parts.forwarder)

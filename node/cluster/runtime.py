@@ -21,6 +21,7 @@ from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.internal.v1.control_pb2 import SeenEpoch
 from hourwheel.types import NO_NODE
+from node.access.administration import Administration
 from node.access.policy_feed import PolicyFeed
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
@@ -203,6 +204,10 @@ class ClusterRuntime:
             self._nodes, self._control.client, self._member, self._monotonic_ms, silent_ms
         )
         return ServedCluster(view, self._member)
+
+    def make_administration(self) -> Administration:
+        """Of the cluster's users and grants."""
+        return Administration(self.policies, self._control.propose)
 
     def read_facts(self) -> ClusterFacts:
         """For the metrics."""

@@ -473,9 +473,10 @@ class Node:
         started_ms: int,
         cluster: Cluster,
     ) -> None:
-        forwarder = served = None
+        forwarder = served = administration = None
         if isinstance(cluster, ClusterRuntime):
             served = cluster.make_served()
+            administration = cluster.make_administration()
             forwarder = Forwarder(
                 cluster.check,
                 cluster.make_links(OPTIONS),
@@ -496,6 +497,7 @@ class Node:
                 forwarder,
                 served,
                 access=cluster.policies.control,
+                administration=administration,
                 identify=identify,
                 tls=self._tls,
                 audit=self._make_audit_log(undo),

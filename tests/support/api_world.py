@@ -22,6 +22,7 @@ from hourwheel.v1 import (
     consumer_pb2_grpc,
     session_pb2_grpc,
 )
+from node.access.administration import Administration
 from node.access.control import AccessControl, Identify
 from node.access.server_tls import ServerTls
 from node.api.server import ApiServer, ServerParts
@@ -73,6 +74,7 @@ class ApiWorld:
         engine: FakeEngine | None = None,
         identify: Identify | None = None,
         credentials: grpc.ChannelCredentials | None = None,
+        administration: Administration | None = None,
     ) -> None:
         sections = {**(values or {}), "node": {"listen": "127.0.0.1:0", "id": "node-7"}}
         self.config = NodeConfig.of(sections)
@@ -86,6 +88,7 @@ class ApiWorld:
             ServerParts(
                 *(self.config, self.engine, self.stats, SystemClock(), self.failure, STARTED_MS),
                 access=self.access,
+                administration=administration,
                 identify=identify,
                 tls=self.tls,
             )

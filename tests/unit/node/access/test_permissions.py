@@ -6,12 +6,12 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from hourwheel.limits import BATCH_TOPIC_COUNT_MAX
-from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, session_pb2
+from hourwheel.v1 import access_pb2, admin_pb2, broker_pb2, consumer_pb2, session_pb2
 from hourwheel.v1.broker_pb2 import PublishStreamRequest
 from node.access.permissions import RULES, Rule, group_resource, topic_resource
 from node.contracts.access import Operation, Resource, ResourceKind
 
-FILES = (admin_pb2, broker_pb2, consumer_pb2, session_pb2)
+FILES = (access_pb2, admin_pb2, broker_pb2, consumer_pb2, session_pb2)
 METHODS = {
     method.full_name: method
     for file in FILES

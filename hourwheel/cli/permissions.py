@@ -1,0 +1,158 @@
+"""`hourwheel access`: users and grants of a cluster."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from hourwheel.cli.options import Json, Server, run_with_admin
+from hourwheel.cli.output import Output
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.transport.channel import SERVER_DEFAULT
+
+access = typer.Typer(help="Who may do what: users and grants.", no_args_is_help=True)
+
+_USER_COLUMNS: Final = ("name", "version")
+_GRANT_COLUMNS: Final = ("principal", "kind", "resource", "operations", "version")
+
+_User = Annotated[str, typer.Argument(metavar="USER", help="Its name.")]
+_Principal = Annotated[
+    str, typer.Argument(metavar="PRINCIPAL", help="A name, or the beginning of names: 'shop-*'.")
+]
+_Topic = Annotated[str, typer.Option("--topic", help="On this topic; 'orders-*': on several.")]
+_Group = Annotated[str, typer.Option("--group", help="On this group; 'mail-*': on several.")]
+_Cluster = Annotated[bool, typer.Option("--cluster", help="On the cluster itself.")]
+
+
+@access.command("users")
+def list_users(*, server: Server = SERVER_DEFAULT, is_json: Json = False) -> None:
+    """List users; a secret is shown nowhere."""
+    output = Output(is_json=is_json)
+
+    async def command(admin: AsyncAdmin) -> None:
+        rows = [{"name": one.name, "version": one.version} for one in await admin.users()]
+        output.rows("users", rows, _USER_COLUMNS)
+
+    run_with_admin(output, server, command)
+
+
+@access.command("put-user")
+def put_user(
+    name: _User,
+    secret_file: Annotated[
+        Path | None,
+        typer.Option("--secret-file", metavar="FILE", help="Its first line; else it is asked for."),
+    ] = None,
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Make a user, or change the secret. It is shown and logged nowhere; a hash of it is kept."""
+    if secret_file is None:
+        secret = typer.prompt("Secret", hide_input=True, confirmation_prompt=True)
+    else:
+        try:
+            secret = secret_file.read_text("utf-8").partition("\n")[0].strip()
+        except (OSError, UnicodeDecodeError):
+            raise typer.BadParameter(f"{secret_file} cannot be read") from None
+    output = Output(is_json=is_json)
+
+    async def command(admin: AsyncAdmin) -> None:
+        version = await admin.put_user(name, secret)
+        output.facts("user", {"name": name, "version": version})
+
+    run_with_admin(output, server, command)
+
+
+@access.command("delete-user")
+def delete_user(name: _User, *, server: Server = SERVER_DEFAULT, is_json: Json = False) -> None:
+    """The name has no secret any more. Its grants stay, and streams that are open go on.
+
+    Revoke the grants, too, of somebody who shall do nothing more.
+    """
+    output = Output(is_json=is_json)
+
+    async def command(admin: AsyncAdmin) -> None:
+        await admin.delete_user(name)
+        output.line(f"user {name} is gone")
+
+    run_with_admin(output, server, command)
+
+
+@access.command("grants")
+def list_grants(*, server: Server = SERVER_DEFAULT, is_json: Json = False) -> None:
+    """List grants."""
+    output = Output(is_json=is_json)
+
+    async def command(admin: AsyncAdmin) -> None:
+        rows = [
+            {
+                "principal": one.principal,
+                "kind": one.kind,
+                "resource": one.resource,
+                "operations": ",".join(sorted(one.operations)),
+                "version": one.version,
+            }
+            for one in await admin.grants()
+        ]
+        output.rows("grants", rows, _GRANT_COLUMNS)
+
+    run_with_admin(output, server, command)
+
+
+@access.command("grant")
+def grant(
+    principal: _Principal,
+    operations: Annotated[
+        str,
+        typer.Argument(
+            metavar="OPERATION,...", help="publish, receive, cancel, look, administer; just these."
+        ),
+    ],
+    topic: _Topic = "",
+    group: _Group = "",
+    *,
+    is_cluster: _Cluster = False,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Allow just these operations, in place of those that the same grant had."""
+    kind, resource = _resource(topic, group, is_cluster=is_cluster)
+    output = Output(is_json=is_json)
+
+    async def command(admin: AsyncAdmin) -> None:
+        words = [word.strip() for word in operations.split(",")]
+        version = await admin.grant(principal, words, kind, resource)
+        output.facts("grant", {"principal": principal, "version": version})
+
+    run_with_admin(output, server, command)
+
+
+@access.command("revoke")
+def revoke(
+    principal: _Principal,
+    topic: _Topic = "",
+    group: _Group = "",
+    *,
+    is_cluster: _Cluster = False,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Allow nothing of that any more; it holds on all nodes within a second."""
+    kind, resource = _resource(topic, group, is_cluster=is_cluster)
+    output = Output(is_json=is_json)
+
+    async def command(admin: AsyncAdmin) -> None:
+        await admin.revoke(principal, kind, resource)
+        output.line(f"{principal} may do nothing there by that grant")
+
+    run_with_admin(output, server, command)
+
+
+def _resource(topic: str, group: str, *, is_cluster: bool) -> tuple[str, str]:
+    """Kind and name. Raises BadParameter: not just one is given."""
+    if bool(topic) + bool(group) + is_cluster != 1:
+        raise typer.BadParameter("give one of --topic, --group and --cluster")
+    if is_cluster:
+        return "cluster", ""
+    return ("topic", topic) if topic else ("group", group)

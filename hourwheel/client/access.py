@@ -1,0 +1,136 @@
+"""Who may do what in a cluster: users and grants, for its administrators."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args
+
+from hourwheel import errors
+from hourwheel.limits import LIST_PAGE_SIZE_MAX
+from hourwheel.transport.channel import Channel
+from hourwheel.transport.methods import (
+    DELETE_GRANT,
+    DELETE_USER,
+    LIST_GRANTS,
+    LIST_USERS,
+    PUT_GRANT,
+    PUT_USER,
+)
+from hourwheel.v1 import access_pb2
+
+Operation = Literal["publish", "receive", "cancel", "look", "administer"]
+Kind = Literal["topic", "group", "cluster"]
+
+_OPERATION: Final = "ACCESS_OPERATION_"
+_KIND: Final = "ACCESS_RESOURCE_KIND_"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Somebody who is known by a name and a secret."""
+
+    name: str
+    version: int
+    """Grows with each change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What somebody may do."""
+
+    principal: str
+    """A name, or the beginning of names before a `*` at its end."""
+    kind: Kind
+    resource: str
+    """A name, or the beginning of names before a `*` at its end; empty for the cluster."""
+    operations: frozenset[Operation]
+    version: int
+    """Grows with each change."""
+
+
+async def put_user(channel: Channel, name: str, secret: str, expected_version: int | None) -> int:
+    """See `AsyncAdmin.put_user`."""
+    request = access_pb2.PutUserRequest(user=name, secret=secret, expected_version=expected_version)
+    return (await channel.call(PUT_USER, request)).version
+
+
+async def delete_user(channel: Channel, name: str, expected_version: int | None) -> None:
+    """See `AsyncAdmin.delete_user`."""
+    request = access_pb2.DeleteUserRequest(user=name, expected_version=expected_version)
+    await channel.call(DELETE_USER, request)
+
+
+async def list_users(channel: Channel) -> list[User]:
+    """See `AsyncAdmin.users`."""
+    request = access_pb2.ListUsersRequest(page_size=LIST_PAGE_SIZE_MAX)
+    found: list[User] = []
+    while True:
+        answer = await channel.call(LIST_USERS, request)
+        found += (User(one.name, one.version) for one in answer.users)
+        request.page_token = answer.next_page_token
+        if not request.page_token:
+            return found
+
+
+async def put_grant(
+    channel: Channel,
+    grant: access_pb2.AccessGrant,
+    expected_version: int | None,
+) -> int:
+    """See `AsyncAdmin.grant`."""
+    request = access_pb2.PutGrantRequest(grant=grant, expected_version=expected_version)
+    return (await channel.call(PUT_GRANT, request)).version
+
+
+async def delete_grant(
+    channel: Channel, grant: access_pb2.AccessGrant, expected_version: int | None
+) -> None:
+    """See `AsyncAdmin.revoke`."""
+    request = access_pb2.DeleteGrantRequest(grant=grant, expected_version=expected_version)
+    await channel.call(DELETE_GRANT, request)
+
+
+async def list_grants(channel: Channel) -> list[Grant]:
+    """See `AsyncAdmin.grants`."""
+    request = access_pb2.ListGrantsRequest(page_size=LIST_PAGE_SIZE_MAX)
+    found: list[Grant] = []
+    while True:
+        answer = await channel.call(LIST_GRANTS, request)
+        found += map(_grant, answer.grants)
+        request.page_token = answer.next_page_token
+        if not request.page_token:
+            return found
+
+
+def grant_of(
+    principal: str, kind: str, resource: str, operations: Iterable[str] = ()
+) -> access_pb2.AccessGrant:
+    """On the wire.
+
+    Raises:
+        InvalidArgument: there is no such kind or operation.
+    """
+    return access_pb2.AccessGrant(
+        principal=principal,
+        kind=_value("kind", _KIND, access_pb2.AccessResourceKind, kind, get_args(Kind)),
+        resource=resource,
+        operations=[
+            _value("operations", _OPERATION, access_pb2.AccessOperation, one, get_args(Operation))
+            for one in operations
+        ],
+    )
+
+
+def _value(field: str, prefix: str, enum: Any, word: str, words: tuple[str, ...]) -> Any:
+    if word not in words:
+        known = ", ".join(words)
+        raise errors.InvalidArgument(f"{word!r} is none of {known}", field=field, value=word)
+    return enum.Value(prefix + word.upper())
+
+
+def _grant(one: access_pb2.AccessGrant) -> Grant:
+    kind: Any = access_pb2.AccessResourceKind.Name(one.kind).removeprefix(_KIND).lower()
+    operations: Any = frozenset(
+        access_pb2.AccessOperation.Name(each).removeprefix(_OPERATION).lower()
+        for each in one.operations
+    )
+    return Grant(one.principal, kind, one.resource, operations, one.version)

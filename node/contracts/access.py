@@ -10,14 +10,19 @@ policy's administrators, whom the configuration names, may do everything. Nobody
 may do anything, whatever the grants say.
 """
 
-from collections.abc import Iterable
+from bisect import insort
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from hourwheel.limits import NAME_BYTES_MAX
+
+T = TypeVar("T")
 
 WILDCARD: Final = "*"
 _DECISIONS_MAX: Final = 16_384
-"""Decisions that a policy remembers; beyond them it begins anew."""
+"""Decisions that a policy remembers, on names that there can be; beyond them it begins anew."""
 
 
 class Method(StrEnum):
@@ -85,6 +90,43 @@ class Grant:
     """Of the resource; a pattern like `principal`. Of the cluster: empty, or `*`."""
 
 
+class _ByPattern(Generic[T]):
+    """Values by pattern: those for a name are found by its beginnings, however many others are."""
+
+    __slots__ = ("_beginnings", "_exact", "_lengths")
+
+    def __init__(self) -> None:
+        self._exact: dict[str, T] = {}
+        self._beginnings: dict[str, T] = {}
+        self._lengths: list[int] = []
+        """Of the beginnings, ascending."""
+
+    def take(self, pattern: str, make: Callable[[], T]) -> T:
+        """The value of a pattern; made where there is none."""
+        if not pattern.endswith(WILDCARD):
+            return self._exact.setdefault(pattern, make())
+        beginning = pattern[:-1]
+        if len(beginning) not in self._lengths:
+            insort(self._lengths, len(beginning))
+        return self._beginnings.setdefault(beginning, make())
+
+    def matching(self, name: str) -> Iterator[T]:
+        """The values of all patterns that are for `name`."""
+        found = self._exact.get(name)
+        if found is not None:
+            yield found
+        for length in self._lengths:
+            if length > len(name):
+                return
+            found = self._beginnings.get(name[:length])
+            if found is not None:
+                yield found
+
+
+_Grants: TypeAlias = dict[ResourceKind, _ByPattern[_ByPattern[set[Operation]]]]
+"""Kind, pattern of the resource, pattern of the principal -> what may be done."""
+
+
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
     """Everything that decides. Never changes: a new one takes its place.
@@ -101,24 +143,18 @@ class AccessPolicy:
     grants: tuple[Grant, ...] = ()
     administrators: frozenset[str] = frozenset()
     """Names; no patterns."""
-    _by_name: dict[str, list[Grant]] = field(init=False, repr=False, compare=False)
-    """Grants for one name each."""
-    _by_pattern: list[Grant] = field(init=False, repr=False, compare=False)
+    _granted: _Grants = field(init=False, repr=False, compare=False)
     _decisions: dict[tuple[Principal, Operation, Resource], bool] = field(
         init=False, repr=False, compare=False
     )
 
     def __post_init__(self) -> None:
-        """Sort the grants by whom they are for."""
-        by_name: dict[str, list[Grant]] = {}
-        by_pattern: list[Grant] = []
+        """Sort the grants, so that no decision looks at all of them."""
+        granted: _Grants = {kind: _ByPattern() for kind in ResourceKind}
         for grant in self.grants:
-            if grant.principal.endswith(WILDCARD):
-                by_pattern.append(grant)
-            else:
-                by_name.setdefault(grant.principal, []).append(grant)
-        object.__setattr__(self, "_by_name", by_name)
-        object.__setattr__(self, "_by_pattern", by_pattern)
+            principals = granted[grant.kind].take(grant.name, _ByPattern)
+            principals.take(grant.principal, set).update(grant.operations)
+        object.__setattr__(self, "_granted", granted)
         object.__setattr__(self, "_decisions", {})
 
     def allows(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
@@ -131,7 +167,8 @@ class AccessPolicy:
             found = self._decide(principal, operation, resource)
             if len(self._decisions) >= _DECISIONS_MAX:
                 self._decisions.clear()
-            self._decisions[question] = found
+            if len(resource.name) <= NAME_BYTES_MAX:  # else it is as large as its sender likes
+                self._decisions[question] = found
         return found
 
     def _decide(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
@@ -139,29 +176,12 @@ class AccessPolicy:
             return False
         if principal.name in self.administrators:
             return True
-        own = self._by_name.get(principal.name, ())
-        return _any_gives(own, operation, resource) or _any_gives(
-            (grant for grant in self._by_pattern if matches(grant.principal, principal.name)),
-            operation,
-            resource,
+        return any(
+            operation in operations
+            for principals in self._granted[resource.kind].matching(resource.name)
+            for operations in principals.matching(principal.name)
         )
 
 
 OPEN: Final = AccessPolicy()
 """Access control is off."""
-
-
-def matches(pattern: str, name: str) -> bool:
-    """Whether `pattern`, exact or with a `*` at its end, is for `name`."""
-    if pattern.endswith(WILDCARD):
-        return name.startswith(pattern[:-1])
-    return pattern == name
-
-
-def _any_gives(grants: Iterable[Grant], operation: Operation, resource: Resource) -> bool:
-    return any(
-        operation in grant.operations
-        and grant.kind is resource.kind
-        and matches(grant.name, resource.name)
-        for grant in grants
-    )

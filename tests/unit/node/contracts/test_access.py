@@ -1,5 +1,7 @@
 """AccessPolicy: a decision agrees with a naive reading of the grants, asked once or again."""
 
+import gc
+import weakref
 from fnmatch import fnmatchcase
 
 import pytest
@@ -17,7 +19,6 @@ from node.contracts.access import (
     Principal,
     Resource,
     ResourceKind,
-    matches,
 )
 
 NAMES = st.sampled_from(["", "a", "ab", "abc", "b", "a-b"])
@@ -81,7 +82,10 @@ def test_policy_decides_like_a_naive_one(
     ],
 )
 def test_pattern_has_a_wildcard_only_at_its_end(pattern: str, name: str, is_for: bool) -> None:
-    assert matches(pattern, name) is is_for
+    of_topic = Grant("alice", frozenset({Operation.LOOK}), ResourceKind.TOPIC, pattern)
+    policy = AccessPolicy(is_on=True, grants=(of_topic,))
+    alice, topic = Principal("alice", Method.USER), Resource(ResourceKind.TOPIC, name)
+    assert policy.allows(alice, Operation.LOOK, topic) is is_for
 
 
 def test_policy_when_on_and_empty_denies() -> None:
@@ -108,3 +112,45 @@ def test_policy_when_very_many_are_asked_remembers_a_bounded_number() -> None:
         name = f"t{number}"
         found = policy.allows(alice, Operation.LOOK, Resource(ResourceKind.TOPIC, name))
         assert found is name.startswith("t1")
+
+
+class Name(str):  # noqa: SLOT000 - it is to be watched
+    """One that can be watched, and that counts how often it is looked into."""
+
+    looks = 0
+
+    def startswith(self, *args: object) -> bool:
+        self.looks += 1
+        return super().startswith(*args)  # type: ignore[arg-type]
+
+    def __getitem__(self, key: object) -> str:
+        self.looks += 1
+        return super().__getitem__(key)  # type: ignore[index]
+
+
+def test_name_that_is_longer_than_any_is_decided_on_and_not_remembered() -> None:
+    """Else whoever may send requests could fill the node's memory with names."""
+    policy = AccessPolicy(is_on=True, administrators=frozenset({"root"}))
+    for principal in (Principal("root", Method.USER), ANONYMOUS):
+        name = Name("t" * 100_000)
+        remembered = weakref.ref(name)
+        is_allowed = policy.allows(principal, Operation.LOOK, Resource(ResourceKind.TOPIC, name))
+        assert is_allowed is (principal.name == "root")
+        del name
+        gc.collect()
+        assert remembered() is None
+
+
+def test_decision_does_not_look_at_all_grants() -> None:
+    """A batch may have a thousand topics, and the node has other things to do meanwhile."""
+    grants = tuple(
+        Grant(who, frozenset({Operation.PUBLISH}), ResourceKind.TOPIC, f"t{number}-*")
+        for number in range(1_000)
+        for who in ("alice", "al*")
+    )
+    policy = AccessPolicy(is_on=True, grants=grants)
+    name, who = Name("t999-x"), Name("alice")
+    topic = Resource(ResourceKind.TOPIC, name)
+    assert policy.allows(Principal(who, Method.USER), Operation.PUBLISH, topic)
+    assert not policy.allows(Principal(who, Method.USER), Operation.RECEIVE, topic)
+    assert name.looks + who.looks < 50

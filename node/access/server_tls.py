@@ -35,6 +35,7 @@ _CERTIFICATE: Final = "tls.certificate_file"
 _KEY: Final = "tls.key_file"
 _AUTHORITY: Final = "tls.client_authority_file"
 _OTHERS: Final = stat.S_IRWXO | stat.S_IWGRP
+_FORM: Final = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 _log = logs.get(__name__)
 
 
@@ -143,7 +144,13 @@ class ServerTls:
 
 def _check_mode(path: str) -> None:
     """A key that others can read is no secret."""
-    if os.name == "posix" and (mode := os.stat(path).st_mode) & _OTHERS:  # noqa: PTH116
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - follows links
+    except OSError as error:  # it was read a moment ago
+        raise errors.ConfigError(
+            f"{_KEY} = {path!r}: cannot be read: {error.strerror}", key=_KEY, value=path
+        ) from error
+    if os.name == "posix" and mode & _OTHERS:
         raise errors.ConfigError(
             f"{_KEY} = {path!r}: others may read or change it (mode {stat.S_IMODE(mode):o}): "
             "chmod o-rwx,g-w",
@@ -155,11 +162,24 @@ def _check_mode(path: str) -> None:
 def _load(key: str, path: str, pem: bytes) -> list[x509.Certificate]:
     try:
         found = x509.load_pem_x509_certificates(pem)
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise errors.ConfigError(
             f"{key} = {path!r}: holds no certificate in PEM", key=key, value=path
         ) from error
     return found
+
+
+def _public_bytes(section: TlsSection, leaf: x509.Certificate) -> bytes:
+    """Of a certificate's key. What is in one is read only now, and may be nonsense or unknown."""
+    try:
+        return leaf.public_key().public_bytes(*_FORM)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        path = section.certificate_file
+        raise errors.ConfigError(
+            f"{_CERTIFICATE} = {path!r}: holds a key that cannot be used: {error}",
+            key=_CERTIFICATE,
+            value=path,
+        ) from error
 
 
 def _check_pair(section: TlsSection, chain: bytes, key: bytes) -> x509.Certificate:
@@ -173,8 +193,7 @@ def _check_pair(section: TlsSection, chain: bytes, key: bytes) -> x509.Certifica
             key=_KEY,
             value=section.key_file,
         ) from error
-    form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
-    if private.public_key().public_bytes(*form) != leaf.public_key().public_bytes(*form):
+    if private.public_key().public_bytes(*_FORM) != _public_bytes(section, leaf):
         raise errors.ConfigError(
             f"{_KEY} = {section.key_file!r}: is not the key of {section.certificate_file}",
             key=_KEY,

@@ -1,7 +1,11 @@
+import base64
 import ssl
 from pathlib import Path
+from random import Random
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from hourwheel import errors
 from node.access.server_tls import ServerTls
@@ -99,3 +103,41 @@ def test_change_of_the_files_is_taken_when_they_fit_together(
     assert tls.context is not first
     assert tls.version == 2
     assert events(caplog) == ["access_files_read"]
+
+
+def test_certificate_with_any_bytes_wrong_is_refused_or_taken_and_the_next_one_is_looked_at(
+    tmp_path: Path,
+) -> None:
+    """What is raised in `watch` would end it: no new certificate would be seen any more."""
+    authority = Authority(tmp_path)
+    files = authority.issue("node", "localhost")
+    tls, random = tls_of(files), Random(1)
+    leaf = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    raw = leaf.public_bytes(Encoding.DER)
+    for _ in range(600):
+        wrong = bytearray(raw)
+        wrong[random.randrange(len(wrong))] = random.randrange(256)
+        body = base64.encodebytes(wrong).decode()
+        files.certificate.write_text(
+            f"-----BEGIN CERTIFICATE-----\n{body}-----END CERTIFICATE-----\n"
+        )
+        tls.look()
+    version = tls.version
+    authority.issue("node", "localhost")
+    tls.look()
+    assert tls.version == version + 1
+
+
+def test_key_that_is_removed_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Authority(tmp_path).issue("node", "localhost")
+
+    def read_and_remove(key: str, path: str) -> bytes:
+        raw = Path(path).read_bytes()
+        if path == str(files.key):
+            files.key.unlink()
+        return raw
+
+    monkeypatch.setattr("node.access.server_tls.read_file", read_and_remove)
+    assert refused(files).params["key"] == "tls.key_file"

@@ -14,14 +14,23 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 from hourwheel import errors
-from node.shard.snapshot_files import FILE_BYTES_MAX, FILE_COUNT_MAX, is_known_name
+from hourwheel.types import DUE_MS_MAX
+from node.config.checks import NODE_ID
+from node.shard.snapshot_files import (
+    FILE_BYTES_MAX,
+    FILE_COUNT_MAX,
+    QUEUE_CHUNK_END,
+    NamedSize,
+    check_log_files,
+    is_known_name,
+)
 
 FORMAT: Final = 1
 PIECE_BYTES: Final = 8 << 20
 MANIFEST_BYTES_MAX: Final = 256 << 20
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 _CLUSTER: Final = re.compile("[0-9a-f]{32}")
-_NODE_BYTES_MAX: Final = 255
+_OFFSET_MAX: Final = (1 << 63) - 1
 
 
 class Piece(NamedTuple):
@@ -39,7 +48,7 @@ class BackupFile(NamedTuple):
     """In the shard's folder."""
     size_bytes: int
     pieces: tuple[Piece, ...]
-    """Of its beginning; behind them it has zeros."""
+    """Of its beginning; behind them it has zeros, if it is a queue's."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,7 @@ def unpack_manifest(raw: bytes, path: str) -> Manifest:
     try:
         fields = json.loads(line)
         version = fields.pop("format")
-    except (ValueError, AttributeError, KeyError) as error:
+    except (ValueError, AttributeError, KeyError, RecursionError) as error:
         raise errors.CorruptFile(f"{path} is no manifest of a backup", file=path) from error
     if version != FORMAT:
         raise errors.IncompatibleFormat(
@@ -101,7 +110,7 @@ def unpack_manifest(raw: bytes, path: str) -> Manifest:
         files = tuple(_file(*one) for one in fields.pop("files"))
         manifest = Manifest(files=files, **fields)
         _check(manifest)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, errors.PeerRefused) as error:
         raise errors.CorruptFile(f"{path}: {error}", file=path) from error
     return manifest
 
@@ -111,22 +120,41 @@ def _file(name: Any, size_bytes: Any, pieces: Any) -> BackupFile:
 
 
 def _check(manifest: Manifest) -> None:
-    """Raises TypeError, ValueError."""
+    """Raises TypeError, ValueError; PeerRefused: the log has gaps."""
     if not _CLUSTER.fullmatch(manifest.cluster_id):
         raise ValueError(f"no id of a cluster: {manifest.cluster_id!r}")
-    if not 0 < len(manifest.node_id.encode()) <= _NODE_BYTES_MAX:
+    if not NODE_ID.fullmatch(manifest.node_id):
         raise ValueError("no id of a node")
-    if not 0 <= manifest.log_start_offset <= manifest.applied_offset <= manifest.log_end_offset:
+    if not all(_is_number(one, DUE_MS_MAX) for one in (manifest.made_ms, manifest.views_ms)):
+        raise ValueError("no moment")
+    offsets = manifest.log_start_offset, manifest.applied_offset, manifest.log_end_offset
+    if not all(_is_number(one, _OFFSET_MAX) for one in offsets) or list(offsets) != sorted(offsets):
         raise ValueError("the views are not of its log")
-    names = [one.name for one in manifest.files]
-    if len(names) > FILE_COUNT_MAX or len(set(names)) != len(names):
-        raise ValueError("a file is there twice, or there are too many")
+    if len(manifest.files) > FILE_COUNT_MAX:
+        raise ValueError("too many files")
     for one in manifest.files:
-        if not is_known_name(one.name):
-            raise ValueError(f"a file of the name {one.name!r}")
-        if not all(_DIGEST.fullmatch(piece.digest) for piece in one.pieces):
-            raise ValueError(f"{one.name}: no SHA-256")
-        if not all(0 < piece.size_bytes <= PIECE_BYTES for piece in one.pieces):
-            raise ValueError(f"{one.name}: a piece of no possible size")
-        if not sum(piece.size_bytes for piece in one.pieces) <= one.size_bytes <= FILE_BYTES_MAX:
-            raise ValueError(f"{one.name}: more bytes than it has")
+        _check_file(one)
+    files = {NamedSize(one.name, one.size_bytes) for one in manifest.files}
+    if len({one.name for one in files}) != len(manifest.files):
+        raise ValueError("a file is there twice")
+    if check_log_files(sorted(files), manifest.log_start_offset) != manifest.log_end_offset:
+        raise ValueError("the log does not end where it is said to")
+
+
+def _check_file(one: BackupFile) -> None:
+    if not is_known_name(one.name):
+        raise ValueError(f"a file of the name {one.name!r}")
+    if not all(_DIGEST.fullmatch(piece.digest) for piece in one.pieces):
+        raise ValueError(f"{one.name}: no SHA-256")
+    if not all(_is_number(piece.size_bytes, PIECE_BYTES, 1) for piece in one.pieces):
+        raise ValueError(f"{one.name}: a piece of no possible size")
+    if not _is_number(one.size_bytes, FILE_BYTES_MAX):
+        raise ValueError(f"{one.name}: of no possible size")
+    there = sum(piece.size_bytes for piece in one.pieces)
+    has_zeros = one.name.endswith(QUEUE_CHUNK_END)
+    if there > one.size_bytes or (there < one.size_bytes and not has_zeros):
+        raise ValueError(f"{one.name}: its pieces are not what it has")
+
+
+def _is_number(value: Any, most: int, least: int = 0) -> bool:
+    return type(value) is int and least <= value <= most

@@ -8,6 +8,7 @@ all its pieces are durable. So a backup that was interrupted, or for which the d
 has no manifest, and the ones before it are as good as they were; its pieces serve the next one.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -29,6 +30,8 @@ _BACKUPS: Final = "backups"
 _MANIFEST_END: Final = ".json"
 _TMP: Final = ".tmp"
 _FOLDER_DIGITS: Final = 2
+_FOLDER: Final = re.compile("[0-9a-f]{2}")
+_PIECE: Final = re.compile(r"[0-9a-f]{64}(\.tmp)?")
 _ID_DIGITS: Final = 8
 _MS: Final = 1_000
 
@@ -136,7 +139,7 @@ class Repository:
         """Remove a backup, and the pieces that no other has; the bytes of these.
 
         The manifest goes first, durably: what is interrupted leaves pieces without a backup, which
-        go with the next removal.
+        go with the next removal. What is no piece by its name is somebody else's, and stays.
 
         Raises:
             As `read`, of any backup: while one cannot be read, nobody knows what it needs.
@@ -151,8 +154,8 @@ class Repository:
         self._disk.remove(f"{_BACKUPS}/{backup_id}{_MANIFEST_END}")
         self._disk.sync_dir(_BACKUPS)
         removed_bytes = 0
-        for folder in self._disk.list(_OBJECTS):
-            for name in self._disk.list(f"{_OBJECTS}/{folder}"):
+        for folder in filter(_FOLDER.fullmatch, self._disk.list(_OBJECTS)):
+            for name in filter(_PIECE.fullmatch, self._disk.list(f"{_OBJECTS}/{folder}")):
                 if name not in needed:
                     path = f"{_OBJECTS}/{folder}/{name}"
                     removed_bytes += self._size_of(path) or 0

@@ -145,3 +145,21 @@ def test_while_a_manifest_is_damaged_nothing_is_removed() -> None:
         repository.remove(first)
     assert repository.ids() == [first, second]
     assert set(repository.verify(first)) == {None}
+
+
+def test_removal_of_a_backup_leaves_what_is_no_piece() -> None:
+    """Behind a link in the folder there may be anything."""
+    folder = SimulatedDisk()
+    repository = Repository(folder)
+    taken = back_up(lived(1), folder)
+    folder.make_dir("objects/home")
+    strangers = ("objects/README", "objects/home/thesis.txt", "objects/ab/thesis.txt")
+    folder.make_dir("objects/ab")
+    for path in strangers:
+        folder.open(path, create=True).pwrite((b"mine",), 0)
+    assert repository.remove(taken.backup_id) >= taken.new_bytes
+    assert all(folder.exists(path) for path in strangers)
+    for found in folder.list("objects"):
+        assert found in {"README", "home"} or len(folder.list(f"objects/{found}")) == (
+            found == "ab"
+        )

@@ -124,7 +124,7 @@ def _login_of(pem: bytes) -> Login | None:
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         name = name_of(certificate)
-    except (ValueError, x509.DuplicateExtension):
+    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
         return None
     if not is_name(name):
         return None

@@ -150,7 +150,10 @@ def _instant_ms(claim: object) -> int:
 def _parse(path: str, raw: bytes) -> tuple[_Key, ...]:
     try:
         found = _parse_pem(raw) if raw.lstrip().startswith(_PEM_BEGIN) else _parse_jwks(raw)
-    except (ValueError, TypeError, LookupError, jwt.PyJWTError, UnsupportedAlgorithm) as error:
+    except (
+        *(ValueError, TypeError, LookupError, RecursionError),
+        *(jwt.PyJWTError, UnsupportedAlgorithm),
+    ) as error:
         raise _refusal(path, f"holds no public keys, as JWKS or PEM: {error}") from None
     if not found:
         raise _refusal(path, "holds no key for EdDSA (Ed25519), ES256 (P-256) or RS256 (RSA)")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from hourwheel import errors
@@ -137,3 +138,19 @@ def test_name_of_a_certificate_with_uris(uris: list[str], name: str) -> None:
         .sign(key, None)
     )
     assert name_of(certificate) == name
+
+
+async def test_certificate_with_a_name_of_an_unknown_kind_names_nobody() -> None:
+    key = ed25519.Ed25519PrivateKey.generate()
+    called = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "carol")])
+    postal = x509.UnrecognizedExtension(x509.SubjectAlternativeName.oid, b"\x30\x02\xa3\x00")
+    certificate = (
+        x509.CertificateBuilder(called, called, key.public_key(), 7)
+        .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2040, 1, 1, tzinfo=UTC))
+        .add_extension(postal, critical=False)
+        .sign(key, None)
+    )
+    authenticator = Authenticator(now_ms=lambda: NOW_MS, asks_certificates=True)
+    with pytest.raises(errors.Unauthenticated):
+        await authenticator.authenticate([], certificate.public_bytes(Encoding.PEM), PEER)

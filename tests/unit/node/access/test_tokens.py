@@ -143,6 +143,7 @@ def test_keys_that_change_end_what_is_remembered(tmp_path: Path) -> None:
         b'{"keys": []}',
         b'{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}',
         b'{"keys": [7]}',
+        b'{"keys": ' + b"[" * 100_000,
         b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
         b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
     ],

@@ -98,6 +98,8 @@ def _damaged(request: Any) -> tuple[Resource, ...]:
 
 
 _KNOWN: Final = Rule(None, _nothing)
+LOOK_AT_TOPIC: Final = Rule(Operation.LOOK, _topic)
+"""What a call needs beside its own permission where it tells whether a topic is there."""
 _PRODUCER: Final = "hourwheel.v1.ProducerService."
 _CONSUMER: Final = "hourwheel.v1.ConsumerService."
 _ADMIN: Final = "hourwheel.v1.AdminService."

@@ -209,13 +209,13 @@ class Admin:
         self, request: wire.ListDamagedRequest, _context: Context
     ) -> wire.ListDamagedResponse:
         """A page of what cannot be read."""
-        return await damage.list_damaged(self._engine, request)
+        return await damage.list_damaged(self._engine, self._access, request)
 
     async def discard_damaged(
         self, request: wire.DiscardDamagedRequest, _context: Context
     ) -> wire.DiscardDamagedResponse:
         """Give some of it up."""
-        return await damage.discard_damaged(self._engine, request)
+        return await damage.discard_damaged(self._engine, self._access, request)
 
     async def describe_wheel(
         self, request: wire.DescribeWheelRequest, _context: Context
@@ -254,6 +254,7 @@ class Admin:
                     reason=wire.DeadLetterReason.Name(letter.reason),
                 )
                 for letter in dead.letters
+                if self._shows_group(letter.group)
             ],
             dead_letter_search_is_complete=dead.is_complete,
         )

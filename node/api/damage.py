@@ -5,6 +5,8 @@ from typing import Final
 from hourwheel import errors, limits
 from hourwheel.formats import message_id
 from hourwheel.v1 import admin_pb2 as wire
+from node.access.control import AccessControl
+from node.access.permissions import LOOK_AT_TOPIC, group_resource, topic_resource
 from node.api.names import check_group
 from node.contracts.broker import DamagedInfo, EnginePort
 
@@ -13,23 +15,35 @@ _COUNT_MAX: Final = limits.DAMAGED_PAGE_SIZE_MAX
 
 
 async def list_damaged(
-    engine: EnginePort, request: wire.ListDamagedRequest
+    engine: EnginePort, access: AccessControl, request: wire.ListDamagedRequest
 ) -> wire.ListDamagedResponse:
-    """A page of damaged messages."""
+    """A page of damaged messages, of groups and topics that the caller may look at.
+
+    Whoever asks for those of the whole cluster may look at that.
+    """
     count = request.page_size or _PAGE_SIZE_DEFAULT
     _check_at_most("page_size", count)
     page = await engine.list_damaged(
         request.group, request.topic, request.page_token, count_max=count
     )
+    is_of_all = not (request.group or request.topic)
     return wire.ListDamagedResponse(
-        messages=map(_damaged, page.messages), next_page_token=page.next_token
+        messages=[
+            _damaged(one, one.topic)
+            for one in page.messages
+            if is_of_all
+            or (_shows_topic(access, one) and access.may_look(group_resource(one.group)))
+        ],
+        next_page_token=page.next_token,
     )
 
 
 async def discard_damaged(
-    engine: EnginePort, request: wire.DiscardDamagedRequest
+    engine: EnginePort, access: AccessControl, request: wire.DiscardDamagedRequest
 ) -> wire.DiscardDamagedResponse:
-    """Give some of them up."""
+    """Give some of them up. A topic that the caller may not look at has no name in the answer."""
+    if request.topic:
+        access.check(LOOK_AT_TOPIC, request)
     check_group(request.group)
     if request.all == bool(request.message_ids):
         raise errors.InvalidArgument("name messages, or ask for all", field="message_ids")
@@ -38,7 +52,12 @@ async def discard_damaged(
     gone, left = await engine.discard_damaged(
         request.group, request.topic, ids, count_max=_COUNT_MAX
     )
-    return wire.DiscardDamagedResponse(messages=map(_damaged, gone), left_count=left)
+    messages = [_damaged(one, one.topic if _shows_topic(access, one) else "") for one in gone]
+    return wire.DiscardDamagedResponse(messages=messages, left_count=left)
+
+
+def _shows_topic(access: AccessControl, one: DamagedInfo) -> bool:
+    return access.may_look(topic_resource(one.topic))
 
 
 def _check_at_most(field: str, value: int) -> None:
@@ -51,12 +70,12 @@ def _check_at_most(field: str, value: int) -> None:
         )
 
 
-def _damaged(one: DamagedInfo) -> wire.DamagedMessage:
+def _damaged(one: DamagedInfo, topic: str) -> wire.DamagedMessage:
     return wire.DamagedMessage(
         message_id=str(one.message_id),
         group=one.group,
-        topic=one.topic,
-        stands_in=one.stands_in,
+        topic=topic,
+        stands_in=one.stands_in if topic else "",
         due_ms=one.due_ms,
         attempt=one.attempt,
         body_bytes=one.body_bytes,

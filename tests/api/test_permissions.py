@@ -8,6 +8,7 @@ import grpc
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
+from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import build_publish
 from hourwheel.v1 import admin_pb2
 from hourwheel.v1.broker_pb2 import CancelRequest, PublishStreamRequest
@@ -20,6 +21,7 @@ from node.contracts.access import (
     Operation,
     ResourceKind,
 )
+from node.contracts.broker import DamagedInfo, DamagedPage, DeadLetterInfo, DeadLettersInfo
 from tests.support.api_world import ApiWorld, refusal_of, refused
 from tests.support.callers import identify
 from tests.support.embedded_node import EmbeddedNode
@@ -119,6 +121,46 @@ async def test_list_shows_what_its_caller_may_look_at_page_by_page() -> None:
             admin_pb2.ListTopicsRequest(), metadata=(("who", "root"),)
         )
         assert len(everything.topics) == 8
+
+
+async def test_damaged_messages_tell_nothing_of_topics_and_groups_of_others() -> None:
+    found = [
+        DamagedInfo(MessageId(0, 3, 7, 1_000), group, topic, topic, 1_000, 2, 5, "a file", 9_000, 4)
+        for group, topic in (("billing", "orders"), ("billing", "secret"), ("hidden", "orders"))
+    ]
+    async with ApiWorld(identify=identify) as world:
+        world.engine.damaged_page = DamagedPage(found)
+        world.access.replace(on(*ALL))
+        for asked in ({"group": "billing"}, {"topic": "orders"}):
+            listing = await world.admin.ListDamaged(
+                admin_pb2.ListDamagedRequest(**asked), metadata=ALICE
+            )
+            assert [(one.group, one.topic) for one in listing.messages] == [("billing", "orders")]
+        request = admin_pb2.DiscardDamagedRequest(group="billing", all=True)
+        gone = (await world.admin.DiscardDamaged(request, metadata=ALICE)).messages
+        assert [(one.topic, one.stands_in) for one in gone[:2]] == [("orders", "orders"), ("", "")]
+        request.topic = "secret"  # whether it is there or not
+        refusal = await refused(world.admin.DiscardDamaged(request, metadata=ALICE))
+        assert (refusal.reason, refusal.params["resource"]) == ("PERMISSION_DENIED", "secret")
+        assert len(world.engine.asked("discard_damaged")) == 1
+
+
+async def test_dead_letters_of_a_message_are_told_of_groups_that_one_may_look_at() -> None:
+    looks = (
+        grant(ResourceKind.TOPIC, "*", Operation.LOOK),
+        grant(ResourceKind.GROUP, "billing", Operation.LOOK),
+    )
+    async with ApiWorld(identify=identify) as world:
+        reason = admin_pb2.DEAD_LETTER_REASON_ATTEMPTS_USED_UP
+        world.engine.dead = DeadLettersInfo(
+            [DeadLetterInfo(group, "orders", 3, reason) for group in ("billing", "hidden")]
+        )
+        published = await world.publish(b"x")
+        world.engine.delivered = 1
+        world.access.replace(on(*looks))
+        request = admin_pb2.DescribeMessageRequest(message_id=published.messages[0].message_id)
+        found = await world.admin.DescribeMessage(request, metadata=ALICE)
+        assert [letter.group for letter in found.dead_letters] == ["billing"]
 
 
 async def test_poll_that_waits_ends_when_its_permission_is_revoked() -> None:

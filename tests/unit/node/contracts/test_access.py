@@ -35,10 +35,10 @@ RESOURCES = st.builds(Resource, st.sampled_from(ResourceKind), NAMES)
 ASKED = st.tuples(PRINCIPALS, st.sampled_from(Operation), RESOURCES)
 POLICIES = st.builds(
     AccessPolicy,
-    st.booleans(),
-    st.integers(0, 3),
-    st.lists(GRANTS, max_size=6).map(tuple),
-    st.frozensets(NAMES, max_size=2),
+    is_on=st.booleans(),
+    version=st.integers(0, 3),
+    grants=st.lists(GRANTS, max_size=6).map(tuple),
+    administrators=st.frozensets(NAMES, max_size=2),
 )
 
 

@@ -5,7 +5,7 @@ from node.config.section import Section, key_of
 
 
 class AccessSection(Section):
-    """Permissions: guides/security.md. The same on every node."""
+    """Permissions: guides/access.md. The same on every node."""
 
     is_on: bool = key_of(
         False,

@@ -30,7 +30,7 @@ class AuthenticationSection(Section):
         "",
         "",
         "Users, one a line: name, colon, Argon2 hash of the secret (`python -m node hash-secret`). "
-        "Empty: none.",
+        "Empty: none but those of the cluster (guides/access.md).",
     )
 
     @property

@@ -162,10 +162,10 @@ class Admin:
         return wire.ListGroupsResponse(groups=groups, next_page_token=page.next_token)
 
     def _shows_topic(self, name: str) -> bool:
-        return self._access.may_look(topic_resource(name))
+        return not self._access.policy.is_on or self._access.may_look(topic_resource(name))
 
     def _shows_group(self, name: str) -> bool:
-        return self._access.may_look(group_resource(name))
+        return not self._access.policy.is_on or self._access.may_look(group_resource(name))
 
     def _group(self, group: GroupInfo) -> wire.Group:
         return _group(group, self._shows_topic)

@@ -71,7 +71,7 @@ class PublishService:
         self._admit()
         now_ms = self._serving.now_ms()
         due_ms = resolve_due(batch, now_ms, self._horizon_ms)
-        found = self._configurator.topic_to_publish(topic)
+        found = self._configurator.topic_to_publish(topic, now_ms=now_ms)
         queues = choose_queues(
             found.topic_id, found.queue_count, batch.key_hash, self._mastership.next_sequence
         )
@@ -97,7 +97,7 @@ class PublishService:
         self._admit()
         now_ms = self._serving.now_ms()
         due_ms = resolve_due(batch, now_ms, self._horizon_ms)
-        found = [self._configurator.topic_to_publish(name) for name, _ in topics]
+        found = [self._configurator.topic_to_publish(name, now_ms=now_ms) for name, _ in topics]
         self._check_joined(found, batch)
         queues = queues_of_many(found, counts, batch.key_hash, self._mastership.next_sequence)
         with ExitStack() as uses:

@@ -118,12 +118,16 @@ class CatalogService:
             if not self._unsettled[name]:
                 del self._unsettled[name]
 
-    def topic_to_publish(self, name: str, *, automatic: bool = True) -> Topic:
+    def topic_to_publish(
+        self, name: str, *, automatic: bool = True, now_ms: int | None = None
+    ) -> Topic:
         """The topic of this name, made if need be.
 
         Args:
             name: its name.
             automatic: no command asks for it.
+            now_ms: when a record that makes it is stored; None: by the clock. A caller who has
+                read the clock for its own record gives that: store times never go back.
 
         Raises:
             InvalidTopic: an illegal name, or one of the cluster's own topics.
@@ -141,7 +145,7 @@ class CatalogService:
         if not self._defaults.topics_auto_create:
             raise errors.UnknownTopic(f"there is no topic {name!r}", topic=name)
         count = self._defaults.topic_queue_count
-        return self._make_topic(name, count, automatic=automatic)[0]
+        return self._make_topic(name, count, automatic=automatic, now_ms=now_ms)[0]
 
     def _topic_to_receive(self, name: str) -> Topic:
         """The topic of this name, internal ones included; made only if the configuration says so.
@@ -172,13 +176,14 @@ class CatalogService:
         internal: bool = False,
         gene: GeneSpec = DEFAULT_SPEC,
         automatic: bool = False,
+        now_ms: int | None = None,
     ) -> tuple[Topic, "asyncio.Future[bool]"]:
         if not internal:
             proposed = sum(not one.internal for one in self._proposed.values())
             check_room("topics", self._catalog.topic_count + proposed, self._defaults.topics_max)
         number = max(self._catalog.next_topic_id, self._next_topic_id)
         topic = Topic(TopicId(number), name, queue_count, internal, gene, automatic)
-        future = self._change(ConfigChange(put_topic=topic.config()))
+        future = self._change(ConfigChange(put_topic=topic.config()), now_ms)
         self._next_topic_id = number + 1
         self._proposed[name] = topic
         future.add_done_callback(lambda done: self._settle(name, done))
@@ -189,8 +194,10 @@ class CatalogService:
         if not done.cancelled():
             done.exception()
 
-    def _change(self, change: ConfigChange) -> "asyncio.Future[bool]":
-        return self._propose(lambda now, token: self._mastership.configure(change, now, token))
+    def _change(self, change: ConfigChange, now_ms: int | None = None) -> "asyncio.Future[bool]":
+        return self._propose(
+            lambda now, token: self._mastership.configure(change, now, token), now_ms
+        )
 
     async def create_topic(
         self, name: str, queue_count: int, gene: GeneSpec | None = None

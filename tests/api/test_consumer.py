@@ -25,6 +25,7 @@ from hourwheel.v1.consumer_pb2 import (
 )
 from hourwheel.v1.filter_pb2 import FILTER_KIND_SQL, FilterExpression
 from hourwheel.v1.meta_pb2 import MessageMeta
+from node.access.control import AccessControl
 from node.api.admission import Admission
 from node.api.consumer import Consumer
 from node.config.model import LimitsSection
@@ -145,7 +146,7 @@ async def test_receive_counts_what_is_handed_out_until_it_is_read() -> None:
     engine.stored.append(Stored("orders", NOW_MS, bytes(1_000)))
     whenever_read: list[Any] = []
     context: Any = SimpleNamespace(add_done_callback=whenever_read.append)
-    await Consumer(engine, admission).receive(asking(), context)
+    await Consumer(engine, admission, AccessControl()).receive(asking(), context)
     assert engine.answers.held_bytes == 1_000
     whenever_read[0](context)
     assert engine.answers.held_bytes == 0

@@ -103,11 +103,12 @@ class World:
         }
 
     async def page_token(self, method: MethodDescriptor, plausible: Plausible) -> Plausible:
-        """Where a second page begins, for a method that has pages."""
+        """Where a second page begins, for a method that has pages, and that this node does."""
         if "page_token" not in method.input_type.fields_by_name:
             return {}
         raw = plausible_request(method.input_type, plausible)
-        return {"page_token": (await self.answer(method, raw))[1].next_page_token}
+        answer = (await self.answer(method, raw))[1]
+        return {} if answer is None else {"page_token": answer.next_page_token}
 
     async def taken(self, topic: str, group: str = "orders") -> consumer_pb2.ReceivedMessage:
         """A message of this topic that was just published, and is leased."""

@@ -41,6 +41,7 @@ async def test_reflection_names_every_service() -> None:
         "hourwheel.v1.ConsumerService",
         "hourwheel.v1.AdminService",
         "hourwheel.v1.SessionService",
+        "hourwheel.v1.AccessService",
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
     }

@@ -65,7 +65,7 @@ def test_retriable_when_listed_are_these() -> None:
     assert {one.__name__ for one in CLASSES if one.retriable} == {
         *("ResourceExhausted", "Overloaded", "DiskFull"),
         *("Unavailable", "NotMaster", "ShuttingDown", "ClockUnsure", "NotFollowed"),
-        "Timeout",
+        *("Timeout", "LoginEnded"),
     }
 
 

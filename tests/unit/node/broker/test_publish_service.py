@@ -9,7 +9,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.client.batch_builder import Columns, build, draft_columns
-from hourwheel.formats.record_batch import RecordBatch
+from hourwheel.formats.record_batch import Kind, RecordBatch
 from hourwheel.formats.tag_gene import GeneKind, GeneSpec
 from node.broker.disk_guard import DiskGuard
 from node.broker.settings import EngineConfig
@@ -20,6 +20,7 @@ from storage.files.disk import RealDisk
 from storage.files.file_header import Identity
 from storage.views.sequence_index import SlotState
 from tests.support.engine_world import EngineWorld, within
+from tests.support.log_batches import batches_of
 from tests.support.lone_engine import GivenTime, make_alone
 
 CLUSTER_ID = bytes(range(16))
@@ -41,7 +42,14 @@ async def test_delays_count_from_store_ms_when_the_clock_moves_on_meanwhile(tmp_
     draft = draft_columns(Columns(bodies=[b"a", b"b"], delay_ms=[3_600_000, 7_200_000]))
     result = await lone.engine.publish_batch("orders", RecordBatch(build(draft, 0, 0)))
     stored_ms, _ = opened.shard.views.sequences.read_many(np.arange(2, dtype=np.uint64))
+    topics = [("bills", 1), ("notes", 1)]
+    await lone.engine.publish_joined(topics, RecordBatch(build(draft, 0, 0)))
+    records = [batch.header for batch in batches_of(opened.shard.log)]
     await lone.close()
+    made = sum(one.kind == Kind.CONFIG for one in records)
+    assert made == 3, "each topic is made by its first message"
+    at_ms = [one.store_ms for one in records]
+    assert at_ms == sorted(at_ms)
     assert (stored_ms - result.store_ms).tolist() == [3_600_000, 7_200_000]
 
 

@@ -24,6 +24,7 @@ class FakeNodeThread:
 
     def __exit__(self, *_: object) -> None:
         self._run(self.node.stop())
+        self._run(self._end_calls())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -59,6 +60,18 @@ class FakeNodeThread:
         node = FakeNode()
         await node.start()
         return node
+
+    @staticmethod
+    async def _end_calls() -> None:
+        """Wait for the calls that gRPC leaves behind when clients go at the same moment.
+
+        A task that is destroyed unfinished logs a traceback wherever the garbage collector happens
+        to run: in the output of another test's command.
+        """
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
 
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()

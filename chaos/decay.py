@@ -21,6 +21,7 @@ KINDS: Final = {
     "queue": "queues/*/*.cq",
     "sequences": "sequences/*.seq",
     "tombstones": "tombstones/*.tomb",
+    "keys": "keys/*.keys",
 }
 """Kind of file -> where such files lie in a shard's folder."""
 _HEADER_BYTES: Final = 64

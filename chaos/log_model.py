@@ -89,6 +89,8 @@ class LogModel:
     """Group -> (topic_queue, position) of what its filter passed over."""
     metas: dict[int, bytes] = field(default_factory=dict)
     """Sequence -> encoded metadata of each message that has any."""
+    origins: dict[int, int] = field(default_factory=dict)
+    """Sequence -> number of the topic that the message was published to."""
     producers: dict[int, deque[Sent]] = field(default_factory=dict)
     topics: dict[int, str] = field(default_factory=dict)
     """Id -> name, of those that are there."""
@@ -179,6 +181,7 @@ class LogModel:
         sequence = batch.header.base_sequence + ordinal
         due_ms = int(batch.due_ms[ordinal])
         self.messages[sequence] = due_ms
+        self.origins[sequence] = int(batch.topic_queue[ordinal]) >> 8
         meta_len = int(batch.meta_len[ordinal])
         if meta_len:
             sizes = batch.meta_len[:ordinal].sum() + batch.body_len[:ordinal].sum()

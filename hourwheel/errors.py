@@ -18,10 +18,13 @@
     |   +-- StaleReceipt           the lease is over
     |   +-- SubscriptionMismatch   consumers of a group want different messages of a topic
     |   +-- LimitReached           as many topics, groups or subscriptions as are allowed
+    |   +-- TopicPaused            nothing may be published to it, until an operator resumes it
     |   +-- Forked                 (in the client) it belongs to the process that forked
     +-- ResourceExhausted
     |   +-- Overloaded             too much in flight: try again later
     |   +-- DiskFull               no room to accept; what is durable is still delivered
+    |   +-- QuotaExceeded          the caller's share is used: come back after `retry_after_ms`
+    |   +-- QuotaReached           likewise, and waiting alone does not help
     +-- Unavailable                not now, or not here: try again
     |   +-- NotMaster, ShuttingDown, ClockUnsure
     |   +-- LoginEnded             a stream outlived the token that opened it: open another
@@ -55,6 +58,8 @@ _T = TypeVar("_T")
 
 _EPOCH_DIGITS: Final = 10
 """An epoch has 32 bits."""
+_MS_DIGITS: Final = 13
+"""Three hundred years."""
 
 
 class HourwheelError(Exception):
@@ -225,6 +230,12 @@ class LimitReached(FailedPrecondition):
     reason = "LIMIT_REACHED"
 
 
+class TopicPaused(FailedPrecondition):
+    """The topic is paused: nothing may be published to it until an operator resumes it."""
+
+    reason = "TOPIC_PAUSED"
+
+
 class Forked(FailedPrecondition):
     """The client, or gRPC, was in use when the process forked, and is of no use in the child."""
 
@@ -249,6 +260,26 @@ class DiskFull(ResourceExhausted):
     """The disk has no room for new messages; durable ones are still delivered."""
 
     reason = "DISK_FULL"
+
+
+class QuotaExceeded(ResourceExhausted):
+    """The caller's quota is used up for now; nothing was done: come back when `params` say."""
+
+    reason = "QUOTA_EXCEEDED"
+
+    @property
+    def retry_after_ms(self) -> int:
+        """Param, a decimal number: to come back earlier is of no use; 0: none, or no number."""
+        text = self.params.get("retry_after_ms", "")
+        is_number = text.isascii() and text.isdecimal() and len(text) <= _MS_DIGITS
+        return int(text) if is_number else 0
+
+
+class QuotaReached(ResourceExhausted):
+    """The caller's quota does not allow this, however long one waits."""
+
+    reason = "QUOTA_REACHED"
+    retriable = False
 
 
 class Unavailable(HourwheelError):

@@ -47,6 +47,8 @@ PRODUCER_BATCHES_REMEMBERED: Final = 5
 """How many of a producer's latest batches are known again when they are sent twice."""
 GRPC_MESSAGE_BYTES_MAX: Final = BATCH_BYTES_MAX + RECEIVE_BYTES_MAX + 65_536
 """Cap of one gRPC message in either direction; nothing larger is read from a socket."""
+DESCRIPTION_BYTES_MAX: Final = 256
+"""Of a topic or group."""
 FILTER_BYTES_MAX: Final = 4_096
 """A filter's text, as it is written and in canonical form."""
 FILTER_DEPTH_MAX: Final = 32

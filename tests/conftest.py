@@ -24,6 +24,10 @@ from tests.support.long_first import LONG, long_first
 
 grpc_logging.keep_errors_only()
 
+# Whoever starts the tests in the background of a shell has them ignore SIGINT, and with them all
+# that they start; but some tests end a process by it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 hypothesis.settings.register_profile(
     "gate", deadline=None, derandomize=True, print_blob=True, max_examples=60, database=None
 )

@@ -7,7 +7,8 @@ most pieces are single messages, they are read one by one.
 """
 
 from collections import OrderedDict
-from itertools import pairwise
+from itertools import accumulate, groupby, pairwise
+from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.crc32c import crc32c, crc32c_each, split
 from storage.files.disk import Disk, File
-from storage.views.unit import Units, equal_spans
+from storage.views.unit import FEW_UNITS, Row, Units, equal_spans, rows_of
 from timewheel.run_format import delay_log_path
 
 _OPEN_FILES_MAX: Final = 128
@@ -139,6 +140,10 @@ class Bodies:
 
     def read_joined(self, units: Units) -> tuple[bytes, list[BadBlob]]:
         """The blobs of `units` one behind the other; void where any is bad."""
+        if len(units) <= FEW_UNITS:
+            raw = self._find_few(rows_of(units))
+            if raw is not None:
+                return raw, []
         lengths = _lengths(units)
         starts, files = units["position"].astype(np.int64), units["dlog_id"]
         if len(units) and bool(
@@ -152,6 +157,24 @@ class Bodies:
                 return raw, []
         blobs, bad = self.read(units)
         return b"".join(blobs), bad
+
+    def _find_few(self, rows: list[Row]) -> bytes | None:
+        """The blobs of some units one behind the other; None where one is bad."""
+        blobs: list[bytes] = []
+        for dlog_id, group in groupby(rows, attrgetter("dlog_id")):
+            own = list(group)
+            sizes = [row.blob_bytes for row in own]
+            first, size = own[0].position, sum(sizes)
+            starts = list(accumulate(sizes, initial=first))
+            if all(row.position == start for row, start in zip(own, starts, strict=False)):
+                raw = self._read_one(dlog_id, first, size)
+                blobs += [raw[at - first : end - first] for at, end in pairwise(starts)]
+            else:
+                blobs += self._read_many(dlog_id, [row.position for row in own], sizes)
+        for row, blob in zip(rows, blobs, strict=True):
+            if len(blob) != row.blob_bytes or crc32c(blob) != row.crc:
+                return None
+        return b"".join(blobs)
 
     def _fetch(self, units: Units, lengths: NDArray[np.int64]) -> list[bytes | memoryview]:
         """The blobs, unverified and maybe short."""

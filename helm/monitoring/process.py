@@ -52,6 +52,18 @@ CALLS: Final = Dashboard(
                     is_stacked=True,
                 ),
                 Panel(
+                    "Refused by quotas",
+                    "ops",
+                    [
+                        ask(
+                            "sum by (quota) (rate(hourwheel_quota_rejected_total{%s}"
+                            "[$__rate_interval]))",
+                            "{{quota}}",
+                        )
+                    ],
+                    "By the limit that a principal reached.",
+                ),
+                Panel(
                     "p99 by method",
                     "s",
                     quantiles("hourwheel_grpc_server_handling_seconds", "method")[1:2],

@@ -9,7 +9,8 @@ from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.options import Json, Server, Yes, duration_option, run_with_admin
 from hourwheel.cli.output import Output, format_duration, format_instant
 from hourwheel.cli.subscribe import subscribe, subscription_row
-from hourwheel.client.admin import AsyncAdmin, GroupInfo, MessageDescription, TopicInfo
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.catalog import GroupInfo, MessageDescription, TopicInfo
 from hourwheel.formats import message_id
 from hourwheel.formats.tag_gene import GeneKind, GeneSpec
 from hourwheel.outcomes import DeadLetterReason, MessageState
@@ -19,15 +20,22 @@ topics = typer.Typer(help="List, create, show and delete topics.", invoke_withou
 groups = typer.Typer(
     help="List, set up, show and forget consumer groups.", invoke_without_command=True
 )
-_TOPIC_COLUMNS = ("name", "queue_count", "released_count", "gene")
+_TOPIC_COLUMNS = ("name", "queue_count", "released_count", "gene", "is_paused", "description")
 _GROUP_COLUMNS = (
     *("name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max"),
-    *("lags", "subscriptions"),
+    *("is_paused", "description", "lags", "subscriptions"),
 )
 _TopicName = Annotated[str, typer.Argument(help="The topic.")]
 _GroupName = Annotated[str, typer.Argument(help="The consumer group.")]
 _All = Annotated[
     bool, typer.Option("--all", help="Also the cluster's own: retries and dead letters.")
+]
+_Description = Annotated[
+    str | None, typer.Option("--description", help="For people, at most 256 bytes.")
+]
+_IfVersion = Annotated[
+    int | None,
+    typer.Option("--if-version", metavar="VERSION", help="Change nothing unless it has this one."),
 ]
 
 
@@ -109,6 +117,34 @@ def show_topic(
 
     async def command(admin: AsyncAdmin) -> None:
         _show_topic(output, await admin.get_topic(name))
+
+    run_with_admin(output, server, command)
+
+
+@topics.command("update")
+def update_topic(
+    name: _TopicName,
+    description: _Description = None,
+    is_paused: Annotated[
+        bool | None,
+        typer.Option("--pause/--resume", help="Refuse what is published to it, or not."),
+    ] = None,
+    expected_version: _IfVersion = None,
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Change what is given of a topic. While it is paused what is scheduled is delivered."""
+    output = Output(is_json=is_json)
+
+    async def command(admin: AsyncAdmin) -> None:
+        topic = await admin.update_topic(
+            name,
+            description=description,
+            is_paused=is_paused,
+            expected_version=expected_version,
+        )
+        _show_topic(output, topic)
 
     run_with_admin(output, server, command)
 
@@ -243,6 +279,37 @@ def put_group(
             invisible_ms=invisible_ms,
             retry_delay_ms=retry_delay_ms,
             retry_delay_ms_max=retry_delay_ms_max,
+        )
+        _show_group(output, group)
+
+    run_with_admin(output, server, command)
+
+
+@groups.command("update")
+def update_group(
+    name: _GroupName,
+    description: _Description = None,
+    is_paused: Annotated[
+        bool | None, typer.Option("--pause/--resume", help="Hand nothing out to it, or do again.")
+    ] = None,
+    attempts_max: Annotated[
+        int, typer.Option("--attempts", min=0, help="Deliveries before it is a dead letter.")
+    ] = 0,
+    expected_version: _IfVersion = None,
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Change what is given of a group. While it is paused what it has can be acknowledged."""
+    output = Output(is_json=is_json)
+
+    async def command(admin: AsyncAdmin) -> None:
+        group = await admin.update_group(
+            name,
+            description=description,
+            is_paused=is_paused,
+            attempts_max=attempts_max,
+            expected_version=expected_version,
         )
         _show_group(output, group)
 

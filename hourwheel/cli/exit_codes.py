@@ -31,6 +31,7 @@ class ExitCode(IntEnum):
 _BY_KIND = (
     (errors.NotFound, ExitCode.NOT_FOUND),
     (errors.Unavailable, ExitCode.UNAVAILABLE),
+    (errors.QuotaReached, ExitCode.REFUSED),
     (errors.ResourceExhausted, ExitCode.TRY_LATER),
     (errors.Timeout, ExitCode.TRY_LATER),
     (errors.Internal, ExitCode.INTERNAL),

@@ -149,4 +149,6 @@ def format_bytes(raw: bytes) -> str:
 
 
 def _cell(value: Any) -> str:
+    if value is None:
+        return ""
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,5 +1,6 @@
-"""`hourwheel access`: users and grants of a cluster."""
+"""`hourwheel access`: users, grants and quotas of a cluster."""
 
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -7,13 +8,16 @@ import typer
 
 from hourwheel.cli.options import Json, Server, run_with_admin
 from hourwheel.cli.output import Output
+from hourwheel.client.access import Limits
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.transport.channel import SERVER_DEFAULT
 
-access = typer.Typer(help="Who may do what: users and grants.", no_args_is_help=True)
+access = typer.Typer(help="Who may do what: users, grants, quotas.", no_args_is_help=True)
 
 _USER_COLUMNS: Final = ("name", "version")
 _GRANT_COLUMNS: Final = ("principal", "kind", "resource", "operations", "version")
+_LIMIT_NAMES: Final = tuple(one.name for one in fields(Limits))
+_QUOTA_COLUMNS: Final = ("principal", *_LIMIT_NAMES, "version")
 
 _User = Annotated[str, typer.Argument(metavar="USER", help="Its name.")]
 _Principal = Annotated[
@@ -66,9 +70,9 @@ def put_user(
 
 @access.command("delete-user")
 def delete_user(name: _User, *, server: Server = SERVER_DEFAULT, is_json: Json = False) -> None:
-    """The name has no secret any more. Its grants stay, and streams that are open go on.
+    """The name has no secret any more; what it has open is refused. Its grants stay.
 
-    Revoke the grants, too, of somebody who shall do nothing more.
+    Revoke the grants, too, of somebody who may come with a certificate or a token.
     """
     output = Output(is_json=is_json)
 
@@ -147,6 +151,70 @@ def revoke(
         output.line(f"{principal} may do nothing there by that grant")
 
     run_with_admin(output, server, command)
+
+
+_Limited = Annotated[
+    str, typer.Argument(metavar="PRINCIPAL", help="A name; '*': each that has no quota of its own.")
+]
+
+
+@access.command("quotas")
+def list_quotas(*, server: Server = SERVER_DEFAULT, is_json: Json = False) -> None:
+    """List quotas; what is empty is not limited."""
+    output = Output(is_json=is_json)
+
+    async def command(admin: AsyncAdmin) -> None:
+        rows = [
+            {"principal": one.principal, **asdict(one.limits), "version": one.version}
+            for one in await admin.quotas()
+        ]
+        output.rows("quotas", rows, _QUOTA_COLUMNS)
+
+    run_with_admin(output, server, command)
+
+
+@access.command("put-quota")
+def put_quota(
+    principal: _Limited,
+    limits: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="LIMIT=NUMBER ...", help=", ".join(_LIMIT_NAMES)),
+    ] = None,
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Limit what a principal may use: just so. What is left out is not limited; 0 is nothing."""
+    given = Limits(**dict(_limit(text) for text in limits or ()))
+    output = Output(is_json=is_json)
+
+    async def command(admin: AsyncAdmin) -> None:
+        version = await admin.put_quota(principal, given)
+        output.facts("quota", {"principal": principal, "version": version})
+
+    run_with_admin(output, server, command)
+
+
+@access.command("delete-quota")
+def delete_quota(
+    principal: _Limited, *, server: Server = SERVER_DEFAULT, is_json: Json = False
+) -> None:
+    """Limit a principal no more, but by the quota of '*', if there is one."""
+    output = Output(is_json=is_json)
+
+    async def command(admin: AsyncAdmin) -> None:
+        await admin.delete_quota(principal)
+        output.line(f"{principal} has no quota of its own")
+
+    run_with_admin(output, server, command)
+
+
+def _limit(text: str) -> tuple[str, int]:
+    """Name and number of `name=number`. Raises BadParameter: it is none."""
+    name, _, number = text.partition("=")
+    if name not in _LIMIT_NAMES or not (number.isascii() and number.isdecimal()):
+        raise typer.BadParameter(f"{text!r} is no limit=number: {', '.join(_LIMIT_NAMES)}")
+    return name, int(number)
 
 
 def _resource(topic: str, group: str, *, is_cluster: bool) -> tuple[str, str]:

@@ -227,17 +227,40 @@ def _show(output: Output, message_id: MessageId) -> None:
 
 def cancel(
     message_ids: Annotated[
-        list[str], typer.Argument(help="Message ids; - for those on standard input, one a line.")
-    ],
+        list[str] | None,
+        typer.Argument(help="Message ids; - for those on standard input, one a line."),
+    ] = None,
     *,
+    topic: Annotated[str, typer.Option(metavar="TOPIC", help="Of the messages with --key.")] = "",
+    keys: Annotated[
+        list[str] | None,
+        typer.Option("--key", metavar="KEY", help="All messages of the topic with it; repeatable."),
+    ] = None,
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
     """Take messages back that are not yet released; exit code 1 unless that was all of them."""
+    output = Output(is_json=is_json)
+    if bool(keys) != bool(topic) or bool(keys) == bool(message_ids):
+        raise typer.BadParameter("message ids are needed, or --topic and --key")
+    if keys:
+        run(output, _cancel_keys(output, server, topic, keys))
+        return
     if message_ids == [STANDARD_INPUT]:
         message_ids = [line.strip() for line in sys.stdin if line.strip()]
-    output = Output(is_json=is_json)
-    run(output, _cancel(output, server, message_ids))
+    run(output, _cancel(output, server, message_ids or []))
+
+
+async def _cancel_keys(output: Output, server: str, topic: str, keys: list[str]) -> ExitCode:
+    async with connect(server) as channel:
+        found = await AsyncAdmin(channel).cancel_by_keys(topic, keys)
+    rows = [
+        {"key": key, "outcome": one.outcome.name, "cancelled": one.cancelled_count}
+        for key, one in zip(keys, found, strict=True)
+    ]
+    output.rows("cancelled", rows, ("key", "outcome", "cancelled"))
+    is_all = all(one.outcome is CancelOutcome.CANCELLED for one in found)
+    return ExitCode.OK if is_all else ExitCode.PARTLY
 
 
 async def _cancel(output: Output, server: str, message_ids: list[str]) -> ExitCode:

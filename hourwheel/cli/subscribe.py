@@ -15,7 +15,8 @@ from hourwheel.cli.options import (
     run_with_admin,
 )
 from hourwheel.cli.output import Output
-from hourwheel.client.admin import AsyncAdmin, Subscription
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.catalog import Subscription
 from hourwheel.transport.channel import SERVER_DEFAULT
 
 

@@ -1,7 +1,7 @@
-"""Who may do what in a cluster: users and grants, for its administrators."""
+"""Who may do what in a cluster, and how much: users, grants, quotas, for its administrators."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, get_args
 
 from hourwheel import errors
@@ -9,10 +9,13 @@ from hourwheel.limits import LIST_PAGE_SIZE_MAX
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.methods import (
     DELETE_GRANT,
+    DELETE_QUOTA,
     DELETE_USER,
     LIST_GRANTS,
+    LIST_QUOTAS,
     LIST_USERS,
     PUT_GRANT,
+    PUT_QUOTA,
     PUT_USER,
 )
 from hourwheel.v1 import access_pb2
@@ -43,6 +46,37 @@ class Grant:
     resource: str
     """A name, or the beginning of names before a `*` at its end; empty for the cluster."""
     operations: frozenset[Operation]
+    version: int
+    """Grows with each change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much a principal may use. None: as much as it likes; 0: nothing."""
+
+    messages_per_s: int | None = None
+    """Published."""
+    bytes_per_s: int | None = None
+    """Of what is published."""
+    pending_messages: int | None = None
+    """Accepted and not due yet."""
+    topics: int | None = None
+    """Of those that it may publish to or administer: with as many, it makes no more."""
+    groups: int | None = None
+    """Of those that it may receive for or administer: with as many, it makes no more."""
+    connections: int | None = None
+    """To one node, with calls under way."""
+    calls_in_flight: int | None = None
+    """Calls and streams under way at one time, on one node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What one principal may use."""
+
+    principal: str
+    """A name; `*`: each that has no quota of its own, each by itself."""
+    limits: Limits
     version: int
     """Grows with each change."""
 
@@ -101,6 +135,35 @@ async def list_grants(channel: Channel) -> list[Grant]:
             return found
 
 
+async def put_quota(
+    channel: Channel, principal: str, limits: Limits, expected_version: int | None
+) -> int:
+    """See `AsyncAdmin.put_quota`."""
+    given = access_pb2.AccessQuota(
+        principal=principal, **{one.name: getattr(limits, one.name) for one in fields(Limits)}
+    )
+    request = access_pb2.PutQuotaRequest(quota=given, expected_version=expected_version)
+    return (await channel.call(PUT_QUOTA, request)).version
+
+
+async def delete_quota(channel: Channel, principal: str, expected_version: int | None) -> None:
+    """See `AsyncAdmin.delete_quota`."""
+    request = access_pb2.DeleteQuotaRequest(principal=principal, expected_version=expected_version)
+    await channel.call(DELETE_QUOTA, request)
+
+
+async def list_quotas(channel: Channel) -> list[Quota]:
+    """See `AsyncAdmin.quotas`."""
+    request = access_pb2.ListQuotasRequest(page_size=LIST_PAGE_SIZE_MAX)
+    found: list[Quota] = []
+    while True:
+        answer = await channel.call(LIST_QUOTAS, request)
+        found += map(_quota, answer.quotas)
+        request.page_token = answer.next_page_token
+        if not request.page_token:
+            return found
+
+
 def grant_of(
     principal: str, kind: str, resource: str, operations: Iterable[str] = ()
 ) -> access_pb2.AccessGrant:
@@ -134,3 +197,11 @@ def _grant(one: access_pb2.AccessGrant) -> Grant:
         for each in one.operations
     )
     return Grant(one.principal, kind, one.resource, operations, one.version)
+
+
+def _quota(one: access_pb2.AccessQuota) -> Quota:
+    limits = {
+        each.name: getattr(one, each.name) if one.HasField(each.name) else None
+        for each in fields(Limits)
+    }
+    return Quota(one.principal, Limits(**limits), one.version)

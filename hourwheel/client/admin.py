@@ -1,25 +1,34 @@
 """The asyncio administrator: topics, groups, status, single messages."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Self
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
 
-from hourwheel.client import access, cancellation, damage, pending, wheel
+from hourwheel.client import access, cancellation, damage, members, pending, wheel
+from hourwheel.client.catalog import (
+    DeadLetter,
+    GroupInfo,
+    MessageDescription,
+    Subscription,
+    TopicInfo,
+    group_of,
+    group_settings,
+    subscription_of,
+    topic_of,
+)
 from hourwheel.client.cluster_status import ClusterStatus, Mastership, cluster_status
 from hourwheel.client.damage import DamagedMessage
+from hourwheel.client.members import NOBODY, Members
 from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
 from hourwheel.client.wheel import WheelDescription
 from hourwheel.filter_language.inputs import as_filter
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.filter_language.wire import (
-    filter_from_wire,
     filter_to_wire,
-    gene_from_wire,
     gene_to_wire,
 )
 from hourwheel.formats import message_id
 from hourwheel.formats.message_id import MessageId
-from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
+from hourwheel.formats.tag_gene import GeneSpec
 from hourwheel.instants import check_count
 from hourwheel.limits import LIST_PAGE_SIZE_MAX
 from hourwheel.outcomes import CancelOutcome, DeadLetterReason, MessageState
@@ -39,92 +48,11 @@ from hourwheel.transport.methods import (
     PUT_GROUP,
     PUT_SUBSCRIPTION,
     TRANSFER_MASTER,
+    UPDATE_GROUP,
+    UPDATE_TOPIC,
     Method,
 )
 from hourwheel.v1 import admin_pb2
-
-_EVERYTHING: Final = FilterExpression.everything()
-
-
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
-    """A topic."""
-
-    name: str
-    queue_count: int
-    """Messages with one key stay in one queue."""
-    released_count: int
-    """Messages released into its queues so far."""
-    gene: GeneSpec = DEFAULT_SPEC
-    """How its index describes messages, so that filters pass over most of them unread."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupLag:
-    """What a group has still to do in one topic, retries included."""
-
-    topic: str
-    unresolved_count: int
-    """Released messages that the group has neither acknowledged nor given up."""
-    leased_count: int
-    """Of those, how many are leased now."""
-    damaged_count: int = 0
-    """Of those, how many the master cannot read now; see `AsyncAdmin.list_damaged`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """What a group wants of one topic."""
-
-    topic: str
-    filter: FilterExpression
-    """In the one way of writing it that the node keeps; everything, where no filter was set."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
-    """A consumer group."""
-
-    name: str
-    attempts_max: int
-    """Deliveries before a message becomes a dead letter in topic "%DLQ%<group>"."""
-    invisible_ms: int
-    """How long messages are leased where the consumer does not say."""
-    retry_delay_ms: int
-    """Delay before the second delivery; it doubles with each attempt."""
-    retry_delay_ms_max: int
-    lags: tuple[GroupLag, ...] = ()
-    """For each topic that the group has received from; empty in lists."""
-    subscriptions: tuple[Subscription, ...] = ()
-    """For each topic that it has received from or was subscribed to; in lists the first 100."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A message as a dead letter of a group."""
-
-    group: str
-    topic: str
-    """The one that the message was published to; empty if that was deleted."""
-    attempts: int
-    """How often the group got it."""
-    reason: DeadLetterReason
-
-
-@dataclass(frozen=True, slots=True)
-class MessageDescription:
-    """What is known of a message by its id."""
-
-    message_id: MessageId
-    state: MessageState
-    due_ms: int
-    """When it is or was due, in milliseconds since the Unix epoch."""
-    is_damaged: bool = False
-    """The master has found its bytes damaged, and has no good ones so far."""
-    dead_letters: tuple[DeadLetter, ...] = ()
-    """Groups of which it is a dead letter, by name; only of a released message."""
-    dead_letter_search_is_complete: bool = True
-    """All dead letters were looked at: where none is listed, there is none. Else the newest."""
 
 
 class AsyncAdmin:
@@ -192,7 +120,35 @@ class AsyncAdmin:
         answer = await self._channel.call(
             CREATE_TOPIC, admin_pb2.CreateTopicRequest(name=name, settings=settings)
         )
-        return _topic(answer.topic)
+        return topic_of(answer.topic)
+
+    async def update_topic(
+        self,
+        name: str,
+        *,
+        description: str | None = None,
+        is_paused: bool | None = None,
+        expected_version: int | None = None,
+    ) -> TopicInfo:
+        """Change what is given of a topic.
+
+        Args:
+            name: the topic.
+            description: for people, at most 256 bytes.
+            is_paused: whether publishing to it is refused; what is scheduled is delivered.
+            expected_version: change nothing unless the topic has it.
+
+        Raises:
+            UnknownTopic: there is none.
+            FailedPrecondition: it has another version.
+            Timeout: nobody knows whether it was changed.
+        """
+        request = admin_pb2.UpdateTopicRequest(
+            name=name, description=description, expected_version=expected_version
+        )
+        if is_paused is not None:
+            request.is_paused = is_paused
+        return topic_of((await self._channel.call(UPDATE_TOPIC, request)).topic)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and what is in it: pending messages are discarded.
@@ -206,7 +162,7 @@ class AsyncAdmin:
     async def get_topic(self, name: str) -> TopicInfo:
         """One topic. Raises `UnknownTopic`."""
         answer = await self._channel.call(GET_TOPIC, admin_pb2.GetTopicRequest(name=name))
-        return _topic(answer.topic)
+        return topic_of(answer.topic)
 
     async def topics(
         self, *, include_internal: bool = False, page_size: int = LIST_PAGE_SIZE_MAX
@@ -224,7 +180,7 @@ class AsyncAdmin:
         check_count(page_size, "page_size", at_least=1)
         request = admin_pb2.ListTopicsRequest(include_internal=include_internal)
         pages = self._pages(LIST_TOPICS, request, page_size)
-        return [_topic(topic) async for page in pages for topic in page.topics]
+        return [topic_of(topic) async for page in pages for topic in page.topics]
 
     async def _pages(
         self, method: Method[Any, Any], request: Any, page_size: int = LIST_PAGE_SIZE_MAX
@@ -254,19 +210,50 @@ class AsyncAdmin:
         Raises:
             InvalidArgument: a number is negative, out of range or no whole one.
         """
-        numbers = {
-            "attempts_max": attempts_max,
-            "invisible_ms": invisible_ms,
-            "retry_delay_ms": retry_delay_ms,
-            "retry_delay_ms_max": retry_delay_ms_max,
-        }
-        for what, given in numbers.items():
-            check_count(given, what)
-        settings = admin_pb2.GroupSettings(**numbers)
+        settings = group_settings(
+            attempts_max=attempts_max,
+            invisible_ms=invisible_ms,
+            retry_delay_ms=retry_delay_ms,
+            retry_delay_ms_max=retry_delay_ms_max,
+        )
         answer = await self._channel.call(
             PUT_GROUP, admin_pb2.PutGroupRequest(name=name, settings=settings)
         )
-        return _group(answer.group)
+        return group_of(answer.group)
+
+    async def update_group(
+        self,
+        name: str,
+        *,
+        description: str | None = None,
+        is_paused: bool | None = None,
+        expected_version: int | None = None,
+        **settings: int,
+    ) -> GroupInfo:
+        """Change what is given of a consumer group.
+
+        Args:
+            name: the group.
+            description: for people, at most 256 bytes.
+            is_paused: whether it gets nothing; polls wait, and what it has can be acknowledged.
+            expected_version: change nothing unless the group has it.
+            settings: as those of `put_group`; 0 and what is not given stay.
+
+        Raises:
+            InvalidArgument: a number is negative, out of range or no whole one.
+            UnknownGroup: there is none.
+            FailedPrecondition: it has another version.
+            Timeout: nobody knows whether it was changed.
+        """
+        request = admin_pb2.UpdateGroupRequest(
+            name=name,
+            description=description,
+            settings=group_settings(**settings),
+            expected_version=expected_version,
+        )
+        if is_paused is not None:
+            request.is_paused = is_paused
+        return group_of((await self._channel.call(UPDATE_GROUP, request)).group)
 
     async def put_subscription(
         self,
@@ -290,7 +277,7 @@ class AsyncAdmin:
             group=group, topic=topic, filter=None if wanted is None else filter_to_wire(wanted)
         )
         answer = await self._channel.call(PUT_SUBSCRIPTION, request)
-        return _subscription(answer.subscription)
+        return subscription_of(answer.subscription)
 
     async def delete_group(self, name: str) -> None:
         """Forget a group and what it has acknowledged.
@@ -306,7 +293,7 @@ class AsyncAdmin:
         group = admin_pb2.Group()
         async for page in self._pages(GET_GROUP, admin_pb2.GetGroupRequest(name=name)):
             group.MergeFrom(page.group)
-        return _group(group)
+        return group_of(group)
 
     async def groups(self, *, page_size: int = LIST_PAGE_SIZE_MAX) -> list[GroupInfo]:
         """All groups, by name, without lags, and with at most 100 subscriptions each.
@@ -316,7 +303,7 @@ class AsyncAdmin:
         """
         check_count(page_size, "page_size", at_least=1)
         pages = self._pages(LIST_GROUPS, admin_pb2.ListGroupsRequest(), page_size)
-        return [_group(group) async for page in pages for group in page.groups]
+        return [group_of(group) async for page in pages for group in page.groups]
 
     # --- cluster and messages -------------------------------------------------------------------
 
@@ -343,6 +330,33 @@ class AsyncAdmin:
         request = admin_pb2.TransferMasterRequest(shard=shard, to_node_id=to)
         answer = await self._channel.call(TRANSFER_MASTER, request)
         return Mastership(answer.master, answer.epoch)
+
+    async def members(self) -> Members:
+        """The nodes that vote and have copies, as the node that answers knows them."""
+        return await members.list_members(self._channel)
+
+    async def change_members(
+        self,
+        add: Mapping[str, str] = NOBODY,
+        remove: Iterable[str] = (),
+        *,
+        expected_generation: int | None = None,
+    ) -> int:
+        """Add members, remove some, or both at once; gives the generation that begins.
+
+        It returns when the others are in force. Their copies follow: see `members`.
+
+        Args:
+            add: id of each new node -> host:port of its control process. It runs already.
+            remove: ids of nodes that leave, lost or not. They are never used again.
+            expected_generation: as `members` showed it; None: whichever it is.
+
+        Raises:
+            FailedPrecondition: it would lose the majority or the last copies in sync, an id was
+                used before, a change is under way, or somebody else was faster.
+            Timeout: nobody knows: look at `members`.
+        """
+        return await members.change_members(self._channel, add, remove, expected_generation)
 
     # --- what is scheduled ----------------------------------------------------------------------
 
@@ -544,6 +558,20 @@ class AsyncAdmin:
         """All grants, by principal, kind and resource."""
         return await access.list_grants(self._channel)
 
+    async def put_quota(
+        self, principal: str, limits: access.Limits, expected_version: int | None = None
+    ) -> int:
+        """Limit a principal (`*`: each that has no own quota), in place of before. As `grant`."""
+        return await access.put_quota(self._channel, principal, limits, expected_version)
+
+    async def delete_quota(self, principal: str, expected_version: int | None = None) -> None:
+        """Limit it no more, but by the quota of `*`. As `put_quota`; NotFound."""
+        await access.delete_quota(self._channel, principal, expected_version)
+
+    async def quotas(self) -> list[access.Quota]:
+        """All quotas, by principal."""
+        return await access.list_quotas(self._channel)
+
     async def cancel(self, of: MessageId | str) -> CancelOutcome:
         """Take one message back. Raises `InvalidMessageId` for a text that is no id."""
         return (await self.cancel_many([of]))[0]
@@ -557,29 +585,12 @@ class AsyncAdmin:
         """
         return await cancellation.cancel_many(self._channel, ids)
 
+    async def cancel_by_key(self, topic: str, key: str) -> cancellation.KeyCancelled:
+        """Take back all messages of a topic that have a key."""
+        return (await self.cancel_by_keys(topic, [key]))[0]
 
-def _topic(topic: admin_pb2.Topic) -> TopicInfo:
-    settings = topic.settings
-    gene = gene_from_wire(settings.gene)
-    return TopicInfo(topic.name, settings.queue_count, topic.released_count, gene)
-
-
-def _subscription(subscription: admin_pb2.GroupSubscription) -> Subscription:
-    wanted = filter_from_wire(subscription.filter)
-    return Subscription(subscription.topic, wanted if wanted.text else _EVERYTHING)
-
-
-def _group(group: admin_pb2.Group) -> GroupInfo:
-    settings = group.settings
-    return GroupInfo(
-        group.name,
-        settings.attempts_max,
-        settings.invisible_ms,
-        settings.retry_delay_ms,
-        settings.retry_delay_ms_max,
-        tuple(
-            GroupLag(lag.topic, lag.unresolved_count, lag.leased_count, lag.damaged_count)
-            for lag in group.lags
-        ),
-        tuple(map(_subscription, group.subscriptions)),
-    )
+    async def cancel_by_keys(
+        self, topic: str, keys: Sequence[str]
+    ) -> list[cancellation.KeyCancelled]:
+        """See `AsyncProducer.cancel_by_keys`."""
+        return await cancellation.cancel_keys(self._channel, topic, keys)

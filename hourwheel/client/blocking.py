@@ -10,20 +10,22 @@ import asyncio
 import concurrent.futures
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, ClassVar, Final, Self, TypeVar
 
-from hourwheel.client import admin
-from hourwheel.client.access import Grant, User
+from hourwheel.client import catalog
+from hourwheel.client.access import Grant, Limits, Quota, User
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.batch_builder import Columns
-from hourwheel.client.cancellation import Ids
+from hourwheel.client.cancellation import Ids, KeyCancelled
+from hourwheel.client.catalog import MessageDescription
 from hourwheel.client.cluster_status import ClusterStatus, Mastership
 from hourwheel.client.consumer import ACK_LINGER_MS, WAIT_MS, AsyncConsumer
 from hourwheel.client.damage import DamagedMessage
 from hourwheel.client.loop_thread import LoopThread
+from hourwheel.client.members import NOBODY, Members
 from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
 from hourwheel.client.message_ids import PublishedIds
 from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
@@ -131,6 +133,14 @@ class Producer:
     def cancel_many(self, ids: Ids) -> list[CancelOutcome]:
         """See `AsyncAdmin.cancel_many`."""
         return self._thread.run(self._twin.cancel_many(ids))
+
+    def cancel_by_key(self, topic: str, key: str) -> KeyCancelled:
+        """See `AsyncProducer.cancel_by_key`."""
+        return self._thread.run(self._twin.cancel_by_key(topic, key))
+
+    def cancel_by_keys(self, topic: str, keys: Sequence[str]) -> list[KeyCancelled]:
+        """See `AsyncProducer.cancel_by_keys`."""
+        return self._thread.run(self._twin.cancel_by_keys(topic, keys))
 
     def flush(self) -> None:
         """See `AsyncProducer.flush`."""
@@ -339,36 +349,44 @@ class Admin:
 
     def create_topic(
         self, name: str, *, queue_count: int = 0, gene: GeneSpec | None = None
-    ) -> admin.TopicInfo:
+    ) -> catalog.TopicInfo:
         """See `AsyncAdmin.create_topic`."""
         return self._thread.run(self._twin.create_topic(name, queue_count=queue_count, gene=gene))
+
+    def update_topic(self, name: str, **changes: Any) -> catalog.TopicInfo:
+        """See `AsyncAdmin.update_topic`."""
+        return self._thread.run(self._twin.update_topic(name, **changes))
 
     def delete_topic(self, name: str) -> None:
         """See `AsyncAdmin.delete_topic`."""
         self._thread.run(self._twin.delete_topic(name))
 
-    def get_topic(self, name: str) -> admin.TopicInfo:
+    def get_topic(self, name: str) -> catalog.TopicInfo:
         """See `AsyncAdmin.get_topic`."""
         return self._thread.run(self._twin.get_topic(name))
 
     def topics(
         self, *, include_internal: bool = False, page_size: int = LIST_PAGE_SIZE_MAX
-    ) -> list[admin.TopicInfo]:
+    ) -> list[catalog.TopicInfo]:
         """See `AsyncAdmin.topics`."""
         return self._thread.run(
             self._twin.topics(include_internal=include_internal, page_size=page_size)
         )
 
-    def put_group(self, name: str, **settings: int) -> admin.GroupInfo:
+    def put_group(self, name: str, **settings: int) -> catalog.GroupInfo:
         """See `AsyncAdmin.put_group`."""
         return self._thread.run(self._twin.put_group(name, **settings))
+
+    def update_group(self, name: str, **changes: Any) -> catalog.GroupInfo:
+        """See `AsyncAdmin.update_group`."""
+        return self._thread.run(self._twin.update_group(name, **changes))
 
     def put_subscription(
         self,
         group: str,
         topic: str,
         filter: str | FilterExpression | None = None,  # noqa: A002
-    ) -> admin.Subscription:
+    ) -> catalog.Subscription:
         """See `AsyncAdmin.put_subscription`."""
         return self._thread.run(self._twin.put_subscription(group, topic, filter))
 
@@ -376,11 +394,11 @@ class Admin:
         """See `AsyncAdmin.delete_group`."""
         self._thread.run(self._twin.delete_group(name))
 
-    def get_group(self, name: str) -> admin.GroupInfo:
+    def get_group(self, name: str) -> catalog.GroupInfo:
         """See `AsyncAdmin.get_group`."""
         return self._thread.run(self._twin.get_group(name))
 
-    def groups(self, *, page_size: int = LIST_PAGE_SIZE_MAX) -> list[admin.GroupInfo]:
+    def groups(self, *, page_size: int = LIST_PAGE_SIZE_MAX) -> list[catalog.GroupInfo]:
         """See `AsyncAdmin.groups`."""
         return self._thread.run(self._twin.groups(page_size=page_size))
 
@@ -401,6 +419,22 @@ class Admin:
     ) -> list[DamagedMessage]:
         """See `AsyncAdmin.discard_damaged`."""
         return self._thread.run(self._twin.discard_damaged(group, ids, topic=topic))
+
+    def members(self) -> Members:
+        """See `AsyncAdmin.members`."""
+        return self._thread.run(self._twin.members())
+
+    def change_members(
+        self,
+        add: Mapping[str, str] = NOBODY,
+        remove: Iterable[str] = (),
+        *,
+        expected_generation: int | None = None,
+    ) -> int:
+        """See `AsyncAdmin.change_members`."""
+        return self._thread.run(
+            self._twin.change_members(add, remove, expected_generation=expected_generation)
+        )
 
     def put_user(self, name: str, secret: str, expected_version: int | None = None) -> int:
         """See `AsyncAdmin.put_user`."""
@@ -435,6 +469,18 @@ class Admin:
     def grants(self) -> list[Grant]:
         """See `AsyncAdmin.grants`."""
         return self._thread.run(self._twin.grants())
+
+    def put_quota(self, principal: str, limits: Limits, expected_version: int | None = None) -> int:
+        """See `AsyncAdmin.put_quota`."""
+        return self._thread.run(self._twin.put_quota(principal, limits, expected_version))
+
+    def delete_quota(self, principal: str, expected_version: int | None = None) -> None:
+        """See `AsyncAdmin.delete_quota`."""
+        self._thread.run(self._twin.delete_quota(principal, expected_version))
+
+    def quotas(self) -> list[Quota]:
+        """See `AsyncAdmin.quotas`."""
+        return self._thread.run(self._twin.quotas())
 
     def list_pending(
         self,
@@ -478,7 +524,7 @@ class Admin:
         """See `AsyncAdmin.describe_wheel`."""
         return self._thread.run(self._twin.describe_wheel(bounds_ms))
 
-    def describe(self, of: MessageId | str) -> admin.MessageDescription:
+    def describe(self, of: MessageId | str) -> MessageDescription:
         """See `AsyncAdmin.describe`."""
         return self._thread.run(self._twin.describe(of))
 
@@ -489,3 +535,11 @@ class Admin:
     def cancel_many(self, ids: Ids) -> list[CancelOutcome]:
         """See `AsyncAdmin.cancel_many`."""
         return self._thread.run(self._twin.cancel_many(ids))
+
+    def cancel_by_key(self, topic: str, key: str) -> KeyCancelled:
+        """See `AsyncAdmin.cancel_by_key`."""
+        return self._thread.run(self._twin.cancel_by_key(topic, key))
+
+    def cancel_by_keys(self, topic: str, keys: Sequence[str]) -> list[KeyCancelled]:
+        """See `AsyncAdmin.cancel_by_keys`."""
+        return self._thread.run(self._twin.cancel_by_keys(topic, keys))

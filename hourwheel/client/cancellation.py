@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel import limits
+from hourwheel import errors, limits
 from hourwheel.client.message_ids import PublishedIds
 from hourwheel.formats import message_id
 from hourwheel.formats.message_id import ID_BYTES, ID_DTYPE, MessageId
@@ -44,6 +44,39 @@ async def cancel_packed(channel: Channel, packed: bytes) -> list[int]:
         for at in range(0, len(packed), step)
     ]
     return list(chain.from_iterable(answer.outcomes for answer in answers))
+
+
+class KeyCancelled(NamedTuple):
+    """What became of the messages that have a key."""
+
+    outcome: CancelOutcome
+    """CANCELLED: this call has cancelled one; or none was released, and one was cancelled before.
+    ALREADY_RELEASED: it came too late for all of them. UNKNOWN: no message that has the key is
+    known."""
+    cancelled_count: int
+    """How many this call has cancelled."""
+
+
+async def cancel_keys(channel: Channel, topic: str, keys: Sequence[str]) -> list[KeyCancelled]:
+    """Take back all messages of a topic that have one of n keys; one answer for each, in order.
+
+    All whose publish was answered before are among them.
+
+    Raises:
+        UnknownTopic: there is no such topic.
+        InvalidArgument: no message can have such a key.
+        HourwheelError: a call failed; calling again is safe, but what the first one has cancelled
+            is not counted by the second.
+    """
+    found: list[KeyCancelled] = []
+    for at in range(0, len(keys), limits.CANCEL_COUNT_MAX):
+        part = keys[at : at + limits.CANCEL_COUNT_MAX]
+        answer = await channel.call(CANCEL, broker_pb2.CancelRequest(topic=topic, keys=part))
+        if len(answer.outcomes) != len(part):
+            raise errors.FailedPrecondition("a node of an earlier version cannot cancel by key")
+        outcomes = map(_OUTCOMES.__getitem__, answer.outcomes)
+        found += map(KeyCancelled, outcomes, answer.cancelled_counts)
+    return found
 
 
 def pack(ids: Ids) -> bytes:

@@ -37,7 +37,14 @@ from hourwheel import errors
 from hourwheel.client.batch_builder import renumber
 from hourwheel.limits import PRODUCER_BATCHES_REMEMBERED
 from hourwheel.transport.endpoints import Move
-from hourwheel.transport.retry import Backoff, Failure, Pace, is_undecided, may_retry
+from hourwheel.transport.retry import (
+    Backoff,
+    Failure,
+    Pace,
+    is_undecided,
+    least_wait_ms,
+    may_retry,
+)
 from hourwheel.v1.broker_pb2 import PublishStreamRequest
 
 Token = TypeVar("Token")
@@ -279,7 +286,7 @@ class PublishWindow(Generic[Token]):
             is_repeatable=self._make_producer_id is not None,
         ):
             self._is_draining = True
-            self._wait(now_ms, move)
+            self._wait(now_ms, move, error)
         elif len(batch.topics) > 1 and not is_undecided(error):
             self._separate(batch)
         else:
@@ -304,7 +311,7 @@ class PublishWindow(Generic[Token]):
                 given_up.append(batch)
         self._in_flight.clear()
         self._is_draining = False
-        self._wait(now_ms, move)
+        self._wait(now_ms, move, failure.error)
         for batch in given_up:
             self._fail(batch, _unknown(failure.error))
         if too_large is not None and len(too_large.topics) > 1:
@@ -399,9 +406,9 @@ class PublishWindow(Generic[Token]):
             self._is_draining = True
         self._settle(batch, error)
 
-    def _wait(self, now_ms: float, move: Move | None) -> None:
+    def _wait(self, now_ms: float, move: Move | None, error: errors.HourwheelError) -> None:
         if move is not None:
-            self._resume_ms = now_ms + self._pace.on_failure(move)
+            self._resume_ms = now_ms + self._pace.on_failure(move, least_wait_ms(error))
 
     def _mend(self) -> None:
         """Close the hole as soon as it is known of every batch left that it was not taken."""

@@ -171,6 +171,24 @@ class AsyncProducer:
         """Take n messages back; see `AsyncAdmin.cancel_many`."""
         return await cancellation.cancel_many(self._channel, ids)
 
+    async def cancel_by_key(self, topic: str, key: str) -> cancellation.KeyCancelled:
+        """Take back all messages of a topic that have a key."""
+        return (await self.cancel_by_keys(topic, [key]))[0]
+
+    async def cancel_by_keys(
+        self, topic: str, keys: Sequence[str]
+    ) -> list[cancellation.KeyCancelled]:
+        """The same for n keys; one answer for each, in order.
+
+        All messages whose publish was answered before are among them.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            InvalidArgument: no message can have such a key.
+            HourwheelError: a call failed; calling again is safe.
+        """
+        return await cancellation.cancel_keys(self._channel, topic, keys)
+
     async def flush(self) -> None:
         """Send without lingering, and wait until nothing is under way.
 

@@ -12,7 +12,7 @@ import secrets
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import grpc
 
@@ -27,16 +27,17 @@ from hourwheel.client.topic_genes import TopicGenes
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.tag_gene import GeneSpec
 from hourwheel.transport.channel import Channel
+from hourwheel.transport.connection import PublishStream
 from hourwheel.transport.endpoints import Move
 from hourwheel.transport.grpc_errors import make_error
-from hourwheel.transport.methods import PUBLISH_STREAM
 from hourwheel.transport.retry import Failure
-from hourwheel.transport.stream import Stream, StreamBroken
-from hourwheel.v1 import broker_pb2
+from hourwheel.transport.session_lane import SessionLane
+from hourwheel.transport.stream import StreamBroken
 
 _LONERS_MAX: Final = 4_096
 _CODE_NAMES: Final = {code.value[0]: code.name for code in grpc.StatusCode}
-_Stream: TypeAlias = Stream[broker_pb2.PublishStreamRequest, broker_pb2.PublishStreamResponse]
+BULK_BYTES: Final = 16_384
+"""A producer with batches of more has a stream of its own, and keeps that."""
 
 
 @dataclass(slots=True, eq=False)
@@ -96,7 +97,9 @@ class PublishPump:
         self._idle = asyncio.Event()
         self._flushing = 0
         self._is_closed = False
-        self._stream: _Stream | None = None
+        self._is_bulk = False
+        """A large batch was built: see `BULK_BYTES`."""
+        self._stream: PublishStream | None = None
         self._reader: asyncio.Task[None] | None = None
         self._connecting: asyncio.Task[None] | None = None
 
@@ -225,6 +228,7 @@ class PublishPump:
                 for piece in pieces:  # they are nowhere else any more
                     self._fail(piece, errors.Internal(f"a batch cannot be built: {error!r}"))
                 raise
+            self._is_bulk |= len(raw) > BULK_BYTES
             added_ms = min(piece.added_ms for piece in pieces)
             deadline_ms = added_ms + self._settings.delivery_timeout_ms
             self._window.submit(_topics_of(pieces), raw, pieces, deadline_ms=deadline_ms)
@@ -256,11 +260,15 @@ class PublishPump:
 
     async def _send(self, now_ms: float) -> StreamBroken | None:
         """Write what may be written; returns why the stream broke, if it did."""
+        if self._outgrows():
+            return None  # what is under way is answered first: a batch must not overtake another
         sendable = self._window.take_sendable(now_ms)
         if not sendable:
             return None
         if self._stream is None:
-            self._stream = self._channel.stream(PUBLISH_STREAM)
+            self._stream = self._channel.publish_stream(
+                self._settings.answer_timeout_ms, is_bulk=self._is_bulk
+            )
             self._reader = asyncio.get_running_loop().create_task(
                 self._read(self._stream), name="hourwheel-producer-reader"
             )
@@ -287,21 +295,26 @@ class PublishPump:
         stream = self._stream
         if stream is not None and self._window.is_overdue(now_ms):
             return self._given_up(stream, "the node does not answer")
-        if stream is not None and stream.has_failed and self._window.oldest_sent_ms is None:
+        is_left = stream is not None and (stream.has_failed or stream.is_over or self._outgrows())
+        if is_left and self._window.oldest_sent_ms is None:
             return _Misplaced(Failure(errors.Unavailable("all is answered"), is_definite=True))
         return None
+
+    def _outgrows(self) -> bool:
+        """Whether it shares a session, and has too much to send for that."""
+        return self._is_bulk and isinstance(self._stream, SessionLane)
 
     def _closed_under_way(self) -> StreamBroken:
         error = errors.Unavailable("the connection was closed")
         move = Move.STAY if self._stream is None else self._stream.on_failure(error)
         return StreamBroken(Failure(error, is_definite=False), move)
 
-    def _given_up(self, stream: _Stream, why: str) -> StreamBroken:
+    def _given_up(self, stream: PublishStream, why: str) -> StreamBroken:
         error = errors.Timeout(why)
         move = stream.on_failure(error, self._settings.answer_timeout_ms)
         return StreamBroken(Failure(error, is_definite=False), move)
 
-    async def _read(self, stream: _Stream) -> None:
+    async def _read(self, stream: PublishStream) -> None:
         while True:
             answer = await stream.read()
             now_ms = self._clock.monotonic_ms()
@@ -334,7 +347,9 @@ class PublishPump:
             self._settle()
             self._wake.set()
 
-    def _on_refused(self, stream: _Stream, now_ms: float, error: errors.HourwheelError) -> None:
+    def _on_refused(
+        self, stream: PublishStream, now_ms: float, error: errors.HourwheelError
+    ) -> None:
         """A batch was not taken. If this is the wrong node, it takes none of the others either.
 
         Raises:

@@ -25,12 +25,9 @@ lives is not in here.
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from struct import Struct
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Final
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
@@ -46,22 +43,6 @@ _INDEX_AND_COUNT: Final = Struct("<II")
 assert _INDEX_AT + _INDEX_AND_COUNT.size == _CRC_AT
 assert _BODY.size + _CRC.size == RECEIPT_BYTES
 assert RECEIPT_BYTES * 4 == RECEIPT_CHARS * 3
-
-RECEIPT_DTYPE: Final = np.dtype(
-    [
-        ("version", "u1"),
-        ("cluster", "<u4"),
-        ("epoch", "<u4"),
-        ("group_id", "<u4"),
-        ("topic_queue", "<u4"),
-        ("lease_id", "<u8"),
-        ("first_position", "<u8"),
-        ("index", "<u4"),
-        ("count", "<u4"),
-        ("crc", "<u4"),
-    ]
-)
-assert RECEIPT_DTYPE.itemsize == RECEIPT_BYTES
 
 _TO_STANDARD: Final = str.maketrans("-_+/", "+/!!")
 """Into the alphabet that binascii reads; the characters of that alphabet itself become illegal."""
@@ -107,12 +88,11 @@ def parse(text: str) -> Receipt:
     Raises:
         InvalidReceipt: garbage, damaged, or of a version that we do not know.
     """
-    row = parse_many([text])[0]
-    return Receipt(*(int(row[field.name]) for field in fields(Receipt)))
+    return parse_each([text])[0]
 
 
-def parse_many(texts: Seq[str]) -> NDArray[Any]:
-    """The parts of n printable receipts: structured array[n] of `RECEIPT_DTYPE`.
+def parse_each(texts: Seq[str]) -> list[Receipt]:
+    """The parts of n printable receipts.
 
     Raises:
         InvalidReceipt: naming the ordinal of the first text that is no receipt.
@@ -120,11 +100,13 @@ def parse_many(texts: Seq[str]) -> NDArray[Any]:
     raw = _decode("".join(texts))
     if len(raw) != RECEIPT_BYTES * len(texts) or any(len(text) != RECEIPT_CHARS for text in texts):
         _refuse_first_bad(texts)
+    found: list[Receipt] = []
     for at in range(0, len(raw), RECEIPT_BYTES):
         body = raw[at : at + _CRC_AT]
         if _CRC.unpack_from(raw, at + _CRC_AT)[0] != crc32c(body) or body[0] != VERSION:
             _refuse(at // RECEIPT_BYTES)
-    return np.frombuffer(raw, RECEIPT_DTYPE)
+        found.append(Receipt(*_BODY.unpack(body)[1:]))
+    return found
 
 
 def format_each(receipt: Receipt) -> list[str]:

@@ -471,6 +471,18 @@ def build_rows(kind: Kind, rows: NDArray[Any]) -> bytes:
     return _assemble(kind, Flag(0), len(rows), b"", raw, b"")
 
 
+def join_rows(pieces: Seq[NDArray[Any]]) -> NDArray[Any]:
+    """Rows of one dtype, at least one piece of them, one behind the other.
+
+    As opaque items: numpy would first find the common type of all fields, in Python, for each.
+    """
+    if len(pieces) == 1:
+        return pieces[0]
+    dtype = pieces[0].dtype
+    opaque = np.dtype((np.void, dtype.itemsize))
+    return np.concatenate([np.ascontiguousarray(one).view(opaque) for one in pieces]).view(dtype)
+
+
 def build_blob(kind: Kind, blob: bytes) -> bytes:
     """Build an unstamped batch of a kind that has a protobuf message (or nothing) in it."""
     return _assemble(kind, Flag(0), 0, b"", b"", blob)

@@ -18,12 +18,12 @@ from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
 from hourwheel.transport.access import Access, Tls, Token
 from hourwheel.transport.connect_errors import describe
-from hourwheel.transport.connection import Connection, share
+from hourwheel.transport.connection import Connection, PublishStream, share
 from hourwheel.transport.endpoints import Endpoints, Move, Servers, parse_servers
 from hourwheel.transport.fork_guard import Home
 from hourwheel.transport.grpc_errors import failure_of, make_error
 from hourwheel.transport.methods import GET_STATUS, Method, Request, Response
-from hourwheel.transport.retry import Backoff, CallRetries, Pace, final_error
+from hourwheel.transport.retry import Backoff, CallRetries, Pace, final_error, least_wait_ms
 from hourwheel.transport.session_stream import CallFailed
 from hourwheel.transport.stream import Stream, StreamBroken
 from hourwheel.v1 import admin_pb2
@@ -217,7 +217,7 @@ class Channel:
             move = self._on_failure(connection.address, failure.error, now_ms - sent_ms)
             wait_ms = retries.find_wait_ms(now_ms, failure, move)
             if pace is not None:
-                pace.on_failure(move)
+                pace.on_failure(move, least_wait_ms(failure.error))
             if wait_ms is None or not is_retried:
                 raise final_error(failure, is_repeatable=method.is_repeatable)
             await asyncio.sleep(wait_ms / 1_000)
@@ -253,13 +253,16 @@ class Channel:
         finally:
             self._callers.discard(task)
 
-    def stream(self, method: Method[Request, Response]) -> Stream[Request, Response]:
-        """Open a stream in both directions to the node of choice, without a deadline."""
+    def publish_stream(self, timeout_ms: float, *, is_bulk: bool) -> PublishStream:
+        """Open a stream to publish by, or a lane of the session, to the node of choice.
+
+        Args:
+            timeout_ms: how long an answer may take, as far as somebody else waits for it.
+            is_bulk: the batches are large.
+        """
         connection = self._choose()
         on_failure = partial(self._on_failure, connection.address)
-        stream = Stream[Request, Response](
-            connection.stream(method)(), address=connection.address, on_failure=on_failure
-        )
+        stream = connection.publish_stream(on_failure, timeout_ms, is_bulk=is_bulk)
         self._streams.add(stream)
         return stream
 

@@ -8,7 +8,7 @@ await connection.leave()                    # the last one closes it
 import asyncio
 from functools import partial
 from typing import Any, Final, TypeAlias
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import grpc
 import grpc.aio
@@ -18,9 +18,18 @@ from hourwheel.transport.access import PLAIN, Access, Metadata
 from hourwheel.transport.connect_errors import explain
 from hourwheel.transport.fork_guard import note_channel
 from hourwheel.transport.grpc_errors import failure_of
-from hourwheel.transport.methods import GET_STATUS, OPEN_SESSION, Method, Request, Response
+from hourwheel.transport.methods import (
+    GET_STATUS,
+    OPEN_SESSION,
+    PUBLISH_STREAM,
+    Method,
+    Request,
+    Response,
+)
+from hourwheel.transport.session_lane import SessionLane
 from hourwheel.transport.session_stream import CallFailed, NoSession, SessionStream
-from hourwheel.v1 import admin_pb2
+from hourwheel.transport.stream import OnFailure, Stream
+from hourwheel.v1 import admin_pb2, broker_pb2
 
 MultiCallable: TypeAlias = Any
 """What grpc.aio makes of a method; its own types are not public."""
@@ -60,11 +69,15 @@ OLD_SESSION_MS: Final = 60_000.0
 poll."""
 NO_SESSION_S: Final = 10.0
 """A node that has too many sessions is not asked for one for so long."""
+STREAMS_MAX: Final = 4
+"""So many producers have a stream each, which is quickest for one batch after the other; the
+batches of more share the session's frames."""
 _SECONDS: Final = 0.001
 _WHY_S: Final = 0.1
 """Where a connection has failed, gRPC says why at once; where it is being made, not at all."""
 
 
+PublishStream: TypeAlias = Stream[broker_pb2.PublishStreamRequest, broker_pb2.PublishStreamResponse]
 _Key: TypeAlias = tuple[int, str, Access, bool]
 
 
@@ -108,6 +121,8 @@ class Connection:
         self._closing: set[asyncio.Task[None]] = set()
         self._no_session_until_s = 0.0
         """By the loop's clock: calls are single ones until then."""
+        self._publishing: WeakSet[Stream[Any, Any]] = WeakSet()
+        """Streams and lanes that producers have open."""
 
     @property
     def is_ready(self) -> bool:
@@ -186,10 +201,8 @@ class Connection:
                     method.session_field, request, timeout_ms, is_urgent=is_urgent
                 )
             except NoSession as none:
-                now_s = loop.time()
-                wait_s = float("inf") if none.is_for_good else NO_SESSION_S
-                self._no_session_until_s = now_s + wait_s
-                timeout_s -= now_s - begun_s
+                self._on_no_session(none)
+                timeout_s -= loop.time() - begun_s
             else:
                 return answer
         try:
@@ -197,6 +210,37 @@ class Connection:
         except grpc.aio.AioRpcError as error:
             raise CallFailed(failure_of(error)) from None
         return answer
+
+    def publish_stream(
+        self, on_failure: OnFailure, timeout_ms: float, *, is_bulk: bool
+    ) -> PublishStream:
+        """For one producer: a stream of its own, or a lane of the session where it has company.
+
+        Args:
+            on_failure: see `Stream`.
+            timeout_ms: how long an answer may take.
+            is_bulk: its batches are large: they would be in the way of others.
+        """
+        now_s = asyncio.get_running_loop().time()
+        has_company = len(self._publishing) >= STREAMS_MAX
+        found: PublishStream
+        if is_bulk or not has_company or now_s < self._no_session_until_s:
+            call = self.stream(PUBLISH_STREAM)()
+            found = Stream(call, address=self.address, on_failure=on_failure)
+        else:
+            found = SessionLane(
+                self._find_session(),
+                timeout_ms,
+                address=self.address,
+                on_failure=on_failure,
+                on_refused=self._on_no_session,
+            )
+        self._publishing.add(found)
+        return found
+
+    def _on_no_session(self, refusal: NoSession) -> None:
+        wait_s = float("inf") if refusal.is_for_good else NO_SESSION_S
+        self._no_session_until_s = asyncio.get_running_loop().time() + wait_s
 
     def _find_session(self) -> SessionStream:
         metadata = self._access.metadata()

@@ -6,7 +6,7 @@ Why not the generated stubs: they carry no types.
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, Self, TypeVar
 
-from hourwheel.v1 import access_pb2, admin_pb2, broker_pb2, consumer_pb2, session_pb2
+from hourwheel.v1 import access_pb2, admin_pb2, broker_pb2, consumer_pb2, members_pb2, session_pb2
 
 
 class WireMessage(Protocol):
@@ -126,6 +126,20 @@ LIST_TOPICS: Final = Method(
 PUT_GROUP: Final = Method(
     _ADMIN + "PutGroup", admin_pb2.PutGroupRequest, admin_pb2.PutGroupResponse, is_repeatable=True
 )
+UPDATE_TOPIC: Final = Method(
+    _ADMIN + "UpdateTopic",
+    admin_pb2.UpdateTopicRequest,
+    admin_pb2.UpdateTopicResponse,
+    is_repeatable=False,
+)
+"""Not to be repeated: somebody else may have changed it in between."""
+UPDATE_GROUP: Final = Method(
+    _ADMIN + "UpdateGroup",
+    admin_pb2.UpdateGroupRequest,
+    admin_pb2.UpdateGroupResponse,
+    is_repeatable=False,
+)
+"""As `UPDATE_TOPIC`."""
 PUT_SUBSCRIPTION: Final = Method(
     _ADMIN + "PutSubscription",
     admin_pb2.PutSubscriptionRequest,
@@ -175,6 +189,20 @@ TRANSFER_MASTER: Final = Method(
     is_waiting=True,
 )
 """A second transfer to "the best node" would be to another one."""
+LIST_MEMBERS: Final = Method(
+    _ADMIN + "ListMembers",
+    members_pb2.ListMembersRequest,
+    members_pb2.ListMembersResponse,
+    is_repeatable=True,
+)
+CHANGE_MEMBERS: Final = Method(
+    _ADMIN + "ChangeMembers",
+    members_pb2.ChangeMembersRequest,
+    members_pb2.ChangeMembersResponse,
+    is_repeatable=False,
+    is_waiting=True,
+)
+"""Tried again it finds that it was done, and cannot tell that it was by this call."""
 LIST_DAMAGED: Final = Method(
     _ADMIN + "ListDamaged",
     admin_pb2.ListDamagedRequest,
@@ -237,5 +265,23 @@ LIST_GRANTS: Final = Method(
     _ACCESS + "ListGrants",
     access_pb2.ListGrantsRequest,
     access_pb2.ListGrantsResponse,
+    is_repeatable=True,
+)
+PUT_QUOTA: Final = Method(
+    _ACCESS + "PutQuota",
+    access_pb2.PutQuotaRequest,
+    access_pb2.PutQuotaResponse,
+    is_repeatable=False,
+)
+DELETE_QUOTA: Final = Method(
+    _ACCESS + "DeleteQuota",
+    access_pb2.DeleteQuotaRequest,
+    access_pb2.DeleteQuotaResponse,
+    is_repeatable=False,
+)
+LIST_QUOTAS: Final = Method(
+    _ACCESS + "ListQuotas",
+    access_pb2.ListQuotasRequest,
+    access_pb2.ListQuotasResponse,
     is_repeatable=True,
 )

@@ -11,7 +11,8 @@ the error's class and from whether the request may be carried out twice follows 
     retriable        no         no           give up with `Timeout`: the outcome is unknown
 
 Each failure in a row doubles the wait, up to a bound, with jitter so that the many clients of a
-node that restarts do not come back in one moment. Nothing is sent again after its deadline. Where
+node that restarts do not come back in one moment. Where a quota is used up it is as long, at least,
+as the node says. Nothing is sent again after its deadline. Where
 there are several nodes, `hourwheel.transport.endpoints` says whether the next try has a better
 place to go: then it goes at once, a few times in a row.
 """
@@ -50,6 +51,11 @@ def is_undecided(error: errors.HourwheelError) -> bool:
 def may_retry(failure: Failure, *, is_repeatable: bool) -> bool:
     """Whether sending the same request again is safe and may help: the table above."""
     return failure.error.retriable and (is_repeatable or failure.is_definite)
+
+
+def least_wait_ms(error: errors.HourwheelError) -> float:
+    """To come back earlier is of no use, says the node; 0: it says nothing."""
+    return error.retry_after_ms if isinstance(error, errors.QuotaExceeded) else 0.0
 
 
 def final_error(failure: Failure, *, is_repeatable: bool) -> errors.HourwheelError:
@@ -97,23 +103,25 @@ class Pace:
         self.move = Move.STAY
         """Where the last failure sends the next try."""
 
-    def on_failure(self, move: Move) -> float:
-        """A try failed; gives `wait_ms`."""
+    def on_failure(self, move: Move, least_ms: float = 0.0) -> float:
+        """A try failed; gives `wait_ms`, which is `least_ms` at least."""
         self.move = move
+        self.wait_ms = max(least_ms, self._next_ms(move))
+        return self.wait_ms
+
+    def _next_ms(self, move: Move) -> float:
         self._at_once += 1
         if move is Move.AT_ONCE and self._at_once <= AT_ONCE_MAX:
-            self.wait_ms = 0.0
             return 0.0
         self._at_once = 0
         if move is Move.SEARCH:
             wait_ms = max(self._backoff.ms_min, self._searched_ms * SEARCH_SHARE)
-            self.wait_ms = min(self._search_ms_max, wait_ms) * (0.5 + self._random() / 2)
-            self._searched_ms += self.wait_ms
-        else:  # sent to and fro, it comes no nearer: those waits double
-            self._failures += 1
-            wait_ms = self._backoff.wait_ms(self._failures, self._random())
-            self.wait_ms = wait_ms if move is Move.STAY else min(self._search_ms_max, wait_ms)
-        return self.wait_ms
+            wait_ms = min(self._search_ms_max, wait_ms) * (0.5 + self._random() / 2)
+            self._searched_ms += wait_ms
+            return wait_ms
+        self._failures += 1  # sent to and fro, it comes no nearer: those waits double
+        wait_ms = self._backoff.wait_ms(self._failures, self._random())
+        return wait_ms if move is Move.STAY else min(self._search_ms_max, wait_ms)
 
     def on_success(self) -> None:
         """A try succeeded."""
@@ -167,7 +175,7 @@ class CallRetries:
     def find_wait_ms(self, now_ms: float, failure: Failure, move: Move = Move.STAY) -> float | None:
         """How long to wait before the next try; None to give up with this failure."""
         self._timeouts += isinstance(failure.error, errors.Timeout)
-        wait_ms = self._pace.on_failure(move)
+        wait_ms = self._pace.on_failure(move, least_wait_ms(failure.error))
         if not may_retry(failure, is_repeatable=self._is_repeatable):
             return None
         return wait_ms if now_ms + wait_ms < self._until_ms else None

@@ -40,10 +40,11 @@ _CODES: Final = {int(code.value[0]): code.name for code in grpc.StatusCode}
 class CallFailed(Exception):
     """A call has failed; carries an error of ours, and never reaches a user itself."""
 
-    def __init__(self, failure: Failure) -> None:
-        """`failure` says why."""
+    def __init__(self, failure: Failure, detail: broker_pb2.ErrorDetail | None = None) -> None:
+        """`failure` says why; `detail`, what the node has answered, if it was that."""
         super().__init__(failure.error.message)
         self.failure = failure
+        self.detail = detail
 
 
 class NoSession(Exception):
@@ -109,6 +110,19 @@ class SessionStream:
             CallFailed: it was refused, or there is no answer.
             NoSession: the node opens no session.
         """
+        call_id, future = self.begin(field, request, timeout_ms, is_urgent=is_urgent)
+        try:
+            return await future
+        finally:
+            self.give_up(call_id)
+
+    def begin(
+        self, field: str, request: Any, timeout_ms: float, *, is_urgent: bool = True
+    ) -> "tuple[int, asyncio.Future[Any]]":
+        """As `ask`, without waiting: its number, and what gets the answer.
+
+        Who asks no more gives it up, by its number.
+        """
         self._last_id = call_id = self._last_id + 1
         until_s = self._loop.time() + timeout_ms * _SECONDS
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -126,11 +140,12 @@ class SessionStream:
             self._loop.call_later(LINGER_S, self._end_lingering)
         if until_s < self._timer_s:
             self._set_timer(until_s)
-        try:
-            return await future
-        finally:
-            if call_id in self._waiting:
-                self._give_up(call_id)
+        return call_id, future
+
+    def give_up(self, call_id: int) -> None:
+        """Nobody waits for this call any more; it may have been answered."""
+        if call_id in self._waiting:
+            self._give_up(call_id)
 
     async def close(self, grace_ms: float = 0.0) -> None:
         """End it: calls under way may go on for `grace_ms`, and are cancelled then."""
@@ -236,7 +251,7 @@ class SessionStream:
         if waiting is None or waiting.future.done():
             return  # given up
         if answer.HasField("error"):
-            waiting.future.set_exception(CallFailed(failure_of(answer.error)))
+            waiting.future.set_exception(CallFailed(failure_of(answer.error), answer.error))
         else:
             waiting.future.set_result(getattr(answer, waiting.field))
 

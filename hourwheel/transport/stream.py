@@ -51,6 +51,11 @@ class Stream(Generic[Request, Response]):
         self.address = address
 
     @property
+    def is_over(self) -> bool:
+        """Whether it takes no more requests, as far as is known without trying."""
+        return False
+
+    @property
     def has_failed(self) -> bool:
         """Whether something speaks against this stream's endpoint."""
         return self._move is not None

@@ -140,3 +140,67 @@ class ListGrantsResponse(_message.Message):
     grants: _containers.RepeatedCompositeFieldContainer[AccessGrant]
     next_page_token: bytes
     def __init__(self, grants: _Optional[_Iterable[_Union[AccessGrant, _Mapping]]] = ..., next_page_token: _Optional[bytes] = ...) -> None: ...
+
+class AccessQuota(_message.Message):
+    __slots__ = ("principal", "messages_per_s", "bytes_per_s", "pending_messages", "topics", "groups", "connections", "calls_in_flight", "version")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    PENDING_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    messages_per_s: int
+    bytes_per_s: int
+    pending_messages: int
+    topics: int
+    groups: int
+    connections: int
+    calls_in_flight: int
+    version: int
+    def __init__(self, principal: _Optional[str] = ..., messages_per_s: _Optional[int] = ..., bytes_per_s: _Optional[int] = ..., pending_messages: _Optional[int] = ..., topics: _Optional[int] = ..., groups: _Optional[int] = ..., connections: _Optional[int] = ..., calls_in_flight: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
+
+class PutQuotaRequest(_message.Message):
+    __slots__ = ("quota", "expected_version")
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    quota: AccessQuota
+    expected_version: int
+    def __init__(self, quota: _Optional[_Union[AccessQuota, _Mapping]] = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class PutQuotaResponse(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class DeleteQuotaRequest(_message.Message):
+    __slots__ = ("principal", "expected_version")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    expected_version: int
+    def __init__(self, principal: _Optional[str] = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class DeleteQuotaResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListQuotasRequest(_message.Message):
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: bytes
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[bytes] = ...) -> None: ...
+
+class ListQuotasResponse(_message.Message):
+    __slots__ = ("quotas", "next_page_token")
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    quotas: _containers.RepeatedCompositeFieldContainer[AccessQuota]
+    next_page_token: bytes
+    def __init__(self, quotas: _Optional[_Iterable[_Union[AccessQuota, _Mapping]]] = ..., next_page_token: _Optional[bytes] = ...) -> None: ...

@@ -66,6 +66,21 @@ class AccessServiceStub(object):
                 request_serializer=hourwheel_dot_v1_dot_access__pb2.ListGrantsRequest.SerializeToString,
                 response_deserializer=hourwheel_dot_v1_dot_access__pb2.ListGrantsResponse.FromString,
                 _registered_method=True)
+        self.PutQuota = channel.unary_unary(
+                '/hourwheel.v1.AccessService/PutQuota',
+                request_serializer=hourwheel_dot_v1_dot_access__pb2.PutQuotaRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_access__pb2.PutQuotaResponse.FromString,
+                _registered_method=True)
+        self.DeleteQuota = channel.unary_unary(
+                '/hourwheel.v1.AccessService/DeleteQuota',
+                request_serializer=hourwheel_dot_v1_dot_access__pb2.DeleteQuotaRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_access__pb2.DeleteQuotaResponse.FromString,
+                _registered_method=True)
+        self.ListQuotas = channel.unary_unary(
+                '/hourwheel.v1.AccessService/ListQuotas',
+                request_serializer=hourwheel_dot_v1_dot_access__pb2.ListQuotasRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_access__pb2.ListQuotasResponse.FromString,
+                _registered_method=True)
 
 
 class AccessServiceServicer(object):
@@ -81,7 +96,8 @@ class AccessServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteUser(self, request, context):
-        """The name has no secret any more. Its grants stay: it may come with a certificate or a token.
+        """The name has no secret any more, and calls on streams that it has open are refused. Its grants
+        stay: it may come with a certificate or a token.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -110,6 +126,27 @@ class AccessServiceServicer(object):
 
     def ListGrants(self, request, context):
         """All grants, by principal, kind and name, page by page.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutQuota(self, request, context):
+        """Limit what a principal may use, in place of the limits that it had.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteQuota(self, request, context):
+        """Limit it no more, but by the quota of `*`, if there is one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQuotas(self, request, context):
+        """All quotas, by principal, page by page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -147,6 +184,21 @@ def add_AccessServiceServicer_to_server(servicer, server):
                     servicer.ListGrants,
                     request_deserializer=hourwheel_dot_v1_dot_access__pb2.ListGrantsRequest.FromString,
                     response_serializer=hourwheel_dot_v1_dot_access__pb2.ListGrantsResponse.SerializeToString,
+            ),
+            'PutQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutQuota,
+                    request_deserializer=hourwheel_dot_v1_dot_access__pb2.PutQuotaRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_access__pb2.PutQuotaResponse.SerializeToString,
+            ),
+            'DeleteQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteQuota,
+                    request_deserializer=hourwheel_dot_v1_dot_access__pb2.DeleteQuotaRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_access__pb2.DeleteQuotaResponse.SerializeToString,
+            ),
+            'ListQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuotas,
+                    request_deserializer=hourwheel_dot_v1_dot_access__pb2.ListQuotasRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_access__pb2.ListQuotasResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -313,6 +365,87 @@ class AccessService(object):
             '/hourwheel.v1.AccessService/ListGrants',
             hourwheel_dot_v1_dot_access__pb2.ListGrantsRequest.SerializeToString,
             hourwheel_dot_v1_dot_access__pb2.ListGrantsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AccessService/PutQuota',
+            hourwheel_dot_v1_dot_access__pb2.PutQuotaRequest.SerializeToString,
+            hourwheel_dot_v1_dot_access__pb2.PutQuotaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AccessService/DeleteQuota',
+            hourwheel_dot_v1_dot_access__pb2.DeleteQuotaRequest.SerializeToString,
+            hourwheel_dot_v1_dot_access__pb2.DeleteQuotaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AccessService/ListQuotas',
+            hourwheel_dot_v1_dot_access__pb2.ListQuotasRequest.SerializeToString,
+            hourwheel_dot_v1_dot_access__pb2.ListQuotasResponse.FromString,
             options,
             channel_credentials,
             insecure,

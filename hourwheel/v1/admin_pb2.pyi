@@ -1,4 +1,5 @@
 from hourwheel.v1 import filter_pb2 as _filter_pb2
+from hourwheel.v1 import members_pb2 as _members_pb2
 from hourwheel.v1 import meta_pb2 as _meta_pb2
 from hourwheel.v1 import status_pb2 as _status_pb2
 from google.protobuf.internal import containers as _containers
@@ -41,14 +42,20 @@ class TopicSettings(_message.Message):
     def __init__(self, queue_count: _Optional[int] = ..., gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("name", "settings", "released_count")
+    __slots__ = ("name", "settings", "released_count", "description", "is_paused", "version")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     RELEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     name: str
     settings: TopicSettings
     released_count: int
-    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ..., released_count: _Optional[int] = ...) -> None: ...
+    description: str
+    is_paused: bool
+    version: int
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ..., released_count: _Optional[int] = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
     __slots__ = ("name", "settings")
@@ -117,16 +124,22 @@ class GroupSettings(_message.Message):
     def __init__(self, attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("name", "settings", "lags", "subscriptions")
+    __slots__ = ("name", "settings", "lags", "subscriptions", "description", "is_paused", "version")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     LAGS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     name: str
     settings: GroupSettings
     lags: _containers.RepeatedCompositeFieldContainer[GroupLag]
     subscriptions: _containers.RepeatedCompositeFieldContainer[GroupSubscription]
-    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., lags: _Optional[_Iterable[_Union[GroupLag, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[GroupSubscription, _Mapping]]] = ...) -> None: ...
+    description: str
+    is_paused: bool
+    version: int
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., lags: _Optional[_Iterable[_Union[GroupLag, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[GroupSubscription, _Mapping]]] = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ...) -> None: ...
 
 class GroupSubscription(_message.Message):
     __slots__ = ("topic", "filter")
@@ -157,6 +170,44 @@ class PutGroupRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[GroupSettings, _Mapping]] = ...) -> None: ...
 
 class PutGroupResponse(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: Group
+    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ...) -> None: ...
+
+class UpdateTopicRequest(_message.Message):
+    __slots__ = ("name", "description", "is_paused", "expected_version")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    description: str
+    is_paused: bool
+    expected_version: int
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., is_paused: bool = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class UpdateTopicResponse(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: Topic
+    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
+
+class UpdateGroupRequest(_message.Message):
+    __slots__ = ("name", "description", "is_paused", "settings", "expected_version")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    description: str
+    is_paused: bool
+    settings: GroupSettings
+    expected_version: int
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., is_paused: bool = ..., settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class UpdateGroupResponse(_message.Message):
     __slots__ = ("group",)
     GROUP_FIELD_NUMBER: _ClassVar[int]
     group: Group

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from hourwheel.v1 import admin_pb2 as hourwheel_dot_v1_dot_admin__pb2
+from hourwheel.v1 import members_pb2 as hourwheel_dot_v1_dot_members__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -85,10 +86,30 @@ class AdminServiceStub(object):
                 request_serializer=hourwheel_dot_v1_dot_admin__pb2.TransferMasterRequest.SerializeToString,
                 response_deserializer=hourwheel_dot_v1_dot_admin__pb2.TransferMasterResponse.FromString,
                 _registered_method=True)
+        self.ListMembers = channel.unary_unary(
+                '/hourwheel.v1.AdminService/ListMembers',
+                request_serializer=hourwheel_dot_v1_dot_members__pb2.ListMembersRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_members__pb2.ListMembersResponse.FromString,
+                _registered_method=True)
+        self.ChangeMembers = channel.unary_unary(
+                '/hourwheel.v1.AdminService/ChangeMembers',
+                request_serializer=hourwheel_dot_v1_dot_members__pb2.ChangeMembersRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_members__pb2.ChangeMembersResponse.FromString,
+                _registered_method=True)
         self.PutSubscription = channel.unary_unary(
                 '/hourwheel.v1.AdminService/PutSubscription',
                 request_serializer=hourwheel_dot_v1_dot_admin__pb2.PutSubscriptionRequest.SerializeToString,
                 response_deserializer=hourwheel_dot_v1_dot_admin__pb2.PutSubscriptionResponse.FromString,
+                _registered_method=True)
+        self.UpdateTopic = channel.unary_unary(
+                '/hourwheel.v1.AdminService/UpdateTopic',
+                request_serializer=hourwheel_dot_v1_dot_admin__pb2.UpdateTopicRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_admin__pb2.UpdateTopicResponse.FromString,
+                _registered_method=True)
+        self.UpdateGroup = channel.unary_unary(
+                '/hourwheel.v1.AdminService/UpdateGroup',
+                request_serializer=hourwheel_dot_v1_dot_admin__pb2.UpdateGroupRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_admin__pb2.UpdateGroupResponse.FromString,
                 _registered_method=True)
         self.ListPending = channel.unary_unary(
                 '/hourwheel.v1.AdminService/ListPending',
@@ -197,8 +218,37 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListMembers(self, request, context):
+        """The nodes that vote and have copies, as the answering node knows them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeMembers(self, request, context):
+        """Add members, remove some, or both at once. Answered when the others are in force; their copies
+        follow. FAILED_PRECONDITION says why it is not done.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PutSubscription(self, request, context):
         """Subscribe a group to a topic, or change what it wants of it from now on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateTopic(self, request, context):
+        """Change what is given of a topic, and nothing else.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateGroup(self, request, context):
+        """Change what is given of a consumer group, and nothing else.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -302,10 +352,30 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=hourwheel_dot_v1_dot_admin__pb2.TransferMasterRequest.FromString,
                     response_serializer=hourwheel_dot_v1_dot_admin__pb2.TransferMasterResponse.SerializeToString,
             ),
+            'ListMembers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMembers,
+                    request_deserializer=hourwheel_dot_v1_dot_members__pb2.ListMembersRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_members__pb2.ListMembersResponse.SerializeToString,
+            ),
+            'ChangeMembers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeMembers,
+                    request_deserializer=hourwheel_dot_v1_dot_members__pb2.ChangeMembersRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_members__pb2.ChangeMembersResponse.SerializeToString,
+            ),
             'PutSubscription': grpc.unary_unary_rpc_method_handler(
                     servicer.PutSubscription,
                     request_deserializer=hourwheel_dot_v1_dot_admin__pb2.PutSubscriptionRequest.FromString,
                     response_serializer=hourwheel_dot_v1_dot_admin__pb2.PutSubscriptionResponse.SerializeToString,
+            ),
+            'UpdateTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateTopic,
+                    request_deserializer=hourwheel_dot_v1_dot_admin__pb2.UpdateTopicRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_admin__pb2.UpdateTopicResponse.SerializeToString,
+            ),
+            'UpdateGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateGroup,
+                    request_deserializer=hourwheel_dot_v1_dot_admin__pb2.UpdateGroupRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_admin__pb2.UpdateGroupResponse.SerializeToString,
             ),
             'ListPending': grpc.unary_unary_rpc_method_handler(
                     servicer.ListPending,
@@ -620,6 +690,60 @@ class AdminService(object):
             _registered_method=True)
 
     @staticmethod
+    def ListMembers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AdminService/ListMembers',
+            hourwheel_dot_v1_dot_members__pb2.ListMembersRequest.SerializeToString,
+            hourwheel_dot_v1_dot_members__pb2.ListMembersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeMembers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AdminService/ChangeMembers',
+            hourwheel_dot_v1_dot_members__pb2.ChangeMembersRequest.SerializeToString,
+            hourwheel_dot_v1_dot_members__pb2.ChangeMembersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def PutSubscription(request,
             target,
             options=(),
@@ -636,6 +760,60 @@ class AdminService(object):
             '/hourwheel.v1.AdminService/PutSubscription',
             hourwheel_dot_v1_dot_admin__pb2.PutSubscriptionRequest.SerializeToString,
             hourwheel_dot_v1_dot_admin__pb2.PutSubscriptionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AdminService/UpdateTopic',
+            hourwheel_dot_v1_dot_admin__pb2.UpdateTopicRequest.SerializeToString,
+            hourwheel_dot_v1_dot_admin__pb2.UpdateTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AdminService/UpdateGroup',
+            hourwheel_dot_v1_dot_admin__pb2.UpdateGroupRequest.SerializeToString,
+            hourwheel_dot_v1_dot_admin__pb2.UpdateGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

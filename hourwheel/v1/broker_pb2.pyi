@@ -126,15 +126,21 @@ class ErrorDetail(_message.Message):
     def __init__(self, code: _Optional[int] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., params: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
-    __slots__ = ("message_ids", "packed_message_ids")
+    __slots__ = ("message_ids", "packed_message_ids", "topic", "keys")
     MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
     PACKED_MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
     message_ids: _containers.RepeatedScalarFieldContainer[str]
     packed_message_ids: bytes
-    def __init__(self, message_ids: _Optional[_Iterable[str]] = ..., packed_message_ids: _Optional[bytes] = ...) -> None: ...
+    topic: str
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, message_ids: _Optional[_Iterable[str]] = ..., packed_message_ids: _Optional[bytes] = ..., topic: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CancelResponse(_message.Message):
-    __slots__ = ("outcomes",)
+    __slots__ = ("outcomes", "cancelled_counts")
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_COUNTS_FIELD_NUMBER: _ClassVar[int]
     outcomes: _containers.RepeatedScalarFieldContainer[CancelOutcome]
-    def __init__(self, outcomes: _Optional[_Iterable[_Union[CancelOutcome, str]]] = ...) -> None: ...
+    cancelled_counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[CancelOutcome, str]]] = ..., cancelled_counts: _Optional[_Iterable[int]] = ...) -> None: ...

@@ -1,4 +1,4 @@
-"""Users and grants, changed by whoever administers the cluster.
+"""Users, grants and quotas, changed by whoever administers the cluster.
 
 A change is a command of the control plane, a compare-and-set. Who names no version means whatever
 there is: then it is tried again where somebody else was faster. A secret comes in here and goes
@@ -19,7 +19,10 @@ from replication.control_state.access import (
     PRINCIPAL_BYTES_MAX,
     AccessState,
     GrantKey,
+    QuotaLimits,
+    limits_data,
     why_not_grant,
+    why_not_quota,
     why_not_user,
 )
 from replication.control_state.commands import make_command
@@ -125,6 +128,34 @@ class Administration:
                 expected_version=version,
             )
             return make_command(_request_id(), delete_grant=gone)
+
+        version = 0 if known is None else known.version
+        await self._change(command, version, expected_version, is_there=True)
+
+    async def put_quota(
+        self, principal: str, limits: QuotaLimits, expected_version: int | None
+    ) -> int:
+        """Limit a principal; the quota's version from then on."""
+        if problem := why_not_quota(principal, limits):
+            raise errors.InvalidArgument(problem, field="quota")
+        known = self.state().quotas.get(principal)
+
+        def command(version: int) -> wire.ControlCommand:
+            put = wire.PutQuotaCommand(
+                principal=principal, limits=limits_data(limits), expected_version=version
+            )
+            return make_command(_request_id(), put_quota=put)
+
+        return await self._change(command, 0 if known is None else known.version, expected_version)
+
+    async def delete_quota(self, principal: str, expected_version: int | None) -> None:
+        """Limit it no more."""
+        _check_length("principal", principal)
+        known = self.state().quotas.get(principal)
+
+        def command(version: int) -> wire.ControlCommand:
+            gone = wire.DeleteQuotaCommand(principal=principal, expected_version=version)
+            return make_command(_request_id(), delete_quota=gone)
 
         version = 0 if known is None else known.version
         await self._change(command, version, expected_version, is_there=True)

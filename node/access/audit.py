@@ -9,10 +9,11 @@ for each principal, and for all of them together. What is left out is counted.
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from hourwheel import errors
 from hourwheel.clock import Clock
+from hourwheel.v1 import access_pb2 as wire
 from node.access.permissions import RULES
 from node.contracts.access import Operation, Principal, Resource
 from node.telemetry import logs
@@ -36,6 +37,10 @@ AUDITED: Final = _SHARED_STATE | {
 }
 """Full names of the methods of which each call is noted; of all others, those that are refused."""
 
+_KINDS: Final = {
+    value: name.removeprefix("ACCESS_RESOURCE_KIND_").lower()
+    for name, value in wire.AccessResourceKind.items()
+}
 _REFUSED: Final = ("PERMISSION_DENIED", "UNAUTHENTICATED")
 _log = logs.get(__name__)
 # Also where `telemetry.log_level` leaves out what only informs.
@@ -61,6 +66,25 @@ class AuditEvent(NamedTuple):
     """Address it came from: the client's, or of the node that passed it on."""
     unlogged: int
     """Refused calls before it that were left out."""
+
+
+def subject_of(request: Any) -> tuple[str, str] | None:
+    """Kind and name of what a call changes of who may do what, and how much; None: nothing of it.
+
+    A grant is named by its principal, kind and resource, with lines' ends between them.
+    """
+    match request:
+        case wire.PutUserRequest() | wire.DeleteUserRequest():
+            return "user", request.user
+        case wire.PutGrantRequest() | wire.DeleteGrantRequest():
+            grant = request.grant
+            kind = _KINDS.get(grant.kind, str(grant.kind))
+            return "grant", f"{grant.principal}\n{kind}\n{grant.resource}"
+        case wire.PutQuotaRequest():
+            return "quota", request.quota.principal
+        case wire.DeleteQuotaRequest():
+            return "quota", request.principal
+    return None
 
 
 Sink: TypeAlias = Callable[[AuditEvent], None]
@@ -109,9 +133,15 @@ class AuditLog:
         resources: Iterable[Resource],
         outcome: str,
         peer: str,
+        subject: tuple[str, str] | None = None,
     ) -> None:
-        """A call of a method in `AUDITED` has ended. `outcome`, `peer`: see `AuditEvent`."""
+        """A call of a method in `AUDITED` has ended.
+
+        `outcome`, `peer`: see `AuditEvent`; `subject`: see `subject_of`.
+        """
         named = [(one.kind.value, one.name) for one in resources]
+        if subject is not None:
+            named.append(subject)
         self._write(principal, method, named, outcome, peer)
 
     def note_denied(

@@ -12,7 +12,7 @@ sends nothing and has no certificate is anonymous. All that fails, fails with th
 import base64
 import binascii
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from cryptography import x509
@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 
 from hourwheel import errors
 from hourwheel.transport.access import AUTHORIZATION
-from node.access.control import LOGIN_ENDS_MS
+from node.access.control import LOGIN_ENDS_MS, LOGIN_HOLDS
 from node.access.tokens import Login, Tokens, is_name
 from node.access.user_secrets import UserSecrets
 from node.contracts.access import ANONYMOUS, Method, Principal
@@ -67,6 +67,7 @@ class Authenticator:
             pem = found[0] if found else None
         login = await self.authenticate(context.invocation_metadata() or (), pem, context.peer())
         LOGIN_ENDS_MS.set(login.until_ms)
+        LOGIN_HOLDS.set(login.holds)
         return login.principal
 
     async def authenticate(
@@ -102,8 +103,10 @@ class Authenticator:
                 return self._tokens.check(rest.strip(), self._now_ms())
             case "basic" if self._secrets is not None:
                 name, secret = _split_basic(rest.strip())
+                hashed = self._secrets.find_hash(name)
                 if await self._secrets.check(name, secret, peer.rpartition(":")[0]):
-                    return Login(Principal(name, Method.USER))
+                    holds = partial(self._secrets.is_hash_of, name, hashed)
+                    return Login(Principal(name, Method.USER), holds=holds)
         raise errors.Unauthenticated
 
 

@@ -7,7 +7,7 @@ worked on. Polls that wait are known here, because a new policy may end them.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -29,6 +29,11 @@ CALLER: Final[ContextVar[Principal]] = ContextVar("CALLER", default=ANONYMOUS)
 LOGIN_ENDS_MS: Final[ContextVar[int | None]] = ContextVar("LOGIN_ENDS_MS", default=None)
 """Until when that is known, by the wall clock: a stream lasts no longer. None: as it lasts."""
 
+LOGIN_HOLDS: Final[ContextVar[Callable[[], bool] | None]] = ContextVar("LOGIN_HOLDS", default=None)
+"""Whether what the caller has shown still counts, asked at each call of a stream; None: it does.
+
+A user's secret counts until the user is deleted or has another one."""
+
 Identify: TypeAlias = Callable[[Any], Awaitable[Principal]]
 """From gRPC's context of a call to who makes it. Raises HourwheelError: it cannot be let in."""
 
@@ -38,6 +43,7 @@ class _Waiting(NamedTuple):
     principal: Principal
     rule: Rule
     resources: tuple[Resource, ...]
+    login_holds: Callable[[], bool] | None
 
 
 class AccessControl:
@@ -58,6 +64,7 @@ class AccessControl:
             one
             for one in self._waiting
             if _find_missing(policy, one.principal, one.rule, one.resources) is not None
+            or (policy.is_on and not _holds(one.login_holds))
         ]
         for one in revoked:
             self._waiting.discard(one)
@@ -68,10 +75,13 @@ class AccessControl:
 
         Raises:
             PermissionDenied: it names the permission that is missing.
+            Unauthenticated: the user is gone who has opened the stream, or has another secret.
             Unavailable: this node does not know yet who may do what.
         """
         policy = self.policy
         if policy.is_on:
+            if not login_holds():
+                raise errors.Unauthenticated
             resources = rule.resources(request)
             missing = _find_missing(policy, CALLER.get(), rule, resources)
             if missing is not None:
@@ -95,13 +105,14 @@ class AccessControl:
 
         Raises:
             PermissionDenied: it was, or is not allowed now.
+            Unauthenticated: see `check`.
         """
         self.check(rule, request)
         task = asyncio.current_task()
         if task is None:
             errors.violated("a call that waits runs in a task")
         resources = rule.resources(request)
-        one = _Waiting(task, CALLER.get(), rule, resources)
+        one = _Waiting(task, CALLER.get(), rule, resources, LOGIN_HOLDS.get())
         self._waiting.add(one)
         try:
             yield
@@ -113,6 +124,31 @@ class AccessControl:
             raise _denied(rule, resources[0]) from None
         finally:
             self._waiting.discard(one)
+
+    def until_revoked_elsewhere(self, rule: Rule, request: Any) -> AbstractContextManager[None]:
+        """`until_revoked`, for a call that another node decides on: it may know more than this one.
+
+        Raises:
+            PermissionDenied: what this node allowed at first, it does not allow now.
+            Unauthenticated: see `check`; the other node knows nothing of the login.
+        """
+        try:
+            self.check(rule, request)
+        except (errors.PermissionDenied, errors.Unavailable):
+            return nullcontext()
+        return self.until_revoked(rule, request)
+
+
+def login_holds() -> bool:
+    """Whether what the caller of this call has shown still counts."""
+    return _holds(LOGIN_HOLDS.get())
+
+
+def _holds(ask: Callable[[], bool] | None) -> bool:
+    try:
+        return ask is None or ask()
+    except errors.Unavailable:  # nobody knows: then it is as it was
+        return True
 
 
 def _find_missing(

@@ -71,6 +71,11 @@ def _published(request: Any) -> tuple[Resource, ...]:
     return tuple(map(topic_resource, names))
 
 
+def _cancelled(request: Any) -> tuple[Resource, ...]:
+    """Of keys, their topic; an id names none, and so needs all."""
+    return _topic(request) if request.keys or request.topic else _all_topics(request)
+
+
 def _named_topic(request: Any) -> tuple[Resource, ...]:
     return (topic_resource(request.name),)
 
@@ -108,22 +113,26 @@ _ACCESS: Final = "hourwheel.v1.AccessService."
 RULES: Final[dict[str, Rule]] = {
     _PRODUCER + "Publish": Rule(Operation.PUBLISH, _topic),
     _PRODUCER + "PublishStream": Rule(Operation.PUBLISH, _published),
-    _PRODUCER + "Cancel": Rule(Operation.CANCEL, _all_topics),
+    _PRODUCER + "Cancel": Rule(Operation.CANCEL, _cancelled),
     _CONSUMER + "Receive": Rule(Operation.RECEIVE, _topic_and_group),
     _CONSUMER + "Ack": Rule(Operation.RECEIVE, _group),
     _CONSUMER + "Nack": Rule(Operation.RECEIVE, _group),
     _CONSUMER + "ChangeInvisible": Rule(Operation.RECEIVE, _group),
     _ADMIN + "CreateTopic": Rule(Operation.ADMINISTER, _named_topic),
+    _ADMIN + "UpdateTopic": Rule(Operation.ADMINISTER, _named_topic),
     _ADMIN + "DeleteTopic": Rule(Operation.ADMINISTER, _named_topic),
     _ADMIN + "GetTopic": Rule(Operation.LOOK, _named_topic),
     _ADMIN + "ListTopics": _KNOWN,  # shows what its caller may look at
     _ADMIN + "PutGroup": Rule(Operation.ADMINISTER, _named_group),
+    _ADMIN + "UpdateGroup": Rule(Operation.ADMINISTER, _named_group),
     _ADMIN + "DeleteGroup": Rule(Operation.ADMINISTER, _named_group),
     _ADMIN + "GetGroup": Rule(Operation.LOOK, _named_group),
     _ADMIN + "ListGroups": _KNOWN,  # likewise
     _ADMIN + "PutSubscription": Rule(Operation.RECEIVE, _topic_and_group),
     _ADMIN + "GetStatus": _KNOWN,  # clients find the master by it
     _ADMIN + "TransferMaster": Rule(Operation.ADMINISTER, _cluster),
+    _ADMIN + "ListMembers": Rule(Operation.LOOK, _cluster),
+    _ADMIN + "ChangeMembers": Rule(Operation.ADMINISTER, _cluster),
     _ADMIN + "ListPending": Rule(Operation.LOOK, _topic),
     _ADMIN + "CancelPending": Rule(Operation.CANCEL, _topic),
     _ADMIN + "ListDamaged": Rule(Operation.LOOK, _damaged),
@@ -136,6 +145,9 @@ RULES: Final[dict[str, Rule]] = {
     _ACCESS + "PutGrant": Rule(Operation.ADMINISTER, _cluster),
     _ACCESS + "DeleteGrant": Rule(Operation.ADMINISTER, _cluster),
     _ACCESS + "ListGrants": Rule(Operation.ADMINISTER, _cluster),
+    _ACCESS + "PutQuota": Rule(Operation.ADMINISTER, _cluster),
+    _ACCESS + "DeleteQuota": Rule(Operation.ADMINISTER, _cluster),
+    _ACCESS + "ListQuotas": Rule(Operation.ADMINISTER, _cluster),
     "hourwheel.v1.SessionService.Session": _KNOWN,  # its calls are checked one by one
 }
 """Full name of each method of the API -> what it needs.

@@ -1,7 +1,7 @@
 """From the control state to what this node decides by: its policy, and the hashes of its users.
 
     configuration  whether access control is on, and who has all permissions
-    control state  grants and users, once this node has heard of them
+    control state  grants, users and quotas, once this node has heard of them
 
 The configuration alone says whether access control is on, so a node that starts is never open for
 a moment. Until it has heard of the grants its administrators may do everything, and everybody else
@@ -10,9 +10,10 @@ is told to try again: a node of several has, when it is registered with its clus
 
 from hourwheel import errors
 from node.access.control import AccessControl
+from node.access.quotas import Limits, Quotas
 from node.config.access import AccessSection
 from node.contracts.access import AccessPolicy, Grant, Operation, ResourceKind
-from replication.control_state.access import AccessState, StoredGrant
+from replication.control_state.access import AccessState, QuotaLimits, StoredGrant, limit_of
 
 
 class PolicyFeed:
@@ -27,12 +28,17 @@ class PolicyFeed:
         self.state: AccessState | None = None
         """The last that was heard of."""
         self.control = AccessControl(policy_of(section, None))
+        self.quotas = Quotas()
+        """Of everybody; nobody is limited where access control is off."""
 
     def on_state(self, state: AccessState) -> None:
         """The control plane says so from now on; mostly it is what it said before."""
         if self.state is None or state.version != self.state.version:
             self.state = state
             self.control.replace(policy_of(self._section, state))
+            if self._section.is_on:
+                limits = {name: _limits(one.limits) for name, one in state.quotas.items()}
+                self.quotas.replace(limits, self._section.administrator_names)
 
     def find_hash(self, name: str) -> str | None:
         """Of the user's secret; None: there is no such user.
@@ -61,3 +67,7 @@ def _grant(stored: StoredGrant) -> Grant:
     key = stored.key
     operations = frozenset(map(Operation, stored.operations))
     return Grant(key.principal, operations, ResourceKind(key.kind), key.name)
+
+
+def _limits(stored: QuotaLimits) -> Limits:
+    return Limits(**{name: limit_of(value) for name, value in vars(stored).items()})

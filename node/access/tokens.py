@@ -11,7 +11,7 @@ A token that holds is remembered by a keyed digest, until it ends or the keys ch
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import jwt
@@ -53,6 +53,8 @@ class Login(NamedTuple):
     principal: Principal
     until_ms: int | None = None
     """Wall clock; None: as long as the connection."""
+    holds: Callable[[], bool] | None = None
+    """Whether it still counts; None: it does."""
 
 
 class _Key(NamedTuple):

@@ -30,7 +30,10 @@ REMEMBERED_MAX: Final = 4_096
 RIGHT_MS: Final = 300_000.0
 """So long a right secret is remembered, unless its user's hash changes."""
 WRONG_MS: Final = 10_000.0
-_SECONDS_OF_A_PLACE: Final = 0.1
+MEMORY_KIB_MAX: Final = 256 * 1024
+TIME_COST_MAX: Final = 16
+PARALLELISM_MAX: Final = 16
+"""What the check of one hash may cost at most; such hashes belong to nobody."""
 
 FindHash = Callable[[str], str | None]
 """From a user's name to the hash of the secret; None: there is no such user."""
@@ -43,8 +46,23 @@ def hash_of(secret: str) -> str:
     return _hasher.hash(secret)
 
 
+def is_affordable(hashed: str) -> bool:
+    """Whether it is an Argon2 hash that costs no more to check than a node has for it."""
+    try:
+        cost = argon2.extract_parameters(hashed)
+    except argon2.exceptions.InvalidHashError:
+        return False
+    return (
+        cost.memory_cost <= MEMORY_KIB_MAX
+        and cost.time_cost <= TIME_COST_MAX
+        and cost.parallelism <= PARALLELISM_MAX
+    )
+
+
 def verify(hashed: str, secret: str) -> bool:
-    """Whether it is the one."""
+    """Whether it is the one; never where the hash costs too much: see `is_affordable`."""
+    if not is_affordable(hashed):
+        return False
     try:
         return _hasher.verify(hashed, secret)
     except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
@@ -80,7 +98,7 @@ class UserSecrets:
             monotonic_ms: for how long a result is remembered.
             verify: of (hash, secret); called in a thread.
         """
-        self._find_hash, self._monotonic_ms, self._verify = find_hash, monotonic_ms, verify
+        self.find_hash, self._monotonic_ms, self._verify = find_hash, monotonic_ms, verify
         self._key = secrets.token_bytes(32)
         self._nobody = _hash_of_nothing()
         """Stands for users who are not there."""
@@ -108,7 +126,7 @@ class UserSecrets:
         """
         if len(secret) > SECRET_CHARS_MAX:
             return False
-        hashed = self._find_hash(name)
+        hashed = self.find_hash(name)
         digest = self._digest(hashed or self._nobody, name, secret)
         known = self._remembered.get(digest)
         if known is not None and self._monotonic_ms() < known[1]:
@@ -117,6 +135,10 @@ class UserSecrets:
         if task is None:
             task = self._begin(digest, hashed, secret, source)
         return await asyncio.shield(task)
+
+    def is_hash_of(self, name: str, hashed: str | None) -> bool:
+        """Whether the user's hash is still this one. Raises Unavailable: see `FindHash`."""
+        return self.find_hash(name) == hashed
 
     def _digest(self, hashed: str, name: str, secret: str) -> bytes:
         found = hashlib.blake2b(key=self._key, digest_size=32)

@@ -2,10 +2,9 @@
 
 from typing import Final
 
-import argon2
-
 from hourwheel import errors
 from node.access.tokens import is_name
+from node.access.user_secrets import is_affordable
 from node.access.watched_files import WatchedFiles, read_file
 
 _KEY: Final = "authentication.users_file"
@@ -33,18 +32,14 @@ def _parse(path: str) -> dict[str, str]:
         if not line.strip() or line.startswith("#"):
             continue
         name, colon, hashed = line.strip().partition(":")
-        if not colon or not is_name(name) or name in found or not _is_hash(hashed):
-            raise _refusal(path, f"line {number} is not name:hash, or its name stands there twice")
+        if not colon or not is_name(name) or name in found or not is_affordable(hashed):
+            raise _refusal(
+                path,
+                f"line {number} is not name:hash, or its name stands there twice, or the hash asks "
+                "for more than a node gives",
+            )
         found[name] = hashed
     return found
-
-
-def _is_hash(text: str) -> bool:
-    try:
-        argon2.extract_parameters(text)
-    except argon2.exceptions.InvalidHashError:
-        return False
-    return True
 
 
 def _refusal(path: str, why: str) -> errors.ConfigError:

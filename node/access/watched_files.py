@@ -72,14 +72,20 @@ class WatchedFiles(Generic[T]):
         try:
             value = self._make()
         except errors.ConfigError as error:
-            if seen != self._seen or error.message != self._complaint:
-                _log.error("access_files_refused", error=error.message)
-            self._seen, self._complaint = seen, error.message
+            self._refuse(seen, error.message, None)
+            return
+        except Exception as error:  # noqa: BLE001 - what is in a file must not end the looking
+            self._refuse(seen, repr(error), error)
             return
         self._seen, self._complaint = seen, ""
         self.value = value
         self.version += 1
         _log.info("access_files_read", files=list(self._paths))
+
+    def _refuse(self, seen: _Seen, why: str, bug: Exception | None) -> None:
+        if seen != self._seen or why != self._complaint:
+            _log.error("access_files_refused", error=why, exc_info=bug)
+        self._seen, self._complaint = seen, why
 
     async def watch(self) -> None:
         """Look again and again, for ever."""

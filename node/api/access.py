@@ -1,4 +1,4 @@
-"""AccessService: users and grants of the cluster."""
+"""AccessService: users, grants and quotas of the cluster."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
@@ -9,12 +9,21 @@ from hourwheel.v1 import access_pb2 as wire
 from node.access.administration import Administration
 from node.api.calls import Context
 from node.api.listing import Page, by_name
-from replication.control_state.access import GrantKey, StoredGrant, User
+from replication.control_state.access import (
+    GrantKey,
+    Quota,
+    QuotaLimits,
+    StoredGrant,
+    User,
+    limit_of,
+    stored_limit,
+)
 
 _OPERATION: Final = "ACCESS_OPERATION_"
 _KIND: Final = "ACCESS_RESOURCE_KIND_"
 _BETWEEN: Final = "\n"
 """Between the parts of a grant's key: sorts before all that may stand in one."""
+_LIMITS: Final = tuple(vars(QuotaLimits()))
 
 EntryT = TypeVar("EntryT")
 
@@ -22,17 +31,9 @@ EntryT = TypeVar("EntryT")
 class Access:
     """Checks what comes in and hands it to the administration."""
 
-    def __init__(self, administration: Administration | None) -> None:
-        """None: this node is alone, and has no control plane that could keep anything."""
-        self._given = administration
-
-    @property
-    def _administration(self) -> Administration:
-        if self._given is None:
-            raise errors.FailedPrecondition(
-                "a node alone keeps no users and grants: its configuration names them"
-            )
-        return self._given
+    def __init__(self, administration: Administration) -> None:
+        """Of the cluster's users, grants and quotas."""
+        self._administration = administration
 
     async def put_user(
         self, request: wire.PutUserRequest, _context: Context
@@ -91,12 +92,41 @@ class Access:
         )
         return wire.ListGrantsResponse(grants=shown, next_page_token=page.next_token)
 
+    async def put_quota(
+        self, request: wire.PutQuotaRequest, _context: Context
+    ) -> wire.PutQuotaResponse:
+        """Limit a principal."""
+        version = await self._administration.put_quota(
+            request.quota.principal, _stored(request.quota), _expected(request)
+        )
+        return wire.PutQuotaResponse(version=version)
+
+    async def delete_quota(
+        self, request: wire.DeleteQuotaRequest, _context: Context
+    ) -> wire.DeleteQuotaResponse:
+        """Limit it no more."""
+        await self._administration.delete_quota(request.principal, _expected(request))
+        return wire.DeleteQuotaResponse()
+
+    async def list_quotas(
+        self, request: wire.ListQuotasRequest, _context: Context
+    ) -> wire.ListQuotasResponse:
+        """Quotas, by principal."""
+        page = Page(request.page_size, request.page_token)
+        quotas = self._administration.state().quotas
+        shown = await by_name(
+            page, _slices(quotas), lambda one: one.principal, _quota, lambda _: True
+        )
+        return wire.ListQuotasResponse(quotas=shown, next_page_token=page.next_token)
+
 
 def _expected(
     request: wire.PutUserRequest
     | wire.DeleteUserRequest
     | wire.PutGrantRequest
-    | wire.DeleteGrantRequest,
+    | wire.DeleteGrantRequest
+    | wire.PutQuotaRequest
+    | wire.DeleteQuotaRequest,
 ) -> int | None:
     return request.expected_version if request.HasField("expected_version") else None
 
@@ -143,3 +173,13 @@ def _grant(grant: StoredGrant) -> wire.AccessGrant:
         ],
         version=grant.version,
     )
+
+
+def _stored(quota: wire.AccessQuota) -> QuotaLimits:
+    given = {name: getattr(quota, name) if quota.HasField(name) else None for name in _LIMITS}
+    return QuotaLimits(**{name: stored_limit(limit) for name, limit in given.items()})
+
+
+def _quota(quota: Quota) -> wire.AccessQuota:
+    limits = {name: limit_of(stored) for name, stored in vars(quota.limits).items()}
+    return wire.AccessQuota(principal=quota.principal, version=quota.version, **limits)

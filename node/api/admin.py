@@ -15,6 +15,7 @@ from hourwheel.formats import message_id
 from hourwheel.outcomes import MessageState
 from hourwheel.types import QUEUE_COUNT_MAX, NodeId
 from hourwheel.v1 import admin_pb2 as wire
+from hourwheel.v1 import members_pb2
 from node.access.control import AccessControl
 from node.access.permissions import group_resource, topic_resource
 from node.api import damage, pending
@@ -23,6 +24,7 @@ from node.api.listing import Page, by_name
 from node.api.names import check_group, check_readable_topic, check_topic
 from node.api.status_answer import NodeIdentity, status_answer
 from node.contracts.broker import (
+    CatalogUpdate,
     DeadLettersInfo,
     EnginePort,
     GroupInfo,
@@ -91,26 +93,25 @@ class Admin:
     ) -> wire.PutGroupResponse:
         """Make a group, or change its settings."""
         check_group(request.name)
-        requested = request.settings
-        _check_at_most("settings.attempts_max", requested.attempts_max, _ATTEMPTS_MAX)
-        for name in ("retry_delay_ms", "retry_delay_ms_max"):
-            _check_at_most(f"settings.{name}", getattr(requested, name), limits.NACK_DELAY_MS_MAX)
-        if requested.invisible_ms:
-            _check_at_most("settings.invisible_ms", requested.invisible_ms, limits.INVISIBLE_MS_MAX)
-            if requested.invisible_ms < limits.INVISIBLE_MS_MIN:
-                raise errors.InvalidArgument(
-                    f"settings.invisible_ms is below {limits.INVISIBLE_MS_MIN}",
-                    field="settings.invisible_ms",
-                    least=limits.INVISIBLE_MS_MIN,
-                )
-        settings = GroupSettings(
-            requested.attempts_max,
-            requested.invisible_ms,
-            requested.retry_delay_ms,
-            requested.retry_delay_ms_max,
-        )
-        group = await self._engine.put_group(request.name, settings)
+        group = await self._engine.put_group(request.name, _group_settings(request.settings))
         return wire.PutGroupResponse(group=self._group(group))
+
+    async def update_topic(
+        self, request: wire.UpdateTopicRequest, _context: Context
+    ) -> wire.UpdateTopicResponse:
+        """Change what is given of a topic."""
+        check_topic(request.name)
+        topic = await self._engine.update_topic(request.name, _update(request))
+        return wire.UpdateTopicResponse(topic=_topic(topic))
+
+    async def update_group(
+        self, request: wire.UpdateGroupRequest, _context: Context
+    ) -> wire.UpdateGroupResponse:
+        """Change what is given of a group."""
+        check_group(request.name)
+        settings = _group_settings(request.settings)
+        group = await self._engine.update_group(request.name, _update(request), settings)
+        return wire.UpdateGroupResponse(group=self._group(group))
 
     async def put_subscription(
         self, request: wire.PutSubscriptionRequest, _context: Context
@@ -193,6 +194,41 @@ class Admin:
         )
         return wire.TransferMasterResponse(master=master, epoch=epoch)
 
+    async def list_members(
+        self, _request: members_pb2.ListMembersRequest, _context: Context
+    ) -> members_pb2.ListMembersResponse:
+        """Who votes and has copies."""
+        found = self._cluster.members()
+        return members_pb2.ListMembersResponse(
+            generation=found.generation,
+            members=[
+                members_pb2.Member(
+                    node_id=one.node_id,
+                    control_address=one.control_address,
+                    is_alive=one.is_alive,
+                    has_replica=one.has_replica,
+                    is_in_sync=one.is_in_sync,
+                )
+                for one in found.members
+            ],
+            former_node_ids=found.former_node_ids,
+            is_changing=found.is_changing,
+            cluster_id=self._engine.cluster_id.hex(),
+        )
+
+    async def change_members(
+        self, request: members_pb2.ChangeMembersRequest, _context: Context
+    ) -> members_pb2.ChangeMembersResponse:
+        """Change that."""
+        add = {NodeId(one.node_id): one.control_address for one in request.add}
+        if len(add) != len(request.add):
+            raise errors.InvalidArgument("a node is added twice", field="add")
+        expected = request.expected_generation if request.HasField("expected_generation") else None
+        generation = await self._cluster.change_members(
+            add, list(map(NodeId, request.remove_node_ids)), expected
+        )
+        return members_pb2.ChangeMembersResponse(generation=generation)
+
     async def list_pending(
         self, request: wire.ListPendingRequest, _context: Context
     ) -> wire.ListPendingResponse:
@@ -267,12 +303,45 @@ def _check_at_most(name: str, value: int, most: int) -> None:
         )
 
 
+def _group_settings(requested: wire.GroupSettings) -> GroupSettings:
+    _check_at_most("settings.attempts_max", requested.attempts_max, _ATTEMPTS_MAX)
+    for name in ("retry_delay_ms", "retry_delay_ms_max"):
+        _check_at_most(f"settings.{name}", getattr(requested, name), limits.NACK_DELAY_MS_MAX)
+    if requested.invisible_ms:
+        _check_at_most("settings.invisible_ms", requested.invisible_ms, limits.INVISIBLE_MS_MAX)
+        if requested.invisible_ms < limits.INVISIBLE_MS_MIN:
+            raise errors.InvalidArgument(
+                f"settings.invisible_ms is below {limits.INVISIBLE_MS_MIN}",
+                field="settings.invisible_ms",
+                least=limits.INVISIBLE_MS_MIN,
+            )
+    return GroupSettings(
+        requested.attempts_max,
+        requested.invisible_ms,
+        requested.retry_delay_ms,
+        requested.retry_delay_ms_max,
+    )
+
+
+def _update(request: wire.UpdateTopicRequest | wire.UpdateGroupRequest) -> CatalogUpdate:
+    size = len(request.description.encode())
+    _check_at_most("description", size, limits.DESCRIPTION_BYTES_MAX)
+    return CatalogUpdate(
+        request.description if request.HasField("description") else None,
+        request.is_paused if request.HasField("is_paused") else None,
+        request.expected_version if request.HasField("expected_version") else None,
+    )
+
+
 def _topic(topic: TopicInfo) -> wire.Topic:
     gene = None if topic.is_internal else gene_to_wire(topic.gene)
     return wire.Topic(
         name=topic.name,
         settings=wire.TopicSettings(queue_count=topic.queue_count, gene=gene),
         released_count=topic.released_count,
+        description=topic.description,
+        is_paused=topic.is_paused,
+        version=topic.version,
     )
 
 
@@ -297,6 +366,9 @@ def _group(group: GroupInfo, is_shown: Callable[[str], bool]) -> wire.Group:
             if is_shown(lag.topic)
         ],
         subscriptions=[_subscription(one) for one in group.subscriptions if is_shown(one.topic)],
+        description=group.description,
+        is_paused=group.is_paused,
+        version=group.version,
     )
 
 

@@ -158,3 +158,8 @@ def _check_metas(raw: bytes, starts: list[int], meta_len: NDArray[np.uint32]) ->
             raise errors.MessageTooLarge(
                 f"message {index}: too many tags, keys or properties", index=index
             )
+        for key in message.keys:
+            if not 0 < len(key.encode()) <= limits.KEY_BYTES_MAX:
+                raise errors.InvalidBatch(
+                    f"message {index}: a key has 1 to {limits.KEY_BYTES_MAX} bytes", index=index
+                )

@@ -6,6 +6,7 @@ grpc.aio would do the same with more coroutines a call.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 import grpc
@@ -13,9 +14,10 @@ from google.protobuf.message import DecodeError
 
 from hourwheel import errors
 from hourwheel.clock import Clock
-from node.access.audit import AUDITED, AuditLog
-from node.access.control import CALLER, LOGIN_ENDS_MS, AccessControl, Identify
+from node.access.audit import AUDITED, AuditLog, subject_of
+from node.access.control import CALLER, LOGIN_ENDS_MS, AccessControl, Identify, login_holds
 from node.access.permissions import RULES
+from node.access.quotas import Quotas
 from node.api.admission import Admission
 from node.contracts import grpc_status
 from node.contracts.access import ANONYMOUS
@@ -69,6 +71,8 @@ ResponseT = TypeVar("ResponseT", bound=Encodable)
 
 FATAL: Final = (errors.InvariantViolated, errors.FsyncFailed, errors.DiskFailed)
 """After these the process must not go on: what it holds in memory or on disk cannot be trusted."""
+_DENIED: Final = (errors.PermissionDenied, errors.Unauthenticated)
+"""Because of who calls."""
 _LOCAL: Final = (errors.DataLoss, errors.FsyncFailed, errors.DiskFailed)
 """What is wrong with this node, not with the request."""
 
@@ -87,6 +91,9 @@ class Calls:
         access: AccessControl,
         identify: Identify | None = None,
         audit: AuditLog | None = None,
+        quotas: Quotas | None = None,
+        *,
+        is_first_hand: bool = True,
     ) -> None:
         """Calls of one server.
 
@@ -97,7 +104,11 @@ class Calls:
             access: who may do what.
             identify: tells who calls; None: nobody is known.
             audit: is told who did what; None: the log is.
+            quotas: how much each may have under way; None: as much as it likes.
+            is_first_hand: connections are the callers' own, and not another node's.
         """
+        self._is_first_hand = is_first_hand
+        self._quotas = Quotas() if quotas is None else quotas
         self.admission = admission
         self.access = access
         self._identify = identify
@@ -106,10 +117,17 @@ class Calls:
         self.clock = clock
         self._failure = failure
 
-    async def find_refusal(self, method: str, context: Context) -> grpc.Status | None:
+    async def find_refusal(
+        self, method: str, context: Context, *, is_stream: bool = False
+    ) -> grpc.Status | None:
         """Note who calls, for all that is done for this call; or why the call is to be refused.
 
-        Before anything of it is read: a stranger costs no more than that. `method`: its full name.
+        Before anything of it is read: a stranger costs no more than that.
+
+        Args:
+            method: its full name.
+            context: of the call.
+            is_stream: it is one in both directions, and under way as long as it is open.
         """
         if self._identify is not None:
             try:
@@ -117,7 +135,27 @@ class Calls:
             except errors.HourwheelError as error:
                 self._audit.note_denied(ANONYMOUS, method, error, context.peer())
                 return self.refuse(method, error, context, grpc_status.to_status)[1]
+        if self._quotas.is_on:
+            try:
+                self._begin(context, is_stream=is_stream)
+            except errors.ResourceExhausted as error:
+                return self.refuse(method, error, context, grpc_status.to_status)[1]
         return None
+
+    def _begin(self, context: Context, *, is_stream: bool) -> None:
+        """Count the caller's connection, and a stream as a call, until gRPC's call ends.
+
+        Raises:
+            QuotaExceeded, QuotaReached: there are too many.
+        """
+        quotas, name, connection = self._quotas, CALLER.get().name, context.peer()
+        if is_stream:
+            quotas.begin_call(name)
+            context.add_done_callback(lambda _: quotas.end_call(name))  # type: ignore[arg-type]
+        if self._is_first_hand:
+            quotas.begin_on(name, connection)
+            end = partial(quotas.end_on, name, connection)
+            context.add_done_callback(lambda _: end())  # type: ignore[arg-type]
 
     def login_left_ms(self) -> float | None:
         """For how long a stream that its caller opens may be read; None: while it lasts."""
@@ -128,7 +166,9 @@ class Calls:
         """Why the node ends a stream of which it reads no more; None: the client has ended it."""
         if self.admission.is_draining:
             return errors.ShuttingDown()
-        return errors.LoginEnded() if self.login_left_ms() == 0.0 else None
+        if self.login_left_ms() == 0.0:
+            return errors.LoginEnded()
+        return None if login_holds() else errors.Unauthenticated()
 
     def checked(
         self,
@@ -148,7 +188,7 @@ class Calls:
             try:
                 check(rule, request)
                 return await implement(request, context)
-            except errors.PermissionDenied as error:
+            except _DENIED as error:
                 audit.note_denied(CALLER.get(), method, error, context.peer())
                 raise
 
@@ -156,7 +196,7 @@ class Calls:
             outcome = "CANCELLED"
             try:
                 answer = await check_and_implement(request, context)
-            except errors.PermissionDenied:
+            except _DENIED:
                 outcome = ""  # it is noted
                 raise
             except Exception as error:
@@ -168,7 +208,8 @@ class Calls:
             finally:
                 if outcome:
                     resources = rule.resources(request)
-                    audit.note(CALLER.get(), method, resources, outcome, context.peer())
+                    subject = subject_of(request)
+                    audit.note(CALLER.get(), method, resources, outcome, context.peer(), subject)
 
         return note if method in AUDITED else check_and_implement
 
@@ -180,7 +221,7 @@ class Calls:
         async def handle(requests: Any, context: Context) -> None:
             try:
                 check(rule, None)
-            except errors.PermissionDenied as error:
+            except _DENIED as error:
                 self._audit.note_denied(CALLER.get(), method, error, context.peer())
                 _, refusal = self.refuse(method, error, context, grpc_status.to_status)
             else:
@@ -230,7 +271,7 @@ class Calls:
             implement: does it.
             tell: the form in which its caller is told of an error.
         """
-        admission, stats = self.admission, self.stats.method(method)
+        admission, stats, quotas = self.admission, self.stats.method(method), self._quotas
         span = self.stats.spans.span(method)
         monotonic_ms = self.clock.monotonic_ms
 
@@ -238,8 +279,12 @@ class Calls:
             request: RequestT, size: int, context: CallContext
         ) -> AnswerT | Refusal[FormT]:
             started_ms = monotonic_ms()
-            code = "CANCELLED"
+            code, counted = "CANCELLED", None
             try:
+                if quotas.is_on:
+                    name = CALLER.get().name
+                    quotas.begin_call(name)
+                    counted = name
                 admission.enter(size)
                 try:
                     answer = await in_steps(implement(request, context), span)
@@ -255,6 +300,8 @@ class Calls:
                 code = "OK"
                 return answer
             finally:
+                if counted is not None:
+                    quotas.end_call(counted)
                 stats.count(code, (monotonic_ms() - started_ms) * _SECONDS)
 
         return attempt
@@ -291,4 +338,6 @@ class Calls:
             # Another node has what is lost here, or this one after a start: trying again helps.
             public = errors.Timeout("the node stops, its disk is not well: the outcome is unknown")
         self.stats.reject(public.reason)
+        if isinstance(public, errors.QuotaExceeded | errors.QuotaReached):
+            self.stats.reject_by_quota(public.params["quota"])
         return public

@@ -12,7 +12,7 @@ from hourwheel import errors, limits
 from hourwheel.filter_language.wire import filter_from_wire, filter_to_wire
 from hourwheel.formats import delivery_batch
 from hourwheel.formats.message_id import MessageId
-from hourwheel.formats.receipt import RECEIPT_DTYPE, Receipt, format_each, parse_many
+from hourwheel.formats.receipt import Receipt, format_each, parse_each
 from hourwheel.outcomes import ReceiptOutcome
 from hourwheel.types import topic_of
 from hourwheel.v1.consumer_pb2 import (
@@ -46,7 +46,6 @@ _DEADLINE_MARGIN_MS: Final = 50
 share of it, because gRPC rounds deadlines up by as much as 1 % on their way here."""
 _RECEIVE_RULE: Final = RULES["hourwheel.v1.ConsumerService.Receive"]
 _FORMATS: Final = (RECEIVE_FORMAT_UNSPECIFIED, RECEIVE_FORMAT_MESSAGES, RECEIVE_FORMAT_BATCH)
-_PARTS: Final = [name for name in RECEIPT_DTYPE.names or () if name not in {"version", "crc"}]
 
 
 class Consumer:
@@ -304,9 +303,9 @@ class Selected:
         self.valid: list[Selection] = []
         """What to ask the engine."""
         self._places: list[int] = []
-        for place, receipt in enumerate(_read(receipts)):
+        for place, receipt in enumerate(parse_each(receipts)):
             self._add(place, cluster, receipt, 0, receipt.count)
-        whole = _read([part.receipt for part in ranges])
+        whole = parse_each([part.receipt for part in ranges])
         for place, (part, receipt) in enumerate(zip(ranges, whole, strict=True), len(receipts)):
             wanted = part.count or receipt.count - part.first
             if whole_ranges and (part.first or wanted != receipt.count):
@@ -327,12 +326,3 @@ class Selected:
         """Put in the engine's answers to `valid`, in order."""
         for place, outcome in zip(self._places, outcomes, strict=True):
             self.outcomes[place] = outcome
-
-
-def _read(texts: Seq[str]) -> list[Receipt]:
-    if not texts:
-        return []
-    rows = parse_many(texts)
-    return [
-        Receipt(*parts) for parts in zip(*(rows[name].tolist() for name in _PARTS), strict=True)
-    ]

@@ -8,8 +8,8 @@ It goes to the port on which nodes prove who they are, and with it who the calle
 the master believes it. What a client sends under such names goes no further than here.
 
 A node answers by itself what is about itself: its status, what it knows of one message, health and
-reflection; and what the control plane has, users and grants. A forwarded call that got lost on the
-way ends as `Timeout`, its outcome being unknown, unless it certainly never left; then as
+reflection; and what the control plane has, users, grants and quotas. A forwarded call that got lost
+on the way ends as `Timeout`, its outcome being unknown, unless it certainly never left; then as
 `Unavailable`. Streams are forwarded as they are opened: where the master steps down, each batch
 fails with that error, and the client opens a new stream.
 
@@ -36,7 +36,9 @@ from hourwheel.transport.grpc_errors import failure_of
 from hourwheel.transport.reads import begin_read
 from hourwheel.types import NodeId
 from hourwheel.v1.consumer_pb2 import ReceiveRequest
+from node.access.control import login_holds
 from node.access.forwarded import caller_metadata
+from node.access.permissions import RULES
 from node.api.calls import Calls, Context, StreamHandler, UnaryHandler
 from node.api.publish_stream import METHOD
 from node.contracts import grpc_status
@@ -48,10 +50,12 @@ OWN_ANSWERS: Final = frozenset(
         *("GetStatus", "DescribeMessage"),
         # The control process beside each node takes these to wherever they are agreed upon.
         *("PutUser", "DeleteUser", "ListUsers", "PutGrant", "DeleteGrant", "ListGrants"),
+        *("PutQuota", "DeleteQuota", "ListQuotas"),
     }
 )
 """Methods that every node answers for itself."""
 _WAITING: Final = "Receive"
+_RECEIVE_RULE: Final = RULES["hourwheel.v1.ConsumerService.Receive"]
 _HOP_BY_HOP: Final = ("grpc-", ":", "hourwheel-")
 _OWN_HOP: Final = frozenset(
     {
@@ -292,6 +296,15 @@ class Forwarder:
     async def _pass_on(self, path: str, calls: Calls, raw: bytes, context: Context) -> bytes:
         if not path.endswith(_WAITING):
             return await self._try(path, raw, context, _answer)
+        try:
+            request = ReceiveRequest.FromString(raw)
+        except DecodeError:  # the master will say so
+            return await self._try(path, raw, context, _answer)
+        with calls.access.until_revoked_elsewhere(_RECEIVE_RULE, request):
+            return await self._follow(path, calls, raw, context)
+
+    async def _follow(self, path: str, calls: Calls, raw: bytes, context: Context) -> bytes:
+        """A poll's answer, from one master or the next."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _timeout_of(context)
         failing_since_s: float | None = None
@@ -362,8 +375,8 @@ class Forwarder:
                 await _copy(calls, call, context)
             finally:
                 self._stats.forwarded_in_flight -= 1
-            if calls.admission.is_draining:
-                raise errors.ShuttingDown
+            if (parting := calls.find_parting()) is not None:
+                raise parting
             code = "OK"
         except grpc_status.PassedOn as passed:
             code, refusal = passed.status.code.name, passed.status
@@ -464,17 +477,20 @@ async def _copy(calls: Calls, call: Any, context: Context) -> None:
 
 
 async def _send(calls: Calls, call: Any, context: Context) -> None:
-    """What the client sends; a shutdown ends it, and what was sent is still answered."""
+    """What the client sends; a shutdown, or the end of its login, ends it.
+
+    What was sent is still answered. The master knows the caller's name, and nothing of the login.
+    """
     with suppress(errors.ShuttingDown):
-        while isinstance(raw := await _read(calls, context), bytes):
+        while isinstance(raw := await _read(calls, context), bytes) and login_holds():
             await call.write(raw)  # not to be given up: that would end the whole call
     await call.done_writing()
 
 
 async def _read(calls: Calls, context: Context) -> object:
-    """The client's next message; anything else where there is none, or the node stops."""
+    """The client's next message; else there is none, the node stops, or the login has ended."""
     raw: object = None
-    with calls.admission.until_drain():
+    with calls.admission.until_drain(calls.login_left_ms()):
         raw = await begin_read(context)
     return raw  # noqa: RET504 - what is awaited above may be given up
 

@@ -1,7 +1,10 @@
 """ProducerService: Publish and Cancel. The stream of record batches is in publish_stream.py."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final, NoReturn
+
+import numpy as np
 
 from hourwheel import errors, limits
 from hourwheel.formats import message_id
@@ -18,6 +21,7 @@ from hourwheel.v1.broker_pb2 import (
 from node.api.batches import beyond_horizon
 from node.api.calls import CallContext
 from node.api.names import check_topic
+from node.api.quota_gate import QuotaGate
 from node.config.model import LimitsSection
 from node.contracts.broker import EnginePort, IncomingMessages
 
@@ -28,8 +32,11 @@ PUBLISH_COUNT_MAX: Final = 1_000
 class Producer:
     """Checks what comes in and hands it to the engine."""
 
-    def __init__(self, engine: EnginePort, allowed: LimitsSection, horizon_ms: int) -> None:
+    def __init__(
+        self, engine: EnginePort, allowed: LimitsSection, horizon_ms: int, quotas: QuotaGate
+    ) -> None:
         """`horizon_ms`: how far ahead a message may be scheduled."""
+        self._quotas = quotas
         self._engine = engine
         self._allowed = allowed
         self._horizon_ms = horizon_ms
@@ -50,12 +57,21 @@ class Producer:
         if request.HasField("producer"):
             producer_id, first_sequence = _producer(request)
             incoming = incoming._replace(producer_id=producer_id, producer_sequence=first_sequence)
-        accepted = await self._engine.publish_messages(incoming)
+        if self._quotas.is_on:
+            accepted = await self._publish_within_quota(incoming)
+        else:
+            accepted = await self._engine.publish_messages(incoming)
         response = PublishResponse()
         add = response.messages.add
         for message_id_text, due in accepted:
             add(message_id=message_id_text, due_ms=due)
         return response
+
+    async def _publish_within_quota(self, incoming: IncomingMessages) -> list[tuple[str, int]]:
+        size = sum(map(len, incoming.bodies)) + sum(map(len, incoming.metas))
+        instants = partial(np.array, incoming.due_ms, np.int64)
+        with self._quotas.publishing(len(incoming.due_ms), size, instants):
+            return await self._engine.publish_messages(incoming)
 
     def _read(self, topic: str, messages: Iterable[OutgoingMessage]) -> IncomingMessages:
         """Messages that keep every limit; an error names the index."""
@@ -104,7 +120,9 @@ class Producer:
         return IncomingMessages(topic, due_ms, bodies, raw_metas, genes, key_hashes)
 
     async def cancel(self, request: CancelRequest, _context: CallContext) -> CancelResponse:
-        """Take back messages; one definite answer for each id."""
+        """Take back messages; one definite answer for each id, or for each key."""
+        if request.keys or request.topic:
+            return await self._cancel_keys(request)
         texts, packed = request.message_ids, request.packed_message_ids
         if texts and packed:
             raise errors.InvalidArgument("message_ids and packed_message_ids exclude each other")
@@ -118,6 +136,30 @@ class Producer:
         ids = message_id.parse_many(texts) if texts else message_id.unpack_many(packed)
         outcomes = (await self._engine.cancel(ids)).tolist() if len(ids) else []
         return CancelResponse(outcomes=outcomes)
+
+    async def _cancel_keys(self, request: CancelRequest) -> CancelResponse:
+        check_topic(request.topic)
+        if request.message_ids or request.packed_message_ids:
+            raise errors.InvalidArgument("ids and keys exclude each other")
+        count = len(request.keys)
+        if count > limits.CANCEL_COUNT_MAX:
+            raise errors.TooManyItems(
+                f"{count} keys; at most {limits.CANCEL_COUNT_MAX} are allowed",
+                count=count,
+                count_max=limits.CANCEL_COUNT_MAX,
+            )
+        keys = [key.encode() for key in request.keys]
+        lengths = list(map(len, keys))
+        if keys and not 0 < min(lengths) <= max(lengths) <= limits.KEY_BYTES_MAX:
+            raise errors.InvalidArgument(
+                f"a key has 1 to {limits.KEY_BYTES_MAX} bytes",
+                field="keys",
+                bytes_max=limits.KEY_BYTES_MAX,
+            )
+        done = await self._engine.cancel_keys(request.topic, keys)
+        return CancelResponse(
+            outcomes=done.outcomes.tolist(), cancelled_counts=done.cancelled_counts.tolist()
+        )
 
 
 _NO_META: Final = metas.encode(metas.NO_META)

@@ -8,23 +8,31 @@ client that does not read its answers is not read from either, and after a time 
 
 import asyncio
 from contextlib import suppress
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hourwheel import errors, limits
 from hourwheel.filter_language.wire import gene_to_wire
+from hourwheel.formats.record_batch import Flag, RecordBatch
 from hourwheel.transport.reads import begin_read
 from hourwheel.v1.broker_pb2 import PublishedBatch, PublishStreamRequest, PublishStreamResponse
 from node.api.batches import check_batch
 from node.api.calls import CallContext, Calls, Context, Refusal
 from node.api.names import check_topic
+from node.api.quota_gate import QuotaGate
 from node.config.model import LimitsSection
 from node.contracts import grpc_status
-from node.contracts.broker import EnginePort
+from node.contracts.broker import EnginePort, PublishedBatchResult
 
 METHOD: Final = "PublishStream"
 FULL_METHOD: Final = f"hourwheel.v1.ProducerService.{METHOD}"
 _SECONDS: Final = 0.001
 _PARTING_S: Final = 1.0
+
+Topics: TypeAlias = list[tuple[str, int]] | None
+"""Of a batch, and how many messages each has; None: all are for one."""
 
 
 class _Unread(Exception):
@@ -35,15 +43,21 @@ class PublishStreams:
     """The handler of the method. Each batch counts as one call in the metrics."""
 
     def __init__(
-        self, calls: Calls, engine: EnginePort, allowed: LimitsSection, horizon_ms: int
+        self,
+        calls: Calls,
+        engine: EnginePort,
+        allowed: LimitsSection,
+        horizon_ms: int,
+        quotas: QuotaGate,
     ) -> None:
         """`horizon_ms`: how far ahead a message may be scheduled."""
+        self._quotas = quotas
         self._calls = calls
         self._engine = engine
         self._allowed = allowed
         self._horizon_ms = horizon_ms
         self._attempt = calls.attempt(METHOD, self._read_and_publish, grpc_status.to_detail)
-        self._checked = calls.checked(FULL_METHOD, self.publish)
+        self._checked = calls.checked(FULL_METHOD, quotas.limited(FULL_METHOD, self.publish))
 
     async def handle(self, _requests: object, context: Context) -> None:
         """Serve one stream."""
@@ -143,10 +157,10 @@ class PublishStreams:
             now_ms=self._engine.now_ms(),
             horizon_ms=self._horizon_ms,
         )
-        if topics is None:
-            result = await self._engine.publish_batch(request.topic, batch)
+        if self._quotas.is_on:
+            result = await self._publish_within_quota(request, topics, batch)
         else:
-            result = await self._engine.publish_joined(topics, batch)
+            result = await self._accept(request, topics, batch)
         expected = result.expected_gene
         published = PublishedBatch(
             shard=result.shard,
@@ -160,8 +174,29 @@ class PublishStreams:
         )
         return PublishStreamResponse(published=published)
 
+    async def _accept(
+        self, request: PublishStreamRequest, topics: Topics, batch: RecordBatch
+    ) -> PublishedBatchResult:
+        if topics is None:
+            return await self._engine.publish_batch(request.topic, batch)
+        return await self._engine.publish_joined(topics, batch)
 
-def _topics_of(request: PublishStreamRequest) -> list[tuple[str, int]] | None:
+    async def _publish_within_quota(
+        self, request: PublishStreamRequest, topics: Topics, batch: RecordBatch
+    ) -> PublishedBatchResult:
+        def due_ms() -> NDArray[np.int64]:
+            is_relative = batch.header.flags & Flag.RELATIVE_DUE
+            return batch.due_ms + (self._engine.now_ms() if is_relative else 0)
+
+        size = len(request.record_batch)
+        with self._quotas.publishing(batch.header.count, size, due_ms) as give_back:
+            result = await self._accept(request, topics, batch)
+            if result.duplicate:
+                give_back()
+        return result
+
+
+def _topics_of(request: PublishStreamRequest) -> Topics:
     """The topics of a batch, and how many messages each has; None: only `request.topic`."""
     names, counts = request.topics, request.counts
     if not names and not counts:

@@ -17,6 +17,7 @@ from node.access.administration import Administration
 from node.access.audit import AuditLog
 from node.access.control import AccessControl, Identify
 from node.access.forwarded import forwarded_caller
+from node.access.quotas import Quotas
 from node.access.server_tls import ServerTls
 from node.api import health, reflection
 from node.api.access import Access
@@ -28,6 +29,7 @@ from node.api.forwarder import Forwarder, MasterOnly
 from node.api.producer import Producer
 from node.api.publish_stream import METHOD as PUBLISH_STREAM
 from node.api.publish_stream import PublishStreams
+from node.api.quota_gate import QuotaGate
 from node.api.request_gate import RequestGate
 from node.api.session import METHOD as SESSION_METHOD
 from node.api.session import Implement, Sessions
@@ -80,20 +82,22 @@ class ServerParts:
     clock: Clock
     failure: Failure
     started_ms: int
+    administration: Administration
+    """Of users and grants."""
     forwarder: Forwarder | None = None
     """One of several nodes: what is the master's to answer is passed on."""
     cluster: ClusterPort | None = None
     """None: the node is alone."""
     access: AccessControl = field(default_factory=AccessControl)
     """Who may do what."""
-    administration: Administration | None = None
-    """Of users and grants; None: the node is alone."""
     identify: Identify | None = None
     """Tells who calls; None: nobody is known."""
     tls: ServerTls | None = None
     """None: clients are served in the clear."""
     audit: AuditLog | None = None
     """Is told who did what; None: the log is."""
+    quotas: Quotas = field(default_factory=Quotas)
+    """How much each caller may use."""
 
 
 class ApiServer:
@@ -103,6 +107,7 @@ class ApiServer:
         """Nothing listens yet."""
         self._parts = parts
         self._audit = parts.audit or AuditLog(parts.clock)
+        self._quotas = QuotaGate(parts.quotas, parts.access, parts.engine, parts.clock)
         self._admission = Admission(parts.config.limits, parts.stats)
         self._server = grpc.aio.server(
             options=_options(parts.config),
@@ -156,16 +161,20 @@ class ApiServer:
         Who calls is what they say; nothing is passed on once more.
         """
         parts, gate = self._parts, RequestGate(self._parts.config.limits.request_wait_ms)
-        calls = self._make_calls(forwarded_caller)
+        calls = self._make_calls(forwarded_caller, is_first_hand=False)
         forwarder = None if parts.forwarder is None else parts.forwarder.for_peers()
         for service, servicer in self._servicers:
-            yield _handlers(service, servicer, calls, self._streams, gate, forwarder)
+            yield _handlers(
+                *(service, servicer, calls, self._streams, gate, forwarder, self._quotas)
+            )
 
-    def _make_calls(self, identify: Identify | None) -> Calls:
+    def _make_calls(self, identify: Identify | None, *, is_first_hand: bool = True) -> Calls:
         parts = self._parts
         return Calls(
             *(self._admission, parts.clock, parts.failure, parts.access, identify),
             audit=self._audit,
+            quotas=parts.quotas,
+            is_first_hand=is_first_hand,
         )
 
     def _add_services(self, address: str) -> None:
@@ -178,8 +187,10 @@ class ApiServer:
             identity.node_id, address, hourwheel.__version__
         )
         gate = RequestGate(allowed.request_wait_ms)
-        streams = self._streams = PublishStreams(calls, parts.engine, allowed, horizon_ms)
-        producer = Producer(parts.engine, allowed, horizon_ms)
+        streams = self._streams = PublishStreams(
+            calls, parts.engine, allowed, horizon_ms, self._quotas
+        )
+        producer = Producer(parts.engine, allowed, horizon_ms, self._quotas)
         consumer = Consumer(parts.engine, self._admission, access)
         self._add_sessions(calls, producer, consumer, streams)
         self._servicers: tuple[tuple[ServiceDescriptor, object], ...] = (
@@ -189,7 +200,9 @@ class ApiServer:
             (ACCESS, Access(parts.administration)),
         )
         for service, servicer in self._servicers:
-            handlers = _handlers(service, servicer, calls, streams, gate, parts.forwarder)
+            handlers = _handlers(
+                *(service, servicer, calls, streams, gate, parts.forwarder, self._quotas)
+            )
             self._server.add_generic_rpc_handlers((handlers,))
 
     def _add_sessions(
@@ -204,7 +217,7 @@ class ApiServer:
             "publish": (PRODUCER, PUBLISH_STREAM, streams.publish),
         }
         methods = {
-            field: (name, calls.checked(f"{service.full_name}.{name}", implement))
+            field: (name, self._checked(calls, f"{service.full_name}.{name}", implement))
             for field, (service, name, implement) in implements.items()
         }
         sessions = Sessions(calls, methods, self._parts.config.limits)
@@ -215,6 +228,9 @@ class ApiServer:
         found = {SESSION_METHOD: grpc.stream_stream_rpc_method_handler(served)}
         handlers = grpc.method_handlers_generic_handler(SESSION.full_name, found)
         self._server.add_generic_rpc_handlers((handlers,))
+
+    def _checked(self, calls: Calls, method: str, implement: Implement) -> Implement:
+        return calls.checked(method, self._quotas.limited(method, implement))
 
     async def drain(self) -> None:
         """Tell health watchers, refuse what is new, end what only waits."""
@@ -233,6 +249,7 @@ def _handlers(
     streams: PublishStreams,
     gate: RequestGate,
     forwarder: Forwarder | MasterOnly | None,
+    quotas: QuotaGate,
 ) -> grpc.GenericRpcHandler:
     """Handlers for all methods of a service; a method that nobody implements is an error."""
     found: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
@@ -245,7 +262,8 @@ def _handlers(
             stream = identified(method.full_name, calls, stream)
             found[method.name] = grpc.stream_stream_rpc_method_handler(stream)
         else:
-            implement = calls.checked(method.full_name, getattr(servicer, _snake(method.name)))
+            own = quotas.limited(method.full_name, getattr(servicer, _snake(method.name)))
+            implement = calls.checked(method.full_name, own)
             unary = calls.unary(method.name, _parser(method), implement)
             if forwarder is not None:
                 unary = forwarder.unary(path, calls, unary)
@@ -284,7 +302,7 @@ def identified(method: str, calls: Calls, serve: StreamHandler) -> StreamHandler
     """A method (its full name) with streams in both directions, for callers who may be let in."""
 
     async def handle(requests: Any, context: Context) -> None:
-        stranger = await calls.find_refusal(method, context)
+        stranger = await calls.find_refusal(method, context, is_stream=True)
         if stranger is not None:
             await context.abort_with_status(stranger)
         await serve(requests, context)

@@ -29,13 +29,14 @@ from node.broker.master_service import MasterService
 from node.broker.precise_timer import make_timer
 from node.broker.settings import EngineConfig
 from node.broker.status import describe, shard_status
+from node.broker.takeover_wait import TakeoverWait
 from node.broker.wheel_query import WheelQuery
 from node.catalog.listing import Listing
 from node.consumers.dead_letters import DeadLetterSearch
 from node.contracts import broker
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.broker import Failure
-from node.contracts.pending_page import CancelledPage, PendingPage
+from node.contracts.pending_page import CancelledPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import PendingQuery
 from node.delivery.receiver import Receiver
 from node.repair.damage_control import DamageControl
@@ -74,6 +75,11 @@ class Membership(Replication, Protocol):
         """Where to go instead of this node."""
         ...
 
+    @property
+    def is_taking_over(self) -> bool:
+        """Whether this node is to be the master, and does not serve yet."""
+        ...
+
 
 class Engine:
     """One node's broker (contract: node/contracts/broker.py). All calls on the loop's thread."""
@@ -94,7 +100,8 @@ class Engine:
         self.stats = EngineStats()
         self._turns = self.stats.spans.span("turn")
         self.answers = AnswerBudget(config.answer_bytes)
-        self._time, self._failure = time, failure
+        self._time, self._failure, self._membership = time, failure, membership
+        self._takeover = TakeoverWait()
         self.now_ms, self.monotonic_ms, self.redirect = (
             time.now_ms,
             time.monotonic_ms,
@@ -153,6 +160,7 @@ class Engine:
     def serve(self, mastership: Mastership) -> None:
         """This node has taken over, and answers from now on."""
         self.service = MasterService(self, mastership)
+        self._takeover.end()
 
     def resume(self) -> None:
         """The lease is there, for the first time or again: polls may have missed something."""
@@ -163,6 +171,7 @@ class Engine:
         """Close a mastership: all who wait are answered."""
         self._timer.clear()
         self.service = None
+        self._takeover.end()
         mastership.close(self.redirect())
 
     def fail(self, error: HourwheelError) -> None:
@@ -172,8 +181,9 @@ class Engine:
 
     def _on_failure(self, found: "asyncio.Future[HourwheelError]") -> None:
         self.is_closing = True
-        if not found.cancelled() and isinstance(found.result(), errors.CorruptFile):
-            self._failure.can_be_mended = self.background.maintenance.distrust()
+        error = None if found.cancelled() else found.result()
+        if isinstance(error, errors.CorruptFile):
+            self._failure.can_be_mended = self.background.maintenance.distrust(error)
 
     @contextmanager
     def failing_with_damage(self) -> Iterator[None]:
@@ -216,6 +226,7 @@ class Engine:
         if is_sound:
             self.shard.log.close()
             self.shard.views.queues.close()
+            self.shard.views.keys.close()
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -245,7 +256,11 @@ class Engine:
         if queues or answered_count > _ANSWERED_FIRST_MAX:
             self._turn_on_applied(queues)
         elif self._turn_soon is None:
-            self._turn_soon = self._loop.call_soon(self.guarded(self._turn_on_answered))
+            self._turn_soon = self._loop.call_soon(self._let_answers_leave)
+
+    def _let_answers_leave(self) -> None:
+        """The calls have gone on with their results; next, their streams write the answers."""
+        self._turn_soon = self._loop.call_soon(self.guarded(self._turn_on_answered))
 
     def _turn_on_answered(self) -> None:
         self._turn_soon = None
@@ -327,8 +342,15 @@ class Engine:
         master = self._master
         return await master.answer(master.publishing.cancel(ids))
 
+    async def cancel_keys(self, topic: str, keys: Sequence[bytes]) -> KeysCancelled:
+        """See EnginePort."""
+        master = self._master
+        return await master.answer(master.keys.cancel(topic, keys))
+
     async def receive(self, params: broker.ReceiveParams) -> broker.Delivery | None:
         """See EnginePort."""
+        if self.service is None and self._membership.is_taking_over:
+            await self._takeover.wait(params.wait_ms)
         master = self._master
         return await master.answer(master.receive(params))
 
@@ -368,6 +390,18 @@ class Engine:
         """See EnginePort."""
         master = self._master
         return await master.answer(master.catalog_service.put_group(name, settings))
+
+    async def update_topic(self, name: str, update: broker.CatalogUpdate) -> broker.TopicInfo:
+        """See EnginePort."""
+        master = self._master
+        return await master.answer(master.catalog_service.update_topic(name, update))
+
+    async def update_group(
+        self, name: str, update: broker.CatalogUpdate, settings: broker.GroupSettings
+    ) -> broker.GroupInfo:
+        """See EnginePort."""
+        master = self._master
+        return await master.answer(master.catalog_service.update_group(name, update, settings))
 
     async def put_subscription(
         self, group: str, topic: str, wanted: FilterExpression

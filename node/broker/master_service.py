@@ -23,6 +23,7 @@ from node.broker.damage_desk import DamageDesk
 from node.broker.disk_guard import DiskGuard
 from node.broker.group_commit import GroupCommit
 from node.broker.job_runner import Background
+from node.broker.key_service import KeyService
 from node.broker.pending_query import Pending
 from node.broker.publish_service import PublishService
 from node.broker.settings import EngineConfig
@@ -129,6 +130,7 @@ class MasterService:
             host.guard,
             host.config.horizon_ms,
         )
+        self.keys = KeyService(self, self.publishing.small_calls, host.group_commit)
         self.pending = Pending(self, host.cluster_id, damage)
         self.damage_desk = DamageDesk(mastership, damage)
         for waiting in (self.receive_service, self.expiry):
@@ -192,7 +194,8 @@ class MasterService:
     def next_wakeup_ms(self) -> int | None:
         """When the next turn has to be, or None."""
         dispatch_ms = None
-        if not self._shard.is_stalled:  # housekeeping looks whether there is room
+        # Housekeeping looks whether there is room; what is applied next has a turn.
+        if not self._shard.is_stalled and self.mastership.may_dispatch_more:
             dispatch_ms = self.mastership.dispatcher.next_wakeup_ms(self._shard.views)
         times = dispatch_ms, self.receive_service.next_wakeup_ms(), self._load_ms
         return min((at for at in times if at is not None), default=None)

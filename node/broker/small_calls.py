@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.errors import HourwheelError
-from hourwheel.formats.record_batch import RecordBatch, build_publish
+from hourwheel.formats.record_batch import RecordBatch, build_publish, join_rows
 from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC
 from node.contracts.broker import IncomingMessages
 from node.replica.mastership import Mastership, Proposer
@@ -219,7 +219,7 @@ def _append_together(
     calls: list[tuple["asyncio.Future[Any]", NDArray[Any]]], append: AppendRows
 ) -> None:
     proposer = RowsProposer([(future, len(rows)) for future, rows in calls])
-    append(np.concatenate([rows for _, rows in calls]), proposer)
+    append(join_rows([rows for _, rows in calls]), proposer)
 
 
 class SmallCalls:

@@ -69,7 +69,12 @@ class Listing:
         released = sum(
             bounds(topic_queue(topic.topic_id, queue))[1] for queue in range(topic.queue_count)
         )
-        return TopicInfo(topic.name, topic.queue_count, topic.internal, released, topic.gene)
+        return TopicInfo(
+            *(topic.name, topic.queue_count, topic.internal, released, topic.gene),
+            description=topic.description,
+            is_paused=topic.is_paused,
+            version=topic.version,
+        )
 
     # -- groups -----------------------------------------------------------------------------------
 
@@ -123,6 +128,9 @@ class Listing:
             lags,
             tuple(SubscriptionInfo(self._name_of(one), one.filter) for one in subscriptions),
             next_after,
+            group.description,
+            group.is_paused,
+            group.version,
         )
 
     def _name_of(self, subscription: Subscription) -> str:

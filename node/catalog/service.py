@@ -6,8 +6,8 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
@@ -18,7 +18,13 @@ from node.catalog.filter_cache import read_filter
 from node.catalog.listing import Listing
 from node.catalog.serving import Serving
 from node.catalog.subscriptions import Subscribed, find_mismatch, stored
-from node.contracts.broker import GroupInfo, GroupSettings, SubscriptionInfo, TopicInfo
+from node.contracts.broker import (
+    CatalogUpdate,
+    GroupInfo,
+    GroupSettings,
+    SubscriptionInfo,
+    TopicInfo,
+)
 from node.shard.group_queue import GroupQueue
 from storage.views.catalog import (
     DEAD_LETTER_PREFIX,
@@ -32,6 +38,8 @@ from storage.views.catalog_items import Group, Subscription, Topic
 
 _DELETED_AT_ONCE: Final = 32
 """Subscriptions that one record may take with it: a millisecond or two."""
+_WOKEN_AT_ONCE: Final = 128
+"""Subscriptions whose polls look again in one turn of the loop."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,8 @@ class CatalogService:
         """Unused topic that is being deleted -> 1, and one for each call that waits for it."""
         self._deleting: set[TopicId] = set()
         """Topics whose deletion is appended, and neither applied nor dropped."""
+        self._changing: set[asyncio.Future[bool]] = set()
+        """Changes that are proposed, and neither applied nor dropped."""
 
     @property
     def _catalog(self) -> Catalog:
@@ -132,9 +142,12 @@ class CatalogService:
         Raises:
             InvalidTopic: an illegal name, or one of the cluster's own topics.
             UnknownTopic: there is none, and none is made.
+            TopicPaused: nothing may be published to it.
         """
         topic: Topic | None = self._catalog.find_topic(name)
         if topic is not None and not topic.internal:
+            if topic.is_paused:
+                raise errors.TopicPaused(f"topic {name!r} is paused", topic=name)
             return topic
         validate_topic_name(name)
         if topic is not None:
@@ -182,7 +195,10 @@ class CatalogService:
             proposed = sum(not one.internal for one in self._proposed.values())
             check_room("topics", self._catalog.topic_count + proposed, self._defaults.topics_max)
         number = max(self._catalog.next_topic_id, self._next_topic_id)
-        topic = Topic(TopicId(number), name, queue_count, internal, gene, automatic)
+        topic = Topic(
+            *(TopicId(number), name, queue_count, internal, gene, automatic),
+            version=self._next_version(),
+        )
         future = self._change(ConfigChange(put_topic=topic.config()), now_ms)
         self._next_topic_id = number + 1
         self._proposed[name] = topic
@@ -195,9 +211,21 @@ class CatalogService:
             done.exception()
 
     def _change(self, change: ConfigChange, now_ms: int | None = None) -> "asyncio.Future[bool]":
-        return self._propose(
+        future: asyncio.Future[bool] = self._propose(
             lambda now, token: self._mastership.configure(change, now, token), now_ms
         )
+        self._changing.add(future)
+        future.add_done_callback(self._changing.discard)
+        return asyncio.shield(future)  # a caller that goes away leaves the record in the log
+
+    def _next_version(self) -> int:
+        """Of a topic or group that is changed now: above that of each change before."""
+        return int(self._shard.log.end_offset)
+
+    async def _settle_changes(self) -> None:
+        """Wait for changes whose callers have gone: what is read then is what there is."""
+        if self._changing:
+            await asyncio.wait(self._changing)
 
     async def create_topic(
         self, name: str, queue_count: int, gene: GeneSpec | None = None
@@ -221,9 +249,23 @@ class CatalogService:
                     f"topic {name!r} has genes {found.gene.text}", topic=name, gene=found.gene.text
                 )
             if found.automatic:  # an operator asks for it now
-                kept = replace(found, automatic=False)
+                kept = replace(found, automatic=False, version=self._next_version())
                 await self._change(ConfigChange(put_topic=kept.config()))
+                found = self._catalog.get_topic(name)
             return self.listing.topic_info(found)
+
+    async def update_topic(self, name: str, update: CatalogUpdate) -> TopicInfo:
+        """See EnginePort. The topic is an operator's from then on."""
+        async with self._lock:
+            await self._settle_changes()
+            found = self._catalog.get_topic(name)
+            if found.internal:
+                raise errors.InvalidTopic("this topic is the cluster's own", topic=name)
+            check_version(found.version, update)
+            changed = replace(found, automatic=False, version=self._next_version(), **given(update))
+            if not await self._change(ConfigChange(put_topic=changed.config())):
+                raise _gone()
+            return self.listing.topic_info(self._catalog.get_topic(name))
 
     async def expire_topic(self, topic_id: int, is_unused: Callable[[Topic], bool]) -> bool:
         """Delete a topic if it `is_unused` when the call has the lock. Returns whether it did.
@@ -287,6 +329,36 @@ class CatalogService:
             await asyncio.gather(*self._make_group(name, settings)[1])
             return self.listing.put_group_info(self._catalog.get_group(name))
 
+    async def update_group(
+        self, name: str, update: CatalogUpdate, settings: GroupSettings
+    ) -> GroupInfo:
+        """See EnginePort. The group is an operator's from then on."""
+        async with self._lock:
+            await self._settle_changes()
+            found = self._catalog.get_group(name)
+            check_version(found.version, update)
+            numbers = {key: value for key, value in asdict(settings).items() if value}
+            changed = replace(
+                found, automatic=False, version=self._next_version(), **given(update), **numbers
+            )
+            delay_ms_max = max(changed.retry_delay_ms, changed.retry_delay_ms_max)
+            changed = replace(changed, retry_delay_ms_max=delay_ms_max)
+            changing = self._change(ConfigChange(put_group=changed.config()))
+            waking = asyncio.ensure_future(self._wake_behind(changing, changed))
+            if not await asyncio.shield(waking):  # a caller that goes away leaves no poll asleep
+                raise _gone()
+            return self.listing.put_group_info(self._catalog.get_group(name))
+
+    async def _wake_behind(self, changing: "asyncio.Future[bool]", group: Group) -> bool:
+        """Whether the change of `group` was applied; if so, its polls look again."""
+        is_applied = await changing
+        if is_applied and not group.is_paused:
+            for count, one in enumerate(self._catalog.subscriptions_of(group.group_id), 1):
+                self._on_filter(one.group_id, one.topic_id)
+                if not count % _WOKEN_AT_ONCE:
+                    await asyncio.sleep(0)
+        return is_applied
+
     def _make_group(
         self, name: str, settings: GroupSettings, *, automatic: bool = False
     ) -> tuple[Group, list["asyncio.Future[bool]"]]:
@@ -314,6 +386,9 @@ class CatalogService:
             ),
             dead_letter_topic_id=letters.topic_id,
             automatic=automatic,
+            description="" if old is None else old.description,
+            is_paused=old is not None and old.is_paused,
+            version=self._next_version(),
         )
         made.append(self._change(ConfigChange(put_group=config)))
         return Group.read(config), made
@@ -386,7 +461,8 @@ class CatalogService:
             )
             changes: list[asyncio.Future[bool]] = []
             if found_group.automatic:  # an operator asks for it now
-                kept_group = replace(found_group, automatic=False)
+                version = self._next_version()
+                kept_group = replace(found_group, automatic=False, version=version)
                 changes = [self._change(ConfigChange(put_group=kept_group.config()))]
             if known.filter != kept:
                 # What was filtered stays so: it stands in the log before the change.
@@ -448,7 +524,8 @@ class CatalogService:
         if group.dead_letter_topic_id:
             return group
         letters, made = self._internal_topic(dead_letter_topic_name(group.name))
-        mended = replace(group, dead_letter_topic_id=letters.topic_id)
+        version = self._next_version()
+        mended = replace(group, dead_letter_topic_id=letters.topic_id, version=version)
         await asyncio.gather(*made, self._change(ConfigChange(put_group=mended.config())))
         found: Group | None = self._catalog.find_group_by_id(group.group_id)
         if found is None:
@@ -502,6 +579,18 @@ def check_room(what: str, count: int, count_max: int) -> None:
             count=count,
             count_max=count_max,
         )
+
+
+def check_version(version: int, update: CatalogUpdate) -> None:
+    """Raises FailedPrecondition where there is another version than is expected."""
+    if update.expected_version not in {None, version}:
+        raise errors.FailedPrecondition(f"it has version {version}", version=version)
+
+
+def given(update: CatalogUpdate) -> dict[str, Any]:
+    """Fields of a topic or group that are to have another value."""
+    fields = {"description": update.description, "is_paused": update.is_paused}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _gone() -> errors.Unavailable:

@@ -191,6 +191,8 @@ class ClusterControl:
             socket_path=str(socket_path),
             listen=cluster.control_listen or nodes[me].control,
             peers={node: one.control for node, one in nodes.items() if node != me},
+            address=nodes[me].control,
+            joins=cluster.join,
             secret_file=cluster.secret_file,
             certificate_file=cluster.tls_certificate_file,
             key_file=cluster.tls_key_file,

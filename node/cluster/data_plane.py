@@ -3,14 +3,14 @@
 What a node passes on to the master for a client goes this way, too, because the master can believe
 here who the client is.
 
-With certificates: mutual TLS; a certificate of the cluster's authority lets a peer call. Without: a
-secret that all nodes share, in the call's metadata; on loopback only, where no one else listens on
-the wire (the server checks it by `check_loopback` when it starts).
+With certificates: mutual TLS; one of the cluster's authority that names a node lets it call.
+Without: a secret that all nodes share, in the call's metadata; on loopback only, where no one else
+listens on the wire (the server checks it by `check_loopback` when it starts).
 """
 
 import hmac
 import ipaddress
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -31,8 +31,9 @@ from hourwheel.internal.v1.replication_pb2 import (
     ReplicateResponse,
 )
 from hourwheel.types import NodeId
+from node.cluster.peer_names import NameCheck
 from node.config.checks import split_address
-from node.config.model import ClusterSection
+from node.config.cluster import ClusterSection
 from node.metrics.family import CertificateEnds
 
 SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
@@ -232,10 +233,16 @@ class Dialer:
         return ((_PROOF, secret),) if secret else ()
 
     def channel(self, node: NodeId) -> grpc.aio.Channel:
-        """The connection to a node."""
+        """The connection to a node.
+
+        Raises:
+            NotFollowed: it has no address any more: it has left, and this node forgot it.
+        """
         channel = self._channels.get(node)
         if channel is None:
-            address, options = self._addresses[node], list(self._options)
+            address, options = self._addresses.get(node), list(self._options)
+            if address is None:
+                raise errors.NotFollowed(f"no address of {node} is known", node=node)
             if self._trust.is_tls:
                 trust = self._trust
                 credentials = grpc.ssl_channel_credentials(
@@ -297,6 +304,7 @@ class DataServer:
         *,
         handshake_ms: int = HANDSHAKE_MS,
         forwarded_calls: int = 0,
+        node_ids: Container[str] | None = None,
     ) -> None:
         """Nothing listens yet.
 
@@ -305,10 +313,16 @@ class DataServer:
             listen: host:port.
             handshake_ms: how long a peer may take to begin HTTP/2.
             forwarded_calls: how many calls of clients a peer may pass on at one time.
+            node_ids: with certificates, one whom they must name, as it is at the time of each
+                call; None: the authority alone decides.
         """
         self._trust, self._listen = trust, listen
         self._added = _Added()
-        checks = [_SecretCheck(trust.secret)] if trust.secret else []
+        checks: list[grpc.aio.ServerInterceptor] = []
+        if trust.secret:
+            checks.append(_SecretCheck(trust.secret))
+        elif trust.is_tls and node_ids is not None:
+            checks.append(NameCheck(node_ids))
         options = [
             *_SERVER_OPTIONS,
             *(_SECRET_OPTIONS if trust.secret else ()),

@@ -92,6 +92,11 @@ class FollowerStream:
         call, sending = self._call, self._sending
         return self._close(call, sending, leases, last_heartbeat)
 
+    def cut(self) -> None:
+        """The node should not follow any more."""
+        self._is_closing = True
+        self._task.cancel()
+
     async def _close(
         self,
         call: Any,

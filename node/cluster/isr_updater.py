@@ -1,4 +1,4 @@
-"""Propose a change of the in-sync set until it is known whether it was agreed upon."""
+"""Propose a change of in-sync set or replica list until it is known whether it was agreed upon."""
 
 import asyncio
 import secrets
@@ -12,6 +12,8 @@ from node.replica.replica import Replica
 from node.telemetry import logs
 from replication.control_state.state import ControlState, Member
 from replication.rules.isr import IsrChange
+from replication.rules.master import Master
+from replication.rules.replica_list import ReplicasChange
 
 _AGAIN_S: Final = 0.1
 _log = logs.get(__name__)
@@ -40,21 +42,59 @@ async def propose_isr(
             ],
         ),
     )
-    while True:  # the same request is carried out once, however often it is sent
-        try:
-            result = await control.propose(command)
-            break
-        except HourwheelError as error:
-            _log.warning("isr_change_unanswered", reason=error.message)
-        if master is not replica.rules:
-            return
-        await asyncio.sleep(_AGAIN_S)
+    result = await _propose(command, "in-sync set", master, replica, control)
+    if result is None:
+        return
     _log.info(
         "isr_change_decided", members=change.members, outcome=result.outcome, reason=result.reason
     )
     is_done = result.outcome == wire.ControlOutcome.CONTROL_OUTCOME_OK
     if not is_done and master is not None and master is replica.rules:
         master.isr.on_refused(change)
+
+
+async def propose_replicas(change: ReplicasChange, replica: Replica, control: ControlPort) -> None:
+    """As `propose_isr`, for the replica list."""
+    master = replica.rules
+    command = wire.ControlCommand(
+        request_id=secrets.token_bytes(16),
+        change_replicas=wire.ChangeReplicasCommand(
+            shard=replica.shard.shard_id,
+            epoch=change.epoch,
+            expected_version=change.version,
+            node_ids=change.members,
+        ),
+    )
+    result = await _propose(command, "replica list", master, replica, control)
+    if result is None:
+        return
+    _log.info(
+        "replica_change_decided",
+        members=change.members,
+        outcome=result.outcome,
+        reason=result.reason,
+    )
+    is_done = result.outcome == wire.ControlOutcome.CONTROL_OUTCOME_OK
+    if not is_done and master is not None and master is replica.rules:
+        master.on_replicas_refused(change)
+
+
+async def _propose(
+    command: wire.ControlCommand,
+    what: str,
+    master: Master | None,
+    replica: Replica,
+    control: ControlPort,
+) -> wire.ControlResult | None:
+    """The answer to a command of the master; None where its mastership is over before."""
+    while True:  # the same request is carried out once, however often it is sent
+        try:
+            return await control.propose(command)
+        except HourwheelError as error:
+            _log.warning("shard_change_unanswered", change=what, reason=error.message)
+        if master is not replica.rules:
+            return None
+        await asyncio.sleep(_AGAIN_S)
 
 
 def _members(change: IsrChange, replica: Replica, state: ControlState | None) -> list[Member]:

@@ -22,7 +22,7 @@ from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.follower_stream import FollowerStream
-from node.cluster.isr_updater import propose_isr
+from node.cluster.isr_updater import propose_isr, propose_replicas
 from node.cluster.peer_links import PeerLinks
 from node.cluster.replication_server import ReplicationServer
 from node.cluster.snapshot_receiver import SnapshotReceiver, Snapshots, log_received
@@ -36,6 +36,7 @@ from node.replica.effects import (
     Effect,
     OpenStreams,
     ProposeIsr,
+    ProposeReplicas,
     ReplicaIdentity,
     RequestSuccessor,
     Role,
@@ -48,13 +49,15 @@ from node.replica.replica import Replica
 from node.shard.recovery import Opened
 from node.shard.shard import Applied
 from node.telemetry import logs
-from replication.control_state.state import ControlState
+from replication.control_state.state import ControlState, ShardInfo
 from replication.rules.epoch_store import EpochStore
 from replication.rules.follower import Follower, Stage
 from replication.rules.master import ReplicationConfig
 from replication.rules.master_lease import LeaseGrant
 
 _EAGER_S: Final = 0.005
+_FORMER_LEASE_MS: Final = 600.0
+"""A node that starts may have granted as long a lease before, to a master of an older version."""
 _CLOSE_S: Final = 1.0
 _HEARTBEATS_A_REPORT: Final = 4
 _SYNC_S: Final = 0.05
@@ -138,7 +141,7 @@ class ClusterMember:
         identity, assignment = self.replica.identity, self.replica.assignment
         others = [
             one
-            for one in identity.members
+            for one in self.replica.members
             if one != identity.node_id and not self._control.is_dead(one)
         ]
         return sorted(others, key=lambda one: (one != assignment.master, one not in assignment.isr))
@@ -162,6 +165,11 @@ class ClusterMember:
     def may_act(self) -> bool:
         """Whether this node is the master, now."""
         return self._monotonic_ms() < self.act_until_ms
+
+    @property
+    def is_taking_over(self) -> bool:
+        """Whether this node is to be the master, and does not serve yet."""
+        return self.replica.is_elected or self.replica.role is Role.TAKING_OVER
 
     @property
     def act_until_ms(self) -> float:
@@ -213,8 +221,7 @@ class ClusterMember:
         with self.failure.catching():
             self._step()
         now_s = self._loop.time()
-        is_eager = self.replica.role is Role.TAKING_OVER or self.replica.is_elected
-        wait_s = _EAGER_S if is_eager else max(0.0, self._next_heartbeat_s - now_s)
+        wait_s = _EAGER_S if self.is_taking_over else max(0.0, self._next_heartbeat_s - now_s)
         self._timer = self._loop.call_later(wait_s, self._tick)
 
     def _step(self) -> None:
@@ -273,6 +280,8 @@ class ClusterMember:
     def _apply_state(self, state: ControlState) -> None:
         """Raises DiskFull where a new epoch cannot be noted; the next tick tries again."""
         self.replica.on_ended(frozenset(one.hex() for one in state.ended_boot_ids))
+        if self.server is not None:
+            self.server.look_again()
         shard = state.shards.get(self.replica.shard.shard_id)
         if shard is None or shard.master is None or self._is_closed:
             return
@@ -286,7 +295,11 @@ class ClusterMember:
         if is_new:
             self._requests_step_down, self._transfer_to = False, ""
         self.replica.on_assignment(
-            Assignment(shard.epoch, master, isr, shard.version), self._monotonic_ms()
+            Assignment(
+                *(shard.epoch, master, isr, shard.version, shard.replicas),
+                targets_of(state, shard),
+            ),
+            self._monotonic_ms(),
         )
         self._is_stale = False
         if is_new and master == identity.node_id:
@@ -390,7 +403,8 @@ class ClusterMember:
             engine.group_commit.wake()
             engine.group_commit.apply_soon()
         elif isinstance(effect, OpenStreams):
-            _log.info("takeover_started", epoch=self.replica.assignment.epoch)
+            if not self._streams:
+                _log.info("takeover_started", epoch=self.replica.assignment.epoch)
             self._open_streams()
         elif isinstance(effect, Serve):
             engine.serve(effect.mastership)
@@ -419,16 +433,20 @@ class ClusterMember:
             self._spawn(
                 propose_isr(effect.change, self.replica, self._control, lambda: self._state)
             )
+        elif isinstance(effect, ProposeReplicas):
+            self._spawn(propose_replicas(effect.change, self.replica, self._control))
         elif isinstance(effect, RequestSuccessor):
             _log.warning("step_down_requested", reason=effect.why)
             self.replica.stats.step_down_requests += 1
             self.transfer_mastership(NO_NODE)
 
     def _open_streams(self) -> None:
-        identity = self.replica.identity
-        for node in identity.members:
-            if node != identity.node_id:
-                self._streams[node] = FollowerStream(node, self)
+        rules = self.replica.rules
+        wanted = frozenset[NodeId]() if rules is None else rules.wanted
+        for node in sorted(wanted - frozenset(self._streams)):
+            self._streams[node] = FollowerStream(node, self)
+        for node in sorted(frozenset(self._streams) - wanted):
+            self._streams.pop(node).cut()
 
     def report_damage(self, error: errors.DataLoss) -> None:
         """What was to be sent to a follower is damaged here."""
@@ -444,6 +462,12 @@ class ClusterMember:
         """A bug in a task that no caller awaits must not look like an answer on its way."""
         with self.failure.catching():
             await work
+
+
+def targets_of(state: ControlState, shard: ShardInfo) -> tuple[NodeId, ...]:
+    """Members that have a replica, and those that can be reached: they said where, registering."""
+    known = state.nodes.keys() | set(shard.replicas)
+    return tuple(sorted(state.membership.members.keys() & known))
 
 
 def report_of(replica: Replica, guard: DiskGuard, *, requests_step_down: bool) -> ShardReport:
@@ -482,7 +506,9 @@ def build_member(
     """
     place = opened.maintenance.place
     # No lease was granted before the first epoch, nor where there is no other node.
-    granted_ms = rules.lease.lease_ms if seen.epoch and not identity.is_alone else 0.0
+    granted_ms = 0.0
+    if seen.epoch and not identity.is_alone:
+        granted_ms = max(rules.lease.lease_ms, _FORMER_LEASE_MS)
     follower = Follower(
         me=identity.node_id,
         boot_id=identity.boot_id,

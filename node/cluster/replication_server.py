@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import grpc
@@ -11,6 +12,7 @@ from hourwheel.errors import HourwheelError, NotFollowed
 from hourwheel.internal.v1 import replication_pb2
 from hourwheel.internal.v1.replication_pb2 import (
     FollowerHello,
+    MasterHello,
     Refused,
     ReplicateRequest,
     ReplicateResponse,
@@ -28,6 +30,8 @@ from node.replica.replica import Replica
 from node.telemetry import logs
 
 SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
+_HELLO_WAIT_S_MAX: Final = 0.5
+"""So long a hello waits for the end of a lease at most; a master waits longer for its answer."""
 _NOTHING: Final = ReplicateRequest()
 """In place of a message that does not come any more."""
 _log = logs.get(__name__)
@@ -67,6 +71,12 @@ class ReplicationServer:
         self._stream = 0
         self._complained_of: tuple[NodeId, int] | None = None
         self._has_news = asyncio.Event()
+        self._may_follow = asyncio.Event()
+        """A lease may have ended early."""
+
+    def look_again(self) -> None:
+        """A lease that was granted may be over: a hello that waits for that is answered."""
+        self._may_follow.set()
 
     def wake(self) -> None:
         """There is something to acknowledge."""
@@ -101,12 +111,7 @@ class ReplicationServer:
             raise NotFollowed("a stream begins with a hello")
         if not self._control.is_registered:
             raise NotFollowed("this node is not registered yet")
-        async with self._turn:
-            answer = self._replica.on_hello(first.hello, self._monotonic_ms())
-            if isinstance(answer, FollowerHello):  # a refused stream must not end the one in use
-                self._stream += 1
-            stream = self._stream
-        self._perform()
+        answer, stream = await self._answer_hello(first.hello)
         if not isinstance(answer, FollowerHello):
             if answer.reason:
                 self._complain(NodeId(first.hello.node_id), first.hello.epoch, answer)
@@ -136,6 +141,29 @@ class ReplicationServer:
             if stream == self._stream:
                 self._replica.follower.end()
 
+    async def _answer_hello(self, hello: MasterHello) -> tuple[FollowerHello | Refused, int]:
+        """The answer to a master, and the number of the latest stream: this one, if it follows.
+
+        Where only the former master's lease is in the way, and not for long, the answer waits for
+        its end: a master that is refused would ask again, and commit nothing before.
+        """
+        now_s = asyncio.get_running_loop().time
+        until_s = now_s() + _HELLO_WAIT_S_MAX
+        while True:
+            self._may_follow.clear()
+            async with self._turn:
+                answer = self._replica.on_hello(hello, self._monotonic_ms())
+                if isinstance(answer, FollowerHello):  # a refusal must not end the one in use
+                    self._stream += 1
+                stream = self._stream
+            self._perform()
+            wait_s = 0.0 if isinstance(answer, FollowerHello) else answer.wait_ms / 1_000
+            if not wait_s or now_s() + wait_s > until_s:
+                return answer, stream
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._may_follow.wait()
+
     def _complain(self, master: NodeId, epoch: int, refused: Refused) -> None:
         """Once for each epoch: a master tries again and again."""
         if self._complained_of != (master, epoch):
@@ -156,6 +184,8 @@ class ReplicationServer:
             self._replica.on_log(request.log)
         elif request.HasField("beat"):
             self._replica.on_heartbeat(request.beat, self._monotonic_ms())
+            if request.beat.releases_lease:
+                self.look_again()
             self._replica.stats.heartbeats_received += 1
             self._has_news.set()
         elif request.HasField("leases"):

@@ -31,10 +31,12 @@ from node.cluster.control import ClusterControl, find_cluster_id
 from node.cluster.data_plane import DataServer, Dialer, read_trust
 from node.cluster.log_repair import LogRepair
 from node.cluster.member import ClusterMember, MemberPorts, build_member
+from node.cluster.members import MemberAdministration
 from node.cluster.transfer import ServedCluster
 from node.cluster.view import ClusterView, why_not_ready
-from node.config.checks import cluster_nodes
-from node.config.model import ClusterSection, NodeConfig
+from node.config.checks import NodeAddresses, cluster_nodes
+from node.config.cluster import ClusterSection
+from node.config.model import NodeConfig
 from node.contracts.broker import Failure
 from node.metrics.family import ClusterFacts
 from node.repair.file_repair import FileRepair
@@ -159,7 +161,9 @@ class ClusterRuntime:
         errors.invariant(member.server is not None, "a member that takes part has a server")
         listen = self._config.cluster.data_listen or self._nodes[self._config.node.id].data
         forwarded_calls = self._config.limits.forwarded_calls
-        server = DataServer(self._trust, listen, forwarded_calls=forwarded_calls)
+        server = DataServer(
+            *(self._trust, listen), forwarded_calls=forwarded_calls, node_ids=self._nodes
+        )
         self._server = server
         undo.push_async_callback(server.stop)
         await server.start(member.server.handlers())  # type: ignore[union-attr]
@@ -203,7 +207,14 @@ class ClusterRuntime:
         view = ClusterView(
             self._nodes, self._control.client, self._member, self._monotonic_ms, silent_ms
         )
-        return ServedCluster(view, self._member)
+        members = MemberAdministration(
+            self._config.node.id,
+            self._control.client,
+            self._control.propose,
+            monotonic_ms=self._monotonic_ms,
+            silent_ms=silent_ms,
+        )
+        return ServedCluster(view, self._member, members)
 
     def make_administration(self) -> Administration:
         """Of the cluster's users and grants."""
@@ -245,6 +256,15 @@ class ClusterRuntime:
 
     def _on_state(self, state: ControlState) -> None:
         self.policies.on_state(state.access)
+        for node, registered in state.nodes.items():  # members that the configuration lacks
+            if node not in self._nodes:
+                self._nodes[node] = NodeAddresses(
+                    *(registered.api_address, registered.data_address, registered.control_address)
+                )
+                self._addresses[node] = registered.data_address
+        for node in state.membership.former_node_ids:  # their certificates count no more
+            if node != self._config.node.id:
+                self._nodes.pop(node, None)
         if self.member is not None:
             self.member.on_state(state)
 

@@ -2,7 +2,8 @@
 
 Its replica list has one node, which is its own majority for each lease and each commit; so a master
 is and does the same as with others. Only the election differs: the node elects itself, once at each
-start, in an epoch above all that it knows of.
+start, in an epoch above all that it knows of. Its control state is a journal's
+(node/cluster/standalone_control.py); epochs are not in it, but in the log's history.
 """
 
 import asyncio
@@ -13,9 +14,8 @@ from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.clock import Clock
-from hourwheel.internal.v1 import control_pb2 as wire
-from hourwheel.internal.v1.control_link_pb2 import ShardReport
 from hourwheel.types import NO_NODE, Epoch, NodeId, ShardId
+from node.access.administration import Administration
 from node.access.policy_feed import PolicyFeed
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
@@ -23,16 +23,18 @@ from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.data_plane import Dialer, Trust
 from node.cluster.member import ClusterMember, MemberPorts, build_member
+from node.cluster.standalone_control import StandaloneControl
 from node.config.model import NodeConfig
 from node.contracts.broker import Failure
 from node.replica.effects import ReplicaIdentity
 from node.shard.checkpoint import ShardPlace
+from node.shard.node_meta import CONTROL_ALONE
 from node.shard.recovery import Opened, ShardConfig, open_shard
 from node.shard.views import FEATURE_LEVEL
-from replication.control_state.access import AccessState
 from replication.control_state.state import ControlState, Member, NodeInfo, ShardInfo
 from replication.rules.epoch_store import EPOCH_SEEN, EpochStore
 from replication.rules.master import ReplicationConfig
+from replication.standalone.control_journal import ControlJournal
 
 _BOOT_ID_BYTES: Final = 16
 _SYNC_INTERVAL_MS: Final = 1_000
@@ -50,24 +52,6 @@ class EpochInMemory(EpochStore):
     def note(self, epoch: Epoch, master: NodeId) -> None:
         """Remember an epoch; the takeover writes it into the history before anything is done."""
         self.epoch, self.master = epoch, master
-
-
-class NoControlPlane:
-    """In place of the control plane. Is a `ControlPort`."""
-
-    is_registered = True
-
-    def is_dead(self, node: NodeId) -> bool:
-        """There are no others."""
-        del node
-        return False
-
-    def report(self, shards: list[ShardReport]) -> None:
-        """There is no control process."""
-
-    async def propose(self, command: wire.ControlCommand) -> wire.ControlResult:
-        """An in-sync set of one never changes."""
-        errors.violated("a node alone has nothing to propose", command=str(command))
 
 
 def elected(opened: Opened, identity: ReplicaIdentity, epoch_seen: int = 0) -> ControlState:
@@ -120,10 +104,11 @@ class StandaloneRuntime:
         """Nothing is open yet."""
         self._node_id, self._failure = config.node.id, failure
         self.policies = PolicyFeed(config.access)
-        self.policies.on_state(AccessState())  # there is no control plane that could say more
         self._boot_id = secrets.token_bytes(_BOOT_ID_BYTES)
         self.time = ClusterTime(own_clock, clock.monotonic_ms)
         self._links = Dialer(Trust(), {})
+        self._journal: ControlJournal | None = None
+        self._control: StandaloneControl | None = None
 
     async def start(self) -> None:
         """Nothing runs beside this process."""
@@ -131,13 +116,19 @@ class StandaloneRuntime:
     def open_shard(
         self, place: ShardPlace, config: ShardConfig, make_room: Callable[[], bool]
     ) -> Opened:
-        """See `open_shard`."""
+        """See `open_shard`. The control state lies beside the shard."""
+        if self._journal is None:
+            self._journal = ControlJournal.open(
+                place.disk, CONTROL_ALONE, place.identity, self._node_id
+            )
         return open_shard(place, config, make_room)
 
     def make_member(self, opened: Opened, guard: DiskGuard) -> ClusterMember:
         """This node's part in its shard."""
         place = opened.maintenance.place
         self._opened = opened
+        journal = errors.required(self._journal, "a shard is opened with its control state")
+        self._control = StandaloneControl(journal, self._failure, self._on_state)
         cluster_id = place.identity.cluster_id
         identity = ReplicaIdentity(self._node_id, self._boot_id.hex(), cluster_id, (self._node_id,))
         self._member = build_member(
@@ -145,9 +136,17 @@ class StandaloneRuntime:
             EpochInMemory.begin(place),
             identity,
             ReplicationConfig(min_in_sync=1),
-            MemberPorts(self.time, NoControlPlane(), self._links, guard, self._failure),
+            MemberPorts(self.time, self._control, self._links, guard, self._failure),
         )
         return self._member
+
+    def _on_state(self, state: ControlState) -> None:
+        self.policies.on_state(state.access)
+
+    def make_administration(self) -> Administration:
+        """Of the node's users and grants."""
+        control = errors.required(self._control, "there is a member")
+        return Administration(self.policies, control.propose)
 
     async def take_part(self, engine: Engine, undo: AsyncExitStack) -> None:
         """Serve. Raises HourwheelError: see `serve`."""
@@ -167,3 +166,7 @@ class StandaloneRuntime:
     async def stop(self) -> None:
         """End what was opened."""
         await self._links.close()
+        if self._control is not None:
+            await self._control.close()
+        elif self._journal is not None:
+            self._journal.close()

@@ -1,12 +1,14 @@
-"""The cluster as the API sees it: its status, and transfers of mastership."""
+"""The cluster as the API sees it: its status, its members, and transfers of mastership."""
 
 import asyncio
+from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
 from hourwheel import errors
 from hourwheel.types import NodeId
+from node.cluster.members import MemberAdministration
 from node.cluster.view import ActingMember, ClusterView
-from node.contracts.cluster import ClusterStatusData, check_shard
+from node.contracts.cluster import ClusterStatusData, MembersData, check_shard
 from node.telemetry import logs
 
 _TRANSFER_S: Final = 3.0
@@ -34,10 +36,26 @@ class ServedCluster:
     """Is a `ClusterPort`. On the event loop's thread."""
 
     def __init__(
-        self, view: ClusterView, member: TransferMember, *, timeout_s: float = _TRANSFER_S
+        self,
+        view: ClusterView,
+        member: TransferMember,
+        members: MemberAdministration,
+        *,
+        timeout_s: float = _TRANSFER_S,
     ) -> None:
         """`view` of the cluster that `member` is one of; `timeout_s`: for a transfer."""
         self._view, self._member, self._timeout_s = view, member, timeout_s
+        self._members = members
+
+    def members(self) -> MembersData:
+        """See ClusterPort."""
+        return self._members.members()
+
+    async def change_members(
+        self, add: Mapping[NodeId, str], remove: Collection[NodeId], expected_generation: int | None
+    ) -> int:
+        """See ClusterPort."""
+        return await self._members.change(add, remove, expected_generation)
 
     def status(self) -> ClusterStatusData:
         """See ClusterPort."""

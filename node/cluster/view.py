@@ -72,7 +72,7 @@ class ClusterView:
     """See the top of this file. On the event loop's thread."""
 
     nodes: Mapping[NodeId, NodeAddresses]
-    """All nodes, as configured."""
+    """All nodes, as configured or registered since."""
     control: Control
     member: ActingMember
     monotonic_ms: Callable[[], float]
@@ -84,12 +84,16 @@ class ClusterView:
         monotonic_ms = self.monotonic_ms()
         leader, state = self.control.leader, self.control.state
         return ClusterStatusData(
-            nodes=tuple(self._node(node, monotonic_ms) for node in sorted(self.nodes)),
+            nodes=tuple(self._node(node, monotonic_ms) for node in self._members(state)),
             shard=self._mastership(monotonic_ms),
             control=ControlStatusData(
                 leader.node_id, leader.term, leader.has_majority, state.revision
             ),
         )
+
+    def _members(self, state: ControlState) -> list[NodeId]:
+        """The cluster's nodes; before it says who they are, as configured."""
+        return sorted(state.membership.members or self.nodes)
 
     def is_serving(self, node: NodeId, epoch: int) -> bool:
         """Whether another node says that it acts as master, in this epoch or a later one."""
@@ -136,7 +140,8 @@ class ClusterView:
 
     def _as_registered(self, node: NodeId, registered: NodeInfo | None) -> NodeStatusData:
         if registered is None:
-            return NodeStatusData(node, self.nodes[node].api)
+            known = self.nodes.get(node)
+            return NodeStatusData(node, "" if known is None else known.api)
         return NodeStatusData(
             node,
             registered.api_address,
@@ -198,6 +203,7 @@ class ClusterView:
         return tuple(
             _follower(one, end, offsets.get(node), monotonic_ms)
             for node, one in sorted(master.followers.items())
+            if node in master.wanted
         )
 
 

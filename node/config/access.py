@@ -2,6 +2,7 @@
 
 from node.config import checks
 from node.config.section import Section, key_of
+from node.config.tls import TlsSection
 
 
 class AccessSection(Section):
@@ -26,13 +27,31 @@ class AccessSection(Section):
         "refused one (LOGS.md); it may be renamed at any time. Empty: they go to the log.",
     )
 
+    metrics: bool = key_of(
+        True,
+        "",
+        "Whether, with is_on, /metrics and /stalls are for those who may look at the cluster, by "
+        "token or secret. false: for everybody, as the probes are.",
+    )
+
     @property
     def administrator_names(self) -> frozenset[str]:
         """Each by itself."""
         return frozenset(self.administrators.split())
 
 
-def validate_access(section: AccessSection) -> None:
-    """Raise ConfigError where its keys do not fit together."""
-    if section.is_on and not section.administrator_names:
+def validate_access(section: AccessSection, console: str, tls: TlsSection) -> None:
+    """Raise ConfigError where its keys do not fit together.
+
+    Args:
+        section: what is checked.
+        console: where the console listens; empty: nowhere.
+        tls: section `tls`.
+    """
+    if not section.is_on:
+        return
+    if not section.administrator_names:
         checks.refuse("access.administrators", section.administrators, "nobody could do anything")
+    is_encrypted = tls.is_on and tls.console
+    if console and not is_encrypted and not checks.is_loopback("console.listen", console):
+        checks.refuse("console.listen", console, "logins would be sent in the clear: use TLS")

@@ -21,6 +21,7 @@ from hourwheel.types import NodeId
 from node.config import checks
 from node.config.access import AccessSection, validate_access
 from node.config.authentication import AuthenticationSection, validate_authentication
+from node.config.cluster import ClusterSection
 from node.config.section import Section
 from node.config.section import key_of as _key
 from node.config.tls import TlsSection, validate_tls
@@ -396,56 +397,6 @@ class ClockSection(Section):
     )
 
 
-class ClusterSection(Section):
-    """The other nodes. Without any, the node is alone and needs none of this."""
-
-    nodes: str = _key(
-        "",
-        "",
-        "All nodes, this one included, each as id=api,data,control (three host:port), with spaces "
-        "between them; the same text on every node. Empty: a node alone.",
-    )
-    id: str = _key(
-        "",
-        "",
-        "32 hexadecimal digits; empty: made of the nodes' ids and the secret or the TLS authority. "
-        "To change those later, write down the one that the nodes have.",
-    )
-    data_listen: str = _key("", "", "Where other brokers reach this one; empty: as in `nodes`.")
-    control_listen: str = _key(
-        "", "", "Where other control processes reach this node's; empty: as in `nodes`."
-    )
-    secret_file: str = _key(
-        "", "", "File with the secret that all nodes share; without TLS, and on loopback only."
-    )
-    tls_certificate_file: str = _key("", "", "This node's certificate chain, PEM; its id is in it.")
-    tls_key_file: str = _key("", "", "The certificate's private key, PEM.")
-    tls_authority_file: str = _key("", "", "Who may sign the nodes' certificates, PEM.")
-    min_in_sync: int = _key(
-        2, "nodes", "Nothing is acknowledged before it is durable on so many.", ge=1, le=16
-    )
-    sync_interval_ms: int = _key(
-        50, "ms", "The master tells tick and local index to the others so often.", ge=10, le=1_000
-    )
-    lease_ms: int = _key(
-        600,
-        "ms",
-        "A master that hears nothing from a majority serves no longer than this; its successor "
-        "waits as long.",
-        ge=100,
-        le=60_000,
-    )
-    lag_ms: int = _key(
-        1_500, "ms", "A replica so far behind is no longer in sync.", ge=100, le=600_000
-    )
-    report_timeout_ms: int = _key(
-        1_000, "ms", "A node that is silent for so long counts as dead.", ge=100, le=600_000
-    )
-    allow_faults: bool = _key(
-        False, "", "For tests: faults may be injected between the nodes. Never in production."
-    )
-
-
 class TelemetrySection(Section):
     """What the node says of itself."""
 
@@ -516,7 +467,7 @@ def _validate(config: NodeConfig) -> None:
     """
     _validate_node(config.node)
     _validate_console(config.console, config.node)
-    validate_access(config.access)
+    validate_access(config.access, config.console.listen, config.tls)
     validate_tls(config.tls)
     validate_authentication(config.authentication)
     for key, other in (
@@ -583,6 +534,12 @@ def _validate_cluster(config: NodeConfig) -> None:
     if not cluster.min_in_sync <= len(nodes):
         checks.refuse(
             "cluster.min_in_sync", cluster.min_in_sync, f"more than the {len(nodes)} nodes"
+        )
+    if cluster.lease_ms < 2 * cluster.sync_interval_ms:  # it would end between two heartbeats
+        checks.refuse(
+            "cluster.lease_ms",
+            cluster.lease_ms,
+            f"less than two of cluster.sync_interval_ms = {cluster.sync_interval_ms}",
         )
     if config.log.durability != "sync":
         checks.refuse("log.durability", config.log.durability, "a cluster is always durable")

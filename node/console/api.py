@@ -53,7 +53,14 @@ class Api:
         self, home: Home, *, now_ms: Callable[[], int], monotonic_ms: Callable[[], float]
     ) -> None:
         """Nothing is asked yet. Clocks: see `Views`."""
-        self._channel = Channel(home.address, tls=home.access.tls, call_timeout_ms=_CALL_MS)
+        access = home.access
+        self._channel = Channel(
+            *(home.address,),
+            tls=access.tls,
+            token=access.token,
+            user=access.user,
+            call_timeout_ms=_CALL_MS,
+        )
         self._admin = AsyncAdmin(self._channel)
         self._views = Views(
             home.node_id,
@@ -88,6 +95,10 @@ class Api:
         await self._operations.close()
         await self._views.close()
         await self._channel.close()
+
+    async def check(self) -> None:
+        """Whether the node lets it ask at all. Raises HourwheelErrors."""
+        await self._admin.status()
 
     def has(self, name: str, *, is_change: bool) -> bool:
         """Whether there is such a question, or change."""

@@ -13,6 +13,7 @@ from node.config.model import ConsoleSection
 from node.console.api import Api, Home
 from node.console.gate import Gate
 from node.console.http import KEY, ConsolePort, PortLimits
+from node.console.logins import Logins
 from node.console.site import Site, read_files
 
 _TOKEN_BYTES: Final = 24
@@ -45,6 +46,7 @@ class Console:
         clock: Clock,
         *,
         access: Access = PLAIN,
+        needs_login: bool = False,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
     ) -> None:
         """Nothing listens yet.
@@ -55,27 +57,33 @@ class Console:
             address: where that one's API is reached from here, host:port.
             clock: of the machine.
             access: how it knows the nodes whose API it calls.
+            needs_login: who uses it shows who it is.
             tls: towards browsers, for connections that are accepted now; None: in the clear.
         """
         self._config, self._node_id, self._api_address = config, node_id, address
         self._clock, self._access, self._tls = clock, access, tls
-        self._api: Api | None = None
+        self._needs_login = needs_login
+        self._logins: Logins | None = None
         self._port: ConsolePort | None = None
 
     def start(self) -> str:
         """Listen; the address, host:port. Raises ConfigError: it cannot be listened on."""
         listen, changes = self._config.listen, self._config.changes
         may_change = changes == "always" or (changes == "auto" and is_loopback(KEY, listen))
-        self._api = Api(
-            Home(self._node_id, self._api_address, may_change, self._access),
-            now_ms=lambda: int(self._clock.wall_ms()),
-            monotonic_ms=self._clock.monotonic_ms,
-        )
+
+        def make(access: Access) -> Api:
+            return Api(
+                Home(self._node_id, self._api_address, may_change, access),
+                now_ms=lambda: int(self._clock.wall_ms()),
+                monotonic_ms=self._clock.monotonic_ms,
+            )
+
+        self._logins = Logins(self._access, make, needs_login=self._needs_login)
         names = {name.lower().rstrip(".") for name in self._config.hosts.split()}
         names.add(split_address(KEY, listen)[0].lower())
         site = Site(
             Gate(frozenset(names), secrets.token_urlsafe(_TOKEN_BYTES)),
-            self._api,
+            self._logins,
             read_files(),
             node_loop=asyncio.get_running_loop(),
             monotonic_ms=self._clock.monotonic_ms,
@@ -88,5 +96,5 @@ class Console:
         """Stop listening, and stop what runs."""
         if self._port is not None:
             await asyncio.to_thread(self._port.stop)  # its thread may wait for this loop
-        if self._api is not None:
-            await self._api.close()
+        if self._logins is not None:
+            await self._logins.close()

@@ -15,9 +15,10 @@ from urllib.parse import parse_qsl
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
-from node.console.api import PREFIX, Api
+from node.console.api import PREFIX
 from node.console.gate import Gate, Refusal
 from node.console.http import Answer, Request
+from node.console.logins import Logins
 from node.console.pace import Pace
 
 FOLDER: Final = Path(__file__).resolve().parent / "static"
@@ -57,8 +58,13 @@ _STATUS: Final = {
     "RESOURCE_EXHAUSTED": HTTPStatus.TOO_MANY_REQUESTS,
     "UNAVAILABLE": HTTPStatus.SERVICE_UNAVAILABLE,
     "DEADLINE_EXCEEDED": HTTPStatus.GATEWAY_TIMEOUT,
+    "UNAUTHENTICATED": HTTPStatus.UNAUTHORIZED,
+    "PERMISSION_DENIED": HTTPStatus.FORBIDDEN,
 }
 """gRPC's code -> HTTP's; any other is a failure of the node's."""
+_NO_LOGIN: Final = Refusal(
+    HTTPStatus.UNAUTHORIZED, "NO_LOGIN", "access control is on: the console needs a login"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ class Site:
     def __init__(
         self,
         gate: Gate,
-        api: Api,
+        logins: Logins,
         files: Mapping[str, File],
         *,
         node_loop: asyncio.AbstractEventLoop,
@@ -103,12 +109,12 @@ class Site:
 
         Args:
             gate: who may ask.
-            api: is called on `node_loop` only.
+            logins: have what answers; on `node_loop` only.
             files: as `read_files` gives them.
             node_loop: the node's.
             monotonic_ms: a clock.
         """
-        self._gate, self._api, self._files = gate, api, files
+        self._gate, self._logins, self._files = gate, logins, files
         self._node_loop, self._monotonic_ms = node_loop, monotonic_ms
         self._pace = Pace()
 
@@ -117,6 +123,8 @@ class Site:
         refusal = self._gate.check(request)
         if refusal is not None:
             return _refused(refusal)
+        if self._logins.needs_login and "authorization" not in request.headers:
+            return _refused(_NO_LOGIN)
         path, _, query = request.target.partition("?")
         if path.startswith(PREFIX):
             return await self._answer_api(path.removeprefix(PREFIX), query, request)
@@ -136,15 +144,22 @@ class Site:
         is_change = request.method == "POST"
         if name == "session" and not is_change:
             return self._json({"token": self._gate.token})
-        if not self._api.has(name, is_change=is_change):
+        if not self._logins.has(name, is_change=is_change):
             return self._error(HTTPStatus.NOT_FOUND, "NO_SUCH_CALL", "there is no such call")
         try:
             given = _body(request.body) if is_change else _question(query)
-            work = self._api.change(name, given) if is_change else self._api.read(name, given)
+            login = request.headers.get("authorization", "")
+            work = self._work(login, name, given, is_change=is_change)
             return self._json(await self._on_the_nodes_loop(work))
         except HourwheelError as error:
             status = _STATUS.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
             return self._error(status, error.reason, error.message, error.params)
+
+    async def _work(
+        self, login: str, name: str, given: Mapping[str, Any], *, is_change: bool
+    ) -> dict[str, Any]:
+        api = await self._logins.find(login)
+        return await (api.change(name, given) if is_change else api.read(name, given))
 
     async def _on_the_nodes_loop(self, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
         running = asyncio.run_coroutine_threadsafe(work, self._node_loop)
@@ -161,7 +176,7 @@ class Site:
             status,
             json.dumps(content, separators=(",", ":"), allow_nan=False).encode(),
             _JSON,
-            {**SECURITY, "Cache-Control": "no-store"},
+            _headers_of(status),
         )
 
     def _error(
@@ -177,8 +192,14 @@ class Site:
 
 def _refused(refusal: Refusal) -> Answer:
     values = {"error": {"reason": refusal.reason, "message": refusal.message, "params": {}}}
+    return Answer(refusal.status, json.dumps(values).encode(), _JSON, _headers_of(refusal.status))
+
+
+def _headers_of(status: HTTPStatus) -> dict[str, str]:
     headers = {**SECURITY, "Cache-Control": "no-store"}
-    return Answer(refusal.status, json.dumps(values).encode(), _JSON, headers)
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Basic realm="Hourwheel", charset="UTF-8"'
+    return headers
 
 
 def _question(query: str) -> dict[str, str]:

@@ -11,7 +11,8 @@ from itertools import islice
 from typing import Any, Final
 
 from hourwheel import errors
-from hourwheel.client.admin import AsyncAdmin, GroupInfo, TopicInfo
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.catalog import GroupInfo, TopicInfo
 from hourwheel.client.cluster_status import ClusterStatus, find_master
 from hourwheel.client.node_probe import NodeProbe
 from hourwheel.client.pending import PendingMessage

@@ -6,13 +6,13 @@ appends records that are quickly applied; other calls have their turns in betwee
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import chain
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel.formats.record_batch import join_rows
 from hourwheel.outcomes import ReceiptOutcome
 from node.catalog.serving import ServingConsumers
 from node.contracts.broker import Selection
@@ -60,8 +60,10 @@ class AckService:
             positions = self._find_positions(group, one)
             outcomes.append(positions.outcome)
             if positions.outcome == ReceiptOutcome.OK:
-                nack = partial(positions.nack_rows, group, now_ms, retry_delay_ms)
-                rows = positions.ack_rows() if is_ack else nack()
+                if is_ack:
+                    rows = positions.ack_rows()
+                else:
+                    rows = positions.nack_rows(group, now_ms, retry_delay_ms)
                 records.add(rows, is_ascending=is_ack and positions.picked is not None)
                 proposed.append((ordinal, len(rows), positions))
         counts = await self._append(records.take())
@@ -143,7 +145,7 @@ class _Records:
 
     def _end(self) -> None:
         if self._begun:
-            self._full += _cut(np.concatenate(self._begun), ROWS_AT_ONCE)
+            self._full += _cut(join_rows(self._begun), ROWS_AT_ONCE)
             self._begun, self._begun_count = [], 0
 
     def take(self) -> list[NDArray[np.void]]:

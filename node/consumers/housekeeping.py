@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
+from hourwheel.formats.record_batch import join_rows
 from hourwheel.types import topic_of
 from node.catalog.serving import Serving
 from node.delivery.filtered_ranges import FilteredRange
@@ -88,7 +89,7 @@ class Housekeeping:
             if len(found):
                 rows.append(found)
                 given += [(group_queue, part) for part in parts]
-        return self._resolve(given, np.concatenate(rows), now_ms) if given else None
+        return self._resolve(given, join_rows(rows), now_ms) if given else None
 
     def reads(self, group: Group, topic_queue: int) -> bool:
         """Whether a group is given messages of a queue."""
@@ -146,7 +147,7 @@ class Housekeeping:
         filtered_ranges = self._receiver.filtered_ranges
         due = filtered_ranges.take_due(now_ms, group_queue)
         if due:
-            rows = np.concatenate(
+            rows = join_rows(
                 [filtered_rows(one.group_queue, [(one.first, one.end)]) for one in due]
             )
             self._append(rows, now_ms).add_done_callback(partial(self._settle, due, now_ms))

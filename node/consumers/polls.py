@@ -24,7 +24,7 @@ from node.delivery.filter_scan import SLICE_WORK, Counts
 from node.delivery.message_lease import Lease, PollMark
 from node.delivery.receiver import Delivery, ReceiveLimits
 from storage.queues.ack_state import WINDOW_POSITIONS
-from storage.views.unit import release_ms
+from storage.views.unit import FEW_UNITS, release_ms, rows_of
 
 _CALL_FILTER_WORK: Final = 4_096
 """Serving a call with a filter of its own costs as much as masking so many entries, if it gets
@@ -32,6 +32,7 @@ nothing."""
 FIRST_MESSAGES_MAX: Final = 512
 """A poll that has waited is answered with no more: of very many that become visible at once, its
 consumer gets the first while the node still reads the others. The next poll finds those."""
+_SECONDS: Final = 0.001
 Step = Callable[[int], None]
 """What a turn does at `now_ms`."""
 
@@ -243,6 +244,13 @@ class Polls:
         self, interest: Interest, waiter: Waiter, messages_max: int, now_ms: int
     ) -> Delivery | None:
         receiver = self._receiver
+        if waiter.call_filter is None and not receiver.has_undelivered(*interest, now_ms):
+            waiter.is_unfinished = False  # most polls begin so, and wait
+            return None
+        group = self._views.catalog.find_group_by_id(interest.group_id)
+        if group is not None and group.is_paused:
+            waiter.is_unfinished = False
+            return None
         limits = ReceiveLimits(
             messages_max,
             min(waiter.params.bytes_max, self._budget.room_bytes),
@@ -383,9 +391,15 @@ class Polls:
     def _observe(self, delivery: Delivery, now_ms: int) -> None:
         units, stats = delivery.units, self._stats
         stats.delivered += len(units)
-        late = now_ms - release_ms(units)
-        stats.lateness.observe_many(late, 0.001)
-        early = int((late < 0).sum())
+        if len(units) <= FEW_UNITS:
+            few_ms = [now_ms - row.release_ms for row in rows_of(units)]
+            for one_ms in few_ms:
+                stats.lateness.observe(one_ms * _SECONDS)
+            early = sum(one_ms < 0 for one_ms in few_ms)
+        else:
+            late_ms = now_ms - release_ms(units)
+            stats.lateness.observe_many(late_ms, _SECONDS)
+            early = int((late_ms < 0).sum())
         if early:
             stats.early_deliveries += early
             errors.violated("a message was about to be delivered early", count=early)

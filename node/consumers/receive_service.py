@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
-import numpy as np
-
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
@@ -27,6 +25,7 @@ from node.contracts.answer_budget import AnswerBudget
 from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.receiver import Delivery
 from storage.views.catalog_items import Subscription
+from storage.views.unit import FEW_UNITS, rows_of
 
 _COMES_BACK_MS: Final = 5_000
 """The lease of an answer that got lost lasts so long, for the same poll to be repeated."""
@@ -164,13 +163,17 @@ class ReceiveService:
         lease = delivery.lease
         due_ms = units["due_ms"]
         sequences = units["sequence"]
-        if int(units["attempt"].max()) > 1:
-            due_ms = shard.views.sequences.read_many(sequences)[0]
-        low, high = int(sequences.min()), int(sequences.max())
-        epochs: Any = shard.views.epochs_of(np.array([low, high], np.uint64))
-        if int(epochs[0]) == int(epochs[1]):
-            epochs = int(epochs[0])
+        if len(units) <= FEW_UNITS:
+            rows = rows_of(units)
+            low, high = min(row.sequence for row in rows), max(row.sequence for row in rows)
+            are_retries = any(row.attempt > 1 for row in rows)
         else:
+            low, high = int(sequences.min()), int(sequences.max())
+            are_retries = int(units["attempt"].max()) > 1
+        if are_retries:
+            due_ms = shard.views.sequences.read_many(sequences)[0]
+        epochs: Any = shard.views.find_epoch(low, high)
+        if epochs is None:
             epochs = shard.views.epochs_of(sequences)
         return broker.Delivery(
             shard.shard_id,

@@ -23,7 +23,7 @@ from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.outcomes import DeadLetterReason, MessageState, ReceiptOutcome
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
-from node.contracts.pending_page import CancelledPage, PendingPage
+from node.contracts.pending_page import CancelledPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import PendingQuery
 from node.telemetry.stats import EngineStats
 from storage.views.unit import Units
@@ -139,6 +139,10 @@ class TopicInfo:
     is_internal: bool = False
     released_count: int = 0
     gene: GeneSpec = DEFAULT_SPEC
+    description: str = ""
+    is_paused: bool = False
+    version: int = field(default=0, compare=False)
+    """Grows with each change: two that are alike may have come about at different times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,10 @@ class GroupInfo:
     subscriptions: tuple[SubscriptionInfo, ...] = ()
     next_after: int = 0
     """Of a part: from where the next one goes on; 0 for the last one."""
+    description: str = ""
+    is_paused: bool = False
+    version: int = field(default=0, compare=False)
+    """Grows with each change: two that are alike may have come about at different times."""
 
 
 class LagPlace(NamedTuple):
@@ -326,6 +334,16 @@ class GroupSettings:
     retry_delay_ms_max: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class CatalogUpdate:
+    """What to change of a topic or group; None: it stays."""
+
+    description: str | None = None
+    is_paused: bool | None = None
+    expected_version: int | None = None
+    """Change nothing unless it has this version; None: whatever it has."""
+
+
 @dataclass(slots=True)
 class Failure:
     """Takes the reason why the node cannot go on; the first one counts."""
@@ -400,6 +418,20 @@ class EnginePort(Protocol):
         """uint8[n] values of CancelOutcome for structured array[n] of `message_id.ID_DTYPE`."""
         ...
 
+    async def cancel_keys(self, topic: str, keys: Sequence[bytes]) -> KeysCancelled:
+        """Take back all messages of a topic that have one of n keys.
+
+        Args:
+            topic: its name.
+            keys: UTF-8, 1 to 255 bytes each.
+
+        Raises:
+            UnknownTopic: there is none. InvalidTopic: it is the cluster's own.
+            Unavailable: the index of keys is being built; some may be cancelled then, and to call
+                again is safe.
+        """
+        ...
+
     async def receive(self, params: ReceiveParams) -> Delivery | None:
         """Lease messages; None if there is none within `wait_ms`.
 
@@ -449,6 +481,16 @@ class EnginePort(Protocol):
 
     async def put_group(self, name: str, settings: GroupSettings) -> GroupInfo:
         """Make a group, or change its settings."""
+        ...
+
+    async def update_topic(self, name: str, update: CatalogUpdate) -> TopicInfo:
+        """Change what is given of a topic. UnknownTopic; FailedPrecondition: another version."""
+        ...
+
+    async def update_group(
+        self, name: str, update: CatalogUpdate, settings: GroupSettings
+    ) -> GroupInfo:
+        """Change what is given of a group; settings of 0 stay. As `update_topic`; UnknownGroup."""
         ...
 
     async def put_subscription(

@@ -4,12 +4,15 @@ The port is `ClusterPort`: node/cluster/transfer.py implements it, and `Standalo
 a node that has no others. The values have the names and meanings of proto/hourwheel/v1/admin.proto.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from hourwheel import errors
 from hourwheel.types import NO_NODE, NodeId
 from hourwheel.v1.status_pb2 import SHARD_ROLE_MASTER, SHARD_ROLE_UNSPECIFIED
+
+_ALONE: Final = "this node is alone: it is no cluster that has members"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,28 @@ class ClusterStatusData:
     """None: there is none, for a node alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class MemberData:
+    """A member of the cluster, as the answering node knows it."""
+
+    node_id: NodeId
+    control_address: str
+    is_alive: bool
+    has_replica: bool
+    is_in_sync: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MembersData:
+    """All of them."""
+
+    generation: int
+    members: tuple[MemberData, ...]
+    former_node_ids: tuple[NodeId, ...]
+    is_changing: bool
+    """Copies still follow the last change."""
+
+
 class ClusterPort(Protocol):
     """The cluster, from one of its nodes. On the event loop's thread."""
 
@@ -98,6 +123,25 @@ class ClusterPort(Protocol):
             NotMaster: this node is not the one to ask.
             InvalidArgument: there is no such shard.
             FailedPrecondition: `to` is not known or not in sync, or nobody took over in time.
+        """
+        ...
+
+    def members(self) -> MembersData:
+        """Who votes and has copies. Raises FailedPrecondition: it is not known, or nobody."""
+        ...
+
+    async def change_members(
+        self,
+        add: Mapping[NodeId, str],
+        remove: Collection[NodeId],
+        expected_generation: int | None,
+    ) -> int:
+        """Change the members; the generation that is in force then.
+
+        Raises:
+            FailedPrecondition: why it is not done.
+            InvalidArgument: nobody comes and nobody goes, or an address is none.
+            Timeout: nobody knows.
         """
         ...
 
@@ -125,6 +169,17 @@ class StandaloneCluster:
         if to == self._node.node_id:
             return to, 0
         raise errors.FailedPrecondition("this node is alone: nobody can take over", node=to)
+
+    def members(self) -> MembersData:
+        """See ClusterPort."""
+        raise errors.FailedPrecondition(_ALONE)
+
+    async def change_members(
+        self, add: Mapping[NodeId, str], remove: Collection[NodeId], expected_generation: int | None
+    ) -> int:
+        """See ClusterPort."""
+        del add, remove, expected_generation
+        raise errors.FailedPrecondition(_ALONE)
 
 
 def check_shard(shard: int) -> None:

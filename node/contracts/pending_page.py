@@ -1,7 +1,7 @@
-"""What a page of a pending listing, or of a bulk cancel, holds; and how its messages are named."""
+"""What a page of a pending listing, a bulk cancel, or a cancel by key holds; names of messages."""
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,16 @@ class CancelledPage:
     corrupt_count: int = 0
     next_token: bytes = b""
     """Empty: done."""
+
+
+class KeysCancelled(NamedTuple):
+    """What became of the messages of n keys."""
+
+    outcomes: NDArray[np.uint8]
+    """uint8[n] of CancelOutcome: CANCELLED where the call has cancelled one, else ALREADY_RELEASED
+    where one was released, else CANCELLED where one was cancelled before, else UNKNOWN."""
+    cancelled_counts: NDArray[np.uint32]
+    """uint32[n]: how many the call has cancelled."""
 
 
 def ids_of(shard: int, views: Views, units: Units) -> Ids:

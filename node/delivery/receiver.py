@@ -18,7 +18,7 @@ from node.delivery.message_lease import Lease
 from node.shard.group_queue import GroupQueue
 from node.shard.views import Views
 from storage.queues.ack_state import WINDOW_POSITIONS
-from storage.views.unit import Units, copied
+from storage.views.unit import FEW_UNITS, Units, copied, rows_of
 from timewheel.bodies import Bodies
 
 
@@ -102,6 +102,14 @@ class Receiver:
             return []
         own = [topic_queue(topic_id, queue) for queue in range(topic.queue_count)]
         return [topic_queue(subscription.retry_topic_id, 0), *own]
+
+    def has_undelivered(self, group_id: GroupId, topic_id: TopicId, now_ms: int) -> bool:
+        """Whether anything is visible that was not delivered: else `receive` has nothing."""
+        queues, next_position = self._views.queues, self.leases.next_position
+        return any(
+            next_position(GroupQueue(group_id, number)) < queues.get(number).visible_end(now_ms)
+            for number in self.queues_of(group_id, topic_id)
+        )
 
     def _scan_filter(
         self, group_id: GroupId, topic_id: TopicId, call_filter: CallFilter | None
@@ -193,7 +201,7 @@ class Receiver:
             first, end = self.leases.find_range(group_queue, window, bounds, count_max)
             if first >= end:
                 return None
-            units = _cut_to_origin(_cut_to_bytes(queue.read(first, end - first), bytes_max))
+            units = _cut(queue.read(first, end - first), bytes_max)
             end = first + len(units)
             blobs, bad = self._bodies.read_joined(units)
             if not bad:
@@ -350,6 +358,18 @@ class Receiver:
             if is_blocked:
                 found.append(group_queue)
         return found
+
+
+def _cut(units: Units, bytes_max: int) -> Units:
+    """The first units whose blobs fit, and that were published to one topic; at least one."""
+    if len(units) > FEW_UNITS:
+        return _cut_to_origin(_cut_to_bytes(units, bytes_max))
+    rows, total_bytes = rows_of(units), 0
+    for ordinal, row in enumerate(rows):
+        total_bytes += row.blob_bytes
+        if ordinal and (total_bytes > bytes_max or row.origin_topic != rows[0].origin_topic):
+            return units[:ordinal]
+    return units
 
 
 def _cut_to_bytes(units: Units, bytes_max: int) -> Units:

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.formats.record_batch import RESOLVE_ROW, Outcome
+from hourwheel.formats.record_batch import RESOLVE_ROW, Outcome, join_rows
 from hourwheel.outcomes import ReceiptOutcome
 from node.contracts.broker import Selection
 from node.delivery.message_lease import SPARSE_ID, Part, runs_of
@@ -87,7 +87,7 @@ def give_back_rows(
             runs += runs_of(np.array(part.messages, np.int64)).tolist()
             rests.append((part.first, part.end))
     rows = retry_rows(views, group, group_queue, runs, now_ms, None)
-    return np.concatenate([rows, filtered_rows(group_queue, rests)]) if rests else rows
+    return join_rows([rows, filtered_rows(group_queue, rests)]) if rests else rows
 
 
 def retry_rows(
@@ -134,6 +134,9 @@ def _pairs(ranges: Ranges) -> NDArray[np.int64]:
 def _rows(
     group_queue: GroupQueue, ranges: Ranges, outcome: Outcome, due_ms: int | list[int] = 0
 ) -> NDArray[np.void]:
+    if isinstance(ranges, list) and len(ranges) == 1 and isinstance(due_ms, int):
+        (first, end), (group_id, number) = ranges[0], group_queue  # nearly all acks
+        return np.array([(group_id, number, first, end - first, outcome, due_ms)], RESOLVE_ROW)
     pairs = _pairs(ranges)
     rows = np.zeros(len(pairs), RESOLVE_ROW)
     rows["group_id"], rows["topic_queue"] = group_queue
@@ -181,7 +184,7 @@ class SelectedPositions:
         rows = retry_rows(self.views, group, self.group_queue, runs, now_ms, delay_ms)
         if self.picked is None:
             return rows
-        return np.concatenate([rows, filtered_rows(self.group_queue, self.ranges)])
+        return join_rows([rows, filtered_rows(self.group_queue, self.ranges)])
 
 
 def find_positions(
@@ -199,11 +202,14 @@ def find_positions(
     """
     receipt = one.receipt
     group_queue = GroupQueue.of(group.group_id, receipt.topic_queue)
-    invalid = SelectedPositions(ReceiptOutcome.INVALID, shard.views, group_queue)
+
+    def refused(outcome: ReceiptOutcome) -> SelectedPositions:
+        return SelectedPositions(outcome, shard.views, group_queue)
+
     if receipt.cluster != shard.cluster or receipt.group_id != group.group_id or one.count <= 0:
-        return invalid
+        return refused(ReceiptOutcome.INVALID)
     if receipt.epoch > receiver.epoch or not reads(group, receipt.topic_queue):
-        return invalid
+        return refused(ReceiptOutcome.INVALID)
     picked: NDArray[np.int64] | None = None
     leases, is_of_epoch = receiver.leases, receipt.epoch == receiver.epoch
     if is_of_epoch:
@@ -213,9 +219,9 @@ def find_positions(
     high = one.first + one.count
     if receipt.lease_id & SPARSE_ID:
         if lease is None:
-            return SelectedPositions(ReceiptOutcome.STALE, shard.views, group_queue)
+            return refused(ReceiptOutcome.STALE)
         if lease.group_queue != group_queue or high > lease.count:
-            return invalid
+            return refused(ReceiptOutcome.INVALID)
         ranges = lease.ranges(one.first, high)
         if sum(end - first for first, end in ranges) != one.count:
             picked = lease.message_runs(one.first, high)
@@ -230,7 +236,7 @@ def find_positions(
             receipt.first_position,
         )
         if first + one.count > limit or not is_own:
-            return invalid
+            return refused(ReceiptOutcome.INVALID)
         ranges = [(first, first + one.count)]
     return SelectedPositions(
         ReceiptOutcome.OK,

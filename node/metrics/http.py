@@ -8,6 +8,8 @@ with the reason in a line of text.
     /stalls     the last stalls of the event loop, newest first, as JSON: guides/stalls.md
     /ready      it should get calls of clients: in sync with a master that is heard, or the master
 
+The probes are for everybody. The numbers and the stalls are for those whom `admit` lets in.
+
 Any process that reaches the port may open connections, without credentials. So all of them share
 one thread, and each has `_DEADLINE_S` for its request and its answer together. When there are too
 many, the one that has been there longest is cut off for the one that comes: a slow client gives
@@ -32,6 +34,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
+from node.access.port_gate import Admit
 from node.telemetry import logs
 from node.telemetry.port_thread import PortThread
 from node.telemetry.stalls import Stalls
@@ -80,6 +83,24 @@ def in_loop(
     return call
 
 
+def admit_in_loop(
+    loop: asyncio.AbstractEventLoop, admit: Admit, *, timeout_s: float = _LOOP_TIMEOUT_S
+) -> Admit:
+    """`admit`, asked on the loop's thread. No answer within `timeout_s` is a no for now."""
+
+    async def ask(authorization: str, host: str) -> HTTPStatus:
+        return await admit(authorization, host)
+
+    async def admit_there(authorization: str, host: str) -> HTTPStatus:
+        asking = asyncio.run_coroutine_threadsafe(ask(authorization, host), loop)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(asking), timeout_s)
+        except TimeoutError:
+            return HTTPStatus.SERVICE_UNAVAILABLE
+
+    return admit_there
+
+
 def probe_in_loop(
     loop: asyncio.AbstractEventLoop,
     why_not: Callable[[], str],
@@ -113,6 +134,7 @@ class MetricsServer:
         stalls: Stalls | None = None,
         deadline_s: float = _DEADLINE_S,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        admit: Admit | None = None,
     ) -> None:
         """Nothing listens yet.
 
@@ -123,10 +145,11 @@ class MetricsServer:
             stalls: what is told at `STALLS`; also of a loop that hangs.
             deadline_s: what one connection gets.
             tls: for connections that are accepted now; None: in the clear.
+            admit: who may read numbers and stalls, asked on the server's loop; None: everybody.
         """
         self._thread = PortThread(_KEY, listen, "hourwheel-metrics")
         self._scrapes = _Scrapes(registry)
-        self._port = _Port(self._scrapes, probes or {}, stalls or Stalls(), deadline_s, tls)
+        self._port = _Port(self._scrapes, probes or {}, stalls or Stalls(), deadline_s, tls, admit)
 
     def tell(self, registry: CollectorRegistry | None) -> None:
         """From now on scrapes are told of `registry`; None: that there is nothing."""
@@ -227,7 +250,9 @@ class _Port:
         stalls: Stalls,
         deadline_s: float,
         tls: Callable[[], ssl.SSLContext | None],
+        admit: Admit | None,
     ) -> None:
+        self._admit = admit
         self._scrapes, self._probes, self._stalls = scrapes, probes, stalls
         self._deadline_s, self._tls = deadline_s, tls
         self._asking, self._answered = Places(ASKING_COUNT_MAX), Places(ANSWERED_COUNT_MAX)
@@ -261,13 +286,14 @@ class _Port:
                 head = b""
         with self._answered.one():
             if head:
-                writer.write(await self._answer(head))
+                peer = writer.get_extra_info("peername") or ("",)
+                writer.write(await self._answer(head, str(peer[0])))
             else:
                 writer.write(_packed(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
             writer.transport.set_write_buffer_limits(0)
             await writer.drain()  # the system has all of it, and sends it after an abort, too
 
-    async def _answer(self, head: bytes) -> bytes:
+    async def _answer(self, head: bytes, host: str) -> bytes:
         line, *fields = head.decode("latin-1").split("\r\n")
         words = line.split()
         if len(words) != 3 or not words[2].startswith("HTTP/1."):  # noqa: PLR2004
@@ -281,16 +307,20 @@ class _Port:
             return _packed(HTTPStatus.OK, Allow=_ALLOWED)
         if method != "GET":
             return _packed(HTTPStatus.METHOD_NOT_ALLOWED, Allow=_ALLOWED)
-        return await self._page(path, fields)
+        return await self._page(path, fields, host)
 
-    async def _page(self, path: str, fields: list[str]) -> bytes:
-        if path == STALLS:
-            return _stalls_of(self._stalls)
+    async def _page(self, path: str, fields: list[str], host: str) -> bytes:
         if path in self._probes:
             return _body_of(await self._probes[path]())
         headers = {
             name.strip().lower(): value for name, _, value in (one.partition(":") for one in fields)
         }
+        if self._admit is not None:
+            status = await self._admit(headers.get("authorization", "").strip(), host)
+            if status is not HTTPStatus.OK:
+                return _packed(status, b"", **{"WWW-Authenticate": "Bearer, Basic realm=Hourwheel"})
+        if path == STALLS:
+            return _stalls_of(self._stalls)
         form = _Form(
             _OPENMETRICS in headers.get("accept", ""),
             gzip_accepted(headers.get("accept-encoding", "")),

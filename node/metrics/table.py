@@ -370,6 +370,13 @@ FAMILIES: Final = (
         "Calls and batches that were refused, by typed reason.",
         lambda it: [((reason,), count) for reason, count in it.api.rejected.items()],
     ),
+    Family(
+        "hourwheel_quota_rejected_total",
+        "counter",
+        ("quota",),
+        "Calls and batches that were refused by a principal's quota, by which limit of it.",
+        lambda it: [((quota,), count) for quota, count in it.api.rejected_by_quota.items()],
+    ),
     node_gauge(
         "hourwheel_inflight_requests", "Calls being answered.", lambda it: it.api.requests_in_flight
     ),

@@ -17,6 +17,7 @@ import ssl
 import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
 from hourwheel import errors
@@ -26,6 +27,7 @@ from node.access.audit import AuditLog
 from node.access.audit_file import AuditFile
 from node.access.authentication import Authenticator
 from node.access.policy_feed import PolicyFeed
+from node.access.port_gate import Admit, PortGate
 from node.access.server_tls import ServerTls
 from node.access.tokens import Tokens
 from node.access.user_secrets import UserSecrets
@@ -46,7 +48,15 @@ from node.console.server import Console, reached_at
 from node.contracts.broker import Failure
 from node.metrics import collector
 from node.metrics.family import ProcessFacts
-from node.metrics.http import LIVE, READY, STARTUP, MetricsServer, in_loop, probe_in_loop
+from node.metrics.http import (
+    LIVE,
+    READY,
+    STARTUP,
+    MetricsServer,
+    admit_in_loop,
+    in_loop,
+    probe_in_loop,
+)
 from node.process.last_exit import STOPPED, LastExit
 from node.process.memory import Trimming
 from node.repair.scrubber import FIRST_S, PASS_S_MIN, Scrubber, ScrubSinks, ScrubSource
@@ -116,6 +126,8 @@ class Node:
         self._is_draining = False
         self._tls: ServerTls | None = None
         """From `start` on, where it is configured."""
+        self._gate: PortGate | None = None
+        """From when the node knows who asks."""
 
     @property
     def can_be_replaced(self) -> bool:
@@ -400,11 +412,25 @@ class Node:
             probes=probes,
             stalls=self._process_stats.stalls,
             tls=self._context_where(self.config.tls.metrics),
+            admit=self._make_admit(loop),
         )
         self.metrics_address = server.start()
         # In a thread: it waits for its own, which may wait for the loop.
         undo.push_async_callback(asyncio.to_thread, server.stop)
         return server
+
+    def _make_admit(self, loop: asyncio.AbstractEventLoop) -> Admit | None:
+        """Who may read /metrics; None: everybody."""
+        section = self.config.access
+        if not (section.is_on and section.metrics):
+            return None
+
+        async def admit(authorization: str, host: str) -> HTTPStatus:
+            if self._gate is None:
+                return HTTPStatus.SERVICE_UNAVAILABLE
+            return await self._gate.admit(authorization, host)
+
+        return admit_in_loop(loop, admit)
 
     def _context_where(self, is_wanted: bool) -> Callable[[], ssl.SSLContext | None]:  # noqa: FBT001
         tls = self._tls
@@ -473,10 +499,9 @@ class Node:
         started_ms: int,
         cluster: Cluster,
     ) -> None:
-        forwarder = served = administration = None
+        forwarder = served = None
         if isinstance(cluster, ClusterRuntime):
             served = cluster.make_served()
-            administration = cluster.make_administration()
             forwarder = Forwarder(
                 cluster.check,
                 cluster.make_links(OPTIONS),
@@ -485,7 +510,8 @@ class Node:
                 in_flight_max=self.config.limits.forwarded_calls,
             )
             undo.push_async_callback(forwarder.close)
-        identify = self._make_authenticator(undo, cluster.policies).identify
+        authenticator = self._make_authenticator(undo, cluster.policies)
+        self._gate = PortGate(authenticator, cluster.policies.control)
         api = ApiServer(
             ServerParts(
                 self.config,
@@ -494,13 +520,14 @@ class Node:
                 self._clock,
                 self.failure,
                 started_ms,
+                cluster.make_administration(),
                 forwarder,
                 served,
                 access=cluster.policies.control,
-                administration=administration,
-                identify=identify,
+                identify=authenticator.identify,
                 tls=self._tls,
                 audit=self._make_audit_log(undo),
+                quotas=cluster.policies.quotas,
             )
         )
         undo.push_async_callback(api.stop, 0)
@@ -528,6 +555,7 @@ class Node:
         console = Console(
             *(config.console, config.node.id, address, self._clock),
             access=PLAIN if tls is None else tls.access,
+            needs_login=config.access.is_on,
             tls=self._context_where(config.tls.console),
         )
         undo.push_async_callback(console.stop)

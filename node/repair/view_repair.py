@@ -1,6 +1,7 @@
 """Repairs a damaged file of the views that nobody has read yet: the scrubber found it.
 
 checkpoint, epochs, tail of the sequences    written anew: the process knows what belongs there
+the key index                                built again, by the next life of the process
 others, in a cluster                         somebody sound should lead, and fill this node anew
 others, alone, and the log is whole          the views are built again from it
 others, alone, and the log is trimmed        said, again and again: nobody has them
@@ -60,6 +61,8 @@ class ViewRepair:
         elif path.endswith((f"/{MANIFEST}", f"/{TAIL}")):
             shard.views.sequences.renew_tail()
             self._save_soon()
+        elif "/keys/" in path:
+            self._fail(error)
         elif self._give_up is not None:
             self._give_up(error)
         elif not shard.log.start_offset:

@@ -8,6 +8,7 @@ from hourwheel.internal.v1.replication_pb2 import LeaseTable, SyncBeat
 from hourwheel.types import Epoch, NodeId
 from node.replica.mastership import Mastership
 from replication.rules.isr import IsrChange
+from replication.rules.replica_list import ReplicasChange
 
 
 class Role(Enum):
@@ -26,11 +27,15 @@ class Assignment(NamedTuple):
     """Node id; empty before the first election."""
     isr: frozenset[NodeId]
     version: int
+    replicas: tuple[NodeId, ...] = ()
+    """The replica list; empty: all nodes of the configuration."""
+    targets: tuple[NodeId, ...] = ()
+    """Who should have a replica; empty: who has one."""
 
 
 @dataclass(frozen=True)
 class OpenStreams:
-    """Connect to every other node."""
+    """Connect to every node that should follow, and end the streams to others."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,13 @@ class ProposeIsr:
 
 
 @dataclass(frozen=True)
+class ProposeReplicas:
+    """Propose a change of the replica list to the control plane."""
+
+    change: ReplicasChange
+
+
+@dataclass(frozen=True)
 class RequestSuccessor:
     """Request another master from the control plane."""
 
@@ -78,7 +90,14 @@ class Write:
 
 
 Effect: TypeAlias = (
-    OpenStreams | CloseStreams | Serve | StepDown | ProposeIsr | RequestSuccessor | Write
+    OpenStreams
+    | CloseStreams
+    | Serve
+    | StepDown
+    | ProposeIsr
+    | ProposeReplicas
+    | RequestSuccessor
+    | Write
 )
 
 
@@ -89,7 +108,7 @@ class ReplicaIdentity(NamedTuple):
     boot_id: str
     cluster_id: bytes
     members: tuple[NodeId, ...]
-    """All nodes of the replica list, this one included."""
+    """All nodes as configured, this one included: the replica list, until there is another."""
 
     @property
     def is_alone(self) -> bool:

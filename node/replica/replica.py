@@ -34,6 +34,7 @@ from node.replica.effects import (
     Effect,
     OpenStreams,
     ProposeIsr,
+    ProposeReplicas,
     ReplicaIdentity,
     RequestSuccessor,
     Role,
@@ -108,6 +109,11 @@ class Replica:
         """The rules of replication in its mastership; None: it is not the master."""
         return None if self.mastership is None else self.mastership.rules
 
+    @property
+    def members(self) -> tuple[NodeId, ...]:
+        """The replica list, as far as this node knows."""
+        return self.assignment.replicas or self.identity.members
+
     def take_effects(self) -> list[Effect]:
         """What is to be done, in this order."""
         effects, self._effects = self._effects, []
@@ -150,6 +156,9 @@ class Replica:
             rules = mastership.rules
             if rules.on_isr(assignment.isr, assignment.version, monotonic_ms):
                 self._commit(rules.high_watermark)
+            members, targets = self.members, self.assignment.targets or self.members
+            if rules.on_replicas(members, targets, self.assignment.version, monotonic_ms):
+                self._effects.append(OpenStreams())
             return
         is_news = self.follower.on_epoch(assignment.epoch, assignment.master)
         if is_newer:
@@ -226,10 +235,11 @@ class Replica:
             identity.boot_id,
             identity.cluster_id,
             shard.shard_id,
-            identity.members,
+            self.members,
             start_offset=start,
             start_end=Offset(start + sum(one.header.total_bytes for one in records)),
             high_watermark=shard.committed_offset,
+            targets=self.assignment.targets or self.members,
         )
         isr = InSyncReplicas(
             epoch, self.assignment.isr, self.assignment.version, self.config.min_in_sync
@@ -279,6 +289,9 @@ class Replica:
             change = rules.plan_isr(monotonic_ms)
             if change is not None:
                 self._effects.append(ProposeIsr(change))
+            replicas = rules.plan_replicas(monotonic_ms)
+            if replicas is not None:
+                self._effects.append(ProposeReplicas(replicas))
             why = rules.find_reason_to_step_down(monotonic_ms)
             if why is not None and not self._has_requested_successor:
                 self._has_requested_successor = True

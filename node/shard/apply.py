@@ -21,6 +21,7 @@ from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState
 from hourwheel.outcomes import CancelOutcome
 from hourwheel.types import QUEUE_BITS, Key, topic_of
 from node.shard.deduplication import PublishResults, deduplicate, units_of
+from node.shard.message_keys import rows_of_batch
 from node.shard.views import Views, check_feature_level
 from storage.views.catalog_items import Subscription
 from storage.views.sequence_index import SlotState
@@ -105,6 +106,10 @@ class Applier:
         )
         views.next_sequence += header.count
         results, accepted = deduplicate(self.views, batch)
+        if accepted is None or accepted.any():
+            rows = rows_of_batch(batch, accepted)
+            if rows is not None:
+                views.keys.insert(rows)
         if accepted is None:
             self._store(units_of(self.views.catalog, batch), header.store_ms)
             return results

@@ -26,6 +26,7 @@ from storage.log.commit_log import CommitLog
 from storage.queues.ack_state import AckStates
 from storage.queues.consume_queues import ConsumeQueues
 from storage.views.catalog import Catalog
+from storage.views.key_index import KeyIndex, KeyState
 from storage.views.producer_state import ProducerStates
 from storage.views.sequence_index import SequenceIndex
 from storage.views.tombstones import Tombstones, TombstoneState
@@ -99,6 +100,7 @@ def _empty_views(place: ShardPlace, config: WheelConfig, manifest: Checkpoint) -
             identity,
             TombstoneState(manifest.tombstone_file, manifest.tombstone_bytes),
         ),
+        keys=KeyIndex.open(disk, place.under("keys"), identity, _key_state(manifest)),
         acks=AckStates(manifest.acks),
         producers=ProducerStates(manifest.producers),
         catalog=Catalog(
@@ -120,6 +122,22 @@ def _empty_views(place: ShardPlace, config: WheelConfig, manifest: Checkpoint) -
             discarded=manifest.discarded_count,
         ),
     )
+
+
+def _key_state(manifest: Checkpoint) -> KeyState:
+    """Of an index that an earlier version did not have, that it is to be built."""
+    return KeyState(
+        tuple(manifest.key_run_ids),
+        max(1, manifest.next_key_run_id),
+        manifest.are_keys_complete or not manifest.applied_offset,
+    )
+
+
+def name_keys(manifest: Checkpoint, state: KeyState) -> None:
+    """Put the state of the key index into a manifest."""
+    manifest.key_run_ids[:] = state.run_ids
+    manifest.next_key_run_id = state.next_run_id
+    manifest.are_keys_complete = state.is_complete
 
 
 def _open(place: ShardPlace, state: RunState) -> Run:
@@ -242,11 +260,13 @@ class CheckpointJob:
             *views.queues.begin_checkpoint(),
             *views.sequences.begin_checkpoint(),
             *views.tombstones.begin_checkpoint(),
+            *views.keys.begin_checkpoint(),
             *log.begin_checkpoint(),
         ]
         tombstones = views.tombstones.state
         self.manifest.tombstone_file = tombstones.file
         self.manifest.tombstone_bytes = tombstones.valid_bytes
+        name_keys(self.manifest, views.keys.state)
         self._flush = FlushJob(
             place.wheel,
             FlushSource(

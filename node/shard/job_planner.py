@@ -17,13 +17,16 @@ from node.shard.checkpoint import (
     CheckpointJob,
     ShardPlace,
     hour_level_end,
+    name_keys,
     run_state,
     write_manifest,
 )
+from node.shard.key_jobs import KeyJobs, KeyMerge, KeyRebuild
 from node.shard.tombstone_sweep import TombstoneSweep
 from node.shard.views import TRIM_SEQUENCES_LEVEL, Views
 from storage.files.rewrite import REPAIR_SUFFIX, remove_leftovers
 from storage.log.commit_log import CommitLog
+from storage.views.key_index import KeyState
 from storage.views.unit import delay_log_min, log_offset_min
 from timewheel.bodies import Bodies
 from timewheel.compaction import CascadeJob, MergeJob, Pause, plan_cascade, plan_merge
@@ -35,6 +38,8 @@ from timewheel.run_format import delay_log_path
 _CLEAN_UP_MS: Final = 60_000
 _QUEUES_AT_ONCE: Final = 24
 _SETTLINGS_MAX: Final = 5_000
+_KEYS_PER_UNIT: Final = 2
+"""So many keys in memory, for each unit that may be there, are worth a checkpoint as well."""
 
 Work: TypeAlias = Callable[[], None]
 
@@ -150,6 +155,7 @@ class Maintenance:
         """Cluster clock at the last checkpoint of this process, 0 before the first."""
         self._settlings = 0
         self._tombstone_sweep = TombstoneSweep(views)
+        self._key_jobs = KeyJobs(place, views, log)
         self._log_floor = 0
         """Nothing points below it into the log, but what a restart needs; as of the last plan."""
         self._measured = 0, 0
@@ -194,6 +200,7 @@ class Maintenance:
         config = self._views.wheel.config
         return (
             self._views.wheel.memtable.count >= config.memtable_units_max
+            or self._views.keys.unsaved_count >= _KEYS_PER_UNIT * config.memtable_units_max
             or self.unsaved_bytes >= config.memtable_span_bytes_max
         )
 
@@ -203,6 +210,7 @@ class Maintenance:
         config = self._views.wheel.config
         return (
             self._views.wheel.memtable.count >= 3 * config.memtable_units_max
+            or self._views.keys.unsaved_count >= 3 * _KEYS_PER_UNIT * config.memtable_units_max
             or self.unsaved_bytes >= 6 * config.memtable_span_bytes_max
         )
 
@@ -232,7 +240,7 @@ class Maintenance:
         if force_checkpoint or self.is_due:
             self._current = self._plan_checkpoint(now_ms)
         else:
-            self._current = self._plan_rewrite()
+            self._current = self._plan_rewrite() or self._key_jobs.plan(self.manifest, now_ms)
         return self._current
 
     def _plan_checkpoint(self, now_ms: int) -> Job:
@@ -314,13 +322,21 @@ class Maintenance:
                 return _Rewrite(self._place, inner, self.manifest)
         return None
 
-    def distrust(self) -> bool:
+    def distrust(self, error: errors.CorruptFile | None = None) -> bool:
         """A file of the views turned out damaged: let the next start build them from the log.
 
         Returns:
             Whether it can. Where the log no longer has all of it the checkpoint stays, for people
-            to decide about.
+            to decide about; but the key index can be built again in any case.
         """
+        file = "" if error is None else str(error.params.get("file", ""))
+        if file.startswith(self._place.under("keys/")):
+            manifest = Checkpoint()
+            manifest.CopyFrom(self.manifest)
+            name_keys(manifest, KeyState((), manifest.next_key_run_id, is_complete=False))
+            write_manifest(self._place, manifest)
+            self.manifest = manifest
+            return True
         path = self._place.under(MANIFEST)
         if self._log.start_offset > 0:
             return False
@@ -364,11 +380,14 @@ class Maintenance:
             self.checkpoint_ms = now_ms
             self._tombstone_sweep.begin()
             views = self._views
-            for view in (views.tombstones, views.queues, views.sequences):
+            for view in (views.tombstones, views.keys, views.queues, views.sequences):
                 works += view.end_checkpoint()
         elif isinstance(job, _Rewrite):
             self.manifest = job.manifest
             self._install(job)
+        elif isinstance(job, KeyMerge | KeyRebuild):
+            self.manifest = job.manifest
+            self._key_jobs.finish(job, now_ms)
         return [*works, *self._sweep(now_ms), self.measure_disk]
 
     def _install(self, job: _Rewrite) -> None:
@@ -391,7 +410,10 @@ class Maintenance:
                 self._views.wheel.runs.add(run)
             for run in job.inner.opened:
                 run.close()
-        for remove in self._removals_of_unnamed():
+            self._views.keys.abandon_checkpoint()
+        elif isinstance(job, KeyMerge | KeyRebuild):
+            self._key_jobs.fail(job)
+        for remove in [*self._removals_of_unnamed(), *self._views.keys.removals()]:
             remove()
 
     def _sweep(self, now_ms: int) -> list[Work]:
@@ -404,7 +426,11 @@ class Maintenance:
         for number in self._known_delay_logs - kept:
             self._bodies.forget(number)
         self._known_delay_logs = kept
-        return [*self._removals_of_unnamed(), *self._removals_of_log(now_ms)]
+        return [
+            *self._removals_of_unnamed(),
+            *self._views.keys.removals(),
+            *self._removals_of_log(now_ms),
+        ]
 
     def _find_log_floor(self) -> int:
         """Below it nothing points into the log now, nor will: what is added points at its end."""

@@ -21,6 +21,8 @@ from storage.files.file_header import FileType, Identity, pack_file_header
 NODE_META: Final = "node.meta"
 CONTROL: Final = "control"
 """Folder of the control process. Only nodes of a cluster have one."""
+CONTROL_ALONE: Final = "control-alone"
+"""Folder of the control state of a node alone, once it was changed."""
 _SHARDS: Final = "shard-"
 
 
@@ -45,7 +47,7 @@ def open_node_meta(disk: Disk, node_id: NodeId, cluster_id: bytes | None = None)
 
     Raises:
         ForeignDirectory: the directory belongs to another node or cluster, or to a node of one
-            while this node is alone.
+            while this node is alone, or the other way round.
         IncompatibleFormat: it was written by a version that we do not know.
         CorruptFile: the file is damaged, or is missing beside data.
         DiskFull, FsyncFailed, DiskFailed: see storage.files.disk.
@@ -63,6 +65,14 @@ def open_node_meta(disk: Disk, node_id: NodeId, cluster_id: bytes | None = None)
                 "the directory belongs to a node of a cluster, and cluster.nodes is empty: start "
                 "it with its cluster's configuration",
                 file=NODE_META,
+                cluster_id=meta.cluster_id.hex(),
+            )
+        if cluster_id is not None and disk.exists(CONTROL_ALONE):
+            raise errors.ForeignDirectory(
+                f"the directory belongs to a node alone, whose users and grants are in"
+                f" {CONTROL_ALONE}: a cluster would not know them; remove that folder to give them"
+                " up",
+                file=CONTROL_ALONE,
                 cluster_id=meta.cluster_id.hex(),
             )
         return meta

@@ -20,7 +20,7 @@ from timewheel.bodies import Bodies
 from timewheel.wheel import WheelConfig
 
 WATERMARK = "high_watermark"
-_VIEW_DIRECTORIES = ("queues", "sequences", "tombstones", "wheel")
+_VIEW_DIRECTORIES = ("keys", "queues", "sequences", "tombstones", "wheel")
 _RECENT_BYTES = 16 << 20
 _EVERYTHING = 1 << 62
 
@@ -168,7 +168,7 @@ def _remove_views(place: ShardPlace, config: LogConfig, file: str, why: str) -> 
     if place.disk.exists(place.under(MANIFEST)):
         place.disk.remove(place.under(MANIFEST))
         place.disk.sync_dir(place.directory)
-    for directory in ("sequences", "tombstones", "wheel"):
+    for directory in ("keys", "sequences", "tombstones", "wheel"):
         for name in place.disk.list(place.under(directory)):
             place.disk.remove(place.under(f"{directory}/{name}"))
 

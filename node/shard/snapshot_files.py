@@ -54,11 +54,12 @@ _NAMES: Final = re.compile(
     r"checkpoint|epochs"
     r"|log/[0-9]{20}\.(log|index)"
     r"|queues/[0-9a-f]{8}/[0-9]{12}\.cq"
+    r"|keys/[0-9]{10}\.keys"
     r"|sequences/([0-9]{12}\.seq|tail)"
     r"|tombstones/[0-9]{10}\.tomb"
     r"|wheel/([0-9]{10}-[0-9]{10}\.run|[0-9]{10}\.dlog)"
 )
-_FOLDERS: Final = ("log", "queues", "sequences", "tombstones", "wheel")
+_FOLDERS: Final = ("keys", "log", "queues", "sequences", "tombstones", "wheel")
 _NOT_COUNTED: Final = frozenset({*_FOLDERS, *OWN_FILES, MARKER})
 _MARKER: Final = Struct("<QQQQI4x32s")
 _LOST_END: Final = Struct("<Q")

@@ -21,7 +21,7 @@ from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity, che
 from storage.log.epoch_file import EpochFile
 from storage.queues.consume_queues import folder_name
 from storage.queues.queue_chunk import ENTRIES_AT, Seal, intact_seals
-from storage.views import sequence_index, tombstones
+from storage.views import key_run, sequence_index, tombstones
 from storage.views.unit import UNIT, UNIT_BYTES, Units
 from timewheel.levels import BUCKET_MS
 from timewheel.run import Run
@@ -66,10 +66,9 @@ def find_names(disk: Disk, directory: str, manifest: Checkpoint) -> Iterator[str
         yield f"sequences/{sequence_index.file_name(number)}"
     if manifest.tombstone_file:
         yield f"tombstones/{tombstones.file_name(manifest.tombstone_file)}"
-    for run in manifest.runs:
-        yield run_path("wheel", run.covers_first, run.run_id)
-    for delay_log in manifest.delay_logs:
-        yield delay_log_path("wheel", delay_log.delay_log_id)
+    yield from (f"keys/{key_run.file_name(run_id)}" for run_id in manifest.key_run_ids)
+    yield from (run_path("wheel", run.covers_first, run.run_id) for run in manifest.runs)
+    yield from (delay_log_path("wheel", one.delay_log_id) for one in manifest.delay_logs)
     for queue in manifest.queues:
         folder = f"queues/{folder_name(queue.topic_queue)}"
         if disk.exists(f"{directory}/{folder}"):
@@ -123,6 +122,7 @@ class ViewCheck:
         kinds: dict[str, Callable[[ViewFile], Iterator[int]]] = {
             MANIFEST: self._check_manifest,
             EPOCHS: self._check_epochs,
+            "keys": self._check_keys,
             "queues": self._check_queue,
             "sequences": self._check_sequences,
             "tombstones": self._check_tombstones,
@@ -195,6 +195,10 @@ class ViewCheck:
             )
         units = np.frombuffer(b"".join(parts), UNIT)
         yield from self._on_units(units[max(0, queue.start_position - begin) :])
+
+    def _check_keys(self, file: ViewFile) -> Iterator[int]:
+        with closing(key_run.KeyRun(self._disk, file.path, self._identity)) as run:
+            yield from run.check()
 
     def _find_seal(self, head: bytes, topic_queue: int, count: int) -> Seal | None:
         """The seal over so many entries; where the shard goes on, over as many or more."""

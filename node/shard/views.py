@@ -15,6 +15,7 @@ from hourwheel.types import Key
 from storage.queues.ack_state import AckStates
 from storage.queues.consume_queues import ConsumeQueues
 from storage.views.catalog import Catalog
+from storage.views.key_index import KeyIndex
 from storage.views.producer_state import ProducerStates
 from storage.views.sequence_index import SequenceIndex, SlotState
 from storage.views.tombstones import Tombstones
@@ -61,6 +62,8 @@ class Views:
     queues: ConsumeQueues
     sequences: SequenceIndex
     tombstones: Tombstones
+    keys: KeyIndex
+    """Nothing is decided by it as records are applied: it is in no digest."""
     acks: AckStates
     producers: ProducerStates
     catalog: Catalog
@@ -129,6 +132,15 @@ class Views:
         starts = np.array([epoch.start_sequence for epoch in self.epochs], np.uint64)
         numbers = np.array([0, *(epoch.epoch for epoch in self.epochs)], np.uint32)
         return numbers[np.searchsorted(starts, sequences, "right")]
+
+    def find_epoch(self, low: int, high: int) -> int | None:
+        """The epoch in which all sequences of [low, high] were given; None: there are several."""
+        for epoch in reversed(self.epochs):
+            if epoch.start_sequence <= low:
+                return epoch.epoch
+            if epoch.start_sequence <= high:
+                return None
+        return 0
 
     def are_ahead(self, sequences: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """bool[n]: which were put into the wheel and are above the cursor, cancelled or not."""

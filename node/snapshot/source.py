@@ -37,7 +37,7 @@ from storage.log.epoch_file import EpochEntry
 from storage.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SegmentInfo
 from storage.queues.consume_queues import folder_name
 from storage.queues.queue_chunk import ENTRIES_AT
-from storage.views import sequence_index, tombstones
+from storage.views import key_run, sequence_index, tombstones
 from storage.views.unit import UNIT_BYTES
 from timewheel.run_format import delay_log_path, run_path
 
@@ -137,6 +137,8 @@ class Stage:
         if manifest.tombstone_file:
             name = f"tombstones/{tombstones.file_name(manifest.tombstone_file)}"
             self._hold(name, manifest.tombstone_bytes)
+        for run_id in manifest.key_run_ids:
+            self._hold_named(f"keys/{key_run.file_name(run_id)}")
         for run in manifest.runs:
             self._hold_named(run_path("wheel", run.covers_first, run.run_id))
         for delay_log in manifest.delay_logs:

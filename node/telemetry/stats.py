@@ -4,9 +4,16 @@ Pure: nothing here knows Prometheus, so the core counts without a library and te
 """
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from node.telemetry.histogram import DURATION_BOUNDS, LATENESS_BOUNDS, SIZE_BOUNDS, Histogram
 from node.telemetry.spans import Spans
+
+QUOTAS: Final = (
+    *("messages_per_s", "bytes_per_s", "pending_messages"),
+    *("topics", "groups", "connections", "calls_in_flight"),
+)
+"""The limits that a quota may have."""
 
 
 def _durations() -> Histogram:
@@ -123,6 +130,9 @@ class ApiStats:
     """By name."""
     rejected: dict[str, int] = field(default_factory=dict)
     """Typed reason -> calls and batches refused with it."""
+    rejected_by_quota: dict[str, int] = field(default_factory=lambda: dict.fromkeys(QUOTAS, 0))
+    """Name of a limit of a quota -> calls and batches refused because of it; each from the start,
+    so that the first refusal is a growth that queries see."""
     requests_in_flight: int = 0
     bytes_in_flight: int = 0
     bytes_taken: int = 0
@@ -145,3 +155,7 @@ class ApiStats:
     def reject(self, reason: str) -> None:
         """A call or batch was refused."""
         self.rejected[reason] = self.rejected.get(reason, 0) + 1
+
+    def reject_by_quota(self, quota: str) -> None:
+        """A call or batch was refused because a principal's quota is used up."""
+        self.rejected_by_quota[quota] += 1

@@ -6,7 +6,7 @@ The shared secret is never an option (anybody sees a process's options): it come
 import argparse
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,12 @@ class ControlConfig:
     listen: str
     """host:port for the other control processes."""
     peers: dict[NodeId, str]
-    """Node id -> host:port of the other control processes. Fixed for the cluster's life."""
+    """Node id -> host:port of the other control processes. Of generation 0; later ones say it
+    themselves."""
+    address: str = ""
+    """host:port at which peers reach this process; empty: `listen`."""
+    joins: bool = False
+    """It waits, before it votes for the first time, to be told of a cluster that exists."""
     secret_file: str = ""
     certificate_file: str = ""
     key_file: str = ""
@@ -81,8 +86,9 @@ class ControlConfig:
         return RaftTimings(
             raft_s_min=self.raft_s_min,
             raft_s_max=self.raft_s_max,
+            cut_s=min(0.15, self.raft_s_min * 0.3),
             append_s=min(0.1, self.raft_s_min / 5),
-            tick_s=min(0.05, self.raft_s_min / 10),
+            tick_s=min(0.2, self.raft_s_min * 0.4),
             compaction_entries=self.compaction_entries,
         )
 
@@ -108,8 +114,8 @@ class ControlConfig:
         if not 0 < self.raft_s_min < self.raft_s_max:
             raise errors.ConfigError("raft_s_min is less than raft_s_max")
 
-    def security(self) -> Security:
-        """How peers are trusted.
+    def security(self, addresses: Iterable[str]) -> Security:
+        """How peers are trusted; `addresses` are theirs.
 
         Raises:
             ConfigError: neither certificates nor a secret, or a secret beyond loopback.
@@ -124,7 +130,7 @@ class ControlConfig:
             secret = Path(self.secret_file).read_bytes().strip()
         except OSError as error:
             raise errors.ConfigError(f"{self.secret_file} cannot be read: {error}") from error
-        return with_secret(secret, [self.listen, *self.peers.values()])
+        return with_secret(secret, [self.listen, *addresses])
 
     def arguments(self) -> list[str]:
         """The options of a command that starts a process with this configuration."""

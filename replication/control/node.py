@@ -5,6 +5,7 @@ On one event loop. What it does by itself:
     every `report_interval_ms`, and at once when something changes: tell all peers of the broker
     as Raft's leader: found the cluster when there is none; elect masters, and note which
     processes have ended, as `replication.control_state.election` decides
+    when the generation of voters has ended, or a peer tells of a later one: begin that one
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import logging
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.clock import Clock
@@ -21,20 +22,33 @@ from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import NodeId
 from replication.control.broker_link import BrokerLink
 from replication.control.config import ControlConfig
+from replication.control.raft_group import GenerationEnded, RaftGroup, check_member
 from replication.control_state.commands import make_command
 from replication.control_state.election import Decision, ElectionView, HeardReport, Proposal, decide
-from replication.control_state.state import CODEC_VERSION, ControlState, Member
+from replication.control_state.member_commands import next_state
+from replication.control_state.membership import members_data
+from replication.control_state.state import (
+    CODEC_VERSION,
+    ControlState,
+    Member,
+    decode_state,
+    encode_state,
+)
 from replication.control_state.state_change import change_of, whole
-from replication.raft.adapter import ControlMachine, RaftAdapter
 from replication.raft.codec import Message
-from replication.raft.handshake import Identity as PeerIdentity
-from replication.raft.journal import RaftJournal
-from replication.raft.peers import PeerNetwork
-from replication.raft.raft_node import RaftNode, RaftStatus
-from replication.raft.transport import NetworkTransport
+from replication.raft.generations import begin_generation
+from replication.raft.raft_node import RaftStatus
 from storage.files.disk import Disk
 from storage.files.file_header import Identity
 
+_FAREWELL_S: Final = 0.3
+"""How long a generation of voters goes on when it has ended: the others hear of it so."""
+_LOOK_S: Final = 0.02
+"""How often those look for the next generation that wait for it."""
+_ROOM_S: Final = 0.5
+"""How often a generation that finds no room on the disk tries to begin."""
+_MEMBER_RULES: Final = 3
+"""The first that know of members."""
 _ELECT_S = 2.0
 """How long a proposal of an election may take; then it is decided anew."""
 
@@ -52,41 +66,17 @@ class ControlNode:
     Attributes:
         died: done when the process has to end, with what killed Raft.
         link: to the broker.
-        network: to the peers.
+        group: the generation of voters that is in force.
     """
 
     def __init__(self, config: ControlConfig, disk: Disk, clock: Clock) -> None:
-        """Open the journal.
-
-        Raises:
-            ConfigError: see ControlConfig.
-            CorruptFile, ForeignDirectory, IncompatibleFormat: see RaftJournal.open.
-        """
-        self._config = config
+        """Open the journal. Raises as RaftGroup."""
+        self._config, self._disk = config, disk
         self._clock = clock
-        cluster_id = bytes.fromhex(config.cluster_id)
-        security = config.security()
         self.died: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.link = BrokerLink(self, clock, config.broker_timeout_ms)
-        self.network = PeerNetwork(
-            PeerIdentity(cluster_id, config.node_id), config.peers, security, self
-        )
-        journal = RaftJournal.open(disk, "", Identity(cluster_id, 0), config.node_id)
-        machine = ControlMachine()
-        self._transport = NetworkTransport(journal, config.peers, self.network)
-        node = RaftNode(
-            config.node_id, config.peers, journal, self._transport, machine, config.timings
-        )
-        self._transport.attach(node.poller)
-        self.raft = RaftAdapter(
-            node,
-            machine,
-            clock,
-            config.timings.tick_s,
-            on_state=self._on_state,
-            on_status=self._on_status,
-            on_death=self._on_death,
-        )
+        self.group = RaftGroup(config, disk, clock, self)
+        self._is_advancing = False
         self._reports: dict[NodeId, HeardReport] = {}
         self._forwarded_ms: dict[NodeId, float] = {}
         """When the broker was last told of each peer."""
@@ -99,6 +89,8 @@ class ControlNode:
         self._reported_leader: link.LinkLeader | None = None
         self._pending: set[int] = set()
         self._is_setting_rules = False
+        self._was_note_refused = False
+        """While this node leads it does not say again who the members are."""
         self._noting: set[bytes] = set()
         """Ends of processes that are proposed, or were and the answer was no."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -111,9 +103,8 @@ class ControlNode:
         Raises:
             ConfigError, OSError: an address cannot be used.
         """
-        await self.network.start(self._config.listen)
+        await self.group.start()
         await self.link.start(Path(self._config.socket_path))
-        self.raft.start()
         self._spawn(self._heartbeat())
         self._spawn(self._elect_for_ever())
 
@@ -124,9 +115,7 @@ class ControlNode:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.raft.stop()
-        await self.network.close()
-        self._transport.close()
+        await self.group.close()
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -136,21 +125,27 @@ class ControlNode:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_death(error)
+            self.on_death(error)
 
-    def _on_death(self, error: BaseException) -> None:
+    def on_death(self, error: BaseException) -> None:
+        """See GroupHandler."""
         if not self.died.done():
             self.died.set_result(error)
 
     # --- Raft
 
-    def _on_state(self, state: ControlState) -> None:
+    def on_state(self, state: ControlState) -> None:
+        """See GroupHandler."""
         shown, self._shown_state = self._shown_state, state
         said = whole(state) if shown is None else change_of(shown, state)
         self.link.send(link.ControlFrame(state=said))
         self._look.set()
+        if state.membership.has_ended and not self._is_advancing:
+            self._is_advancing = True
+            self._spawn(self._end_generation(state))
 
-    def _on_status(self, status: RaftStatus) -> None:
+    def on_status(self, status: RaftStatus) -> None:
+        """See GroupHandler."""
         leader = _leader(status)
         if leader != self._reported_leader:
             self._reported_leader = leader
@@ -161,9 +156,9 @@ class ControlNode:
 
     def on_peer(self, peer_id: NodeId, what: Message | bool) -> None:  # noqa: FBT001
         """See PeerHandler."""
-        self._transport.put(peer_id, what)
+        self.group.put(peer_id, what)
         if what is True and self._last_report is not None:
-            self.network.broadcast_report(self._last_report)
+            self.group.network.broadcast_report(self._last_report)
         heard = self._reports.get(peer_id)
         if what is False and heard is not None:
             now_ms = self._clock.monotonic_ms()
@@ -188,8 +183,8 @@ class ControlNode:
         if hello.node_id != self._config.node_id:
             raise errors.InvalidBatch(f"the broker is {hello.node_id!r}")
         self._shown_state = self._reported_leader = None
-        self._on_state(self.raft.state)
-        self._on_status(self.raft.status)
+        self.on_state(self.group.state)
+        self.on_status(self.group.status)
         heard = [each.report for each in self._reports.values() if each.report is not None]
         self.link.send(link.ControlFrame(reports=link.LinkReports(reports=heard)))
         self._last_report = link.NodeReport(
@@ -208,8 +203,8 @@ class ControlNode:
         elif kind == "proposal":
             self._spawn(self._propose_for_broker(frame.proposal))
         elif kind == "partition" and self._config.allow_faults:
-            self.network.block(map(NodeId, frame.partition.blocked_in), "in")
-            self.network.block(map(NodeId, frame.partition.blocked_out), "out")
+            self.group.network.block(map(NodeId, frame.partition.blocked_in), "in")
+            self.group.network.block(map(NodeId, frame.partition.blocked_out), "out")
         elif kind != "ping":
             raise errors.InvalidBatch(f"{kind} is not expected")
 
@@ -235,17 +230,92 @@ class ControlNode:
         report.rules = CODEC_VERSION
         self._reported_ms = self._clock.monotonic_ms()
         self._reports[report.node_id] = HeardReport(report, self._reported_ms)
-        self.network.broadcast_report(report)
+        self.group.network.broadcast_report(report)
         self._look.set()
 
     async def _propose_for_broker(self, proposal: link.LinkProposal) -> None:
         answer = link.LinkAnswer(call_id=proposal.call_id)
         try:
-            raw = await self.raft.propose(proposal.command, proposal.timeout_ms / 1_000)
+            raw = await self.propose(proposal.command, proposal.timeout_ms / 1_000)
             answer.result.ParseFromString(raw)
         except errors.HourwheelError as error:
             answer.error_reason, answer.error_message = error.reason, error.message
         self.link.send(link.ControlFrame(answer=answer))
+
+    async def propose(self, command_: bytes, timeout_s: float) -> bytes:
+        """See RaftAdapter.propose; a generation that ends meanwhile is not noticed."""
+        is_unknown = False
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    group = self.group
+                    try:
+                        raw = await group.propose(command_, timeout_s, is_unknown=is_unknown)
+                    except GenerationEnded:
+                        is_unknown = True
+                    else:
+                        outcome = pb.ControlResult.FromString(raw).outcome
+                        if outcome != pb.CONTROL_OUTCOME_GENERATION_ENDED:
+                            return raw
+                    while self.group is group:  # noqa: ASYNC110 - for a moment, and rarely
+                        await asyncio.sleep(_LOOK_S)
+        except TimeoutError as error:
+            raise errors.Timeout("the control plane did not answer in time") from error
+
+    # --- generations of voters
+
+    async def _end_generation(self, ended: ControlState) -> None:
+        """This one has ended: each voter begins the next by itself, all from the same state."""
+        await asyncio.sleep(_FAREWELL_S)
+        await self._advance(next_state(ended))
+
+    def on_generation(self, generation: int, state: bytes) -> None:
+        """See PeerHandler."""
+        if self._is_advancing or generation <= self.group.generation:
+            return
+        try:
+            first = decode_state(state)
+        except errors.IncompatibleFormat as error:
+            raise errors.InvalidBatch(error.message) from error
+        if first.membership.generation != generation or first.membership.has_ended:
+            raise errors.InvalidBatch("a state of another generation")
+        if self.group.is_blank and self._config.node_id in first.nodes:
+            # It may have voted and acknowledged in this very generation.
+            why = f"node {self._config.node_id} is known to the cluster, and has lost what it voted"
+            self.on_death(errors.ConfigError(f"{why}: replace it by one with another id"))
+            return
+        self._is_advancing = True
+        self._spawn(self._advance(first))
+
+    async def _advance(self, first: ControlState) -> None:
+        """Begin a generation, from its first state. After a crash the same happens again."""
+        config, generation = self._config, first.membership.generation
+        _log.info(
+            "generation_begun",
+            extra={"generation": generation, "members": sorted(first.membership.members)},
+        )
+        former = self.group
+        await former.close()
+        identity, raw = Identity(bytes.fromhex(config.cluster_id), 0), encode_state(first)
+        while True:
+            try:
+                begin_generation(self._disk, identity, config.node_id, generation, raw)
+                break
+            except errors.DiskFull as error:  # the broker serves what it can meanwhile
+                _log.warning(
+                    "generation_waits_for_room",
+                    extra={"generation": generation, "error": error.message},
+                )
+                await asyncio.sleep(_ROOM_S)
+        check_member(config.node_id, first.membership)
+        group = RaftGroup(config, self._disk, self._clock, self)
+        self._reports = {
+            one: heard for one, heard in self._reports.items() if one in first.membership.members
+        }
+        self._listening_since_ms = self._clock.monotonic_ms()
+        self._is_advancing = False
+        self.group = group
+        await group.start()
 
     # --- by itself
 
@@ -253,7 +323,7 @@ class ControlNode:
         interval_ms = self._config.report_interval_ms
         while True:
             self.link.check_alive()
-            stats = self.raft.stats
+            stats = self.group.stats
             ping = link.LinkPing(stall_count=stats.stall_count, stall_ms_max=stats.stall_ms_max)
             self.link.send(link.ControlFrame(ping=ping))
             now_ms = self._notice_stall()
@@ -274,24 +344,27 @@ class ControlNode:
     def decide(self) -> Decision:
         """What an election would say now."""
         now_ms = self._notice_stall()
-        status = self.raft.status
+        status = self.group.status
         view = ElectionView(
-            state=self.raft.state,
+            state=self.group.state,
             reports=self._reports,
             listening_since_ms=self._listening_since_ms,
             raft_leader_node_id=status.leader_node_id,
             is_leading=status.is_leader and status.has_majority,
             report_timeout_ms=self._config.report_timeout_ms,
-            voter_node_ids=frozenset({self._config.node_id, *self._config.peers}),
+            voter_node_ids=frozenset({self._config.node_id, *self.group.peers}),
         )
         return decide(view, now_ms)
 
     async def _elect_for_ever(self) -> None:
         while True:
             self._look.clear()
-            status = self.raft.status
-            if status.is_leader and not self.raft.state.is_bootstrapped:
+            is_leader, state = self.group.status.is_leader, self.group.state
+            self._was_note_refused &= is_leader
+            if is_leader and not state.is_bootstrapped:
                 await self._found()
+            elif is_leader and self._must_note_members:
+                await self._note_members()
             decision = self.decide()
             if decision.rules and not self._is_setting_rules:
                 self._is_setting_rules = True
@@ -324,9 +397,30 @@ class ControlNode:
             node_ids=config.node_ids,
         )
         try:
-            await self.raft.propose(command(bootstrap=bootstrap), _ELECT_S)
+            await self.propose(command(bootstrap=bootstrap), _ELECT_S)
         except (errors.Unavailable, errors.Timeout) as error:
             _log.warning("bootstrap_failed", extra={"error": error.message})
+
+    @property
+    def _must_note_members(self) -> bool:
+        state = self.group.state
+        knows_command = state.codec_version >= _MEMBER_RULES
+        return knows_command and not state.membership.members and not self._was_note_refused
+
+    async def _note_members(self) -> None:
+        """Say who the cluster was made of: each node's configuration says the same."""
+        config = self._config
+        members = {config.node_id: config.address or config.listen, **config.peers}
+        note = pb.NoteMembersCommand(members=members_data(members))
+        try:
+            raw = await self.propose(command(note_members=note), _ELECT_S)
+        except (errors.Unavailable, errors.Timeout) as error:
+            _log.warning("members_not_noted", extra={"error": error.message})
+            return
+        result = pb.ControlResult.FromString(raw)
+        if result.outcome == pb.CONTROL_OUTCOME_REFUSED:  # nodes are configured differently
+            self._was_note_refused = True
+            _log.warning("members_not_noted", extra={"error": result.reason})
 
     async def _elect(self, proposal: Proposal) -> None:
         elect = pb.ElectMasterCommand(
@@ -344,7 +438,7 @@ class ControlNode:
             },
         )
         try:
-            await self.raft.propose(command(elect_master=elect), _ELECT_S)
+            await self.propose(command(elect_master=elect), _ELECT_S)
         except (errors.Unavailable, errors.Timeout) as error:
             _log.warning("election_failed", extra={"shard": proposal.shard, "error": error.message})
         finally:
@@ -354,7 +448,7 @@ class ControlNode:
     async def _set_rules(self, rules: int) -> None:
         _log.info("control_rules_proposed", extra={"rules": rules})
         try:
-            await self.raft.propose(command(set_rules=pb.SetRulesCommand(rules=rules)), _ELECT_S)
+            await self.propose(command(set_rules=pb.SetRulesCommand(rules=rules)), _ELECT_S)
         except (errors.Unavailable, errors.Timeout) as error:
             _log.warning("control_rules_not_set", extra={"rules": rules, "error": error.message})
         finally:
@@ -364,7 +458,7 @@ class ControlNode:
         ended = pb.NoteEndedCommand(node_id=member.node_id, boot_id=member.boot_id)
         _log.info("broker_end_proposed", extra={"node": member.node_id})
         try:
-            await self.raft.propose(command(note_ended=ended), _ELECT_S)
+            await self.propose(command(note_ended=ended), _ELECT_S)
         except (errors.Unavailable, errors.Timeout) as error:
             # A node that waits for the lease does no harm by it then.
             _log.warning(

@@ -91,7 +91,11 @@ async def _serve(config: ControlConfig) -> int:
     for wait in waits:
         wait.cancel()
     if node.died.done():
-        _log.critical("control_raft_failed", extra={"error": repr(node.died.result())})
+        why = node.died.result()
+        if isinstance(why, errors.ConfigError):
+            await node.close()
+            raise why  # it has left the cluster: to start it again is of no use
+        _log.critical("control_raft_failed", extra={"error": repr(why)})
         return EXIT_DIED
     if orphaned.is_set():
         await _farewell(node, config.farewell_ms)

@@ -1,4 +1,4 @@
-"""Who may do what, as the control plane keeps it: users, grants, quotas, and one switch. Pure data.
+"""Who may do what, as the control plane keeps it: users, grants and quotas. Pure data.
 
 What a node makes of it is not the control plane's business: it knows the words, and bounds them.
 
@@ -30,6 +30,7 @@ PRINCIPAL_BYTES_MAX: Final = 256
 RESOURCE_BYTES_MAX: Final = 256
 SECRET_HASH_BYTES_MAX: Final = 512
 LIMIT_MAX: Final = 1 << 53
+"""Of what is stored of a limit."""
 
 
 class GrantKey(NamedTuple):
@@ -65,7 +66,7 @@ class StoredGrant:
 
 @dataclass(frozen=True)
 class QuotaLimits:
-    """What a principal may use; 0 is no limit."""
+    """What a principal may use: one more than each limit, so that 0 is none. See `stored_limit`."""
 
     messages_per_s: int = 0
     bytes_per_s: int = 0
@@ -76,6 +77,16 @@ class QuotaLimits:
     """To one node."""
     calls_in_flight: int = 0
     """On one node."""
+
+
+def stored_limit(limit: int | None) -> int:
+    """What `QuotaLimits` has of a limit; None: there is none. A limit of 0 lets nothing through."""
+    return 0 if limit is None else limit + 1
+
+
+def limit_of(stored: int) -> int | None:
+    """The limit that `stored` stands for; None: there is none."""
+    return stored - 1 if stored else None
 
 
 @dataclass(frozen=True)
@@ -92,10 +103,6 @@ class Quota:
 class AccessState:
     """See the top of this file. Mappings are never changed by whoever holds one."""
 
-    is_on: bool = False
-    """Whether permissions decide. Off: everybody may do everything."""
-    switch_version: int = 0
-    """The control state's revision when `is_on` was set last; 0: never."""
     version: int = 0
     """The control state's revision when anything here was changed last."""
     users: Mapping[str, User] = field(default_factory=lambda: MappingProxyType({}))
@@ -165,8 +172,6 @@ def _is_pattern(text: str, bytes_max: int) -> bool:
 def access_data(access: AccessState) -> pb.AccessData:
     """Canonical: equal states give equal messages."""
     return pb.AccessData(
-        is_on=access.is_on,
-        switch_version=access.switch_version,
         version=access.version,
         users=[
             pb.UserData(name=one.name, secret_hash=one.secret_hash, version=one.version)
@@ -197,8 +202,6 @@ def access_of(data: pb.AccessData) -> AccessState:
     quotas = (Quota(one.principal, limits_of(one.limits), one.version) for one in data.quotas)
     users = (User(one.name, one.secret_hash, one.version) for one in data.users)
     return AccessState(
-        is_on=data.is_on,
-        switch_version=data.switch_version,
         version=data.version,
         users=MappingProxyType({one.name: one for one in users}),
         grants=MappingProxyType({one.key: one for one in grants}),

@@ -1,4 +1,4 @@
-"""What commands do to users, grants, quotas and the switch of access control. Pure; rules 2.
+"""What commands do to users, grants and quotas. Pure; rules 2.
 
 Each is a compare-and-set: it names the version that it has read, 0 where there is none yet.
 """
@@ -70,15 +70,6 @@ def delete_quota(state: ControlState, command: pb.DeleteQuotaCommand) -> Answer:
     """A principal's limits end."""
     quotas = state.access.quotas
     return _delete(state, "quotas", quotas, command.principal, command.expected_version)
-
-
-def set_access_control(state: ControlState, command: pb.SetAccessControlCommand) -> Answer:
-    """Turn access control on or off."""
-    version = state.access.switch_version
-    if version != command.expected_version:
-        return conflict(state, "another version", version=version)
-    revision = state.revision + 1
-    return _changed(state, revision, is_on=command.is_on, switch_version=revision)
 
 
 def _put(

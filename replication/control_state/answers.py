@@ -37,6 +37,12 @@ def unknown_version(state: ControlState) -> Answer:
     return state, result_of(state, pb.CONTROL_OUTCOME_UNKNOWN_VERSION, reason)
 
 
+def generation_ended(state: ControlState) -> Answer:
+    """The command came behind the last one of a generation of voters."""
+    reason = f"generation {state.membership.generation} has ended"
+    return state, result_of(state, pb.CONTROL_OUTCOME_GENERATION_ENDED, reason)
+
+
 def next_revision(state: ControlState) -> ControlState:
     """Something changes."""
     return replace(state, revision=state.revision + 1)

@@ -17,9 +17,11 @@ from typing import Any, Final, NamedTuple
 from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import Epoch, NodeId, ShardId
 from replication.control_state import access_commands as access
+from replication.control_state import member_commands as members
 from replication.control_state.answers import (
     Answer,
     conflict,
+    generation_ended,
     next_revision,
     ok,
     refused,
@@ -74,6 +76,11 @@ def _apply(state: ControlState, raw: bytes) -> tuple[ControlState, bytes]:
     known = state.remembered.get(command.request_id)
     if known is not None:
         return state, known
+    if state.membership.has_ended:
+        # Not remembered: the state that the next generation begins with is the same wherever it
+        # was taken behind the stop-sign.
+        _, result = generation_ended(state)
+        return state, result.SerializeToString(deterministic=True)
     after, result = _dispatch(state, command)
     encoded = result.SerializeToString(deterministic=True)
     return _remember(after, command.request_id, encoded), encoded
@@ -108,6 +115,8 @@ def _dispatch(state: ControlState, command: pb.ControlCommand) -> Answer:
         return refused(state, "no command that these rules know")
     if not state.is_bootstrapped and name not in {"bootstrap", "noop"}:
         return refused(state, "there is no cluster yet")
+    if state.membership.has_ended:  # by a command before, of the same batch
+        return generation_ended(state)
     return handler.apply(state, getattr(command, name))
 
 
@@ -172,6 +181,8 @@ def _register_node(state: ControlState, command: pb.RegisterNodeCommand) -> Answ
         return refused(state, f"a node has a name, and a boot id of {ID_BYTES} bytes")
     if command.node_id not in state.nodes and len(state.nodes) >= NODE_COUNT_MAX:
         return refused(state, f"more than {NODE_COUNT_MAX} nodes")
+    if state.membership.members and command.node_id not in state.membership.members:
+        return refused(state, f"{command.node_id} is not a member of the cluster")
     if any(seen.epoch > EPOCH_MAX for seen in command.seen):
         return refused(state, f"an epoch beyond {EPOCH_MAX}")
     after = next_revision(state)
@@ -270,6 +281,8 @@ def _change_isr(  # noqa: PLR0911 - one for each reason
         return refused(state, "the master is always in sync", **found)
     for one in isr:
         node = state.nodes.get(one.node_id)
+        if shard.replicas and one.node_id not in shard.replicas:
+            return refused(state, f"{one.node_id} has no replica", **found)
         if one not in shard.isr and (node is None or node.boot_id != one.boot_id):
             return refused(state, f"{one.node_id} is not registered in this incarnation", **found)
     is_shrunk = not set(isr) >= set(shard.isr)
@@ -395,7 +408,9 @@ _HANDLERS: Final[dict[str, _Handler]] = {
     "delete_grant": _Handler(2, access.delete_grant),
     "put_quota": _Handler(2, access.put_quota),
     "delete_quota": _Handler(2, access.delete_quota),
-    "set_access_control": _Handler(2, access.set_access_control),
     "batch": _Handler(2, _batch),
+    "note_members": _Handler(3, members.note_members),
+    "change_members": _Handler(3, members.change_members),
+    "change_replicas": _Handler(3, members.change_replicas),
 }
 """Field of ControlCommand -> what it does."""

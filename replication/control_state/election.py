@@ -9,7 +9,7 @@ A master is deposed when
     nobody is master                     nothing to wait for
     its own control process says that its broker is gone
     its last report is older than `report_timeout_ms`
-    the connection to its control process has ended, and for half as long nothing came by another
+    the connection to its control process has ended, and for a fifth of that nothing came by another
     it resigns, or hands over to a successor that can lead now
     it has retired by itself
     its disk is low, and somebody can lead whose is not
@@ -32,6 +32,10 @@ from hourwheel.internal.v1 import control_link_pb2 as link
 from hourwheel.types import NO_NODE, Epoch, NodeId, ShardId
 from replication.control_state.state import CODEC_VERSION, ControlState, Member, ShardInfo
 
+CUT_SHARE: Final = 0.2
+"""Part of `report_timeout_ms` in which a connection that has ended is made anew, or its node counts
+as silent. Connections end with their processes; what a network does to them mostly shows as
+silence. And a successor that is named for nothing still waits for the lease."""
 LOG_STEP_BYTES: Final = 4 << 20
 """Logs are equally long where they end in the same step: what more is copied in some 20 ms."""
 
@@ -135,7 +139,7 @@ def _find_ended(view: ElectionView) -> Iterator[Member]:
 def _silent_ms(view: ElectionView, node_id: NodeId) -> float:
     """From when on a node counts as silent, if nothing more is heard of it.
 
-    A connection that has ended is given time to be made anew: after a hiccup of the network it is.
+    A connection that has ended is given time to be made anew: see `CUT_SHARE`.
     """
     # What came before a stall of this process says nothing about the time of the stall.
     heard, since_ms = view.reports.get(node_id), view.listening_since_ms
@@ -144,7 +148,7 @@ def _silent_ms(view: ElectionView, node_id: NodeId) -> float:
     silent_ms = max(heard.heard_ms, since_ms) + view.report_timeout_ms
     if heard.cut_ms is None:
         return silent_ms
-    return min(silent_ms, max(heard.cut_ms, since_ms) + view.report_timeout_ms / 2)
+    return min(silent_ms, max(heard.cut_ms, since_ms) + view.report_timeout_ms * CUT_SHARE)
 
 
 def _find_report(view: ElectionView, node_id: NodeId) -> link.NodeReport | None:

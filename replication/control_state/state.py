@@ -20,9 +20,10 @@ from hourwheel import errors
 from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import Epoch, NodeId, ShardId
 from replication.control_state.access import AccessState, access_data, access_of
+from replication.control_state.membership import Membership, membership_data, membership_of
 
 RULES_FIRST: Final = 1
-CODEC_VERSION: Final = 2
+CODEC_VERSION: Final = 3
 """The newest rules that this code knows; it knows all older ones, too. The state's own
 `codec_version` says which are in force. A command that needs newer ones changes nothing, on a node
 that knows them as on one that does not; so old and new nodes come to the same state until
@@ -79,6 +80,8 @@ class ShardInfo:
     version: int
     epoch_seen: int = 0
     """The highest epoch that any node ever reported."""
+    replicas: tuple[NodeId, ...] = ()
+    """The replica list, sorted; empty before rules 3: all nodes."""
 
     @property
     def isr_node_ids(self) -> frozenset[NodeId]:
@@ -143,6 +146,8 @@ class ControlState:
     """Request id -> encoded ControlResult, oldest first; at most REMEMBERED_COUNT_MAX."""
     access: AccessState = field(default_factory=AccessState)
     """Empty before rules 2."""
+    membership: Membership = field(default_factory=Membership)
+    """Empty before rules 3."""
 
     @property
     def is_bootstrapped(self) -> bool:
@@ -171,6 +176,10 @@ class ControlState:
             errors.invariant(
                 shard.master is None or shard.master in shard.isr, "the master is in sync"
             )
+            errors.invariant(
+                not shard.replicas or shard.isr_node_ids <= set(shard.replicas),
+                "who is in sync has a replica",
+            )
         for objects, next_id in (
             (self.topics, self.next_topic_id),
             (self.groups, self.next_group_id),
@@ -179,6 +188,7 @@ class ControlState:
             errors.invariant(len(used) == len(set(used)), "ids are unique")
             errors.invariant(all(0 < one < next_id for one in used), "ids are below the next one")
         self.access.check(self.revision)
+        self.membership.check()
         errors.invariant(len(self.remembered) <= REMEMBERED_COUNT_MAX, "the window is bounded")
 
 
@@ -207,6 +217,7 @@ def state_data(state: ControlState, *, with_remembered: bool) -> pb.ControlState
         next_group_id=state.next_group_id,
         remembered=[pb.RememberedResult(request_id=key, result=raw) for key, raw in remembered],
         access=access_data(state.access) if state.access.version else None,
+        membership=membership_data(state.membership),
     )
 
 
@@ -248,6 +259,7 @@ def state_of(data: pb.ControlStateData) -> ControlState:
         next_group_id=data.next_group_id,
         remembered=MappingProxyType({r.request_id: r.result for r in data.remembered}),
         access=access_of(data.access),
+        membership=membership_of(data.membership),
     )
 
 
@@ -300,6 +312,7 @@ def _shard_data(shard: ShardInfo) -> pb.ShardData:
         isr=[pb.IsrMember(node_id=m.node_id, boot_id=m.boot_id) for m in shard.isr],
         version=shard.version,
         epoch_seen=shard.epoch_seen,
+        replica_node_ids=shard.replicas,
     )
 
 
@@ -314,6 +327,7 @@ def _shard_of(data: pb.ShardData) -> ShardInfo:
         isr=tuple(Member(NodeId(m.node_id), m.boot_id) for m in data.isr),
         version=data.version,
         epoch_seen=data.epoch_seen,
+        replicas=tuple(NodeId(one) for one in data.replica_node_ids),
     )
 
 

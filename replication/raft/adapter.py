@@ -28,7 +28,8 @@ from replication.raft.pysyncobj_surface import FAIL_REASON
 from replication.raft.raft_node import RaftNode, RaftStatus
 
 STALL_MS: Final = 250.0
-"""A gap between ticks that is worth an alarm: elections begin at twice that."""
+"""A tick that takes so much longer than it waits is worth an alarm: elections begin at twice that.
+"""
 _ATTEMPT_S: Final = 1.5
 """PySyncObj may lose a callback; then the same command is sent again."""
 _FAREWELL_TICKS: Final = 10
@@ -45,7 +46,14 @@ _DEFINITE: Final[dict[int, str]] = {
 }
 """Reasons for failing that say: not applied, and never will be."""
 
+_ENDED: Final = -1
+"""In place of a reason: this Raft is over, and the next generation's has the answer."""
+
 _log = logging.getLogger(__name__)
+
+
+class GenerationEnded(Exception):
+    """The generation of voters is over; whether the command was applied, the next one knows."""
 
 
 class ControlMachine:
@@ -54,10 +62,17 @@ class ControlMachine:
     def __init__(self) -> None:
         """Empty."""
         self.state = ControlState()
+        self.must_store = False
 
     def apply(self, command: bytes) -> bytes:
-        """Apply a command and answer it; never raises."""
+        """Apply a command and answer it; never raises.
+
+        Newer rules are stored in a snapshot at once: older software refuses that, where it would
+        read the command in the journal, answer "refused", and come to another state.
+        """
+        rules = self.state.codec_version
         self.state, answer = apply_command(self.state, command)
+        self.must_store |= self.state.codec_version != rules
         return answer
 
     def snapshot(self) -> bytes:
@@ -114,6 +129,8 @@ class RaftAdapter:
         self._reported_state: ControlState | None = None
         self._reported_status = RaftStatus()
         self._is_stopping = threading.Event()
+        self._answers: set[asyncio.Future[tuple[bytes | None, int]]] = set()
+        self._is_over = False
         self._thread = threading.Thread(target=self._run, name="raft", daemon=True)
 
     @property
@@ -125,6 +142,13 @@ class RaftAdapter:
         """Start the thread."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
+
+    def end(self) -> None:
+        """Answer nobody any more: those who wait, and come, get `GenerationEnded`."""
+        self._is_over = True
+        for answered in self._answers:
+            if not answered.done():
+                answered.set_result((None, _ENDED))
 
     async def stop(self) -> None:
         """End the thread and let go of the files."""
@@ -150,9 +174,10 @@ class RaftAdapter:
         self._node.before_wait = self._tell_news
         last_ms = self._clock.monotonic_ms()
         while not self._is_stopping.is_set():
-            self._node.doTick(self._tick_s)
+            wait_s = self._node.find_wait_s(self._tick_s)
+            self._node.doTick(wait_s)
             now_ms = self._clock.monotonic_ms()
-            self._watch(now_ms - last_ms)
+            self._watch(now_ms - last_ms - wait_s * 1_000)
             last_ms = now_ms
 
     def _tell_news(self) -> None:
@@ -165,11 +190,12 @@ class RaftAdapter:
             self._reported_status = status
             self._tell(self._set_status, status)
 
-    def _watch(self, gap_ms: float) -> None:
-        if gap_ms > STALL_MS:
+    def _watch(self, stalled_ms: float) -> None:
+        """`stalled_ms`: how much longer than it was to wait a tick has taken."""
+        if stalled_ms > STALL_MS:
             self.stats.stall_count += 1
-            self.stats.stall_ms_max = max(self.stats.stall_ms_max, gap_ms)
-            _log.warning("raft_thread_stalled", extra={"stalled_ms": round(gap_ms)})
+            self.stats.stall_ms_max = max(self.stats.stall_ms_max, stalled_ms)
+            _log.warning("raft_thread_stalled", extra={"stalled_ms": round(stalled_ms)})
 
     def _tell(self, callback: Callable[[Any], None], what: object) -> None:
         loop = errors.required(self._loop, "not started")
@@ -184,18 +210,22 @@ class RaftAdapter:
 
     # --- proposals
 
-    async def propose(self, command: bytes, timeout_s: float) -> bytes:
+    async def propose(self, command: bytes, timeout_s: float, *, is_unknown: bool = False) -> bytes:
         """Have a ControlCommand applied; its encoded ControlResult.
 
+        `is_unknown`: it was proposed before, and may have been applied.
+
         Raises:
+            GenerationEnded: see there.
             Unavailable: it was not applied and never will be.
             Timeout: nobody knows; the same command (with its request id) may be proposed again.
         """
-        is_unknown = False
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
                     result, reason = await self._attempt(command)
+                    if reason == _ENDED:
+                        raise GenerationEnded
                     if result is not None:
                         return result
                     definite = _DEFINITE.get(reason)
@@ -208,6 +238,8 @@ class RaftAdapter:
             raise errors.Timeout("the control plane did not answer in time") from error
 
     async def _attempt(self, command: bytes) -> tuple[bytes | None, int]:
+        if self._is_over:
+            return None, _ENDED
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[tuple[bytes | None, int]] = loop.create_future()
 
@@ -218,9 +250,12 @@ class RaftAdapter:
         def callback(result: bytes | None, reason: int) -> None:
             loop.call_soon_threadsafe(on_applied, result, reason)
 
+        self._answers.add(answered)
         self._node.submit(command, callback)
         try:
             async with asyncio.timeout(self._attempt_s):
                 return await answered
         except TimeoutError:
             return None, FAIL_REASON.UNKNOWN_OUTCOME
+        finally:
+            self._answers.discard(answered)

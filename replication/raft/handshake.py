@@ -36,6 +36,8 @@ class Identity(NamedTuple):
 
     cluster_id: bytes
     node_id: NodeId
+    generation: int = 0
+    """Of the voters that one is, or wants to be, one of."""
 
 
 class Seal:
@@ -76,6 +78,10 @@ class Session:
     peer_id: NodeId
     outgoing: Seal
     incoming: Seal
+    generation: int = 0
+    """The peer's. Only where it is one's own does the connection carry messages of Raft."""
+    is_inquiry: bool = False
+    """The peer only asks whether there is a later generation."""
 
 
 class Handshake:
@@ -89,12 +95,17 @@ class Handshake:
         *,
         secret: bytes | None,
         certified: frozenset[str] | None,
+        known_ids: frozenset[NodeId] = frozenset(),
     ) -> None:
-        """Exactly one of `secret` and `certified` is None."""
+        """Exactly one of `secret` and `certified` is None.
+
+        `known_ids`: who is or was a member: told of this generation, where theirs is earlier.
+        """
         errors.invariant((secret is None) != (certified is None), "a secret or a certificate")
         errors.invariant(len(nonce) == NONCE_BYTES, "a nonce has 32 bytes")
         self._identity = identity
         self._peer_ids = peer_ids
+        self._known_ids = known_ids
         self._nonce = nonce
         self._secret = secret
         self._certified = certified
@@ -103,9 +114,10 @@ class Handshake:
 
     # --- the dialling side
 
-    def first(self, peer_id: NodeId) -> bytes:
+    def first(self, peer_id: NodeId, *, is_inquiry: bool = False) -> bytes:
         """The hello that opens."""
         self._dialler = self._hello(peer_id)
+        self._dialler.is_inquiry = is_inquiry
         return self._dialler.SerializeToString()
 
     def prove(self, answer: bytes) -> tuple[bytes, Session]:
@@ -125,7 +137,11 @@ class Handshake:
         last.proof = self._proof(b"dialler")
         outgoing, incoming = self._key(b"dialler"), self._key(b"acceptor")
         return last.SerializeToString(), Session(
-            NodeId(hello.node_id), Seal(outgoing), Seal(incoming)
+            NodeId(hello.node_id),
+            Seal(outgoing),
+            Seal(incoming),
+            hello.generation,
+            dialler.is_inquiry,
         )
 
     # --- the accepting side
@@ -154,7 +170,13 @@ class Handshake:
             raise errors.PeerRefused("the second hello is of another")
         self._check_proof(hello, b"dialler")
         outgoing, incoming = self._key(b"acceptor"), self._key(b"dialler")
-        return Session(NodeId(hello.node_id), Seal(outgoing), Seal(incoming))
+        return Session(
+            NodeId(hello.node_id),
+            Seal(outgoing),
+            Seal(incoming),
+            hello.generation,
+            hello.is_inquiry,
+        )
 
     # --- both
 
@@ -165,6 +187,7 @@ class Handshake:
             node_id=self._identity.node_id,
             peer_node_id=peer_id,
             nonce=self._nonce,
+            generation=self._identity.generation,
         )
 
     def _parse_hello(self, raw: bytes) -> pb.PeerHello:
@@ -178,7 +201,9 @@ class Handshake:
             raise errors.PeerRefused("a node of another cluster")
         if hello.peer_node_id != self._identity.node_id:
             raise errors.PeerRefused(f"meant for {hello.peer_node_id!r}")
-        if hello.node_id not in self._peer_ids:
+        is_earlier = hello.generation < self._identity.generation
+        known_ids = self._peer_ids | self._known_ids if is_earlier else self._peer_ids
+        if hello.node_id not in known_ids:
             raise errors.PeerRefused(f"{hello.node_id!r} is no peer")
         if self._certified is not None and hello.node_id not in self._certified:
             raise errors.PeerRefused(f"the certificate is not {hello.node_id!r}'s")

@@ -4,6 +4,10 @@ On the event loop. The node with the larger id dials; a new connection of a peer
 one. Whoever is not a peer, cannot prove it, announces a frame beyond the cap, or sends anything
 that the codec does not know, is cut off and counted. A peer that is silent for `silence_s` is cut
 off too; reports, ten a second, keep every sound connection busy.
+
+Both sides say of which generation of voters they are. Where these differ, the one that is behind is
+told how the later one begins, and nothing else. One that is behind may have left: nobody dials it
+any more. So whoever has had no connection for `silence_s` dials, too, only to ask.
 """
 
 import asyncio
@@ -20,6 +24,7 @@ from hourwheel import errors
 from hourwheel.internal.v1 import control_link_pb2, raft_pb2
 from hourwheel.types import NodeId
 from replication.raft.codec import FRAME_BYTES_MAX, Message, decode, parse, refuse
+from replication.raft.first_states import FirstState, Incoming
 from replication.raft.frames import pack_frame, read_frame
 from replication.raft.handshake import (
     HELLO_BYTES_MAX,
@@ -35,6 +40,10 @@ from replication.strangers import Listener, Places, open_streams
 _UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
 """A peer that takes nothing in is cut off there."""
 
+_SOON_SHARE: Final = 0.15
+"""Of the wait between attempts: after a connection that has stood."""
+_FIRST_STATE_S: Final = 30.0
+"""How long a state may take on its way."""
 STRANGER_COUNT_MAX: Final = 64
 """Connections that have not proved themselves yet; TLS costs some 400 KiB for each."""
 
@@ -54,6 +63,9 @@ class PeerHandler(Protocol):
 
     def on_report(self, peer_id: NodeId, report: control_link_pb2.NodeReport) -> None:
         """What a peer says of its broker."""
+
+    def on_generation(self, generation: int, state: bytes) -> None:
+        """A peer tells how a later generation begins."""
 
 
 class _Connection:
@@ -87,6 +99,7 @@ class PeerNetwork:
         security: Security,
         handler: PeerHandler,
         *,
+        first: FirstState | None = None,
         retry_s: float = 0.3,
         silence_s: float = 2.0,
     ) -> None:
@@ -97,7 +110,8 @@ class PeerNetwork:
             peers: node id -> host:port of the others.
             security: how they are trusted.
             handler: takes what they say.
-            retry_s: between attempts to connect.
+            first: what nodes of earlier generations are told; None: there is none.
+            retry_s: between attempts to connect; less after a connection that has stood as long.
             silence_s: after that a connection is given up; also for connecting.
         """
         self.refused: Counter[str] = Counter()
@@ -105,6 +119,7 @@ class PeerNetwork:
         self._peers = dict(peers)
         self._security = security
         self._handler = handler
+        self._first = first
         self._retry_s = retry_s
         self._silence_s = silence_s
         self._connections: dict[NodeId, _Connection] = {}
@@ -136,6 +151,8 @@ class PeerNetwork:
         for peer_id, address in self._peers.items():
             if self._identity.node_id > peer_id:
                 self._spawn(self._dial_for_ever(peer_id, address))
+            else:
+                self._spawn(self._inquire_for_ever(peer_id, address))
 
     @property
     def port(self) -> int:
@@ -208,9 +225,22 @@ class PeerNetwork:
 
     async def _dial_for_ever(self, peer_id: NodeId, address: str) -> None:
         host, port = split_address(address)
+        clock_s = asyncio.get_running_loop().time
         while True:
+            begun_s = clock_s()
             await self._serve(partial(self._dial, host, port), peer_id)
-            await asyncio.sleep(self._retry_s)
+            # After one that stood, the next is needed soon: others count this node as dead.
+            has_stood = clock_s() - begun_s > self._retry_s
+            await asyncio.sleep(self._retry_s * (_SOON_SHARE if has_stood else 1))
+
+    async def _inquire_for_ever(self, peer_id: NodeId, address: str) -> None:
+        """A peer that should dial, and does not: is it of a later generation?"""
+        host, port = split_address(address)
+        while True:
+            await asyncio.sleep(self._silence_s)
+            if peer_id not in self._connections:
+                dial = partial(self._dial, host, port)
+                await self._serve(dial, peer_id, is_inquiry=True)
 
     async def _dial(self, host: str, port: int) -> Streams:
         return await asyncio.open_connection(host, port, ssl=self._security.client_tls)
@@ -222,7 +252,11 @@ class PeerNetwork:
         self.refused["too many strangers"] += 1
 
     async def _serve(
-        self, open_: Callable[[], Coroutine[Any, Any, Streams]], dialled: NodeId | None
+        self,
+        open_: Callable[[], Coroutine[Any, Any, Streams]],
+        dialled: NodeId | None,
+        *,
+        is_inquiry: bool = False,
     ) -> None:
         """One connection from its beginning to its end; raises nothing."""
         writer: asyncio.StreamWriter | None = None
@@ -230,8 +264,15 @@ class PeerNetwork:
             with nullcontext() if dialled else self._strangers.one():
                 async with asyncio.timeout(self._silence_s):
                     reader, writer = await open_()
-                    session = await self._shake_hands(reader, writer, dialled)
-            await self._receive(reader, _Connection(session, writer))
+                    session = await self._shake_hands(
+                        reader, writer, dialled, is_inquiry=is_inquiry
+                    )
+            if session.generation < self._identity.generation:
+                await self._tell_first(session, writer)
+            elif session.generation > self._identity.generation:
+                await self._hear_first(session, reader)
+            elif not session.is_inquiry:
+                await self._receive(reader, _Connection(session, writer))
         except (errors.PeerRefused, errors.InvalidBatch) as error:
             self.refused[error.message] += 1
             _log.warning("raft_connection_cut", extra={"error": error.message})
@@ -242,7 +283,12 @@ class PeerNetwork:
                 writer.transport.abort()
 
     async def _shake_hands(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dialled: NodeId | None
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        dialled: NodeId | None,
+        *,
+        is_inquiry: bool,
     ) -> Session:
         handshake = Handshake(
             self._identity,
@@ -250,9 +296,10 @@ class PeerNetwork:
             os.urandom(NONCE_BYTES),
             secret=self._security.secret,
             certified=self._security.certified(writer.get_extra_info("peercert")),
+            known_ids=frozenset() if self._first is None else self._first.known_ids,
         )
         if dialled is not None:
-            writer.write(pack_frame(handshake.first(dialled)))
+            writer.write(pack_frame(handshake.first(dialled, is_inquiry=is_inquiry)))
             last, session = handshake.prove(await read_frame(reader, HELLO_BYTES_MAX))
             writer.write(pack_frame(last))
         else:
@@ -262,6 +309,30 @@ class PeerNetwork:
         if session.peer_id in self._blocked_in | self._blocked_out:
             raise ConnectionResetError("partitioned")
         return session
+
+    async def _tell_first(self, session: Session, writer: asyncio.StreamWriter) -> None:
+        """The peer is behind: tell it how this generation begins."""
+        first = errors.required(self._first, "a generation after another has a first state")
+        async with asyncio.timeout(_FIRST_STATE_S):
+            for part in first.parts(self._identity.generation):
+                raw = raft_pb2.PeerFrame(generation_part=part).SerializeToString()
+                writer.write(pack_frame(session.outgoing.close(raw)))
+                await writer.drain()
+            writer.write_eof() if writer.can_write_eof() else None
+            await asyncio.sleep(self._retry_s)  # TLS has no end of one direction
+
+    async def _hear_first(self, session: Session, reader: asyncio.StreamReader) -> None:
+        """The peer is ahead: hear how its generation begins."""
+        incoming = Incoming(session.generation)
+        async with asyncio.timeout(_FIRST_STATE_S):
+            state = None
+            while state is None:
+                raw = await read_frame(reader, FRAME_BYTES_MAX + MAC_BYTES)
+                frame = parse(session.incoming.open(raw))
+                if frame.WhichOneof("frame") != "generation_part":
+                    raise refuse("it is not of this generation")
+                state = incoming.take(frame.generation_part)
+        self._handler.on_generation(session.generation, state)
 
     async def _receive(self, reader: asyncio.StreamReader, connection: _Connection) -> None:
         session = connection.session

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
+import pysyncobj.syncobj
 from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf
 from pysyncobj.fast_queue import Queue
 from pysyncobj.journal import Journal
@@ -30,10 +31,12 @@ FIELDS: Final = (
     "_SyncObj__commandsQueue",
     "_SyncObj__commandsWaitingCommit",
     "_SyncObj__needLoadDumpFile",
+    "_SyncObj__newAppendEntriesTime",
     "_SyncObj__noopIDx",
     "_SyncObj__pipeNotifier",
     "_SyncObj__raftCommitIndex",
     "_SyncObj__raftCurrentTerm",
+    "_SyncObj__raftElectionDeadline",
     "_SyncObj__raftLastApplied",
     "_SyncObj__raftLog",
     "_SyncObj__serializer",
@@ -45,9 +48,12 @@ FIELDS: Final = (
 METHODS: Final = {
     "_SyncObj__callErrCallback": ("err", "callback"),
     "_SyncObj__doApplyCommand": ("command",),
+    "_SyncObj__generateRaftTimeout": (),
     "_SyncObj__loadDumpFile": ("clearJournal",),
     "_SyncObj__onBecomeLeader": (),
     "_SyncObj__onMessageReceived": ("node", "message"),
+    "_SyncObj__onNodeConnected": ("node",),
+    "_SyncObj__onNodeDisconnected": ("node",),
     "_SyncObj__sendNextNodeIdx": ("node", "reset", "nextNodeIdx", "success"),
     "_SyncObj__tryLogCompaction": (),
     "_applyCommand": ("command", "callback", "commandType"),
@@ -67,6 +73,9 @@ TRANSPORT_METHODS: Final = {
 
 PIPE_FIELDS: Final = ("_PipeNotifier__pipeR", "_PipeNotifier__pipeW")
 """Attributes of the pipe by which a SyncObj wakes itself."""
+
+CLOCK: Final = "monotonicTime"
+"""The function of its module by which it counts time, in seconds."""
 
 
 class PrivateSyncObj(SyncObj):  # type: ignore[misc]
@@ -130,6 +139,24 @@ class PrivateSyncObj(SyncObj):  # type: ignore[misc]
             for _, callback in waiting.pop(index):
                 yield callback
 
+    def append_left_s(self) -> float:
+        """How long until this node, where it leads, tells the others that it does; maybe over."""
+        return float(self._SyncObj__newAppendEntriesTime - _now_s())
+
+    def election_left_s(self) -> float:
+        """How long until this node stands for election, where it does not lead; maybe over."""
+        return float(self._SyncObj__raftElectionDeadline - _now_s())
+
+    def stand_within(self, left_s: float) -> None:
+        """Stand for election after so long at the latest, if nothing is heard of a leader."""
+        deadline_s: float = _now_s() + min(left_s, self.election_left_s())
+        self._SyncObj__raftElectionDeadline = deadline_s
+
+    def be_patient(self) -> None:
+        """Wait for a leader as long as after a message of one."""
+        deadline_s: float = _now_s() + self._SyncObj__generateRaftTimeout()
+        self._SyncObj__raftElectionDeadline = deadline_s
+
     # --- what it calls; overridden where it is wrong
 
     def apply_command(self, command: bytes) -> bytes | None:
@@ -139,6 +166,14 @@ class PrivateSyncObj(SyncObj):  # type: ignore[misc]
     def on_message(self, node: Any, message: dict[str, Any]) -> None:
         """A peer says something."""
         SyncObj._SyncObj__onMessageReceived(self, node, message)  # noqa: SLF001
+
+    def on_connected(self, node: Any) -> None:
+        """The way to a peer is open."""
+        SyncObj._SyncObj__onNodeConnected(self, node)  # noqa: SLF001
+
+    def on_disconnected(self, node: Any) -> None:
+        """It is closed."""
+        SyncObj._SyncObj__onNodeDisconnected(self, node)  # noqa: SLF001
 
     def acknowledge(self, node: Any, next_index: int | None, *, reset: bool, success: bool) -> None:
         """Tell the leader what is to be sent next; None: what comes behind the log."""
@@ -162,6 +197,12 @@ class PrivateSyncObj(SyncObj):  # type: ignore[misc]
     def _SyncObj__onMessageReceived(self, node: Any, message: dict[str, Any]) -> None:  # noqa: N802
         self.on_message(node, message)
 
+    def _SyncObj__onNodeConnected(self, node: Any) -> None:  # noqa: N802
+        self.on_connected(node)
+
+    def _SyncObj__onNodeDisconnected(self, node: Any) -> None:  # noqa: N802
+        self.on_disconnected(node)
+
     def _SyncObj__sendNextNodeIdx(  # noqa: N802
         self,
         node: Any,
@@ -181,6 +222,10 @@ class PrivateSyncObj(SyncObj):  # type: ignore[misc]
         # Without it PySyncObj would load the file of its start, which is ours to do.
         errors.invariant(clearJournal, "a snapshot is loaded when it was received, and only then")
         self.load_received_snapshot()
+
+
+def _now_s() -> float:
+    return float(getattr(pysyncobj.syncobj, CLOCK)())
 
 
 __all__ = [

@@ -35,11 +35,20 @@ of large ones, which would unpickle what a peer sent."""
 _PATIENCE_ENTRIES: Final = 64
 """So many more before a snapshot that found no room is tried again."""
 
+_ROUNDING_S: Final = 0.001
+"""A poll waits for whole milliseconds."""
+
 _log = logging.getLogger(__name__)
 
 
 class Machine(Protocol):
-    """The state that is replicated."""
+    """The state that is replicated.
+
+    Attributes:
+        must_store: a snapshot is due, however short the journal is. Who stores it clears this.
+    """
+
+    must_store: bool
 
     def apply(self, command: bytes) -> bytes:
         """Apply a command and answer it."""
@@ -60,9 +69,12 @@ class RaftTimings:
 
     raft_s_min: float = 0.5
     raft_s_max: float = 1.0
+    cut_s: float = 0.15
+    """How long to wait for a leader whose connection has ended; see `RaftNode.on_disconnected`."""
     append_s: float = 0.1
     leader_fallback_s: float = 1.0
-    tick_s: float = 0.05
+    tick_s: float = 0.2
+    """A tick waits no longer, whatever is to be done next."""
     compaction_entries: int = 4_000
     """A snapshot is made when the log has more entries than that."""
 
@@ -148,6 +160,8 @@ class RaftNode(PrivateSyncObj):
         self._not_below = 0
         self._votes: set[tuple[int, NodeId]] = set()
         ids = sorted({node_id, *peer_ids})
+        self._id, self._ids, self._cut_s = node_id, ids, timings.cut_s
+        self._append_s = timings.append_s
         # Nodes compact one after the other, not all at once.
         stagger = ids.index(node_id) * (timings.compaction_entries // (2 * len(ids)))
         self._compaction_entries = timings.compaction_entries + stagger
@@ -191,6 +205,12 @@ class RaftNode(PrivateSyncObj):
     def _about_to_wait(self) -> None:
         if self.before_wait is not None:
             self.before_wait()
+
+    def find_wait_s(self, tick_s: float) -> float:
+        """How long a tick may wait for messages: `tick_s`, or until there is something to do."""
+        left_s = self.append_left_s() if self._isLeader() else self.election_left_s()
+        # What is due is done by the tick itself, before it waits.
+        return min(tick_s, left_s + _ROUNDING_S if left_s > 0 else self._append_s)
 
     def hand_over(self, ticks: int, tick_s: float) -> None:
         """Leave the lead to a follower that has everything, so that no election has to time out."""
@@ -238,6 +258,27 @@ class RaftNode(PrivateSyncObj):
         except Exception:  # noqa: BLE001 - see above
             _log.exception("raft_command_skipped")
             return b""
+
+    def on_connected(self, node: Any) -> None:
+        """A leader that is back is waited for as ever."""
+        super().on_connected(node)
+        if self._is_followed(node):
+            self.be_patient()
+
+    def on_disconnected(self, node: Any) -> None:
+        """Where the way to the leader has ended, its process has, most likely: stand soon.
+
+        One after the other, so that two do not split the votes. A hiccup of the network is over
+        before that: connections are made anew at once. Whoever stands for nothing costs one
+        election, and never a promise: those are of terms and majorities.
+        """
+        super().on_disconnected(node)
+        if self._is_followed(node):
+            others = [each for each in self._ids if each != node.id]
+            self.stand_within(self._cut_s * (1 + others.index(self._id)))
+
+    def _is_followed(self, node: Any) -> bool:
+        return self._getLeader() == node and not self._isLeader()
 
     def on_message(self, node: Any, message: Message) -> None:
         """B8, B11: let PySyncObj handle a message, with the journal on guard."""
@@ -287,13 +328,15 @@ class RaftNode(PrivateSyncObj):
         count, at = len(self.journal), self.raftLastApplied - self.journal[0].index
         is_long = count > self._compaction_entries and at > self._compaction_entries // 2
         is_large = self.journal.is_half_full and at > count // 2 and count > self._not_below
-        if not (is_long or is_large):
+        is_due = self._machine.must_store and at > 0 and not self._has_no_room
+        if not (is_long or is_large or is_due):
             return
         previous, last = self.journal[at - 1], self.journal[at]
         try:
             self.journal.snapshot_file.store(
                 Snapshot(self._machine.snapshot(), last, previous, is_installed=False)
             )
+            self._machine.must_store = False
             self.journal.deleteEntriesTo(at - 1)
         except errors.DiskFull as error:
             self._note_no_room(error)

@@ -54,15 +54,22 @@ class ClusterClock:
     """
 
     def __init__(self, config: ClockConfig, members: Collection[NodeId], me: NodeId) -> None:
-        """`members` are all nodes; `me` is this one, whose own clock counts as one."""
-        self._config = config
-        self._needed = len(members) // 2 + 1
-        self._samples: dict[NodeId, deque[_Sample]] = {
-            one: deque(maxlen=_SAMPLES_KEPT) for one in members if one != me
-        }
+        """`members` are the replica list; `me` is this one, whose own clock counts as one."""
+        self._config, self._me = config, me
+        self._samples: dict[NodeId, deque[_Sample]] = {}
+        self.set_members(members)
         self._offset_ms: float | None = None
         self._jump: tuple[float, float] | None = None
         """(monotonic time, offset): a jump that was seen once."""
+
+    def set_members(self, members: Collection[NodeId]) -> None:
+        """These are the replica list from now on."""
+        self._needed = len(members) // 2 + 1
+        self._samples = {
+            one: self._samples.get(one) or deque(maxlen=_SAMPLES_KEPT)
+            for one in members
+            if one != self._me
+        }
 
     def on_answer(
         self, node: NodeId, sent_ms: float, received_ms: float, own_ms: float, clock_ms: float

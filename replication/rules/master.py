@@ -27,6 +27,7 @@ from replication.rules.epoch_history import find_parting
 from replication.rules.isr import InSyncReplicas, IsrChange
 from replication.rules.master_lease import LeaseConfig, MastershipLease
 from replication.rules.progress import Phase, Progress
+from replication.rules.replica_list import ReplicaList, ReplicasChange
 from storage.log.epoch_file import EpochEntry
 
 PROTOCOL = 1
@@ -61,13 +62,15 @@ class EpochStart:
     cluster_id: bytes
     shard: int
     members: tuple[NodeId, ...]
-    """All nodes, in sync or not."""
+    """The replica list: in sync or not."""
     start_offset: Offset
     """Of its EPOCH_START."""
     start_end: Offset
     """Behind it."""
     high_watermark: int
     """As it was known before."""
+    targets: tuple[NodeId, ...] | None = None
+    """Who should have a replica; None: the list is never changed."""
 
 
 class Master:
@@ -83,10 +86,11 @@ class Master:
         self.start = start
         self.isr = isr
         self._config = config
+        self.replicas = ReplicaList(start.epoch, start.members, isr.version, monotonic_ms)
+        self._targets = frozenset(start.members if start.targets is None else start.targets)
         self.followers = {
             node: Progress(node, absent_since_ms=monotonic_ms, caught_up_ms=monotonic_ms)
-            for node in start.members
-            if node != start.me
+            for node in sorted(self.wanted)
         }
         self.lease = MastershipLease(config.lease, start.members, start.me)
         self.clock = ClusterClock(config.clock, start.members, start.me)
@@ -95,6 +99,12 @@ class Master:
         self._begun_ms = monotonic_ms
         self._moved_ms = monotonic_ms
         """When the high watermark last moved, or had no need to."""
+
+    @property
+    def wanted(self) -> frozenset[NodeId]:
+        """Other nodes that have a replica or should have one."""
+        lists = frozenset[NodeId]().union(*self.replicas.in_force)
+        return (lists | self._targets) - {self.start.me}
 
     @property
     def is_begun(self) -> bool:
@@ -221,14 +231,22 @@ class Master:
         lost = {node for node in members if self._is_lost(node, monotonic_ms)}
         caught_up = {
             node
-            for node, one in followers.items()
+            for node in followers
             if node not in members
-            and one.phase is Phase.REPLICATING
-            and one.acked_end >= max(self.start.start_end, self.high_watermark)
-            and monotonic_ms - one.caught_up_ms <= self._config.lag_ms
+            and node in self.replicas.members
+            and node in self._targets
+            and self._has_caught_up(node, monotonic_ms)
         }
         low = {node for node in (members - lost) | caught_up if self._is_low(node)}
         return self.isr.plan(frozenset(lost), frozenset(caught_up - low), frozenset(low))
+
+    def _has_caught_up(self, node: NodeId, monotonic_ms: float) -> bool:
+        one = self.followers[node]
+        return (
+            one.phase is Phase.REPLICATING
+            and one.acked_end >= max(self.start.start_end, self.high_watermark)
+            and monotonic_ms - one.caught_up_ms <= self._config.lag_ms
+        )
 
     def _is_low(self, node: NodeId) -> bool:
         return node in self.followers and self.followers[node].is_full
@@ -254,6 +272,48 @@ class Master:
         """The control plane's set. Returns whether the high watermark has moved."""
         self.isr.on_state(frozenset(members), version)
         return self._advance(monotonic_ms)
+
+    # -- the replica list -------------------------------------------------------------------------
+
+    def plan_replicas(self, monotonic_ms: float) -> ReplicasChange | None:
+        """A change of the replica list to ask the control plane for, if one is needed."""
+        if not self.is_begun or not self.lease.is_valid(monotonic_ms):
+            self.replicas.on_lease_lost(monotonic_ms)
+            return None
+        outside = self._targets - self.replicas.members - {self.start.me}
+        change = self.replicas.plan(
+            self._targets | {self.start.me},
+            self.isr.union,
+            frozenset(one for one in outside if self._has_caught_up(one, monotonic_ms)),
+            monotonic_ms,
+            self._config.lease.lease_ms,
+        )
+        self.lease.set_lists(self.replicas.in_force)
+        return change
+
+    def on_replicas(
+        self,
+        members: Collection[NodeId],
+        targets: Collection[NodeId],
+        version: int,
+        monotonic_ms: float,
+    ) -> bool:
+        """The list, and who should have a replica. Returns whether others than before follow."""
+        before = self.wanted
+        self.replicas.on_state(members, version, monotonic_ms)
+        self._targets = frozenset(targets)
+        self.lease.set_lists(self.replicas.in_force)
+        self.clock.set_members(self.replicas.members)
+        for node in self.wanted - frozenset(self.followers):
+            self.followers[node] = Progress(
+                node, absent_since_ms=monotonic_ms, caught_up_ms=monotonic_ms
+            )
+        return self.wanted != before
+
+    def on_replicas_refused(self, change: ReplicasChange) -> None:
+        """The control plane said for certain that the change did not happen, nor will."""
+        self.replicas.on_refused(change)
+        self.lease.set_lists(self.replicas.in_force)
 
     # -- stepping down ---------------------------------------------------------------------------
 

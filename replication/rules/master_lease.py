@@ -28,6 +28,7 @@ class LeaseConfig:
     """How long, in milliseconds."""
 
     lease_ms: float = 600.0
+    """Of rules alone, as stories have them; a node's configuration says how long its own are."""
     margin_ratio: float = 0.05
     """Part of a lease that is not used: clocks that differ in speed by 5 % do no harm."""
 
@@ -39,25 +40,34 @@ class MastershipLease:
     """
 
     def __init__(self, config: LeaseConfig, members: Collection[NodeId], me: NodeId) -> None:
-        """`members` are all nodes; a node alone always holds its lease."""
-        self._config = config
-        self._others_needed = len(members) // 2
-        self._sent_ms: dict[NodeId, float] = {one: float("-inf") for one in members if one != me}
+        """`members` are the replica list; a node alone always holds its lease."""
+        self._config, self._me = config, me
+        self._lists: tuple[frozenset[NodeId], ...] = (frozenset(members),)
+        self._sent_ms: dict[NodeId, float] = {}
         self._is_released = False
+
+    def set_lists(self, lists: tuple[frozenset[NodeId], ...]) -> None:
+        """A majority of each of these has to have granted it."""
+        self._lists = lists
 
     def on_echo(self, node: NodeId, sent_ms: float) -> None:
         """`node` has granted the lease, on a heartbeat that was sent at `sent_ms` (monotonic)."""
-        if node in self._sent_ms:
-            self._sent_ms[node] = max(self._sent_ms[node], sent_ms)
+        self._sent_ms[node] = max(self._sent_ms.get(node, sent_ms), sent_ms)
 
     def until_ms(self) -> float:
         """When it ends, by the monotonic clock; minus infinity where there is none."""
         if self._is_released:
             return float("-inf")
-        if not self._others_needed:
+        return min(self._until_by(members) for members in self._lists)
+
+    def _until_by(self, members: frozenset[NodeId]) -> float:
+        """When it ends by one list."""
+        others_needed = len(members) // 2
+        if not others_needed:
             return float("inf")
-        newest = sorted(self._sent_ms.values(), reverse=True)
-        granted = newest[self._others_needed - 1]
+        others = members - {self._me}
+        newest = sorted((self._sent_ms.get(one, float("-inf")) for one in others), reverse=True)
+        granted = newest[others_needed - 1]
         return granted + self._config.lease_ms * (1 - self._config.margin_ratio)
 
     def is_valid(self, monotonic_ms: float) -> bool:

@@ -22,7 +22,6 @@ from hourwheel.client.batch_builder import Draft
 from hourwheel.client.inflight_batches import Published
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.grpc_errors import make_error
-from hourwheel.transport.methods import PUBLISH_STREAM
 from hourwheel.transport.retry import Failure
 from hourwheel.transport.stream import Stream, StreamBroken
 from hourwheel.v1 import broker_pb2
@@ -193,7 +192,8 @@ class _Sender:
 
     def _open(self) -> _Wire:
         if self._wire is None:
-            self._wire = self._channel.stream(PUBLISH_STREAM)
+            patience_ms = self._settings.patience_ms
+            self._wire = self._channel.publish_stream(patience_ms, is_bulk=True)
         return self._wire
 
     def _drop(self) -> None:

@@ -47,6 +47,7 @@ class FileType(Enum):
     TOMBSTONES = b"TS"
     RUN = b"RN"
     DELAY_LOG = b"DL"
+    KEY_RUN = b"KR"
     CHECKPOINT = b"CK"
     SNAPSHOT = b"SN"
     LOST_END = b"LE"

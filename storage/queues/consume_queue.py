@@ -44,7 +44,15 @@ from storage.queues.queue_chunk import (
     lowest_references,
 )
 from storage.views.digest import Hasher, feed_numbers
-from storage.views.unit import NO_UNITS, UNIT, Units, equal_spans, release_ms
+from storage.views.unit import (
+    FEW_UNITS,
+    NO_UNITS,
+    UNIT,
+    Units,
+    equal_spans,
+    release_ms,
+    rows_of,
+)
 
 CHUNK_ENTRIES: Final = 16_384
 """Entries of a chunk: 1 MiB. The same on all replicas: trimming goes by whole chunks."""
@@ -347,14 +355,10 @@ class ConsumeQueue:
                 at += chunk_end - in_chunk
                 continue
             end = min(in_chunk + step, chunk_end)
-            gates = release_ms(self._chunk(number).units(in_chunk, end))
-            is_ahead = gates > now_ms
-            ordinal = int(is_ahead.argmax())
-            if is_ahead[ordinal]:
-                at += ordinal
-                self._gate_ms = int(gates[ordinal])
+            ordinal, self._gate_ms = _find_gate(self._chunk(number).units(in_chunk, end), now_ms)
+            at += ordinal
+            if self._gate_ms is not None:
                 break
-            at += end - in_chunk
             looked_at += end - in_chunk
             step *= _SCAN_GROWTH
         self._visible_end = at
@@ -367,7 +371,7 @@ class ConsumeQueue:
         if self._visible_end == self._end:
             return None
         if self._gate_ms is None:
-            self._gate_ms = int(release_ms(self.read(self._visible_end, 1))[0])
+            self._gate_ms = rows_of(self.read(self._visible_end, 1))[0].release_ms
         return self._gate_ms
 
     # --- trimming
@@ -448,3 +452,16 @@ class ConsumeQueue:
             units["dlog_id"] = 0
             hasher.update(units.view(np.uint8).data)
             at += len(units)
+
+
+def _find_gate(units: Units, now_ms: int) -> tuple[int, int | None]:
+    """(ordinal of the first unit that is not visible yet, when it will be); None: all are."""
+    if len(units) <= FEW_UNITS:
+        for ordinal, row in enumerate(rows_of(units)):
+            if row.release_ms > now_ms:
+                return ordinal, row.release_ms
+        return len(units), None
+    gates = release_ms(units)
+    is_ahead = gates > now_ms
+    ordinal = int(is_ahead.argmax())
+    return (ordinal, int(gates[ordinal])) if is_ahead[ordinal] else (len(units), None)

@@ -30,6 +30,12 @@ class Topic:
     gene: GeneSpec = DEFAULT_SPEC
     automatic: bool = False
     """Made by publishing or receiving, not by a command. Not in the digest: see `Group`."""
+    description: str = ""
+    """For people. Neither this nor what follows is in the digest."""
+    is_paused: bool = False
+    """The master refuses what is published to it."""
+    version: int = 0
+    """Where the log ended when it was changed last; 0: an earlier version of the software did."""
 
     @classmethod
     def read(cls, config: state_pb2.TopicConfig) -> "Topic":
@@ -42,6 +48,9 @@ class Topic:
             config.internal,
             gene,
             config.automatic,
+            config.description,
+            config.is_paused,
+            config.version,
         )
 
     def config(self) -> state_pb2.TopicConfig:
@@ -52,6 +61,9 @@ class Topic:
             queue_count=self.queue_count,
             internal=self.internal,
             automatic=self.automatic,
+            description=self.description,
+            is_paused=self.is_paused,
+            version=self.version,
         )
         if not self.internal:
             config.gene.CopyFrom(gene_to_wire(self.gene))
@@ -78,6 +90,12 @@ class Group:
     """0: there is none yet."""
     automatic: bool = False
     """Made by receiving, and not by a command. Not in the digest: older versions drop it."""
+    description: str = ""
+    """For people. Neither this nor what follows is in the digest."""
+    is_paused: bool = False
+    """The master hands nothing out to it."""
+    version: int = 0
+    """As `Topic.version`."""
 
     @classmethod
     def read(cls, config: state_pb2.GroupConfig) -> "Group":
@@ -91,6 +109,9 @@ class Group:
             config.retry_delay_ms_max,
             TopicId(config.dead_letter_topic_id),
             config.automatic,
+            config.description,
+            config.is_paused,
+            config.version,
         )
 
     def config(self) -> state_pb2.GroupConfig:
@@ -104,6 +125,9 @@ class Group:
             retry_delay_ms_max=self.retry_delay_ms_max,
             dead_letter_topic_id=self.dead_letter_topic_id,
             automatic=self.automatic,
+            description=self.description,
+            is_paused=self.is_paused,
+            version=self.version,
         )
 
     def digest_into(self, hasher: Hasher) -> None:

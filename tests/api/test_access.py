@@ -1,4 +1,4 @@
-"""AccessService over real gRPC: users and grants, changed and listed."""
+"""AccessService over real gRPC: users, grants and quotas, changed and listed."""
 
 from typing import Any
 
@@ -63,8 +63,26 @@ async def test_grants_are_put_listed_and_deleted() -> None:
             assert refusal.reason == "INVALID_ARGUMENT"
 
 
-async def test_node_alone_says_that_it_keeps_none() -> None:
-    async with ApiWorld() as world:
+async def test_quotas_are_put_listed_and_deleted_and_zero_is_not_none() -> None:
+    control = ControlOfOne()
+    async with ApiWorld(administration=control.administration) as world:
         stub: Any = AccessServiceStub(world.channel)
-        refusal = await refused(stub.ListUsers(wire.ListUsersRequest()))
-        assert refusal.reason == "FAILED_PRECONDITION"
+        given = wire.AccessQuota(principal="shop", messages_per_s=0, topics=7)
+        made = await stub.PutQuota(wire.PutQuotaRequest(quota=given, expected_version=0))
+        await stub.PutQuota(wire.PutQuotaRequest(quota=wire.AccessQuota(principal="*")))
+        control.tell()
+        listed = (await stub.ListQuotas(wire.ListQuotasRequest())).quotas
+        assert [one.principal for one in listed] == ["*", "shop"]
+        given.version = made.version
+        assert listed[1] == given
+        assert not listed[1].HasField("bytes_per_s")
+        for wrong in ("", "a*"):
+            put = wire.PutQuotaRequest(quota=wire.AccessQuota(principal=wrong))
+            assert (await refused(stub.PutQuota(put))).reason == "INVALID_ARGUMENT"
+        given.bytes_per_s = 2**64 - 1
+        refusal = await refused(stub.PutQuota(wire.PutQuotaRequest(quota=given)))
+        assert refusal.reason == "INVALID_ARGUMENT"
+        await stub.DeleteQuota(wire.DeleteQuotaRequest(principal="shop"))
+        gone = await refused(stub.DeleteQuota(wire.DeleteQuotaRequest(principal="shop")))
+        assert gone.reason == "NOT_FOUND"
+        assert "shop" not in control.state.access.quotas

@@ -10,9 +10,11 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import filter_pb2
 from node.contracts.broker import (
+    CatalogUpdate,
     DeadLetterInfo,
     DeadLettersInfo,
     GroupInfo,
+    GroupSettings,
     ShardStatusData,
     SubscriptionInfo,
     TopicInfo,
@@ -212,3 +214,29 @@ async def test_group_shows_what_it_wants() -> None:
     assert (bills.topic, bills.HasField("filter")) == ("bills", False)
     assert (orders.topic, orders.filter.kind) == ("orders", filter_pb2.FILTER_KIND_SQL)
     assert orders.filter.text == "a = 'b'"
+
+
+async def test_topics_and_groups_are_changed_field_by_field() -> None:
+    async with ApiWorld() as world:
+        await world.admin.CreateTopic(wire.CreateTopicRequest(name="orders"))
+        await world.admin.PutGroup(wire.PutGroupRequest(name="billing"))
+        request = wire.UpdateTopicRequest(name="orders", is_paused=True, expected_version=5)
+        topic = (await world.admin.UpdateTopic(request)).topic
+        settings = wire.GroupSettings(attempts_max=3)
+        changed = wire.UpdateGroupRequest(name="billing", description="", settings=settings)
+        group = (await world.admin.UpdateGroup(changed)).group
+        too_long = wire.UpdateTopicRequest(name="orders", description="x" * 257)
+        refusal = await refused(world.admin.UpdateTopic(too_long))
+        short = wire.UpdateGroupRequest(name="billing", settings=wire.GroupSettings(invisible_ms=1))
+        short_refusal = await refused(world.admin.UpdateGroup(short))
+    assert (topic.is_paused, topic.version, topic.description) == (True, 7, "")
+    assert (group.is_paused, group.version) == (False, 7)
+    asked = dict(world.engine.calls)
+    assert asked["update_topic"] == ("orders", CatalogUpdate(None, True, 5))
+    assert asked["update_group"] == (
+        "billing",
+        CatalogUpdate("", None, None),
+        GroupSettings(attempts_max=3),
+    )
+    assert (refusal.reason, refusal.params["field"]) == ("INVALID_ARGUMENT", "description")
+    assert short_refusal.params["field"] == "settings.invisible_ms"

@@ -171,7 +171,8 @@ async def test_answer_is_typed_whatever_is_sent(method: MethodDescriptor, tmp_pa
             seen.add(reason)
             if not is_in_the_table(reason):
                 wrong.append(f"{name}: {reason}")
-        assert (await world.taken("afterwards")).body == b"one"
+        # In a group that nobody has heard of: a plausible request may have paused the other one.
+        assert (await world.taken("afterwards", "others")).body == b"one"
     assert not wrong, "\n".join(wrong)
     assert "INVALID_ARGUMENT" in seen, "what is no request at all"
 

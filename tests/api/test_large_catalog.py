@@ -16,7 +16,7 @@ from typing import Final, cast
 from hourwheel import errors
 from hourwheel.clock import SystemClock
 from hourwheel.formats.record_batch import build_publish
-from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, filter_pb2
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, filter_pb2, members_pb2
 from node.broker.consumer_lag import ConsumerLag
 from node.broker.due_reading import DueReading
 from node.broker.settings import EngineConfig
@@ -145,6 +145,11 @@ async def create_topic(world: World) -> None:
     await world.api.admin.CreateTopic(admin_pb2.CreateTopicRequest(name="made"))
 
 
+async def update_topic(world: World) -> None:
+    request = admin_pb2.UpdateTopicRequest(name=topic_name(3), description="of many")
+    assert (await world.api.admin.UpdateTopic(request)).topic.description == "of many"
+
+
 async def get_topic(world: World) -> None:
     request = admin_pb2.GetTopicRequest(name=topic_name(3))
     topic = (await world.api.admin.GetTopic(request)).topic
@@ -161,6 +166,12 @@ async def list_topics(world: World) -> None:
 async def put_group(world: World) -> None:
     await world.api.admin.PutGroup(admin_pb2.PutGroupRequest(name="put"))
     await world.api.admin.PutGroup(admin_pb2.PutGroupRequest(name=BROAD))
+
+
+async def update_group(world: World) -> None:
+    for is_paused in (True, False):
+        request = admin_pb2.UpdateGroupRequest(name=BROAD, is_paused=is_paused)
+        assert (await world.api.admin.UpdateGroup(request)).group.is_paused == is_paused
 
 
 async def get_group(world: World) -> None:
@@ -221,6 +232,17 @@ async def transfer_master(world: World) -> None:
     assert refusal.reason == "FAILED_PRECONDITION", "a node alone"
 
 
+async def list_members(world: World) -> None:
+    refusal = await refused(world.api.admin.ListMembers(members_pb2.ListMembersRequest()))
+    assert refusal.reason == "FAILED_PRECONDITION", "a node alone"
+
+
+async def change_members(world: World) -> None:
+    request = members_pb2.ChangeMembersRequest(remove_node_ids=["n2"])
+    refusal = await refused(world.api.admin.ChangeMembers(request))
+    assert refusal.reason == "FAILED_PRECONDITION", "a node alone"
+
+
 async def delete_topic(world: World) -> None:
     for name in (topic_name(0), POPULAR):
         await world.api.admin.DeleteTopic(admin_pb2.DeleteTopicRequest(name=name))
@@ -271,9 +293,11 @@ CASES: Final[dict[str, Callable[[World], Awaitable[None]]]] = {
     "DescribeMessage": describe_message,
     "DescribeWheel": describe_wheel,
     "CreateTopic": create_topic,
+    "UpdateTopic": update_topic,
     "GetTopic": get_topic,
     "ListTopics": list_topics,
     "PutGroup": put_group,
+    "UpdateGroup": update_group,
     "GetGroup": get_group,
     "ListGroups": list_groups,
     "PutSubscription": put_subscription,
@@ -283,6 +307,8 @@ CASES: Final[dict[str, Callable[[World], Awaitable[None]]]] = {
     "DiscardDamaged": discard_damaged,
     "GetStatus": get_status,
     "TransferMaster": transfer_master,
+    "ListMembers": list_members,
+    "ChangeMembers": change_members,
     "scrape": scrape,
     "clean-up": clean_up,
     "checkpoint": checkpoint,

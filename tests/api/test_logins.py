@@ -1,6 +1,7 @@
 """Who calls, over real sockets: tokens, secrets, certificates; in calls, streams and sessions."""
 
 import asyncio
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.batch_builder import Columns, build, draft_columns
 from hourwheel.client.consumer import AsyncConsumer
 from hourwheel.client.message import Message
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.clock import SystemClock
 from hourwheel.transport.access import Tls
 from hourwheel.transport.channel import Channel
-from hourwheel.v1 import session_pb2
+from hourwheel.v1 import broker_pb2, consumer_pb2, session_pb2
 from node.access.authentication import Authenticator
 from node.access.tokens import Tokens
 from node.access.user_secrets import UserSecrets
@@ -24,6 +26,7 @@ from node.config.model import NodeConfig
 from node.contracts.access import AccessPolicy
 from tests.support.api_world import ApiWorld, refused
 from tests.support.certificates import Authority, tls_section
+from tests.support.eventually import until
 from tests.support.tokens import AUDIENCE, ISSUER, Signer
 
 SIGNER = Signer.new()
@@ -58,6 +61,11 @@ async def world(tmp_path: Path) -> AsyncIterator[ApiWorld]:
         world.access.replace(ONLY_ROOT)
         yield world
     secrets.close()
+
+
+def one_batch() -> broker_pb2.PublishStreamRequest:
+    raw = build(draft_columns(Columns(bodies=[b"x"])), 0, 0)
+    return broker_pb2.PublishStreamRequest(topic="orders", record_batch=raw)
 
 
 async def ask(world: ApiWorld, **access: Any) -> None:
@@ -182,3 +190,42 @@ async def test_certificate_is_who_calls(tmp_path: Path) -> None:
         # A token that does not hold is not made good by a certificate.
         with pytest.raises(errors.Unauthenticated):
             await ask(world, tls=tls, token="forged")
+
+
+async def test_streams_of_a_user_who_is_gone_or_has_another_secret_are_refused(
+    tmp_path: Path,
+) -> None:
+    users = {"root": "right"}
+    secrets = UserSecrets(
+        users.get, SystemClock().monotonic_ms, lambda hashed, given: hashed == given
+    )
+    authenticator = authenticator_of(tmp_path, secrets=secrets)
+    async with ApiWorld(identify=authenticator.identify) as world:
+        world.access.replace(ONLY_ROOT)
+        by_secret = (("authorization", "Basic " + b64encode(b"root:right").decode()),)
+        stream = world.producer.PublishStream(metadata=by_secret)
+        await stream.write(one_batch())
+        assert (await stream.read()).published.count == 1
+        session = world.sessions.Session(metadata=by_secret)
+        poll = consumer_pb2.ReceiveRequest(group="g", topic="orders", wait_ms=60_000)
+        world.engine.gates["receive"] = asyncio.Event()
+        await session.write(
+            session_pb2.SessionRequest(calls=[session_pb2.SessionCall(call_id=1, receive=poll)])
+        )
+        await until(lambda: world.stats.long_polls == 1)
+        for change in ({"root": "another"}, {}):
+            users.clear()
+            users.update(change)
+            world.access.replace(ONLY_ROOT)  # as when the control state changes
+            await stream.write(one_batch())
+            assert (await stream.read()).error.reason == "UNAUTHENTICATED"
+        answers: list[Any] = []
+        while not answers:
+            answers += (await session.read()).answers
+        assert answers[0].error.reason == "UNAUTHENTICATED"
+        users["root"] = "right"
+        await stream.write(one_batch())
+        assert (await stream.read()).published.count == 1
+        stream.cancel()
+        session.cancel()
+    secrets.close()

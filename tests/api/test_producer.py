@@ -242,6 +242,43 @@ async def test_cancel_is_refused_when_ids_are_bad(asked: CancelRequest, reason: 
     assert refusal.reason == reason
 
 
+async def test_cancel_answers_each_key() -> None:
+    async with ApiWorld() as world:
+        meta = meta_pb2.MessageMeta(keys=["a", "b"])
+        await world.producer.Publish(request(OutgoingMessage(body=b"x", meta=meta)))
+        answer = await world.producer.Cancel(CancelRequest(topic="orders", keys=["b", "c"]))
+        nothing = await world.producer.Cancel(CancelRequest(topic="orders"))
+    assert list(answer.outcomes) == [CANCEL_OUTCOME_CANCELLED, CANCEL_OUTCOME_UNKNOWN]
+    assert list(answer.cancelled_counts) == [1, 0]
+    assert list(nothing.outcomes) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (CancelRequest(topic="orders", keys=["k"] * 16_385), "TOO_MANY_ITEMS"),
+        (CancelRequest(topic="orders", keys=["a", ""]), "INVALID_ARGUMENT"),
+        (CancelRequest(topic="orders", keys=["k" * 256]), "INVALID_ARGUMENT"),
+        (CancelRequest(topic="orders", keys=["ü" * 128]), "INVALID_ARGUMENT"),
+        (CancelRequest(keys=["a"]), "INVALID_TOPIC"),
+        (CancelRequest(topic="no topic", keys=["a"]), "INVALID_TOPIC"),
+        (
+            CancelRequest(topic="orders", keys=["a"], message_ids=["0" * 48]),
+            "INVALID_ARGUMENT",
+        ),
+        (
+            CancelRequest(topic="orders", keys=["a"], packed_message_ids=bytes(24)),
+            "INVALID_ARGUMENT",
+        ),
+    ],
+)
+async def test_cancel_is_refused_when_keys_are_bad(asked: CancelRequest, reason: str) -> None:
+    async with ApiWorld() as world:
+        refusal = await refused(world.producer.Cancel(asked))
+        assert world.engine.asked("cancel_keys") == []
+    assert refusal.reason == reason
+
+
 async def test_publish_leaves_nothing_in_flight_when_the_caller_goes_away() -> None:
     async with ApiWorld() as world:
         world.engine.gates["publish_messages"] = asyncio.Event()

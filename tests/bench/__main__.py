@@ -37,6 +37,7 @@ from tests.bench import (
     log_source,
     machine,
     many_topics,
+    noisy_principal,
     one_call,
     pending,
     publish,
@@ -44,6 +45,7 @@ from tests.bench import (
     scraping,
     short_delays,
     small_flows,
+    tls_cost,
     unary,
 )
 from tests.bench.results import Report, number
@@ -61,6 +63,7 @@ BENCHMARKS: Final[dict[str, ModuleType]] = {
     "cancel": cancel,
     "unary": unary,
     "one_call": one_call,
+    "noisy_principal": noisy_principal,
     "scale": scale,
     "cluster": cluster,
     "cluster_lateness": cluster_lateness,
@@ -68,6 +71,7 @@ BENCHMARKS: Final[dict[str, ModuleType]] = {
     "filters": filters,
     "pending": pending,
     "scraping": scraping,
+    "tls_cost": tls_cost,
     "log_source": log_source,
     "audit": audit,
     "backup": backup,

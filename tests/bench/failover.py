@@ -6,10 +6,11 @@ import signal
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.producer import AsyncProducer
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.bench import load, machine
@@ -23,6 +24,7 @@ MAX_TARGET = at_most(1_500)
 NONE_TARGET = at_most(0)
 NODES: Final = 3
 _BACK_S: Final = 30.0
+_SETTLE_S: Final = 1.0
 
 
 async def run(size: Size, folder: Path) -> Report:
@@ -36,14 +38,12 @@ async def run(size: Size, folder: Path) -> Report:
     report = Report(
         [
             f"{NODES} nodes and the client on one machine; {pending:,} messages pending",
-            (
-                f"{kills} kills (-9) each of the master and of a follower: half of them of the "
-                "broker alone, then of broker and control process"
-            ),
+            f"{kills} kills (-9) of each kind of the master, and of a follower",
+            "broker: its process alone; both: and its control process in the same moment",
             "load: 10,000 msg/s published, a message due every 5 ms to one consumer",
             "time: from the kill until deliveries go on; 0 where they never paused for 50 ms",
             f"the node is started again {after_s:.0f} s after its death",
-            "steps: medians from the logs of the nodes, after the death of a master's broker alone",
+            "steps: medians from the logs of the nodes",
         ]
     )
     async with LocalCluster(folder / "cluster", NODES) as cluster:
@@ -51,22 +51,16 @@ async def run(size: Size, folder: Path) -> Report:
         async with AsyncProducer(cluster.servers) as producer:
             work = load.cut_columns(load.spread_delays(pending), load.make_bodies())
             await load.publish_columns(producer, work)
-        async with Stream(cluster.servers) as stream:
-            for name, choose in (("master", _master), ("follower", _follower)):
-                is_master = name == "master"
-                steps = defaultdict[str, list[float]](list)
-                for what, with_control in (("broker", False), ("both processes", True)):
-                    times = []
-                    for _ in range(kills // 2 if with_control else kills - kills // 2):
-                        index = await choose(cluster)
-                        begun_ms, took_ms = await _kill(
-                            cluster, stream, index, with_control=with_control, after_s=after_s
-                        )
-                        times.append(took_ms)
-                        if is_master and not with_control:
-                            _collect(cluster, begun_ms, steps)
-                    if times:
-                        _add(report, f"{name} killed, {what}", times, is_master=is_master)
+        async with Stream(cluster.servers) as stream, AsyncAdmin(cluster.servers) as admin:
+            for kind in _KINDS:
+                times, steps = [], defaultdict[str, list[float]](list)
+                for _ in range(kills):
+                    index = await _choose(cluster, admin, kind)
+                    begun_ms, took_ms = await _kill(cluster, stream, index, kind, after_s)
+                    times.append(took_ms)
+                    if kind.is_master:
+                        _collect(cluster, begun_ms, steps)
+                _add(report, kind, times)
                 for step, found in steps.items():
                     report.add_median(f"    {step}", found, "ms")
     report.add("acknowledged and lost", stream.missing, "messages", NONE_TARGET)
@@ -76,11 +70,29 @@ async def run(size: Size, folder: Path) -> Report:
     return report
 
 
-def _add(report: Report, name: str, times: list[float], *, is_master: bool) -> None:
-    target = MEDIAN_TARGET if is_master else None
-    report.add_median(f"{name}: deliveries go on after", times, "ms", target)
-    target = MAX_TARGET if is_master else None
-    report.add(f"{name}: longest", float(np.max(times)), "ms", target)
+class _Kind(NamedTuple):
+    """What is killed."""
+
+    name: str
+    is_master: bool
+    with_control: bool
+    leads_raft: bool | None = None
+    """Whether Raft's leader is on the same node; None: wherever it is."""
+
+
+_KINDS: Final = (
+    _Kind("master killed, broker", is_master=True, with_control=False),
+    _Kind("master killed, both", is_master=True, with_control=True, leads_raft=False),
+    _Kind("master and Raft's leader killed, both", True, True, leads_raft=True),
+    _Kind("follower killed, both", is_master=False, with_control=True),
+)
+
+
+def _add(report: Report, kind: _Kind, times: list[float]) -> None:
+    target = MEDIAN_TARGET if kind.is_master else None
+    report.add_median(f"{kind.name}: deliveries go on after", times, "ms", target)
+    target = MAX_TARGET if kind.is_master else None
+    report.add(f"{kind.name}: longest", float(np.max(times)), "ms", target)
 
 
 def _collect(cluster: LocalCluster, begun_ms: float, steps: dict[str, list[float]]) -> None:
@@ -89,19 +101,26 @@ def _collect(cluster: LocalCluster, begun_ms: float, steps: dict[str, list[float
         steps[step].append(after_ms)
 
 
-async def _master(cluster: LocalCluster) -> int:
+async def _choose(cluster: LocalCluster, admin: AsyncAdmin, kind: _Kind) -> int:
+    """Which node to kill, when all is well; the mastership is where it is to be."""
+    master = await cluster.wait_for_master(in_sync=NODES, timeout_s=_BACK_S)
+    if not kind.is_master:
+        return (master + 1) % NODES
+    leader = (await admin.status()).control.leader_node_id
+    names = [node.node_id for node in cluster.nodes]
+    if kind.leads_raft is None or kind.leads_raft == (names[master] == leader):
+        return master
+    to = next(name for name in names if (name == leader) == kind.leads_raft)
+    await admin.transfer_master(to=to)
+    await asyncio.sleep(_SETTLE_S)
     return await cluster.wait_for_master(in_sync=NODES, timeout_s=_BACK_S)
 
 
-async def _follower(cluster: LocalCluster) -> int:
-    return (await _master(cluster) + 1) % NODES
-
-
 async def _kill(
-    cluster: LocalCluster, stream: Stream, index: int, *, with_control: bool, after_s: float
+    cluster: LocalCluster, stream: Stream, index: int, kind: _Kind, after_s: float
 ) -> tuple[float, float]:
     """When the node was killed, and how long after that deliveries went on."""
-    children = machine.children(cluster.nodes[index].pid) if with_control else []
+    children = machine.children(cluster.nodes[index].pid) if kind.with_control else []
     begun_ms = time.time() * 1_000
     for pid in (*children, cluster.nodes[index].pid):
         os.kill(pid, signal.SIGKILL)

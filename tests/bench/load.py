@@ -14,7 +14,6 @@ from hourwheel.client.message import Message
 from hourwheel.client.message_ids import PublishedIds
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.transport.channel import Channel
-from hourwheel.transport.methods import PUBLISH_STREAM
 from hourwheel.v1 import broker_pb2
 
 TOPIC: Final = "bench"
@@ -118,7 +117,7 @@ async def write_prebuilt(
     Raises:
         RuntimeError: one was refused.
     """
-    stream = channel.stream(PUBLISH_STREAM)
+    stream = channel.publish_stream(1_000.0, is_bulk=True)
     room = asyncio.Semaphore(_AHEAD)
 
     async def read() -> None:

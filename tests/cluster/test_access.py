@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from hourwheel import errors
 from hourwheel.cli.app import app
+from hourwheel.client.access import Limits
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.consumer import AsyncConsumer
 from hourwheel.client.message import Message
@@ -25,6 +26,10 @@ VALUES = {
 }
 WITHIN_S = 10.0
 """Far more than the second that is promised: the machine may be busy."""
+NOT_YET = (
+    *(errors.PermissionDenied, errors.Unauthenticated, errors.FailedPrecondition),
+    errors.QuotaReached,
+)
 
 
 async def soon(ask: Any) -> Any:
@@ -33,7 +38,7 @@ async def soon(ask: Any) -> Any:
         while True:
             try:
                 return await ask()
-            except (errors.PermissionDenied, errors.Unauthenticated, errors.FailedPrecondition):
+            except NOT_YET:
                 await before_the_next_look()
 
 
@@ -42,6 +47,13 @@ async def denied(asked: Awaitable[Any]) -> errors.PermissionDenied:
         async with asyncio.timeout(WITHIN_S):
             await asked
     return caught.value
+
+
+async def publish_on(producer: AsyncProducer) -> None:
+    """Until that fails."""
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            await producer.publish("orders", Message(b"one more"))
 
 
 async def user_names(server: str, **access: Any) -> list[str]:
@@ -112,6 +124,15 @@ async def test_grants_hold_on_all_nodes_on_open_streams_and_after_a_takeover(
             assert (await denied(waiting)).params["resource"] == "g"
             with pytest.raises(errors.NotFound):
                 await admin.revoke("alice", "group", "g")
+
+            await admin.put_quota("alice", Limits(messages_per_s=0))
+            with pytest.raises(errors.QuotaReached):
+                await publish_on(producer)
+            await admin.put_quota("alice", Limits(messages_per_s=10))
+            (mine,) = await admin.quotas()
+            assert mine.limits == Limits(messages_per_s=10)
+            assert await soon(lambda: producer.publish("orders", Message(b"again")))
+            await admin.delete_quota("alice")
 
             await cluster.stop_node(master)
             await cluster.wait_for_master()

@@ -47,6 +47,6 @@ def test_peers_that_are_not_installed_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
-    results = run_peers(["redis"], ["publish"], Size.TINY, tmp_path)
+    results = run_peers(["redis"], ["publish"], Size.TINY, tmp_path, lambda _: None)
     assert list(results.missing) == ["redis"]
     assert not results.values

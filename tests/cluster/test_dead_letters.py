@@ -13,7 +13,7 @@ from hourwheel import (
     MessageId,
     MessageState,
 )
-from hourwheel.client.admin import DeadLetter
+from hourwheel.client.catalog import DeadLetter
 from tests.support.embedded_node import EmbeddedNode
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from hourwheel import AsyncConsumer
 from hourwheel.formats.message_id import MessageId
 from node.process.subprocess_node import ChildNode
-from tests.support.eventually import until
+from tests.support.eventually import before_the_next_look, until
 
 APPLICATION: Final = """
 import os
@@ -63,7 +63,12 @@ ENVIRONMENT: Final = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"}
 
 async def ask(address: Path) -> tuple[int, set[str]]:
     """One request: the worker that answered, and the ids that it got."""
-    reader, writer = await asyncio.open_unix_connection(address)
+    while True:
+        try:
+            reader, writer = await asyncio.open_unix_connection(address)
+            break
+        except ConnectionRefusedError:  # the socket's file is there before anybody listens
+            await before_the_next_look()
     writer.write(b"GET / HTTP/1.0\r\n\r\n")
     answer = await reader.read()
     writer.close()

@@ -38,6 +38,9 @@ async def test_secure_cluster_from_publish_to_takeover(tmp_path: Path) -> None:
         for given in (["--server", cluster.servers, *options], ["--server", cluster.servers]):
             result = await asyncio.to_thread(CliRunner().invoke, app, [*given, "status"])
             assert (result.exit_code == 0) == (given[-1] == options[-1]), result.output
+        async with AsyncProducer(cluster.servers, tls=cluster.access.tls) as producer:
+            with pytest.raises(errors.PermissionDenied):  # of nobody
+                await producer.publish("orders", Message(b"three"))
         wrong = ("admin", "wrong")
         async with AsyncProducer(cluster.servers, tls=cluster.access.tls, user=wrong) as producer:
             with pytest.raises(errors.Unauthenticated):

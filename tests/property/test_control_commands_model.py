@@ -38,8 +38,6 @@ def access_commands(draw: st.DrawFn) -> dict[str, Any]:
                 {"delete_grant": pb.DeleteGrantCommand(key=key, expected_version=version)},
                 {"put_quota": pb.PutQuotaCommand(principal=name, expected_version=version)},
                 {"delete_quota": pb.DeleteQuotaCommand(principal=name, expected_version=version)},
-                {"set_access_control": pb.SetAccessControlCommand(
-                    is_on=draw(st.booleans()), expected_version=version)},
             ]
         )
     )  # fmt: skip

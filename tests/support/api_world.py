@@ -24,11 +24,13 @@ from hourwheel.v1 import (
 )
 from node.access.administration import Administration
 from node.access.control import AccessControl, Identify
+from node.access.quotas import Quotas
 from node.access.server_tls import ServerTls
 from node.api.server import ApiServer, ServerParts
 from node.config.model import NodeConfig
 from node.contracts.broker import Failure
 from node.telemetry.stats import ApiStats
+from tests.support.control_of_one import ControlOfOne
 from tests.support.fake_engine import FakeEngine
 
 STARTED_MS = 1_799_999_999_000
@@ -75,6 +77,7 @@ class ApiWorld:
         identify: Identify | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         administration: Administration | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         sections = {**(values or {}), "node": {"listen": "127.0.0.1:0", "id": "node-7"}}
         self.config = NodeConfig.of(sections)
@@ -88,9 +91,10 @@ class ApiWorld:
             ServerParts(
                 *(self.config, self.engine, self.stats, SystemClock(), self.failure, STARTED_MS),
                 access=self.access,
-                administration=administration,
+                administration=administration or ControlOfOne().administration,
                 identify=identify,
                 tls=self.tls,
+                quotas=Quotas() if quotas is None else quotas,
             )
         )
         self._credentials = credentials

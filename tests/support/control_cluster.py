@@ -133,6 +133,23 @@ class ControlCluster:
             for node_id in NODE_IDS
         }
 
+    def add(self, folder: Path, node_id: NodeId) -> FakeBroker:
+        """A node more, not started, that is no member yet."""
+        self.addresses[node_id] = free_address()
+        config = replace(self._config(folder, node_id, folder / "secret"), joins=True)
+        self.brokers[node_id] = FakeBroker(config, self.log)
+        return self.brokers[node_id]
+
+    async def change_members(self, asked: NodeId, *node_ids: NodeId) -> pb.ControlResult:
+        """Have `asked` end the generation of voters that it is of; these follow."""
+        broker = self.brokers[asked]
+        members = [
+            pb.MemberData(node_id=one, control_address=self.addresses[one]) for one in node_ids
+        ]
+        generation = broker.state.membership.generation
+        command = pb.ChangeMembersCommand(expected_generation=generation, members=members)
+        return await broker.propose(change_members=command)
+
     def _config(self, folder: Path, node_id: NodeId, secret_file: Path) -> ControlConfig:
         return ControlConfig(
             node_id=node_id,

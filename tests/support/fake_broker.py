@@ -77,6 +77,8 @@ class FakeBroker:
         """So many one call gives up."""
         self.topics: dict[str, int] = {}
         self.groups: dict[str, admin_pb2.GroupSettings] = {}
+        self.knows_keys = True
+        """Whether it cancels by key; an older node answers nothing."""
         self.topic_count_max = limits.BATCH_TOPIC_COUNT_MAX
         """Of a batch; 0: as an older node."""
         self.refused_topics: set[str] = set()

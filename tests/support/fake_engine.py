@@ -26,6 +26,7 @@ from hourwheel.outcomes import CancelOutcome, MessageState, ReceiptOutcome
 from hourwheel.types import topic_queue
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.broker import (
+    CatalogUpdate,
     DamagedInfo,
     DamagedPage,
     DeadLettersInfo,
@@ -45,9 +46,10 @@ from node.contracts.broker import (
     TopicInfo,
     WheelInfo,
 )
-from node.contracts.pending_page import CancelledPage, PendingPage
+from node.contracts.pending_page import CancelledPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import PendingQuery
 from node.telemetry.stats import EngineStats
+from storage.views.key_rows import keys_in
 from storage.views.unit import UNIT
 
 NOW_MS: Final = 1_800_000_000_000
@@ -161,6 +163,16 @@ class FakeEngine:
                 outcomes.append(CancelOutcome.CANCELLED)
         return np.array(outcomes, np.uint8)
 
+    async def cancel_keys(self, topic: str, keys: Sequence[bytes]) -> KeysCancelled:
+        """Of all that was published with them, due or not."""
+        await self._begin("cancel_keys", (topic, list(keys)))
+        counts = [
+            sum(key in keys_in(one.meta) and one.topic == topic for one in self.stored)
+            for key in keys
+        ]
+        outcomes = [CancelOutcome.CANCELLED if one else CancelOutcome.UNKNOWN for one in counts]
+        return KeysCancelled(np.array(outcomes, np.uint8), np.array(counts, np.uint32))
+
     # -- consuming ----------------------------------------------------------------------------
 
     async def receive(self, params: ReceiveParams) -> Delivery | None:
@@ -248,6 +260,20 @@ class FakeEngine:
     def topics(self, after: str, count_max: int, *, include_internal: bool) -> list[TopicInfo]:
         found = [self.known_topics[name] for name in sorted(self.known_topics) if name > after]
         return [topic for topic in found if include_internal or not topic.is_internal][:count_max]
+
+    async def update_topic(self, name: str, update: CatalogUpdate) -> TopicInfo:
+        await self._begin("update_topic", (name, update))
+        self.known_topics[name] = replace(self.topic(name), **changed_by(update))
+        return self.known_topics[name]
+
+    async def update_group(
+        self, name: str, update: CatalogUpdate, settings: GroupSettings
+    ) -> GroupInfo:
+        await self._begin("update_group", (name, update, settings))
+        if name not in self.known_groups:
+            raise errors.UnknownGroup(f"there is no group {name!r}", group=name)
+        self.known_groups[name] = replace(self.known_groups[name], **changed_by(update))
+        return self.known_groups[name]
 
     async def put_subscription(
         self, group: str, topic: str, wanted: FilterExpression
@@ -346,3 +372,9 @@ class FakeEngine:
     async def close(self) -> None:
         await self._begin("close", None)
         self.is_closed = True
+
+
+def changed_by(update: CatalogUpdate) -> dict[str, Any]:
+    """Fields that have another value then."""
+    fields = {"description": update.description, "is_paused": update.is_paused, "version": 7}
+    return {name: value for name, value in fields.items() if value is not None}

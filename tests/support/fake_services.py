@@ -11,6 +11,7 @@ from grpc_status import rpc_status
 
 from hourwheel import errors
 from hourwheel.formats import delivery_batch, message_id
+from hourwheel.formats.meta import decode
 from hourwheel.formats.receipt import Receipt
 from hourwheel.v1 import (
     admin_pb2,
@@ -97,7 +98,18 @@ class ProducerService(broker_pb2_grpc.ProducerServiceServicer):
             else:
                 node.cancelled.add(sequence)
                 outcomes.append(broker_pb2.CANCEL_OUTCOME_CANCELLED)
-        return broker_pb2.CancelResponse(outcomes=outcomes)
+        counts = []
+        for key in request.keys:
+            mine = [one for one in node.messages if one.topic == request.topic]
+            mine = [one for one in mine if key in decode(one.blob[: one.meta_bytes]).keys]
+            node.cancelled.update(one.sequence for one in mine)
+            outcomes.append(
+                broker_pb2.CANCEL_OUTCOME_CANCELLED if mine else broker_pb2.CANCEL_OUTCOME_UNKNOWN
+            )
+            counts.append(len(mine))
+        if not node.knows_keys:
+            return broker_pb2.CancelResponse()
+        return broker_pb2.CancelResponse(outcomes=outcomes, cancelled_counts=counts)
 
 
 class ConsumerService(consumer_pb2_grpc.ConsumerServiceServicer):
@@ -187,6 +199,19 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         if request.settings.HasField("gene"):
             self._node.genes[request.name] = request.settings.gene
         return admin_pb2.CreateTopicResponse(topic=self._topic(request.name))
+
+    async def UpdateTopic(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "UpdateTopic", request, context)
+        topic = self._topic(request.name)
+        _update(topic, request)
+        return admin_pb2.UpdateTopicResponse(topic=topic)
+
+    async def UpdateGroup(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "UpdateGroup", request, context)
+        group = self._group(request.name)
+        _update(group, request)
+        group.settings.MergeFrom(request.settings)
+        return admin_pb2.UpdateGroupResponse(group=group)
 
     async def DeleteTopic(self, request: Any, context: Any) -> Any:  # noqa: N802
         await arrive_or_abort(self._node, "DeleteTopic", request, context)
@@ -353,3 +378,7 @@ def _page(names: list[str], request: Any) -> tuple[list[str], bytes]:
         return names, b""
     page = names[first : first + min(request.page_size, 2)]
     return page, page[-1].encode() if first + len(page) < len(names) else b""
+
+
+def _update(shown: Any, request: Any) -> None:
+    shown.description, shown.is_paused, shown.version = request.description, request.is_paused, 8

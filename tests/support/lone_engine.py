@@ -3,13 +3,16 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from hourwheel import errors
+from hourwheel.internal.v1 import control_pb2 as wire
+from hourwheel.internal.v1.control_link_pb2 import ShardReport
 from hourwheel.types import NodeId
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.settings import EngineConfig
 from node.cluster.data_plane import Dialer, Trust
 from node.cluster.member import ClusterMember, MemberPorts, build_member
-from node.cluster.standalone import EpochInMemory, NoControlPlane, serve
+from node.cluster.standalone import EpochInMemory, serve
 from node.contracts.broker import Failure
 from node.replica.effects import ReplicaIdentity
 from node.shard.recovery import Opened
@@ -41,6 +44,24 @@ class GivenTime:
 
     def set_offset(self, offset_ms: float) -> None:
         """Neither later."""
+
+
+class NoControlPlane:
+    """In place of the control plane: an in-sync set of one never changes."""
+
+    is_registered = True
+
+    def is_dead(self, node: NodeId) -> bool:
+        """There are no others."""
+        del node
+        return False
+
+    def report(self, shards: list[ShardReport]) -> None:
+        """There is no control process."""
+
+    async def propose(self, command: wire.ControlCommand) -> wire.ControlResult:
+        """Nobody does."""
+        errors.violated("a node alone has nothing to propose", command=str(command))
 
 
 class LoneEngine(NamedTuple):

@@ -38,6 +38,7 @@ class ListMachine:
     def __init__(self) -> None:
         self.applied: list[bytes] = []
         self.failed: list[bytes] = []
+        self.must_store = False
 
     def apply(self, command: bytes) -> bytes:
         if command.startswith(b"!"):

@@ -99,6 +99,11 @@ def tags_of(due_ms: int) -> tuple[str, ...]:
     return tuple(tag for tag, step in TAG_STEPS.items() if due_ms % step == 0)
 
 
+def keys_of(due_ms: int) -> tuple[str, ...]:
+    """The keys of every message that is due then, in worlds whose messages have any: 0 to 2."""
+    return tuple(f"{step}:{due_ms // 40 % step}" for step in (3, 50) if due_ms % step < 2)
+
+
 class ShardProposals:
     """Proposes to `mastership` at `now_ms`; `model` tells what ids messages have."""
 
@@ -108,13 +113,14 @@ class ShardProposals:
     now_ms: int
     tokens: list[Token]
     is_tagged = False
-    """Whether messages have tags."""
+    """Whether messages have tags and keys."""
     acked: set[tuple[int, int]]
     """(topic_queue, position) of each message that somebody acknowledged."""
 
     def meta_of(self, due_ms: int) -> bytes:
         """The metadata of every message that is due then."""
-        return encode(MessageMeta(tags=tags_of(due_ms))).raw if self.is_tagged else b""
+        meta = MessageMeta(tags=tags_of(due_ms), keys=keys_of(due_ms))
+        return encode(meta).raw if self.is_tagged else b""
 
     def _genes(self, due_ms: list[int]) -> list[int]:
         return [gene_of(DEFAULT_SPEC, tags_of(due)) if self.is_tagged else 0 for due in due_ms]

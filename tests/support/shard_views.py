@@ -12,6 +12,7 @@ from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import ShardConfig, open_shard
 from node.shard.shard import Shard
 from node.shard.views import Views
+from storage.views.key_rows import hash_keys
 from storage.views.unit import Units
 from tests.sim.disk import SimulatedDisk
 
@@ -75,6 +76,23 @@ def _check_sequences(views: Views, model: LogModel) -> None:
     cancelled = set(np.flatnonzero(views.tombstones.contains(every)).tolist())
     assert {one for one in model.cancelled if model.is_known(one)} <= cancelled <= model.cancelled
     assert views.tombstones.count == len(cancelled)
+    if views.keys.is_complete:
+        _check_keys(views, model)
+
+
+def _check_keys(views: Views, model: LogModel) -> None:
+    """Each known message has its rows, and only messages have."""
+    expected: set[tuple[int, int, int, int]] = set()
+    for sequence, due_ms in model.messages.items():
+        keys = [key.encode() for key in decode(model.metas.get(sequence, b"")).keys]
+        hashes = hash_keys([model.origins[sequence]] * len(keys), keys)
+        for high, low in zip(hashes.high.tolist(), hashes.low.tolist(), strict=True):
+            expected.add((high, low, sequence, due_ms))
+    rows = [*zip(*(column.tolist() for column in views.keys.all_rows()), strict=True)]
+    found = set(rows)
+    assert len(found) == len(rows)
+    known = {row for row in expected if model.is_known(row[2])}
+    assert known <= found <= expected
 
 
 def rebuilt_digest(shard: Shard, place: ShardPlace) -> str:

@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from hourwheel.cli.access import current_access
-from hourwheel.client.admin import AsyncAdmin, GroupLag
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.catalog import GroupLag
 from hourwheel.client.cluster_status import ClusterStatus, find_master
 from hourwheel.client.node_probe import NodeProbe
 from hourwheel.client.wheel import WheelDescription

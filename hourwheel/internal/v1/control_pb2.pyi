@@ -14,14 +14,16 @@ class ControlOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONTROL_OUTCOME_CONFLICT: _ClassVar[ControlOutcome]
     CONTROL_OUTCOME_REFUSED: _ClassVar[ControlOutcome]
     CONTROL_OUTCOME_UNKNOWN_VERSION: _ClassVar[ControlOutcome]
+    CONTROL_OUTCOME_GENERATION_ENDED: _ClassVar[ControlOutcome]
 CONTROL_OUTCOME_UNSPECIFIED: ControlOutcome
 CONTROL_OUTCOME_OK: ControlOutcome
 CONTROL_OUTCOME_CONFLICT: ControlOutcome
 CONTROL_OUTCOME_REFUSED: ControlOutcome
 CONTROL_OUTCOME_UNKNOWN_VERSION: ControlOutcome
+CONTROL_OUTCOME_GENERATION_ENDED: ControlOutcome
 
 class ControlCommand(_message.Message):
-    __slots__ = ("codec_version", "request_id", "noop", "bootstrap", "register_node", "elect_master", "change_isr", "put_topic", "delete_topic", "put_group", "delete_group", "note_ended", "set_rules", "put_user", "delete_user", "put_grant", "delete_grant", "put_quota", "delete_quota", "set_access_control", "batch")
+    __slots__ = ("codec_version", "request_id", "noop", "bootstrap", "register_node", "elect_master", "change_isr", "put_topic", "delete_topic", "put_group", "delete_group", "note_ended", "set_rules", "put_user", "delete_user", "put_grant", "delete_grant", "put_quota", "delete_quota", "set_access_control", "batch", "note_members", "change_members", "change_replicas")
     CODEC_VERSION_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     NOOP_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +45,9 @@ class ControlCommand(_message.Message):
     DELETE_QUOTA_FIELD_NUMBER: _ClassVar[int]
     SET_ACCESS_CONTROL_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
+    NOTE_MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     codec_version: int
     request_id: bytes
     noop: NoopCommand
@@ -64,7 +69,10 @@ class ControlCommand(_message.Message):
     delete_quota: DeleteQuotaCommand
     set_access_control: SetAccessControlCommand
     batch: BatchCommand
-    def __init__(self, codec_version: _Optional[int] = ..., request_id: _Optional[bytes] = ..., noop: _Optional[_Union[NoopCommand, _Mapping]] = ..., bootstrap: _Optional[_Union[BootstrapCommand, _Mapping]] = ..., register_node: _Optional[_Union[RegisterNodeCommand, _Mapping]] = ..., elect_master: _Optional[_Union[ElectMasterCommand, _Mapping]] = ..., change_isr: _Optional[_Union[ChangeIsrCommand, _Mapping]] = ..., put_topic: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., put_group: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., note_ended: _Optional[_Union[NoteEndedCommand, _Mapping]] = ..., set_rules: _Optional[_Union[SetRulesCommand, _Mapping]] = ..., put_user: _Optional[_Union[PutUserCommand, _Mapping]] = ..., delete_user: _Optional[_Union[DeleteUserCommand, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrantCommand, _Mapping]] = ..., delete_grant: _Optional[_Union[DeleteGrantCommand, _Mapping]] = ..., put_quota: _Optional[_Union[PutQuotaCommand, _Mapping]] = ..., delete_quota: _Optional[_Union[DeleteQuotaCommand, _Mapping]] = ..., set_access_control: _Optional[_Union[SetAccessControlCommand, _Mapping]] = ..., batch: _Optional[_Union[BatchCommand, _Mapping]] = ...) -> None: ...
+    note_members: NoteMembersCommand
+    change_members: ChangeMembersCommand
+    change_replicas: ChangeReplicasCommand
+    def __init__(self, codec_version: _Optional[int] = ..., request_id: _Optional[bytes] = ..., noop: _Optional[_Union[NoopCommand, _Mapping]] = ..., bootstrap: _Optional[_Union[BootstrapCommand, _Mapping]] = ..., register_node: _Optional[_Union[RegisterNodeCommand, _Mapping]] = ..., elect_master: _Optional[_Union[ElectMasterCommand, _Mapping]] = ..., change_isr: _Optional[_Union[ChangeIsrCommand, _Mapping]] = ..., put_topic: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., put_group: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., note_ended: _Optional[_Union[NoteEndedCommand, _Mapping]] = ..., set_rules: _Optional[_Union[SetRulesCommand, _Mapping]] = ..., put_user: _Optional[_Union[PutUserCommand, _Mapping]] = ..., delete_user: _Optional[_Union[DeleteUserCommand, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrantCommand, _Mapping]] = ..., delete_grant: _Optional[_Union[DeleteGrantCommand, _Mapping]] = ..., put_quota: _Optional[_Union[PutQuotaCommand, _Mapping]] = ..., delete_quota: _Optional[_Union[DeleteQuotaCommand, _Mapping]] = ..., set_access_control: _Optional[_Union[SetAccessControlCommand, _Mapping]] = ..., batch: _Optional[_Union[BatchCommand, _Mapping]] = ..., note_members: _Optional[_Union[NoteMembersCommand, _Mapping]] = ..., change_members: _Optional[_Union[ChangeMembersCommand, _Mapping]] = ..., change_replicas: _Optional[_Union[ChangeReplicasCommand, _Mapping]] = ...) -> None: ...
 
 class NoopCommand(_message.Message):
     __slots__ = ()
@@ -274,6 +282,40 @@ class BatchCommand(_message.Message):
     commands: _containers.RepeatedCompositeFieldContainer[ControlCommand]
     def __init__(self, commands: _Optional[_Iterable[_Union[ControlCommand, _Mapping]]] = ...) -> None: ...
 
+class MemberData(_message.Message):
+    __slots__ = ("node_id", "control_address")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    control_address: str
+    def __init__(self, node_id: _Optional[str] = ..., control_address: _Optional[str] = ...) -> None: ...
+
+class NoteMembersCommand(_message.Message):
+    __slots__ = ("members",)
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedCompositeFieldContainer[MemberData]
+    def __init__(self, members: _Optional[_Iterable[_Union[MemberData, _Mapping]]] = ...) -> None: ...
+
+class ChangeMembersCommand(_message.Message):
+    __slots__ = ("expected_generation", "members")
+    EXPECTED_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    expected_generation: int
+    members: _containers.RepeatedCompositeFieldContainer[MemberData]
+    def __init__(self, expected_generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberData, _Mapping]]] = ...) -> None: ...
+
+class ChangeReplicasCommand(_message.Message):
+    __slots__ = ("shard", "epoch", "expected_version", "node_ids")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NODE_IDS_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    epoch: int
+    expected_version: int
+    node_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., expected_version: _Optional[int] = ..., node_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class ControlResult(_message.Message):
     __slots__ = ("outcome", "reason", "version", "epoch", "object_id", "revision", "results")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
@@ -293,7 +335,7 @@ class ControlResult(_message.Message):
     def __init__(self, outcome: _Optional[_Union[ControlOutcome, str]] = ..., reason: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., object_id: _Optional[int] = ..., revision: _Optional[int] = ..., results: _Optional[_Iterable[_Union[ControlResult, _Mapping]]] = ...) -> None: ...
 
 class ControlStateData(_message.Message):
-    __slots__ = ("codec_version", "cluster_id", "min_in_sync", "revision", "nodes", "shards", "topics", "groups", "next_topic_id", "next_group_id", "remembered", "access")
+    __slots__ = ("codec_version", "cluster_id", "min_in_sync", "revision", "nodes", "shards", "topics", "groups", "next_topic_id", "next_group_id", "remembered", "access", "membership")
     CODEC_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     MIN_IN_SYNC_FIELD_NUMBER: _ClassVar[int]
@@ -306,6 +348,7 @@ class ControlStateData(_message.Message):
     NEXT_GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     REMEMBERED_FIELD_NUMBER: _ClassVar[int]
     ACCESS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERSHIP_FIELD_NUMBER: _ClassVar[int]
     codec_version: int
     cluster_id: bytes
     min_in_sync: int
@@ -318,7 +361,20 @@ class ControlStateData(_message.Message):
     next_group_id: int
     remembered: _containers.RepeatedCompositeFieldContainer[RememberedResult]
     access: AccessData
-    def __init__(self, codec_version: _Optional[int] = ..., cluster_id: _Optional[bytes] = ..., min_in_sync: _Optional[int] = ..., revision: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeData, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardData, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., remembered: _Optional[_Iterable[_Union[RememberedResult, _Mapping]]] = ..., access: _Optional[_Union[AccessData, _Mapping]] = ...) -> None: ...
+    membership: MembershipData
+    def __init__(self, codec_version: _Optional[int] = ..., cluster_id: _Optional[bytes] = ..., min_in_sync: _Optional[int] = ..., revision: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeData, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardData, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., remembered: _Optional[_Iterable[_Union[RememberedResult, _Mapping]]] = ..., access: _Optional[_Union[AccessData, _Mapping]] = ..., membership: _Optional[_Union[MembershipData, _Mapping]] = ...) -> None: ...
+
+class MembershipData(_message.Message):
+    __slots__ = ("generation", "members", "former_node_ids", "next_members")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    FORMER_NODE_IDS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    members: _containers.RepeatedCompositeFieldContainer[MemberData]
+    former_node_ids: _containers.RepeatedScalarFieldContainer[str]
+    next_members: _containers.RepeatedCompositeFieldContainer[MemberData]
+    def __init__(self, generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberData, _Mapping]]] = ..., former_node_ids: _Optional[_Iterable[str]] = ..., next_members: _Optional[_Iterable[_Union[MemberData, _Mapping]]] = ...) -> None: ...
 
 class AccessData(_message.Message):
     __slots__ = ("is_on", "switch_version", "version", "users", "grants", "quotas")
@@ -377,7 +433,7 @@ class NodeData(_message.Message):
     def __init__(self, registered: _Optional[_Union[RegisterNodeCommand, _Mapping]] = ..., version: _Optional[int] = ..., ended_boot_id: _Optional[bytes] = ...) -> None: ...
 
 class ShardData(_message.Message):
-    __slots__ = ("shard", "epoch", "master_node_id", "master_boot_id", "isr", "version", "epoch_seen")
+    __slots__ = ("shard", "epoch", "master_node_id", "master_boot_id", "isr", "version", "epoch_seen", "replica_node_ids")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MASTER_NODE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -385,6 +441,7 @@ class ShardData(_message.Message):
     ISR_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_SEEN_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_NODE_IDS_FIELD_NUMBER: _ClassVar[int]
     shard: int
     epoch: int
     master_node_id: str
@@ -392,7 +449,8 @@ class ShardData(_message.Message):
     isr: _containers.RepeatedCompositeFieldContainer[IsrMember]
     version: int
     epoch_seen: int
-    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., master_node_id: _Optional[str] = ..., master_boot_id: _Optional[bytes] = ..., isr: _Optional[_Iterable[_Union[IsrMember, _Mapping]]] = ..., version: _Optional[int] = ..., epoch_seen: _Optional[int] = ...) -> None: ...
+    replica_node_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., master_node_id: _Optional[str] = ..., master_boot_id: _Optional[bytes] = ..., isr: _Optional[_Iterable[_Union[IsrMember, _Mapping]]] = ..., version: _Optional[int] = ..., epoch_seen: _Optional[int] = ..., replica_node_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ObjectData(_message.Message):
     __slots__ = ("name", "object_id", "settings", "version")

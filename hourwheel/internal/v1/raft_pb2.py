@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from hourwheel.internal.v1 import control_link_pb2 as hourwheel_dot_internal_dot_v1_dot_control__link__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n hourwheel/internal/v1/raft.proto\x12\x0chourwheel.v1\x1a(hourwheel/internal/v1/control_link.proto\"u\n\tPeerHello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\x0c\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12\x14\n\x0cpeer_node_id\x18\x04 \x01(\t\x12\r\n\x05nonce\x18\x05 \x01(\x0c\x12\r\n\x05proof\x18\x06 \x01(\x0c\"\xdb\x03\n\tPeerFrame\x12\x35\n\x0crequest_vote\x18\x01 \x01(\x0b\x32\x1d.hourwheel.v1.RaftRequestVoteH\x00\x12\x37\n\rresponse_vote\x18\x02 \x01(\x0b\x32\x1e.hourwheel.v1.RaftResponseVoteH\x00\x12\x39\n\x0e\x61ppend_entries\x18\x03 \x01(\x0b\x32\x1f.hourwheel.v1.RaftAppendEntriesH\x00\x12\x36\n\rnext_node_idx\x18\x04 \x01(\x0b\x32\x1d.hourwheel.v1.RaftNextNodeIdxH\x00\x12\x37\n\rapply_command\x18\x05 \x01(\x0b\x32\x1e.hourwheel.v1.RaftApplyCommandH\x00\x12H\n\x16\x61pply_command_response\x18\x06 \x01(\x0b\x32&.hourwheel.v1.RaftApplyCommandResponseH\x00\x12\x33\n\x0btimeout_now\x18\x07 \x01(\x0b\x32\x1c.hourwheel.v1.RaftTimeoutNowH\x00\x12*\n\x06report\x18\x08 \x01(\x0b\x32\x18.hourwheel.v1.NodeReportH\x00\x42\x07\n\x05\x66rame\"N\n\x0fRaftRequestVote\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x16\n\x0elast_log_index\x18\x02 \x01(\x04\x12\x15\n\rlast_log_term\x18\x03 \x01(\x04\" \n\x10RaftResponseVote\x12\x0c\n\x04term\x18\x01 \x01(\x04\"9\n\tRaftEntry\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\x0c\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0c\n\x04term\x18\x03 \x01(\x04\"+\n\x0cRaftLogPlace\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\"D\n\x11RaftSnapshotChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x10\n\x08is_first\x18\x02 \x01(\x08\x12\x0f\n\x07is_last\x18\x03 \x01(\x08\"\xc2\x01\n\x11RaftAppendEntries\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x12,\n\x08previous\x18\x03 \x01(\x0b\x32\x1a.hourwheel.v1.RaftLogPlace\x12(\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x17.hourwheel.v1.RaftEntry\x12\x31\n\x08snapshot\x18\x05 \x01(\x0b\x32\x1f.hourwheel.v1.RaftSnapshotChunk\"V\n\x0fRaftNextNodeIdx\x12\x15\n\rnext_node_idx\x18\x01 \x01(\x04\x12\r\n\x05reset\x18\x02 \x01(\x08\x12\x0f\n\x07success\x18\x03 \x01(\x08\x12\x0c\n\x04term\x18\x04 \x01(\x04\"K\n\x10RaftApplyCommand\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\x0c\x12\x17\n\nrequest_id\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_request_id\"q\n\x18RaftApplyCommandResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x12\n\x05\x65rror\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x11\n\tlog_index\x18\x03 \x01(\x04\x12\x10\n\x08log_term\x18\x04 \x01(\x04\x42\x08\n\x06_error\"\x1e\n\x0eRaftTimeoutNow\x12\x0c\n\x04term\x18\x01 \x01(\x04\"R\n\x08RaftMeta\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x11\n\tvoted_for\x18\x02 \x01(\t\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x0f\n\x07node_id\x18\x04 \x01(\t\"\x96\x01\n\x0cRaftSnapshot\x12\r\n\x05state\x18\x01 \x01(\x0c\x12%\n\x04last\x18\x02 \x01(\x0b\x32\x17.hourwheel.v1.RaftEntry\x12)\n\x08previous\x18\x03 \x01(\x0b\x32\x17.hourwheel.v1.RaftEntry\x12\x14\n\x0cis_installed\x18\x04 \x01(\x08\x12\x0f\n\x07padding\x18\x05 \x01(\x0c\x42;\n\x15hourwheel.internal.v1P\x01Z hourwheel/internal/v1;internalv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n hourwheel/internal/v1/raft.proto\x12\x0chourwheel.v1\x1a(hourwheel/internal/v1/control_link.proto\"\x9d\x01\n\tPeerHello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\x0c\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12\x14\n\x0cpeer_node_id\x18\x04 \x01(\t\x12\r\n\x05nonce\x18\x05 \x01(\x0c\x12\r\n\x05proof\x18\x06 \x01(\x0c\x12\x12\n\ngeneration\x18\x07 \x01(\x04\x12\x12\n\nis_inquiry\x18\x08 \x01(\x08\"\x94\x04\n\tPeerFrame\x12\x35\n\x0crequest_vote\x18\x01 \x01(\x0b\x32\x1d.hourwheel.v1.RaftRequestVoteH\x00\x12\x37\n\rresponse_vote\x18\x02 \x01(\x0b\x32\x1e.hourwheel.v1.RaftResponseVoteH\x00\x12\x39\n\x0e\x61ppend_entries\x18\x03 \x01(\x0b\x32\x1f.hourwheel.v1.RaftAppendEntriesH\x00\x12\x36\n\rnext_node_idx\x18\x04 \x01(\x0b\x32\x1d.hourwheel.v1.RaftNextNodeIdxH\x00\x12\x37\n\rapply_command\x18\x05 \x01(\x0b\x32\x1e.hourwheel.v1.RaftApplyCommandH\x00\x12H\n\x16\x61pply_command_response\x18\x06 \x01(\x0b\x32&.hourwheel.v1.RaftApplyCommandResponseH\x00\x12\x33\n\x0btimeout_now\x18\x07 \x01(\x0b\x32\x1c.hourwheel.v1.RaftTimeoutNowH\x00\x12*\n\x06report\x18\x08 \x01(\x0b\x32\x18.hourwheel.v1.NodeReportH\x00\x12\x37\n\x0fgeneration_part\x18\t \x01(\x0b\x32\x1c.hourwheel.v1.GenerationPartH\x00\x42\x07\n\x05\x66rame\"B\n\x0eGenerationPart\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\"N\n\x0fRaftRequestVote\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x16\n\x0elast_log_index\x18\x02 \x01(\x04\x12\x15\n\rlast_log_term\x18\x03 \x01(\x04\" \n\x10RaftResponseVote\x12\x0c\n\x04term\x18\x01 \x01(\x04\"9\n\tRaftEntry\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\x0c\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0c\n\x04term\x18\x03 \x01(\x04\"+\n\x0cRaftLogPlace\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\"D\n\x11RaftSnapshotChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x10\n\x08is_first\x18\x02 \x01(\x08\x12\x0f\n\x07is_last\x18\x03 \x01(\x08\"\xc2\x01\n\x11RaftAppendEntries\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x12,\n\x08previous\x18\x03 \x01(\x0b\x32\x1a.hourwheel.v1.RaftLogPlace\x12(\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x17.hourwheel.v1.RaftEntry\x12\x31\n\x08snapshot\x18\x05 \x01(\x0b\x32\x1f.hourwheel.v1.RaftSnapshotChunk\"V\n\x0fRaftNextNodeIdx\x12\x15\n\rnext_node_idx\x18\x01 \x01(\x04\x12\r\n\x05reset\x18\x02 \x01(\x08\x12\x0f\n\x07success\x18\x03 \x01(\x08\x12\x0c\n\x04term\x18\x04 \x01(\x04\"K\n\x10RaftApplyCommand\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\x0c\x12\x17\n\nrequest_id\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_request_id\"q\n\x18RaftApplyCommandResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x12\n\x05\x65rror\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x11\n\tlog_index\x18\x03 \x01(\x04\x12\x10\n\x08log_term\x18\x04 \x01(\x04\x42\x08\n\x06_error\"\x1e\n\x0eRaftTimeoutNow\x12\x0c\n\x04term\x18\x01 \x01(\x04\"R\n\x08RaftMeta\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x11\n\tvoted_for\x18\x02 \x01(\t\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x0f\n\x07node_id\x18\x04 \x01(\t\"\x96\x01\n\x0cRaftSnapshot\x12\r\n\x05state\x18\x01 \x01(\x0c\x12%\n\x04last\x18\x02 \x01(\x0b\x32\x17.hourwheel.v1.RaftEntry\x12)\n\x08previous\x18\x03 \x01(\x0b\x32\x17.hourwheel.v1.RaftEntry\x12\x14\n\x0cis_installed\x18\x04 \x01(\x08\x12\x0f\n\x07padding\x18\x05 \x01(\x0c\x42;\n\x15hourwheel.internal.v1P\x01Z hourwheel/internal/v1;internalv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,32 +33,34 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hourwheel.internal.v1.raft_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\025hourwheel.internal.v1P\001Z hourwheel/internal/v1;internalv1'
-  _globals['_PEERHELLO']._serialized_start=92
-  _globals['_PEERHELLO']._serialized_end=209
-  _globals['_PEERFRAME']._serialized_start=212
-  _globals['_PEERFRAME']._serialized_end=687
-  _globals['_RAFTREQUESTVOTE']._serialized_start=689
-  _globals['_RAFTREQUESTVOTE']._serialized_end=767
-  _globals['_RAFTRESPONSEVOTE']._serialized_start=769
-  _globals['_RAFTRESPONSEVOTE']._serialized_end=801
-  _globals['_RAFTENTRY']._serialized_start=803
-  _globals['_RAFTENTRY']._serialized_end=860
-  _globals['_RAFTLOGPLACE']._serialized_start=862
-  _globals['_RAFTLOGPLACE']._serialized_end=905
-  _globals['_RAFTSNAPSHOTCHUNK']._serialized_start=907
-  _globals['_RAFTSNAPSHOTCHUNK']._serialized_end=975
-  _globals['_RAFTAPPENDENTRIES']._serialized_start=978
-  _globals['_RAFTAPPENDENTRIES']._serialized_end=1172
-  _globals['_RAFTNEXTNODEIDX']._serialized_start=1174
-  _globals['_RAFTNEXTNODEIDX']._serialized_end=1260
-  _globals['_RAFTAPPLYCOMMAND']._serialized_start=1262
-  _globals['_RAFTAPPLYCOMMAND']._serialized_end=1337
-  _globals['_RAFTAPPLYCOMMANDRESPONSE']._serialized_start=1339
-  _globals['_RAFTAPPLYCOMMANDRESPONSE']._serialized_end=1452
-  _globals['_RAFTTIMEOUTNOW']._serialized_start=1454
-  _globals['_RAFTTIMEOUTNOW']._serialized_end=1484
-  _globals['_RAFTMETA']._serialized_start=1486
-  _globals['_RAFTMETA']._serialized_end=1568
-  _globals['_RAFTSNAPSHOT']._serialized_start=1571
-  _globals['_RAFTSNAPSHOT']._serialized_end=1721
+  _globals['_PEERHELLO']._serialized_start=93
+  _globals['_PEERHELLO']._serialized_end=250
+  _globals['_PEERFRAME']._serialized_start=253
+  _globals['_PEERFRAME']._serialized_end=785
+  _globals['_GENERATIONPART']._serialized_start=787
+  _globals['_GENERATIONPART']._serialized_end=853
+  _globals['_RAFTREQUESTVOTE']._serialized_start=855
+  _globals['_RAFTREQUESTVOTE']._serialized_end=933
+  _globals['_RAFTRESPONSEVOTE']._serialized_start=935
+  _globals['_RAFTRESPONSEVOTE']._serialized_end=967
+  _globals['_RAFTENTRY']._serialized_start=969
+  _globals['_RAFTENTRY']._serialized_end=1026
+  _globals['_RAFTLOGPLACE']._serialized_start=1028
+  _globals['_RAFTLOGPLACE']._serialized_end=1071
+  _globals['_RAFTSNAPSHOTCHUNK']._serialized_start=1073
+  _globals['_RAFTSNAPSHOTCHUNK']._serialized_end=1141
+  _globals['_RAFTAPPENDENTRIES']._serialized_start=1144
+  _globals['_RAFTAPPENDENTRIES']._serialized_end=1338
+  _globals['_RAFTNEXTNODEIDX']._serialized_start=1340
+  _globals['_RAFTNEXTNODEIDX']._serialized_end=1426
+  _globals['_RAFTAPPLYCOMMAND']._serialized_start=1428
+  _globals['_RAFTAPPLYCOMMAND']._serialized_end=1503
+  _globals['_RAFTAPPLYCOMMANDRESPONSE']._serialized_start=1505
+  _globals['_RAFTAPPLYCOMMANDRESPONSE']._serialized_end=1618
+  _globals['_RAFTTIMEOUTNOW']._serialized_start=1620
+  _globals['_RAFTTIMEOUTNOW']._serialized_end=1650
+  _globals['_RAFTMETA']._serialized_start=1652
+  _globals['_RAFTMETA']._serialized_end=1734
+  _globals['_RAFTSNAPSHOT']._serialized_start=1737
+  _globals['_RAFTSNAPSHOT']._serialized_end=1887
 # @@protoc_insertion_point(module_scope)

@@ -8,23 +8,27 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PeerHello(_message.Message):
-    __slots__ = ("version", "cluster_id", "node_id", "peer_node_id", "nonce", "proof")
+    __slots__ = ("version", "cluster_id", "node_id", "peer_node_id", "nonce", "proof", "generation", "is_inquiry")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     PEER_NODE_ID_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    IS_INQUIRY_FIELD_NUMBER: _ClassVar[int]
     version: int
     cluster_id: bytes
     node_id: str
     peer_node_id: str
     nonce: bytes
     proof: bytes
-    def __init__(self, version: _Optional[int] = ..., cluster_id: _Optional[bytes] = ..., node_id: _Optional[str] = ..., peer_node_id: _Optional[str] = ..., nonce: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
+    generation: int
+    is_inquiry: bool
+    def __init__(self, version: _Optional[int] = ..., cluster_id: _Optional[bytes] = ..., node_id: _Optional[str] = ..., peer_node_id: _Optional[str] = ..., nonce: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., generation: _Optional[int] = ..., is_inquiry: bool = ...) -> None: ...
 
 class PeerFrame(_message.Message):
-    __slots__ = ("request_vote", "response_vote", "append_entries", "next_node_idx", "apply_command", "apply_command_response", "timeout_now", "report")
+    __slots__ = ("request_vote", "response_vote", "append_entries", "next_node_idx", "apply_command", "apply_command_response", "timeout_now", "report", "generation_part")
     REQUEST_VOTE_FIELD_NUMBER: _ClassVar[int]
     RESPONSE_VOTE_FIELD_NUMBER: _ClassVar[int]
     APPEND_ENTRIES_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +37,7 @@ class PeerFrame(_message.Message):
     APPLY_COMMAND_RESPONSE_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_NOW_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_PART_FIELD_NUMBER: _ClassVar[int]
     request_vote: RaftRequestVote
     response_vote: RaftResponseVote
     append_entries: RaftAppendEntries
@@ -41,7 +46,18 @@ class PeerFrame(_message.Message):
     apply_command_response: RaftApplyCommandResponse
     timeout_now: RaftTimeoutNow
     report: _control_link_pb2.NodeReport
-    def __init__(self, request_vote: _Optional[_Union[RaftRequestVote, _Mapping]] = ..., response_vote: _Optional[_Union[RaftResponseVote, _Mapping]] = ..., append_entries: _Optional[_Union[RaftAppendEntries, _Mapping]] = ..., next_node_idx: _Optional[_Union[RaftNextNodeIdx, _Mapping]] = ..., apply_command: _Optional[_Union[RaftApplyCommand, _Mapping]] = ..., apply_command_response: _Optional[_Union[RaftApplyCommandResponse, _Mapping]] = ..., timeout_now: _Optional[_Union[RaftTimeoutNow, _Mapping]] = ..., report: _Optional[_Union[_control_link_pb2.NodeReport, _Mapping]] = ...) -> None: ...
+    generation_part: GenerationPart
+    def __init__(self, request_vote: _Optional[_Union[RaftRequestVote, _Mapping]] = ..., response_vote: _Optional[_Union[RaftResponseVote, _Mapping]] = ..., append_entries: _Optional[_Union[RaftAppendEntries, _Mapping]] = ..., next_node_idx: _Optional[_Union[RaftNextNodeIdx, _Mapping]] = ..., apply_command: _Optional[_Union[RaftApplyCommand, _Mapping]] = ..., apply_command_response: _Optional[_Union[RaftApplyCommandResponse, _Mapping]] = ..., timeout_now: _Optional[_Union[RaftTimeoutNow, _Mapping]] = ..., report: _Optional[_Union[_control_link_pb2.NodeReport, _Mapping]] = ..., generation_part: _Optional[_Union[GenerationPart, _Mapping]] = ...) -> None: ...
+
+class GenerationPart(_message.Message):
+    __slots__ = ("generation", "data", "digest")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    data: bytes
+    digest: bytes
+    def __init__(self, generation: _Optional[int] = ..., data: _Optional[bytes] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class RaftRequestVote(_message.Message):
     __slots__ = ("term", "last_log_index", "last_log_term")

@@ -22,23 +22,29 @@ class ConfigChange(_message.Message):
     def __init__(self, put_topic: _Optional[_Union[TopicConfig, _Mapping]] = ..., delete_topic_id: _Optional[int] = ..., put_group: _Optional[_Union[GroupConfig, _Mapping]] = ..., delete_group_id: _Optional[int] = ..., put_subscription: _Optional[_Union[Subscription, _Mapping]] = ...) -> None: ...
 
 class TopicConfig(_message.Message):
-    __slots__ = ("topic_id", "name", "queue_count", "internal", "gene", "automatic")
+    __slots__ = ("topic_id", "name", "queue_count", "internal", "gene", "automatic", "description", "is_paused", "version")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     INTERNAL_FIELD_NUMBER: _ClassVar[int]
     GENE_FIELD_NUMBER: _ClassVar[int]
     AUTOMATIC_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     name: str
     queue_count: int
     internal: bool
     gene: _filter_pb2.GeneSpec
     automatic: bool
-    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., queue_count: _Optional[int] = ..., internal: bool = ..., gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ..., automatic: bool = ...) -> None: ...
+    description: str
+    is_paused: bool
+    version: int
+    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., queue_count: _Optional[int] = ..., internal: bool = ..., gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ...) -> None: ...
 
 class GroupConfig(_message.Message):
-    __slots__ = ("group_id", "name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "dead_letter_topic_id", "automatic")
+    __slots__ = ("group_id", "name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "dead_letter_topic_id", "automatic", "description", "is_paused", "version")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +53,9 @@ class GroupConfig(_message.Message):
     RETRY_DELAY_MS_MAX_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     AUTOMATIC_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     group_id: int
     name: str
     attempts_max: int
@@ -55,7 +64,10 @@ class GroupConfig(_message.Message):
     retry_delay_ms_max: int
     dead_letter_topic_id: int
     automatic: bool
-    def __init__(self, group_id: _Optional[int] = ..., name: _Optional[str] = ..., attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., dead_letter_topic_id: _Optional[int] = ..., automatic: bool = ...) -> None: ...
+    description: str
+    is_paused: bool
+    version: int
+    def __init__(self, group_id: _Optional[int] = ..., name: _Optional[str] = ..., attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., dead_letter_topic_id: _Optional[int] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("group_id", "topic_id", "retry_topic_id", "filter")
@@ -78,7 +90,7 @@ class EpochStart(_message.Message):
     def __init__(self, node_id: _Optional[str] = ..., boot_id: _Optional[str] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("applied_offset", "next_sequence", "feature_level", "store_ms", "cursor", "topics", "groups", "subscriptions", "next_topic_id", "next_group_id", "queues", "acks", "producers", "epochs", "sequence_index_count", "tombstone_file", "tombstone_bytes", "cancelled_count", "runs", "next_run_id", "hour_level_end_day", "pending_count", "delay_logs", "discarded_count", "sequence_floor")
+    __slots__ = ("applied_offset", "next_sequence", "feature_level", "store_ms", "cursor", "topics", "groups", "subscriptions", "next_topic_id", "next_group_id", "queues", "acks", "producers", "epochs", "sequence_index_count", "tombstone_file", "tombstone_bytes", "cancelled_count", "runs", "next_run_id", "hour_level_end_day", "pending_count", "delay_logs", "discarded_count", "sequence_floor", "key_run_ids", "next_key_run_id", "are_keys_complete")
     APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
@@ -104,6 +116,9 @@ class Checkpoint(_message.Message):
     DELAY_LOGS_FIELD_NUMBER: _ClassVar[int]
     DISCARDED_COUNT_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    KEY_RUN_IDS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_KEY_RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    ARE_KEYS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
     applied_offset: int
     next_sequence: int
     feature_level: int
@@ -129,7 +144,10 @@ class Checkpoint(_message.Message):
     delay_logs: _containers.RepeatedCompositeFieldContainer[DelayLogState]
     discarded_count: int
     sequence_floor: int
-    def __init__(self, applied_offset: _Optional[int] = ..., next_sequence: _Optional[int] = ..., feature_level: _Optional[int] = ..., store_ms: _Optional[int] = ..., cursor: _Optional[_Union[CursorState, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicConfig, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupConfig, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[QueueState, _Mapping]]] = ..., acks: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochState, _Mapping]]] = ..., sequence_index_count: _Optional[int] = ..., tombstone_file: _Optional[int] = ..., tombstone_bytes: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[RunState, _Mapping]]] = ..., next_run_id: _Optional[int] = ..., hour_level_end_day: _Optional[int] = ..., pending_count: _Optional[int] = ..., delay_logs: _Optional[_Iterable[_Union[DelayLogState, _Mapping]]] = ..., discarded_count: _Optional[int] = ..., sequence_floor: _Optional[int] = ...) -> None: ...
+    key_run_ids: _containers.RepeatedScalarFieldContainer[int]
+    next_key_run_id: int
+    are_keys_complete: bool
+    def __init__(self, applied_offset: _Optional[int] = ..., next_sequence: _Optional[int] = ..., feature_level: _Optional[int] = ..., store_ms: _Optional[int] = ..., cursor: _Optional[_Union[CursorState, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicConfig, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupConfig, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[QueueState, _Mapping]]] = ..., acks: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochState, _Mapping]]] = ..., sequence_index_count: _Optional[int] = ..., tombstone_file: _Optional[int] = ..., tombstone_bytes: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[RunState, _Mapping]]] = ..., next_run_id: _Optional[int] = ..., hour_level_end_day: _Optional[int] = ..., pending_count: _Optional[int] = ..., delay_logs: _Optional[_Iterable[_Union[DelayLogState, _Mapping]]] = ..., discarded_count: _Optional[int] = ..., sequence_floor: _Optional[int] = ..., key_run_ids: _Optional[_Iterable[int]] = ..., next_key_run_id: _Optional[int] = ..., are_keys_complete: bool = ...) -> None: ...
 
 class CursorState(_message.Message):
     __slots__ = ("due_ms", "sequence", "released_count", "released_mix", "local_index")

@@ -208,7 +208,7 @@ def _sync_folders(place: ShardPlace) -> None:
     disk = place.disk
     for folder in (place.directory, place.under("log"), place.under("wheel")):
         disk.sync_dir(folder)
-    for folder in ("sequences", "tombstones", "queues"):
+    for folder in ("keys", "sequences", "tombstones", "queues"):
         disk.sync_dir(place.under(folder))
     for name in disk.list(place.under("queues")):
         disk.sync_dir(place.under(f"queues/{name}"))

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hourwheel.client.admin import GroupInfo
+from hourwheel.client.catalog import GroupInfo
 from hourwheel.client.cluster_status import ClusterStatus
 from node.tools.demo.ledger import Failover, Summary
 from node.tools.demo.progress import lateness_text

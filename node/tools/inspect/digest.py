@@ -25,7 +25,7 @@ from storage.files.file_header import FileType, Identity
 from storage.log.flushed_mark import FlushedMark
 
 SHARD: Final = "shard-0"
-_VIEWS: Final = (MANIFEST, "queues", "sequences", "tombstones", "wheel")
+_VIEWS: Final = (MANIFEST, "keys", "queues", "sequences", "tombstones", "wheel")
 
 
 class Digests(NamedTuple):

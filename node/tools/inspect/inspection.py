@@ -25,6 +25,7 @@ from node.tools.inspect.indexes import (
     show_sequences,
     show_tombstones,
 )
+from node.tools.inspect.key_index import KEYS, show_keys, verify_keys
 from node.tools.inspect.log import EPOCHS, LOG, segment_starts, show_epochs, show_segments
 from node.tools.inspect.report import READ_ERRORS, Report, Row
 from node.tools.inspect.single_file import InspectOptions, inspect_file
@@ -101,6 +102,8 @@ def _show_parts(files: ShardFiles, manifest: Checkpoint | None, part: str, repor
         show_sequences(files, manifest, report)
     if part in ("", TOMBSTONES):
         show_tombstones(files, manifest, report)
+    if part in ("", KEYS):
+        show_keys(files, manifest, report)
 
 
 def _show_batches(files: ShardFiles, options: InspectOptions, report: Report) -> None:
@@ -149,6 +152,7 @@ def _verify_parts(files: ShardFiles, part: str, report: Report) -> None:
         QUEUES: lambda manifest, found: verify_queues(files, manifest, found, log_start=log_start),
         SEQUENCES: lambda manifest, found: verify_sequences(files, manifest, found),
         TOMBSTONES: lambda manifest, found: verify_tombstones(files, manifest, found),
+        KEYS: lambda manifest, found: verify_keys(files, manifest, found),
     }
     for name, check in checks.items():
         if part in ("", name):

@@ -12,6 +12,7 @@ from node.shard.snapshot_files import unpack_lost_end, unpack_marker
 from node.tools.inspect.batches import batches
 from node.tools.inspect.files import ShardFiles, header_of, steadily
 from node.tools.inspect.indexes import show_sequence_file, show_tombstone_file
+from node.tools.inspect.key_index import show_key_run, verify_key_run
 from node.tools.inspect.log import (
     find_mark,
     mark_offset,
@@ -138,6 +139,12 @@ def _tombstones(files: ShardFiles, _: FileHeader, options: InspectOptions, repor
     _verify_as_named(files, options, report, verify_tombstones)
 
 
+def _keys(files: ShardFiles, _: FileHeader, options: InspectOptions, report: Report) -> None:
+    show_key_run(files, options.path, report)
+    if options.verify:
+        verify_key_run(files, options.path)
+
+
 def _verify_as_named(
     files: ShardFiles,
     options: InspectOptions,
@@ -207,6 +214,7 @@ _SHOW: Final[dict[FileType, Callable[[ShardFiles, FileHeader, InspectOptions, Re
     FileType.CONSUME_QUEUE: _chunk,
     FileType.SEQUENCE_INDEX: _sequences,
     FileType.TOMBSTONES: _tombstones,
+    FileType.KEY_RUN: _keys,
     FileType.RUN: _run,
     FileType.DELAY_LOG: _delay_log,
     FileType.CHECKPOINT: _checkpoint,

@@ -5,7 +5,8 @@
     users                    `admin`, with the hash of
     admin.login              its name, a colon, and its secret
 
-For trying out on one machine: the authority's key lies beside what it signs.
+Callers need permissions, and `admin` has them all. For trying out on one machine: the authority's
+key lies beside what it signs.
 """
 
 import ipaddress
@@ -81,6 +82,7 @@ def sections_of(directory: Path, node_id: str) -> dict[str, dict[str, Any]]:
             "console": False,
         },
         "authentication": {"users_file": str(directory / "users")},
+        "access": {"is_on": True, "administrators": ADMIN, "metrics": False},
     }
 
 

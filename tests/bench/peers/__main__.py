@@ -12,7 +12,7 @@ import signal
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -60,8 +60,17 @@ class Results:
         )
 
 
-def run(names: Sequence[str], workloads: Sequence[str], size: Size, folder: Path) -> Results:
-    """Run each workload for each peer, on a server and a folder of its own."""
+def run(
+    names: Sequence[str],
+    workloads: Sequence[str],
+    size: Size,
+    folder: Path,
+    keep: Callable[[Results], None],
+) -> Results:
+    """Run each workload for each peer, on a server and a folder of its own.
+
+    `keep` has what was found so far after each run: half an hour's work outlives what ends it.
+    """
     results = Results()
     for name in names:
         try:
@@ -79,6 +88,7 @@ def run(names: Sequence[str], workloads: Sequence[str], size: Size, folder: Path
                     _run_one(
                         kind, workload, size, folder / label.replace(", ", "-"), label, results
                     )
+                    keep(results)
     return results
 
 
@@ -94,14 +104,14 @@ def _run_one(
         peer.start(folder)
         with subject.frozen_garbage():
             results.add(kind.name, WORKLOADS[workload](peer, size))
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         results.failed.append(f"{label}: {error}")
     finally:
         peer.stop()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; gives the exit code: 1 where a peer lost, repeated or hurried a message."""
+    """Run the command; gives the exit code: 1 where a run failed or a message was lost or early."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.peers", description=__doc__)
     parser.add_argument("peers", nargs="*", metavar="PEER", help=f"all of {', '.join(MODULES)}")
     parser.add_argument("--work", action="append", choices=list(WORKLOADS), help="only this one")
@@ -116,11 +126,14 @@ def main(arguments: list[str] | None = None) -> int:
         folder = Path(root)
         folder.chmod(0o755)
         facts = machine.read_facts(folder)
-        results = run(parsed.peers or MODULES, parsed.work or list(WORKLOADS), size, folder)
+
+        def keep(results: Results) -> None:
+            if parsed.json is not None:
+                parsed.json.parent.mkdir(parents=True, exist_ok=True)
+                parsed.json.write_text(json.dumps(_as_json(results, facts), indent=2) + "\n")
+
+        results = run(parsed.peers or MODULES, parsed.work or list(WORKLOADS), size, folder, keep)
     _print(Console(width=None if sys.stdout.isatty() else 200), results, facts)
-    if parsed.json is not None:
-        parsed.json.parent.mkdir(parents=True, exist_ok=True)
-        parsed.json.write_text(json.dumps(_as_json(results, facts), indent=2) + "\n")
     return 1 if results.failed else 0
 
 

@@ -16,6 +16,7 @@ def test_topics_when_made_listed_and_deleted(cli: Cli) -> None:
     created = cli("topics", "create", "orders", "--queues", "4", "--json")
     gene = {**asdict(DEFAULT_SPEC), "properties": []}
     topic = {"name": "orders", "queue_count": 4, "released_count": 5, "gene": gene}
+    topic |= {"description": "", "is_paused": False, "version": 0}
     assert json.loads(created.stdout) == topic
     cli("topics", "create", "%DLQ%g")
     assert [json.loads(line) for line in cli("topics", "--json").stdout.splitlines()] == [topic]
@@ -153,3 +154,14 @@ def test_groups_when_subscribed_are_shown_so(cli: Cli) -> None:
             ("all", "tags", "*", False),
         )
     ]
+
+
+def test_topics_and_groups_when_changed(cli: Cli) -> None:
+    cli("topics", "create", "orders", "--queues", "4")
+    cli("groups", "put", "g", "--attempts", "3")
+    changed = cli("topics", "update", "orders", "--description", "of the shop", "--pause", "--json")
+    topic = json.loads(changed.stdout)
+    assert (topic["description"], topic["is_paused"], topic["version"]) == ("of the shop", True, 8)
+    options = ("--resume", "--attempts", "4", "--if-version", "7", "--json")
+    group = json.loads(cli("groups", "update", "g", *options).stdout)
+    assert (group["is_paused"], group["attempts_max"], group["version"]) == (False, 4, 8)

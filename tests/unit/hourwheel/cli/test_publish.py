@@ -155,6 +155,31 @@ def test_cancel_when_some_are_unknown(cli: Cli, fake: FakeNodeThread) -> None:
     assert "UNKNOWN" in table.stdout
 
 
+def test_cancel_when_it_is_by_key(cli: Cli) -> None:
+    assert cli("publish", "orders", "x", "--key", "k7", "--in", "90s").exit_code == 0
+    done = cli("cancel", "--topic", "orders", "--key", "k7", "--key", "k8", "--json")
+    assert done.exit_code == ExitCode.PARTLY
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        {"key": "k7", "outcome": "CANCELLED", "cancelled": 1},
+        {"key": "k8", "outcome": "UNKNOWN", "cancelled": 0},
+    ]
+    assert cli("cancel", "--topic", "orders", "--key", "k7").exit_code == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--key", "k"),
+        ("--topic", "t"),
+        ("id", "--key", "k", "--topic", "t"),
+        ("id", "--topic", "t"),
+    ],
+)
+def test_cancel_when_it_is_not_clear_what(cli: Cli, arguments: tuple[str, ...]) -> None:
+    assert cli("cancel", *arguments).exit_code == 2  # as of any wrong option
+
+
 def test_cancel_when_it_is_no_id(cli: Cli) -> None:
     done = cli("cancel", "nonsense")
     assert done.exit_code == ExitCode.REFUSED

@@ -5,7 +5,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.subscribe import subscription_row
-from hourwheel.client.admin import Subscription
+from hourwheel.client.catalog import Subscription
 from hourwheel.filter_language.inputs import Sql
 from hourwheel.v1 import filter_pb2
 from tests.support.fake_node_thread import FakeNodeThread

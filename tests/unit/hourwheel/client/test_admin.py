@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from hourwheel import errors
-from hourwheel.client.admin import AsyncAdmin, DeadLetter, GroupLag, Subscription
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.catalog import DeadLetter, GroupLag, Subscription
 from hourwheel.client.message import Message
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.filter_language.inputs import Sql, Tags
@@ -153,6 +154,23 @@ async def test_cancel_when_more_than_one_call_takes(admin: AsyncAdmin, node: Fak
     assert await admin.cancel_many(ids) == [CancelOutcome.UNKNOWN] * 20_000
     sizes = [len(request.packed_message_ids) for request in node.calls["Cancel"]]
     assert sizes == [16_384 * 24, (20_000 - 16_384) * 24]
+
+
+async def test_cancel_when_it_is_by_key(admin: AsyncAdmin, node: FakeNode) -> None:
+    async with AsyncProducer(node.address) as producer:
+        for keys in (["a"], ["a", "b"], ["c"]):
+            await producer.publish("t", Message(b"x", delay_ms=9, keys=keys))
+        assert await producer.cancel_by_key("t", "b") == (CancelOutcome.CANCELLED, 1)
+        assert await producer.cancel_by_keys("t", []) == []
+    found = await admin.cancel_by_keys("t", ["x", "a"])
+    assert found == [(CancelOutcome.UNKNOWN, 0), (CancelOutcome.CANCELLED, 2)]
+    assert await admin.cancel_by_key("u", "a") == (CancelOutcome.UNKNOWN, 0)
+    many = [f"k{at}" for at in range(20_000)]
+    assert await admin.cancel_by_keys("t", many) == [(CancelOutcome.UNKNOWN, 0)] * 20_000
+    assert [len(one.keys) for one in node.calls["Cancel"][-2:]] == [16_384, 20_000 - 16_384]
+    node.knows_keys = False
+    with pytest.raises(errors.FailedPrecondition, match="earlier version"):
+        await admin.cancel_by_key("t", "a")
 
 
 async def test_calls_when_refused_for_now(admin: AsyncAdmin, node: FakeNode) -> None:

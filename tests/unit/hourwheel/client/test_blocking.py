@@ -2,10 +2,14 @@ import gc
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from hourwheel import errors
+from hourwheel.client.access import Limits
+from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.batch_builder import Columns
 from hourwheel.client.blocking import Admin, Consumer, Producer
 from hourwheel.client.loop_thread import LoopThread
@@ -34,6 +38,8 @@ def test_producer_when_used_in_every_way(fake: FakeNodeThread) -> None:
         ids += producer.publish_batch("t", Columns(bodies=[b"60", b"61"]))
         assert producer.cancel(first) is CancelOutcome.CANCELLED
         assert producer.cancel_many(ids) == [CancelOutcome.CANCELLED] * 62
+        assert producer.cancel_by_key("t", "k") == (CancelOutcome.UNKNOWN, 0)
+        assert producer.cancel_by_keys("t", ["k"]) == [(CancelOutcome.UNKNOWN, 0)]
     assert first.due_ms == STORE_MS + 5
     assert [one.sequence for one in ids] == list(range(62))
     assert fake.bodies() == [b"%d" % n for n in range(62)]
@@ -45,6 +51,8 @@ def test_clients_when_given_several_servers(fake: FakeNodeThread) -> None:
     with Producer(servers) as producer, Admin(",".join(servers)) as admin:
         message_id = producer.publish("t", Message(b"one"))
         assert admin.cancel(message_id) is CancelOutcome.CANCELLED
+        assert admin.cancel_by_key("t", "k") == (CancelOutcome.UNKNOWN, 0)
+        assert admin.cancel_by_keys("t", ["k"]) == [(CancelOutcome.UNKNOWN, 0)]
     with Consumer(servers, group="g", topic="t") as consumer:
         (message,) = consumer.receive()
         consumer.ack(message)
@@ -124,6 +132,8 @@ def test_admin_when_used_in_every_way(fake: FakeNodeThread) -> None:
         assert admin.topics() == [admin.get_topic("orders")] == [topic]
         group = admin.put_group("g", attempts_max=3)
         assert admin.groups() == [admin.get_group("g")] == [group]
+        assert admin.update_topic("orders", is_paused=True).is_paused
+        assert admin.update_group("g", description="of g", attempts_max=4).attempts_max == 4
         assert admin.describe(message_id).state is MessageState.PENDING
         assert admin.cancel(message_id) is CancelOutcome.CANCELLED
         assert admin.cancel_many([message_id]) == [CancelOutcome.CANCELLED]
@@ -392,3 +402,37 @@ def test_receive_when_asked_for_what_cannot_be(fake: FakeNodeThread) -> None:
             consumer.receive(-1)
         with pytest.raises(errors.InvalidArgument, match=r"^wait_ms is "):
             consumer.receive(wait_ms=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("put_user", ("alice", "hush", 3)),
+        ("delete_user", ("alice", 3)),
+        ("users", ()),
+        ("revoke", ("alice", "topic", "orders", 3)),
+        ("grants", ()),
+        ("put_quota", ("alice", Limits(topics=1), 3)),
+        ("delete_quota", ("alice", 3)),
+        ("quotas", ()),
+    ],
+)
+def test_admin_asks_its_twin_for_what_it_was_asked(
+    fake: FakeNodeThread, monkeypatch: pytest.MonkeyPatch, name: str, arguments: tuple[Any, ...]
+) -> None:
+    asked = AsyncMock(return_value="the answer")
+    monkeypatch.setattr(AsyncAdmin, name, asked)
+    with Admin(fake.address) as admin:
+        answer = getattr(admin, name)(*arguments)
+    asked.assert_awaited_once_with(*arguments)
+    assert answer == (None if name.startswith(("delete", "revoke")) else "the answer")
+
+
+def test_admin_grants_what_it_was_asked(
+    fake: FakeNodeThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = AsyncMock(return_value=7)
+    monkeypatch.setattr(AsyncAdmin, "grant", asked)
+    with Admin(fake.address) as admin:
+        assert admin.grant("alice", ["look"], "cluster", expected_version=0) == 7
+    asked.assert_awaited_once_with("alice", ["look"], "cluster", "", 0)

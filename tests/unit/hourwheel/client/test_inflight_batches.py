@@ -452,3 +452,14 @@ def test_batch_of_many_topics_goes_apart_when_grpc_lets_nobody_read_it() -> None
     error = errors.MessageTooLarge("too large", bytes=batch.request().ByteSize())
     story.window.on_broken(0.0, Failure(error, is_definite=False))
     assert story.sent(100.0) == [("p", 100, 0), ("q", 100, 2)]
+
+
+def test_batch_waits_as_long_as_its_node_says_where_a_quota_is_used_up() -> None:
+    story = Story(is_idempotent=False)
+    story.submit("a")
+    story.sent()
+    story.refuse(errors.QuotaExceeded(retry_after_ms=700))
+    assert story.sent(699.0) == []
+    assert [name for name, *_ in story.sent(700.0)] == ["a"]
+    story.refuse(errors.QuotaReached())
+    assert story.settled() == [("a", errors.QuotaReached)]

@@ -61,6 +61,25 @@ def test_view_when_packed() -> None:
     assert ends[2] == len(batch.buffer)
 
 
+@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 40])
+@pytest.mark.parametrize("is_one_epoch", [True, False])
+def test_pack_when_few_or_many_has_the_same_columns(count: int, *, is_one_epoch: bool) -> None:
+    rows = np.resize(units(), count)
+    rows["sequence"] = np.arange(count, dtype=np.uint64) + np.uint64(1 << 63)
+    epochs = np.arange(1, count + 1, dtype=np.uint32)
+    blobs = [b"x" * int(rows["body_len"].sum() + rows["meta_len"].sum())]
+    epoch = 5 if is_one_epoch else epochs
+    raw = pack(rows, blobs, shard=1, topic_id=2, receive_ms=3, epoch=epoch)
+    batch = DeliveryBatch(raw)
+    for name in ("sequence", "due_ms", "store_ms", "crc", "body_len", "meta_len", "attempt"):
+        assert getattr(batch, name).tolist() == rows[name].tolist()
+    assert batch.epoch.tolist() == ([5] * count if is_one_epoch else epochs.tolist())
+    padding = raw[HEADER_BYTES + 44 * count : batch.blob_offset]
+    assert padding == bytes(len(padding))
+    with pytest.raises(errors.InvalidBatch):
+        DeliveryBatch(raw + b"x")
+
+
 def test_view_when_columns_are_asked_to_be_written() -> None:
     with pytest.raises(ValueError, match="read-only"):
         DeliveryBatch(packed()).sequence[0] = 1

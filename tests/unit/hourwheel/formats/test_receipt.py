@@ -11,7 +11,7 @@ from hourwheel.formats.receipt import (
     Receipt,
     format_each,
     parse,
-    parse_many,
+    parse_each,
 )
 from tests.support.golden import golden
 
@@ -40,15 +40,13 @@ def test_parse_when_printed(receipt: Receipt) -> None:
     assert parse(text) == receipt
 
 
-def test_parse_many_when_several() -> None:
+def test_parse_each_when_several() -> None:
     receipts = [Receipt(1, 2, 3, 4, 5, 6, index, 1) for index in range(100)]
-    rows = parse_many([str(receipt) for receipt in receipts])
-    assert rows["index"].tolist() == list(range(100))
-    assert set(rows["lease_id"].tolist()) == {5}
+    assert parse_each([str(receipt) for receipt in receipts]) == receipts
 
 
-def test_parse_many_when_none() -> None:
-    assert len(parse_many([])) == 0
+def test_parse_each_when_none() -> None:
+    assert parse_each([]) == []
 
 
 def test_format_each_when_part_of_a_lease() -> None:
@@ -91,7 +89,7 @@ def test_parse_when_garbage(text: str) -> None:
     with pytest.raises(errors.InvalidReceipt):
         parse(text)
     with pytest.raises(errors.InvalidReceipt) as refused:
-        parse_many([str(RECEIPT), text])
+        parse_each([str(RECEIPT), text])
     assert refused.value.params["ordinal"] == "1"
 
 

@@ -21,6 +21,7 @@ from hourwheel.formats.record_batch import (
     build_blob,
     build_publish,
     build_rows,
+    join_rows,
     pad8,
     stamp,
     unpack_header,
@@ -127,6 +128,19 @@ def test_rows_when_built_stamped_and_read(kind: Kind, count: int) -> None:
     assert batch.rows.tobytes() == rows.tobytes()
     assert (batch.header.kind, batch.header.count) == (kind, count)
     assert ROWS[kind].itemsize % 8 == 0
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.sampled_from(sorted(ROWS)))
+def test_join_rows_when_compared_with_lists(counts: list[int], kind: Kind) -> None:
+    whole = np.arange(sum(counts) * ROWS[kind].itemsize, dtype=np.uint8).view(ROWS[kind])
+    ends = np.cumsum(counts).tolist()
+    pieces = [whole[end - count : end] for count, end in zip(counts, ends, strict=True)]
+    joined = join_rows(pieces)
+    assert joined.dtype == ROWS[kind]
+    assert joined.tolist() == whole.tolist()
+    every_other = [piece[::2] for piece in pieces]
+    expected = [row for piece in every_other for row in piece.tolist()]
+    assert join_rows(every_other).tolist() == expected
 
 
 @pytest.mark.parametrize("blob", [b"", b"1", b"12345678", bytes(1_000)])

@@ -4,7 +4,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.transport.channel import Channel
-from hourwheel.transport.methods import DELETE_TOPIC, LIST_TOPICS, PUBLISH_STREAM
+from hourwheel.transport.methods import DELETE_TOPIC, LIST_TOPICS
 from hourwheel.transport.retry import Backoff
 from hourwheel.v1 import admin_pb2
 from tests.support.fake_node import FakeNode
@@ -81,7 +81,7 @@ async def test_close_ends_what_is_under_way_and_nothing_of_others(
         with node.hold("ListTopics"):
             ours = asyncio.create_task(channel.call(LIST_TOPICS, LIST))
             theirs = asyncio.create_task(other.call(LIST_TOPICS, LIST))
-            stream = channel.stream(PUBLISH_STREAM)
+            stream = channel.publish_stream(1_000.0, is_bulk=True)
             await node.seen("ListTopics", 3)
             await channel.close()
             with pytest.raises(errors.Cancelled):

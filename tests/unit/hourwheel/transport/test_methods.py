@@ -38,7 +38,9 @@ def test_methods_when_repeating_would_do_harm() -> None:
     risky = {path.split("/")[2] for path, method in TABLE.items() if not method.is_repeatable}
     assert risky == {
         *("PublishStream", "Receive", "DeleteTopic", "DeleteGroup", "TransferMaster", "Session"),
-        *("PutUser", "DeleteUser", "PutGrant", "DeleteGrant"),
+        *("UpdateTopic", "UpdateGroup"),
+        *("PutUser", "DeleteUser", "PutGrant", "DeleteGrant", "ChangeMembers"),
+        *("PutQuota", "DeleteQuota"),
     }
 
 
@@ -54,4 +56,4 @@ def test_methods_when_they_go_over_a_session() -> None:
 
 def test_methods_when_a_late_answer_says_nothing() -> None:
     waiting = {path.split("/")[2] for path, method in TABLE.items() if method.is_waiting}
-    assert waiting == {"Receive", "TransferMaster"}
+    assert waiting == {"Receive", "TransferMaster", "ChangeMembers"}

@@ -13,6 +13,7 @@ from hourwheel.transport.retry import (
     Pace,
     final_error,
     is_undecided,
+    least_wait_ms,
     may_retry,
 )
 
@@ -145,3 +146,16 @@ def test_search_finds_a_new_master_within_a_part_of_the_outage(outage_ms: float)
         tries += 1
     assert now_ms - outage_ms <= max(Backoff().ms_min, outage_ms * SEARCH_SHARE)
     assert tries <= 30
+
+
+def test_find_wait_ms_when_a_quota_says_when_to_come_back() -> None:
+    retries = CallRetries(
+        is_repeatable=False, now_ms=0.0, timeout_ms=1_000.0, backoff=Backoff(), random=lambda: 0.5
+    )
+    used_up = Failure(errors.QuotaExceeded(retry_after_ms=700), is_definite=True)
+    assert retries.find_wait_ms(0.0, used_up) == 700.0
+    assert retries.find_wait_ms(400.0, used_up) is None  # it would be too late
+    assert least_wait_ms(errors.Overloaded(retry_after_ms=700)) == 0.0
+    assert least_wait_ms(errors.QuotaExceeded(retry_after_ms="a while")) == 0.0
+    never = Failure(errors.QuotaReached(), is_definite=True)
+    assert retries.find_wait_ms(0.0, never) is None

@@ -1,9 +1,10 @@
+from typing import Any
+
 import pytest
 
 from hourwheel import errors
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.endpoints import Move
-from hourwheel.transport.methods import PUBLISH_STREAM
 from hourwheel.transport.stream import Stream, StreamBroken
 from hourwheel.v1 import broker_pb2
 from tests.support.fake_node import FakeNode
@@ -11,7 +12,7 @@ from tests.support.fake_node import FakeNode
 
 async def test_stream_when_it_breaks(node: FakeNode, channel: Channel) -> None:
     node.break_stream(after_batches=1, is_taken=False)
-    stream = channel.stream(PUBLISH_STREAM)
+    stream = channel.publish_stream(1_000.0, is_bulk=True)
     await stream.write(broker_pb2.PublishStreamRequest(topic="t", record_batch=b"nonsense"))
     assert (await stream.read()).error.reason == "INVALID_BATCH"
     await stream.write(broker_pb2.PublishStreamRequest(topic="t"))
@@ -25,7 +26,7 @@ async def test_stream_when_it_breaks(node: FakeNode, channel: Channel) -> None:
 
 async def test_stream_when_the_node_is_gone(node: FakeNode, channel: Channel) -> None:
     await node.stop()
-    stream = channel.stream(PUBLISH_STREAM)
+    stream = channel.publish_stream(1_000.0, is_bulk=True)
     with pytest.raises(StreamBroken) as broken:
         await stream.read()
     assert broken.value.failure.is_definite
@@ -39,12 +40,12 @@ async def test_judge_when_several_things_speak_against_the_endpoint(channel: Cha
         return Move.SEARCH
 
     await channel.connect()
-    one = channel.stream(PUBLISH_STREAM)
-    stream = Stream(one._call, address="a:1", on_failure=on_failure)
-    assert not stream.has_failed
+    one = channel.publish_stream(1_000.0, is_bulk=True)
+    stream = Stream[Any, Any](one._call, address="a:1", on_failure=on_failure)
+    had_failed = stream.has_failed
     first = errors.NotMaster()
     assert stream.on_failure(first) is Move.SEARCH
     assert stream.on_failure(errors.Timeout(), 5.0) is Move.SEARCH
-    assert stream.has_failed
+    assert (had_failed, stream.has_failed) == (False, True)
     assert told == [(first, 0.0)]
     stream.cancel()

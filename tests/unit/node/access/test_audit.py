@@ -1,6 +1,7 @@
 """The audit log: what is written of those who may not call, and how much of it."""
 
 from hourwheel import errors
+from hourwheel.v1 import access_pb2 as wire
 from node.access.audit import (
     AUDITED,
     DENIED_PER_PRINCIPAL,
@@ -9,6 +10,7 @@ from node.access.audit import (
     NAME_CHARS_MAX,
     AuditEvent,
     AuditLog,
+    subject_of,
 )
 from node.access.permissions import RULES
 from node.contracts.access import (
@@ -102,3 +104,28 @@ def test_methods_that_change_what_all_share_are_noted() -> None:
     for name, rule in RULES.items():
         assert (rule.operation is not Operation.ADMINISTER) or name in AUDITED
     assert set(RULES) >= AUDITED
+
+
+def test_changes_of_who_may_do_what_are_named_in_full() -> None:
+    grant = wire.AccessGrant(
+        principal="alice", kind=wire.ACCESS_RESOURCE_KIND_TOPIC, resource="orders-*"
+    )
+    quota = wire.AccessQuota(principal="*")
+    of_grant = ("grant", "alice\ntopic\norders-*")
+    named = {
+        ("user", "alice"): [
+            wire.PutUserRequest(user="alice", secret="hush"),
+            wire.DeleteUserRequest(user="alice"),
+        ],
+        of_grant: [wire.PutGrantRequest(grant=grant), wire.DeleteGrantRequest(grant=grant)],
+        ("quota", "*"): [
+            wire.PutQuotaRequest(quota=quota),
+            wire.DeleteQuotaRequest(principal="*"),
+        ],
+    }
+    for subject, requests in named.items():
+        assert [subject_of(request) for request in requests] == [subject, subject]
+    assert subject_of(wire.ListUsersRequest()) is None
+    world = World()
+    world.log.note(ROOT, METHOD, [CLUSTER], "OK", PEER, of_grant)
+    assert world.events[0].resources[1] == {"kind": "grant", "name": of_grant[1]}

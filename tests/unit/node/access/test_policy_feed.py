@@ -12,9 +12,18 @@ from hourwheel import errors
 from node.access.control import CALLER
 from node.access.permissions import RULES, topic_resource
 from node.access.policy_feed import PolicyFeed, policy_of
+from node.access.quotas import Limits
 from node.config.access import AccessSection
 from node.contracts.access import Grant, Method, Operation, Principal, ResourceKind
-from replication.control_state.access import AccessState, GrantKey, StoredGrant, User
+from replication.control_state.access import (
+    AccessState,
+    GrantKey,
+    Quota,
+    QuotaLimits,
+    StoredGrant,
+    User,
+    stored_limit,
+)
 
 ON = AccessSection(is_on=True, administrators="root")
 ALICE, ROOT = (Principal(name, Method.TOKEN) for name in ("alice", "root"))
@@ -104,3 +113,16 @@ async def test_poll_ends_when_a_state_without_its_grant_comes() -> None:
     feed.on_state(state(2))
     with pytest.raises(errors.PermissionDenied):
         await polling
+
+
+def test_quotas_of_the_state_hold_where_access_control_is_on() -> None:
+    limits = QuotaLimits(messages_per_s=stored_limit(0), topics=stored_limit(5))
+    of_state = AccessState(version=1, quotas=MappingProxyType({"*": Quota("*", limits, 1)}))
+    feed = PolicyFeed(ON)
+    assert not feed.quotas.is_on
+    feed.on_state(of_state)
+    assert feed.quotas.limits_of("alice") == Limits(messages_per_s=0, topics=5)
+    assert feed.quotas.limits_of("root") == Limits()
+    off = PolicyFeed(AccessSection())
+    off.on_state(of_state)
+    assert not off.quotas.is_on

@@ -12,6 +12,7 @@ from node.access.user_secrets import (
     WRONG_MS,
     UserSecrets,
     hash_of,
+    is_affordable,
     verify,
 )
 from tests.support.eventually import until
@@ -143,3 +144,14 @@ def test_hashes_are_argon2() -> None:
     assert verify(hashed, "secret")
     assert not verify(hashed, "other")
     assert not verify("nonsense", "secret")
+
+
+def test_hash_that_costs_too_much_is_nobodys() -> None:
+    hashed = hash_of("open sesame")
+    assert is_affordable(hashed)
+    for old, new in (("m=65536", "m=4194304"), ("t=3", "t=1000"), ("p=4", "p=100")):
+        assert old in hashed
+        dear = hashed.replace(old, new)
+        assert not is_affordable(dear)
+        assert not verify(dear, "open sesame")  # and that at once
+    assert not is_affordable("no hash")

@@ -23,7 +23,10 @@ def test_users(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["alice", "alice:", ":HASH", "alice:secret", "a:HASH\na:HASH\n", "a\x07b:HASH"],
+    [
+        *("alice", "alice:", ":HASH", "alice:secret", "a:HASH\na:HASH\n", "a\x07b:HASH"),
+        "a:" + HASH.replace("m=65536", "m=4194304"),
+    ],
 )
 def test_lines_that_are_wrong(tmp_path: Path, text: str) -> None:
     file = tmp_path / "users"

@@ -1,6 +1,7 @@
 """The engine as a whole: from publishing to the acknowledgement, over restarts, into its end."""
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.formats.message_id import ID_DTYPE, MessageId
-from hourwheel.formats.record_batch import Kind
+from hourwheel.formats.record_batch import Kind, RecordBatch, build_publish
 from hourwheel.v1.admin_pb2 import MessageState
 from hourwheel.v1.broker_pb2 import CancelOutcome
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
@@ -164,3 +165,45 @@ async def test_dispatches_go_on_when_more_is_due_than_one_may_release(tmp_path: 
         kinds = [batch.header.kind for batch in batches_of(world.engine.shard.log)]
         assert kinds.count(Kind.DISPATCH) > 2
         assert world.engine.status().pending_count == 0
+
+
+async def test_timer_rests_while_no_more_dispatches_may_be_begun(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(*(world.now_ms + 100 * number for number in range(1, 9)))
+        async with world.engine.group_commit.turn:  # nothing is written
+            while world.mastership.may_dispatch_more:
+                before = world.mastership.dispatches_in_flight
+                world.advance(100)
+                await until(
+                    lambda before=before: world.mastership.dispatches_in_flight > before  # type: ignore[misc]
+                )
+            world.advance(100)
+            assert world.service.next_wakeup_ms() is None, "it would ring without end"
+        world.advance(400)
+        await until(lambda: world.engine.shard.views.cursor.released_count == 8)
+
+
+async def test_answers_leave_before_the_turn_that_follows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms + 60_000)
+        await let_others_run()
+        turn = world.service.turn
+
+        def note(touched: Iterable[int], now_ms: int) -> None:
+            happened.append("turn")
+            turn(touched, now_ms)
+
+        async def stream() -> None:
+            """As a publish stream and a session do: one task asks, another one writes."""
+            batch = RecordBatch(build_publish([world.now_ms + 60_000], [b"x"]))
+            asked = asyncio.create_task(world.engine.publish_batch("orders", batch))
+            await asked
+            happened.append("written")
+
+        monkeypatch.setattr(world.service, "turn", note)
+        await within(stream())
+        await until(lambda: "turn" in happened)
+    assert happened[:2] == ["written", "turn"]

@@ -5,12 +5,19 @@ from pathlib import Path
 import pytest
 
 from hourwheel import errors
+from hourwheel.types import Epoch, NodeId, ShardId
+from node.cluster.member import targets_of
 from node.cluster.runtime import open_epoch_seen, replication_config
-from node.config.model import ClusterSection
+from node.config.cluster import ClusterSection
+from node.config.model import NodeConfig
 from node.shard.checkpoint import ShardPlace
+from replication.control_state.membership import Membership
+from replication.control_state.state import ControlState, NodeInfo, ShardInfo
 from replication.rules.epoch_store import EPOCH_SEEN
 from storage.files.disk import RealDisk
 from storage.files.file_header import Identity
+from tests.support import member_world
+from tests.support.eventually import until
 from tests.support.member_world import LEASE_MS, MemberWorld
 
 IDENTITY = Identity(bytes(range(16)), 0)
@@ -51,6 +58,20 @@ async def test_new_node_has_promised_nothing_and_an_old_one_a_whole_lease(tmp_pa
         assert follower.grant_left_ms(2, "n3", now_ms) == LEASE_MS
 
 
+async def test_promise_of_a_former_life_counts_as_long_as_older_versions_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"cluster": {"sync_interval_ms": 10, "lease_ms": 300}}
+    monkeypatch.setattr(member_world, "CONFIG", NodeConfig.of(values))
+    async with MemberWorld(tmp_path) as world:
+        await world.elect("n1")
+        n2 = world["n2"]
+        await until(lambda: n2.replica.follower.has_followed)
+        await n2.close()
+        await n2.open()
+        assert n2.replica.follower.grant_left_ms(2, "n3", world.clock.monotonic) == 600
+
+
 async def test_log_is_sound_when_it_has_what_it_is_known_to_have_had(tmp_path: Path) -> None:
     async with MemberWorld(tmp_path) as world:
         n1, n2 = await world.elect("n1"), world["n2"]
@@ -62,3 +83,13 @@ async def test_log_is_sound_when_it_has_what_it_is_known_to_have_had(tmp_path: P
         with pytest.raises(errors.DataLoss):
             await n2.open()
         n2.is_open = False
+
+
+def test_members_that_never_registered_keep_their_replicas_and_get_none() -> None:
+    n1, n2, n3, n4 = map(NodeId, ("n1", "n2", "n3", "n4"))
+    membership = Membership(members={n1: "h:1", n2: "h:2", n4: "h:4"})
+    shard = ShardInfo(ShardId(0), Epoch(1), None, (), 1, replicas=(n1, n2, n3))
+    info = {one: NodeInfo(one, "", "", "", b"", "", {}, 1) for one in (n1, n4)}
+    unregistered = ControlState(membership=membership, nodes={n1: info[n1]})
+    assert targets_of(unregistered, shard) == (n1, n2)
+    assert targets_of(ControlState(membership=membership, nodes=info), shard) == (n1, n2, n4)

@@ -28,7 +28,8 @@ from node.cluster.data_plane import (
     check_loopback,
     read_trust,
 )
-from node.config.model import ClusterSection
+from node.cluster.peer_names import names_of
+from node.config.cluster import ClusterSection
 from tests.support.engine_world import within
 
 SECRET = Trust(secret="known to all of them")
@@ -81,8 +82,8 @@ async def ask(server: Trust, caller: Trust, *, is_welcome: bool = False) -> grpc
         await listening.stop()
 
 
-def certified(authority: trustme.CA) -> Trust:
-    issued = authority.issue_cert("localhost")
+def certified(authority: trustme.CA, *names: str, common_name: str | None = None) -> Trust:
+    issued = authority.issue_cert("localhost", *names, common_name=common_name)
     chain = b"".join(one.bytes() for one in issued.cert_chain_pems)
     return Trust(
         certificate=chain,
@@ -152,6 +153,11 @@ async def test_stranger_is_cut_off_when_he_says_nothing(is_tls: bool) -> None:
     await ended(reader)
     writer.transport.abort()
     await server.stop()
+
+
+async def test_node_without_an_address_is_not_called() -> None:
+    with pytest.raises(errors.NotFollowed, match="no address of n2"):
+        Dialer(SECRET, {"n1": "127.0.0.1:1"}).replicate("n2")  # type: ignore[arg-type]
 
 
 async def test_one_connection_serves_all_calls_to_a_node() -> None:
@@ -329,3 +335,53 @@ def test_secret_never_ends() -> None:
 def test_file_without_a_certificate_is_named() -> None:
     with pytest.raises(errors.ConfigError, match=r"cluster\.tls_certificate_file"):
         Trust(certificate=b"nothing of that kind", authority=b"").read_certificate_ends()
+
+
+async def test_certificate_must_name_a_node_of_the_cluster() -> None:
+    authority = trustme.CA()
+    server = DataServer(certified(authority, "n1"), "127.0.0.1:0", node_ids=["n1", "n2"])
+    port = await server.start(handlers())
+    callers = {
+        certified(authority, "n2"): grpc.StatusCode.OK,
+        certified(authority, "n3"): grpc.StatusCode.UNAUTHENTICATED,
+        # A common name counts only where there are no other names, as in the control plane.
+        certified(authority, common_name="n2"): grpc.StatusCode.UNAUTHENTICATED,
+    }
+    for caller, code in callers.items():
+        dialer = Dialer(caller, {"n1": f"localhost:{port}"})
+        stream = dialer.replicate("n1")
+        fetching = dialer.fetch_messages("n1", FetchMessagesRequest())
+        if code is grpc.StatusCode.OK:
+            await stream.write(ReplicateRequest(hello={"epoch": 7}))  # type: ignore[arg-type]
+            assert (await within(stream.read())).hello.epoch == 7
+            await stream.done_writing()
+        assert await within(stream.code()) is code
+        assert await within(fetching.code()) is code
+        await dialer.close()
+    await server.stop()
+
+
+async def test_certificates_of_members_count_from_when_they_come_until_they_leave() -> None:
+    authority, node_ids = trustme.CA(), {"n1": "", "n2": ""}
+    server = DataServer(certified(authority, "n1"), "127.0.0.1:0", node_ids=node_ids)
+    addresses = {"n1": f"localhost:{await server.start(handlers())}"}
+    dialers = [Dialer(certified(authority, name), addresses) for name in ("n2", "n3")]
+
+    async def codes() -> list[grpc.StatusCode]:
+        calls = [one.fetch_messages("n1", FetchMessagesRequest()) for one in dialers]
+        return [await within(call.code()) for call in calls]
+
+    welcome, refused = grpc.StatusCode.OK, grpc.StatusCode.UNAUTHENTICATED
+    assert await codes() == [welcome, refused]
+    node_ids["n3"] = ""
+    del node_ids["n2"]
+    assert await codes() == [refused, welcome]
+    for dialer in dialers:
+        await dialer.close()
+    await server.stop()
+
+
+def test_names_of_a_certificate_without_names_of_hosts_are_its_common_names() -> None:
+    issued = trustme.CA().issue_cert("10.0.0.1", common_name="n7")
+    assert names_of(issued.cert_chain_pems[0].bytes()) == {"n7"}
+    assert names_of(b"no certificate") == frozenset()

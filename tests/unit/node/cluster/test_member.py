@@ -233,6 +233,26 @@ async def test_successor_waits_for_the_promise_when_the_master_dies(tmp_path: Pa
         assert (await world["n2"].publish(100_000)).base_sequence == 1
 
 
+async def test_poll_waits_at_a_node_that_takes_over(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n1 = await world.elect("n1")
+        await n1.publish(0)
+        for node in ("n1", "n3"):
+            await world[node].cut()
+        world.control.elect("n2")
+        n2 = world["n2"]
+        await until(lambda: n2.member.is_taking_over)
+        poll = asyncio.ensure_future(n2.receive(wait_ms=60_000))
+        assert not await settled(poll), "a node that takes over sends nobody on"
+        for node in ("n1", "n3"):
+            await world[node].listen()
+        await world.pass_ms(LEASE_MS)
+        delivery = await within(poll)
+        assert delivery is not None
+        assert len(delivery.units) == 1
+        assert not n2.member.is_taking_over
+
+
 async def test_overdue_messages_are_released_at_once_by_a_new_master(tmp_path: Path) -> None:
     async with MemberWorld(tmp_path) as world:
         n1 = await world.elect("n1")

@@ -1,5 +1,6 @@
 """A follower's end of the stream, spoken to by hand over gRPC."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -123,6 +124,30 @@ async def test_promise_keeps_a_follower_from_the_next_master(tmp_path: Path) -> 
         world.jump_ms(LEASE_MS)
         async with calling(n2) as third:
             await begun(world, third, epoch=2, node_id="n3")
+
+
+@pytest.mark.parametrize("how", ["released", "ended", "over"])
+async def test_hello_waits_where_a_lease_is_over_soon(tmp_path: Path, how: str) -> None:
+    async with MemberWorld(tmp_path) as world:
+        n2 = world["n2"]
+        async with calling(n2) as first, calling(n2) as second:
+            n1_boot = world.control.boots["n1"]
+            await begun(world, first, boot_id=n1_boot.hex())
+            await first.write(ReplicateRequest(beat=SyncBeat(epoch=1, lease_ms=300)))
+            assert (await within(first.read())).ack.epoch == 1
+            await second.write(hello(world, epoch=2, node_id="n3"))
+            answer = asyncio.ensure_future(second.read())
+            await asyncio.wait([answer], timeout=0.05)
+            assert not answer.done(), "neither answered nor refused"
+            if how == "released":
+                await first.write(ReplicateRequest(beat=SyncBeat(epoch=1, releases_lease=True)))
+            elif how == "ended":
+                state = world.control.state
+                n1 = replace(state.nodes["n1"], ended_boot_id=n1_boot)
+                n2.member.on_state(replace(state, nodes={**state.nodes, "n1": n1}))
+            else:
+                world.jump_ms(300)
+            assert (await within(answer)).hello.epoch == 2
 
 
 async def test_newer_stream_ends_the_older(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What a node of several has beside a node alone. Real clusters: tests/cluster."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,13 +10,15 @@ import pytest
 
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message, errors
 from hourwheel.internal.v1 import control_pb2 as wire
+from hourwheel.types import NodeId
 from node.broker.slewed_clock import SlewedClock
 from node.cluster import runtime
 from node.cluster.runtime import ClusterRuntime
 from node.config.model import NodeConfig
 from node.contracts.broker import Failure
 from replication.control_state.access import AccessState
-from replication.control_state.state import ControlState
+from replication.control_state.membership import Membership
+from replication.control_state.state import ControlState, NodeInfo
 from tests.support.addresses import free_address
 from tests.support.embedded_node import EmbeddedNode
 from tests.support.engine_world import let_others_run, within
@@ -96,12 +99,45 @@ async def test_node_joins_with_what_it_has_seen(
     await until(lambda: world.control.asked)
     seen = wire.SeenEpoch(shard=0, epoch=4, master_node_id="n2")
     assert world.control.asked == [(True, seen)]
-    news = ControlState(access=AccessState(is_on=True, version=7))
+    news = ControlState(access=AccessState(version=7))
     world.control.on_state(news)
     assert world.states == [news]
     assert world.runtime.policies.state is news.access
     await world.runtime.stop()
     assert world.control.is_stopped
+
+
+async def test_listener_believes_members_from_when_they_come_until_they_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, believed = World(tmp_path, monkeypatch), list[Any]()
+
+    async def start(_: Any) -> None:
+        pass
+
+    def listen(*_: Any, node_ids: Any, **__: Any) -> Any:
+        believed.append(node_ids)
+        return SimpleNamespace(start=start, stop=world.control.stop)
+
+    monkeypatch.setattr(runtime, "DataServer", listen)
+    world.runtime.member = SimpleNamespace(  # type: ignore[assignment]
+        start=lambda *_: None,
+        close=world.control.stop,
+        server=SimpleNamespace(handlers=list),
+        on_state=world.states.append,
+    )
+    engine: Any = SimpleNamespace(start=lambda: None)
+    async with AsyncExitStack() as undo:
+        await world.runtime.take_part(engine, undo)
+        (node_ids,) = believed
+        assert set(node_ids) == {"n1", "n2", "n3"}
+        new = NodeInfo(NodeId("n4"), "n4:1", "n4:2", "n4:3", b"", "", {}, 1)
+        world.control.on_state(ControlState(nodes={new.node_id: new}))
+        assert set(node_ids) == {"n1", "n2", "n3", "n4"}
+        former = tuple(map(NodeId, ("n1", "n2", "n9")))  # n1 itself has left, too
+        world.control.on_state(ControlState(membership=Membership(1, {}, former)))
+        assert set(node_ids) == {"n1", "n3", "n4"}
+    await world.runtime.stop()
 
 
 async def test_process_ends_when_joining_meets_a_bug(

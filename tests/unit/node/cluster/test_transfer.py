@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from hourwheel import errors
+from node.cluster.members import MemberAdministration
 from node.cluster.transfer import ServedCluster, TransferMember
 from node.cluster.view import ClusterView
 from node.contracts.cluster import ClusterStatusData, MastershipData, NodeStatusData
@@ -54,7 +55,10 @@ class World:
     def served(self, timeout_s: float = 30.0) -> ServedCluster:
         view: Any = self
         return ServedCluster(
-            cast(ClusterView, view), cast(TransferMember, view), timeout_s=timeout_s
+            cast(ClusterView, view),
+            cast(TransferMember, view),
+            cast(MemberAdministration, view),
+            timeout_s=timeout_s,
         )
 
 

@@ -17,3 +17,16 @@ def test_access_control_without_an_administrator_is_refused() -> None:
     with pytest.raises(errors.ConfigError) as caught:
         NodeConfig.of({"access": {"is_on": True, "administrators": " "}})
     assert caught.value.params["key"] == "access.administrators"
+
+
+def test_console_that_takes_logins_beyond_this_machine_needs_tls() -> None:
+    on = {"access": {"is_on": True, "administrators": "root"}}
+    NodeConfig.of({**on, "console": {"listen": "127.0.0.1:0"}})
+    NodeConfig.of({**on, "console": {"listen": ""}})
+    with pytest.raises(errors.ConfigError) as caught:
+        NodeConfig.of({**on, "console": {"listen": "0.0.0.0:0"}})
+    assert caught.value.params["key"] == "console.listen"
+    tls = {"certificate_file": "a", "key_file": "b"}
+    NodeConfig.of({**on, "tls": tls, "console": {"listen": "0.0.0.0:0"}})
+    with pytest.raises(errors.ConfigError):
+        NodeConfig.of({**on, "tls": {**tls, "console": False}, "console": {"listen": "0.0.0.0:0"}})

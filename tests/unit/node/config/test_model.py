@@ -56,6 +56,15 @@ def test_configuration_is_refused_naming_key_and_value_when_one_is_wrong(
     assert key in caught.value.message
 
 
+def test_lease_is_longer_than_two_heartbeats() -> None:
+    nodes = "node-1=127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
+    cluster = {"nodes": nodes, "min_in_sync": 1, "sync_interval_ms": 201}
+    with pytest.raises(ConfigError, match="less than two") as caught:
+        NodeConfig.of({"node": {"id": "node-1"}, "cluster": cluster})
+    assert caught.value.params["key"] == "cluster.lease_ms"
+    NodeConfig.of({"node": {"id": "node-1"}, "cluster": {**cluster, "lease_ms": 402}})
+
+
 @pytest.mark.parametrize(
     ("key", "hard"),
     [

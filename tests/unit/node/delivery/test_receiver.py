@@ -14,7 +14,7 @@ from node.delivery.receiver import Delivery, ReceiveLimits, Receiver
 from node.shard.group_queue import GroupQueue
 from node.shard.recovery import ShardConfig
 from storage.queues.ack_state import WINDOW_POSITIONS
-from storage.views.unit import Units
+from storage.views.unit import FEW_UNITS, Units
 from tests.sim.disk import SimulatedDisk
 from tests.support.engine_world import EngineWorld, let_others_run
 from tests.support.eventually import until
@@ -137,6 +137,28 @@ def test_what_is_leased_or_resolved_does_not_come_again() -> None:
     assert leased_ranges(counter.receiver.leases, FIRST) == [(0, 2), (4, 6)]
 
 
+def test_has_undelivered_says_whether_there_is_anything_to_look_at() -> None:
+    counter = Counter()
+
+    def has(now_ms: int = START_MS) -> bool:
+        return counter.receiver.has_undelivered(GROUP, TOPIC, now_ms)
+
+    assert not has()
+    counter.put(QUEUES[1], 2, due_ms=START_MS + 1)
+    assert not has()
+    counter.put(RETRY_QUEUE, 1)
+    assert has()
+    assert counter.take() == (RETRY_QUEUE, [2])
+    assert not has()
+    retries = GroupQueue(GROUP, RETRY_QUEUE)
+    assert counter.receiver.leases.withhold(retries, 0)
+    counter.receiver.offer_again(retries, 0, 1)
+    assert has()
+    assert counter.take() == (RETRY_QUEUE, [2])
+    assert (has(), has(START_MS + 1)) == (False, True)
+    assert not counter.receiver.has_undelivered(GROUP, LETTERS, START_MS), "no subscription"
+
+
 def test_is_blocked_names_the_queues_when_their_windows_are_full() -> None:
     counter = Counter()
     counter.put(QUEUES[0], WINDOW_POSITIONS + 1)
@@ -159,14 +181,24 @@ def test_is_blocked_names_the_queues_when_their_windows_are_full() -> None:
 @pytest.mark.parametrize(
     ("bytes_max", "count"), [(0, 1), (99, 1), (100, 1), (199, 1), (200, 2), (300, 3), (301, 3)]
 )
-def test_as_many_come_as_fit_and_at_least_one(bytes_max: int, count: int) -> None:
+@pytest.mark.parametrize("there", [3, FEW_UNITS, FEW_UNITS + 1])
+def test_as_many_come_as_fit_and_at_least_one(bytes_max: int, count: int, there: int) -> None:
     counter = Counter()
-    counter.put(QUEUES[0], 3, body_len=90, meta_len=10)
+    counter.put(QUEUES[0], there, body_len=90, meta_len=10)
     delivery = counter.ask(bytes_max=bytes_max)
     assert delivery is not None
     assert delivery.lease.count == len(delivery.units) == count
     assert len(delivery.blobs) == 100 * count
     assert counter.receiver.leases.next_position(FIRST) == count
+
+
+@pytest.mark.parametrize("count", [2, FEW_UNITS, FEW_UNITS + 1])
+def test_messages_of_two_topics_are_cut_however_many_there_are(count: int) -> None:
+    counter = Counter()
+    counter.put(QUEUES[0], count - 1)
+    counter.put(QUEUES[0], 1, origin_topic=77)
+    assert counter.take() == (QUEUES[0], list(range(count - 1)))
+    assert counter.take() == (QUEUES[0], [count - 1])
 
 
 def test_messages_of_two_topics_do_not_come_together() -> None:

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from http import HTTPStatus
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, Metric
@@ -19,6 +20,7 @@ from node.metrics.http import (
     ASKING_COUNT_MAX,
     HEAD_BYTES_MAX,
     MetricsServer,
+    admit_in_loop,
     in_loop,
     probe_in_loop,
 )
@@ -283,6 +285,67 @@ def test_scrapes_fail_while_there_is_nothing_to_tell(registry: CollectorRegistry
         assert get(address, "/metrics")[0] == 503
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/stalls"])
+async def test_numbers_and_stalls_are_for_those_who_are_let_in(
+    registry: CollectorRegistry, path: str
+) -> None:
+    asked = list[tuple[str, str, int]]()
+
+    async def admit(authorization: str, host: str) -> HTTPStatus:
+        asked.append((authorization, host, threading.get_ident()))
+        known = {"": HTTPStatus.UNAUTHORIZED, "Bearer good": HTTPStatus.OK}
+        return known.get(authorization, HTTPStatus.FORBIDDEN)
+
+    loop = asyncio.get_running_loop()
+    probes = {"/live": probe_in_loop(loop, lambda: "")}
+    server = MetricsServer("127.0.0.1:0", registry, probes, admit=admit_in_loop(loop, admit))
+    address = server.start()
+
+    async def ask(path: str, *fields: str) -> bytes:
+        raw = "\r\n".join([f"GET {path} HTTP/1.1", *fields, "", ""]).encode()
+        return await asyncio.to_thread(lambda: received(sent(address, raw)))
+
+    try:
+        stranger = await ask(path)
+        assert stranger.startswith(b"HTTP/1.1 401 ")
+        assert b"WWW-Authenticate: Bearer, Basic realm=Hourwheel" in stranger
+        other = await ask(path, "Authorization: Bearer other")
+        assert other.startswith(b"HTTP/1.1 403 ")
+        assert b"answer 42" not in stranger + other
+        assert (await ask(path, "AUTHORIZATION:  Bearer good")).startswith(b"HTTP/1.1 200 ")
+        here = threading.get_ident()
+        assert asked == [
+            (given, "127.0.0.1", here) for given in ("", "Bearer other", "Bearer good")
+        ]
+        assert (await ask("/live")).startswith(b"HTTP/1.1 200 ")  # for everybody
+        assert len(asked) == 3
+    finally:
+        await asyncio.to_thread(server.stop)
+
+
+def test_nobody_is_let_in_when_the_loop_does_not_answer() -> None:
+    hanging = asyncio.new_event_loop()  # nobody runs it
+
+    async def admit(_authorization: str, _host: str) -> HTTPStatus:
+        return HTTPStatus.OK
+
+    async def ask() -> HTTPStatus:
+        return await admit_in_loop(hanging, admit, timeout_s=0.05)("Bearer good", "host")
+
+    try:
+        assert asyncio.run(ask()) is HTTPStatus.SERVICE_UNAVAILABLE
+        hanging.run_until_complete(asyncio.sleep(0))  # what was asked is not left behind
+    finally:
+        hanging.close()
+
+
+def test_methods_are_told_to_who_asks_for_them(address: str) -> None:
+    answer = received(sent(address, b"OPTIONS /metrics HTTP/1.1\r\n\r\n"))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"Allow: OPTIONS,GET\r\n" in answer
+    assert b"answer" not in answer
 
 
 def test_stop_cuts_off_who_waits(registry: CollectorRegistry) -> None:

@@ -27,6 +27,7 @@ def test_labels_are_bounded() -> None:
     allowed = {"shard", "group", "topic", "method", "code", "reason", "version", "python"}
     allowed |= {"within_seconds", "generation"}  # a few each
     allowed |= {"cause"}  # of a stall: names of work in the code
+    allowed |= {"quota"}  # limits of one
     allowed |= {"certificate"}  # a node's own, and its authority's
     allowed |= {"node", "role"}  # of a cluster, whose nodes are few
     assert {label for family in table.FAMILIES for label in family.labels} <= allowed

@@ -6,7 +6,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from node.shard.node_meta import CONTROL, NODE_META, open_node_meta
+from node.shard.node_meta import CONTROL, CONTROL_ALONE, NODE_META, open_node_meta
 from storage.files import atomic_file
 from storage.files.disk import RealDisk
 from storage.files.file_header import FileType, Identity, pack_file_header
@@ -44,6 +44,15 @@ def test_directory_of_a_clusters_node_is_refused_when_the_node_is_alone(tmp_path
     with pytest.raises(errors.ForeignDirectory, match=r"cluster\.nodes is empty"):
         open_node_meta(disk, "node-1")
     assert not open_node_meta(disk, "node-1", cluster_id).is_new
+
+
+def test_directory_of_a_node_alone_with_users_is_refused_to_a_cluster(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    cluster_id = open_node_meta(disk, "node-1").cluster_id
+    disk.make_dir(CONTROL_ALONE)
+    with pytest.raises(errors.ForeignDirectory, match=CONTROL_ALONE):
+        open_node_meta(disk, "node-1", cluster_id)
+    assert open_node_meta(disk, "node-1").cluster_id == cluster_id
 
 
 def test_directory_is_refused_when_the_version_is_unknown(tmp_path: Path) -> None:

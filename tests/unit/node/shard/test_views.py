@@ -72,12 +72,18 @@ def test_epochs_of_sequences_when_there_were_several() -> None:
     world.commit()
     found = world.shard.views.epochs_of(np.array([4, 0, 1, 2, 3], np.uint64))
     assert found.tolist() == [4, 1, 1, 2, 2]
+    for low in range(5):
+        for high in range(low, 5):
+            every = set(world.shard.views.epochs_of(np.arange(low, high + 1, dtype=np.uint64)))
+            expected = every.pop() if len(every) == 1 else None
+            assert world.shard.views.find_epoch(low, high) == expected
 
 
 def test_epoch_is_zero_when_none_has_begun() -> None:
     views = make_world().shard.views
     views.epochs = []
     assert views.epochs_of(np.array([0, 7], np.uint64)).tolist() == [0, 0]
+    assert views.find_epoch(0, 7) == 0
 
 
 # --- the digest

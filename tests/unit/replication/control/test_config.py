@@ -59,13 +59,13 @@ def test_secret_is_read_from_its_file(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     config = ControlConfig(**{**VALUES, "secret_file": str(secret)})
     with pytest.raises(errors.ConfigError, match="cannot be read"):
-        config.security()
+        config.security([])
     secret.write_bytes(b"sixteen bytes at least\n")
-    assert config.security().secret == b"sixteen bytes at least"
+    assert config.security([]).secret == b"sixteen bytes at least"
     assert "sixteen" not in "".join(config.arguments())
 
 
 def test_certificates_go_before_a_secret(tmp_path: Path) -> None:
     config = ControlConfig(**VALUES, certificate_file=str(tmp_path / "no"))
     with pytest.raises(errors.ConfigError, match="certificates"):
-        config.security()
+        config.security([])

@@ -1,4 +1,4 @@
-"""Users, grants, quotas and the switch: compare-and-set, bounded, refused without sense."""
+"""Users, grants and quotas: compare-and-set, bounded, refused without sense."""
 
 from typing import Any
 
@@ -73,16 +73,6 @@ def test_quota_is_put_and_deleted(world: StateWorld) -> None:
     assert list(world.state.access.quotas) == ["*"]
 
 
-def test_switch_has_a_version_of_its_own(world: StateWorld) -> None:
-    turned = pb.SetAccessControlCommand(is_on=True)
-    version = world.ok(set_access_control=turned).version
-    assert world.state.access.is_on
-    assert world.do(set_access_control=turned).outcome == CONFLICT
-    world.ok(put_user=user())
-    world.ok(set_access_control=pb.SetAccessControlCommand(expected_version=version))
-    assert not world.state.access.is_on
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -122,7 +112,6 @@ def test_access_is_the_same_when_it_was_written_and_read(world: StateWorld) -> N
     world.ok(put_grant=grant("publish", "administer"))
     world.ok(put_grant=grant("look", key=pb.GrantKey(principal="*", kind="cluster")))
     world.ok(put_quota=quota(calls_in_flight=3))
-    world.ok(set_access_control=pb.SetAccessControlCommand(is_on=True))
     again = decode_state(encode_state(world.state))
     assert again == world.state
     again.check()

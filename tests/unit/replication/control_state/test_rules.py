@@ -14,7 +14,7 @@ OK, REFUSED, UNKNOWN = (
 )
 NEWER = (
     "put_user", "delete_user", "put_grant", "delete_grant", "put_quota", "delete_quota",
-    "set_access_control", "batch",
+    "batch", "note_members", "change_members", "change_replicas",
 )  # fmt: skip
 RAISE = pb.SetRulesCommand(rules=CODEC_VERSION)
 

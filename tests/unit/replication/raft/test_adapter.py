@@ -30,6 +30,7 @@ class FakeNode:
         self.on_tick: Callable[[], None] = lambda: None
         self.before_wait: Callable[[], None] | None = None
         self.is_destroyed = False
+        self.wait_s = 0.0
 
     def submit(self, command: bytes, callback: Any) -> None:
         self.submitted.append(command)
@@ -45,6 +46,9 @@ class FakeNode:
     def status(self) -> RaftStatus:
         return RaftStatus(term=3)
 
+    def find_wait_s(self, tick_s: float) -> float:
+        return min(tick_s, self.wait_s)
+
     def hand_over(self, ticks: int, tick_s: float) -> None: ...
 
     def destroy(self) -> None:
@@ -55,7 +59,9 @@ class FakeNode:
 
 
 class World:
-    def __init__(self, node: FakeNode, clock: Any = None, **limits: float) -> None:
+    def __init__(
+        self, node: FakeNode, clock: Any = None, *, tick_s: float = 0.0, **limits: float
+    ) -> None:
         self.node = node
         self.machine = ControlMachine()
         self.states: list[ControlState] = []
@@ -65,7 +71,7 @@ class World:
             node,  # type: ignore[arg-type]
             self.machine,
             clock or SystemClock(),
-            0.0,
+            tick_s,
             on_state=self.states.append,
             on_status=self.statuses.append,
             on_death=self.deaths.append,
@@ -161,6 +167,22 @@ async def test_stall_is_counted(caplog: pytest.LogCaptureFixture) -> None:
         await until(lambda: world.adapter.stats.stall_count == 2)
         await world.adapter.stop()
     assert (world.adapter.stats.stall_count, world.adapter.stats.stall_ms_max) == (2, 350.0)
+
+
+async def test_tick_that_waits_is_no_stall() -> None:
+    clock, gaps = FakeClock(), [STALL_MS + 900, 2 * STALL_MS + 900]
+    world = World(FakeNode(), clock, tick_s=60.0)
+    world.node.wait_s = 0.9
+
+    def tick() -> None:
+        if gaps:
+            clock.pass_ms(gaps.pop(0))
+
+    world.node.on_tick = tick
+    world.adapter.start()
+    await until(lambda: world.adapter.stats.stall_count == 1)
+    await world.adapter.stop()
+    assert world.adapter.stats.stall_ms_max == 2 * STALL_MS
 
 
 def test_machine_is_restored_from_its_snapshot() -> None:

@@ -148,3 +148,41 @@ def test_one_of_secret_and_certificate_is_there() -> None:
 
 def test_seal_without_key_leaves_frames_alone() -> None:
     assert Seal(None).open(Seal(None).close(b"x")) == b"x"
+
+
+def of(node_id: str, generation: int, peers: set[str], known: set[str]) -> Handshake:
+    return Handshake(
+        Identity(CLUSTER, node_id, generation),
+        frozenset(peers),
+        node_id.encode().ljust(32, b"."),
+        secret=SECRET,
+        certified=None,
+        known_ids=frozenset(known),
+    )
+
+
+def test_who_is_behind_is_told_of_the_generation_where_it_is_or_was_a_member() -> None:
+    """n3 has left; n4 is new, and knows n1 by its configuration."""
+    member = {"n1", "n2", "n4"}, {"n1", "n2", "n3", "n4"}
+    for behind in (of("n3", 0, {"n1", "n2"}, set()), of("n4", 0, {"n1", "n2"}, set())):
+        at_dialler, at_acceptor = shake(behind, of("n1", 1, *member))
+        assert (at_dialler.generation, at_acceptor.generation) == (1, 0)
+    with pytest.raises(errors.PeerRefused, match="no peer"):
+        shake(of("n5", 0, {"n1"}, set()), of("n1", 1, *member))
+    with pytest.raises(errors.PeerRefused, match="no peer"):
+        shake(of("n3", 1, {"n1"}, set()), of("n1", 1, *member))
+
+
+def test_word_of_a_later_generation_is_taken_from_peers_only() -> None:
+    """Else who has left could say that all others have."""
+    with pytest.raises(errors.PeerRefused, match="no peer"):
+        shake(of("n3", 9, {"n1"}, set()), of("n1", 1, {"n2", "n4"}, {"n1", "n2", "n3", "n4"}))
+    at_dialler, _ = shake(of("n2", 2, {"n1"}, set()), of("n1", 1, {"n2", "n4"}, set()))
+    assert at_dialler.generation == 1
+
+
+def test_inquiry_says_that_it_is_one() -> None:
+    dialler, acceptor = side("n2"), side("n1")
+    last, at_dialler = dialler.prove(acceptor.answer(dialler.first("n1", is_inquiry=True)))
+    assert at_dialler.is_inquiry
+    assert acceptor.finish(last).is_inquiry

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pysyncobj.syncobj
 import pytest
 from pysyncobj import SyncObj, SyncObjConf
 from pysyncobj.node import Node
@@ -34,6 +35,12 @@ def test_field_is_there(name: str, stock: SyncObj) -> None:
 def test_field_of_the_pipe_is_there(name: str, stock: SyncObj) -> None:
     pipe = vars(stock)["_SyncObj__pipeNotifier"]
     assert name in vars(pipe), f"PySyncObj {surface.VERSION} has no {name}"
+
+
+def test_clock_is_there(stock: SyncObj) -> None:
+    now_s = getattr(pysyncobj.syncobj, surface.CLOCK)()
+    deadline_s = vars(stock)["_SyncObj__raftElectionDeadline"]
+    assert abs(deadline_s - now_s) < 3_600, "deadlines are of this clock, in seconds"
 
 
 @pytest.mark.parametrize("name", surface.METHODS)

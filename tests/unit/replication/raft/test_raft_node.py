@@ -67,6 +67,71 @@ def test_state_is_recovered_when_all_lose_power(monkeypatch: pytest.MonkeyPatch)
         assert world.applied("a") == commands, f"seed {seed}"
 
 
+def test_leader_is_followed_soon_when_its_connections_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(8):
+        world = RaftWorld(monkeypatch, seed=seed)
+        leader = world.elect()
+        world.run(10)
+        killed_s = world.now_s
+        world.kill(leader)
+        assert world.elect() == others(leader)[0], "they stand one after the other"
+        timings = world.timings
+        assert world.now_s - killed_s < timings.cut_s * 2 < timings.raft_s_min, f"seed {seed}"
+
+
+def test_next_one_stands_when_the_first_cannot_be_elected(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = RaftWorld(monkeypatch)
+    leader = world.elect()
+    first, second = others(leader)
+    world.cut(first)
+    assert world.propose(leader, b"what the first does not have") is not None
+    world.run(10)
+    world.kill(leader)
+    world.heal()
+    assert world.elect() == second
+
+
+def test_leader_stays_when_its_connections_are_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = RaftWorld(monkeypatch)
+    leader = world.elect()
+    world.run(10)
+    term = world.lives[leader].node.status().term
+    for _ in range(5):
+        world.cut(leader)
+        world.run(5)  # of 20 ms each
+        world.heal()
+        world.run(30)
+    assert world.lives[leader].node.status().is_leader
+    assert world.lives[leader].node.status().term == term
+
+
+def test_tick_waits_until_there_is_something_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = RaftWorld(monkeypatch)
+    leader = world.elect()
+    world.run(10)
+    timings = world.timings
+    first, second = (world.lives[each].node for each in others(leader))
+    for follower in (first, second):
+        assert timings.raft_s_min - 0.2 < follower.find_wait_s(9.0) < timings.raft_s_max + 0.01
+        assert follower.find_wait_s(0.05) == 0.05
+    assert 0 < world.lives[leader].node.find_wait_s(9.0) < timings.append_s + 0.01
+    world.cut(leader)
+    cut_s = timings.cut_s
+    assert cut_s <= first.find_wait_s(9.0) < cut_s + 0.01
+    assert 2 * cut_s <= second.find_wait_s(9.0) < 2 * cut_s + 0.01
+
+
+def test_tick_waits_where_an_election_is_due_and_nobody_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = RaftWorld(monkeypatch)
+    world.elect()
+    world.cut(*NODE_IDS)
+    world.run(200)
+    waits = {life.node.find_wait_s(9.0) for life in world.lives.values()}
+    assert waits == {world.timings.append_s}, "it would spin"
+
+
 def test_B1_nothing_is_lost_when_all_crash_between_snapshot_and_trim(  # noqa: N802
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -62,7 +62,10 @@ async def live(directory: Path, early: Path) -> None:
                 found = runs_of(discover([str(directory)]))
                 if sum(is_unmerged(run) for run in found) > 1:
                     shutil.rmtree(early, ignore_errors=True)
-                    shutil.copytree(directory, early)
+                    try:
+                        shutil.copytree(directory, early)
+                    except shutil.Error:  # a file went while it was copied: next time
+                        continue
                     # The node may have merged while it was copied: what counts is in the copy.
                     found = runs_of(discover([str(early)]))
                     if sum(is_unmerged(run) for run in found) > 1:

@@ -16,6 +16,7 @@ from storage.views.unit import (
     join,
     log_offset_min,
     release_ms,
+    rows_of,
     sort_by_key,
 )
 from tests.support.runs import KeyPair, keyed, pairs_of
@@ -36,6 +37,18 @@ def test_sort_by_key_when_in_any_order(keys: list[KeyPair]) -> None:
     expected = sorted(range(len(keys)), key=lambda ordinal: keys[ordinal])
     assert ordered["position"].tolist() == expected
     assert pairs_of(units) == keys
+
+
+@given(KEYS)
+def test_rows_of_when_compared_with_columns(keys: list[KeyPair]) -> None:
+    units = keyed(keys)
+    for number, name in enumerate(UNIT.names or ()):
+        units[name] += np.arange(len(keys), dtype=np.uint8) * (number + 1)
+    rows = rows_of(units)
+    for name in UNIT.names or ():
+        assert [getattr(row, name) for row in rows] == units[name].tolist()
+    assert [row.release_ms for row in rows] == release_ms(units).tolist()
+    assert [row.blob_bytes for row in rows] == (units["body_len"] + units["meta_len"]).tolist()
 
 
 def test_sort_by_key_when_in_order_is_the_same_array() -> None:

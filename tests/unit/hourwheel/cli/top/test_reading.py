@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hourwheel.cli.top.look import DUE_WITHIN_S, GroupsLook, Look
 from hourwheel.cli.top.reading import Lateness, Rates, read
-from hourwheel.client.admin import GroupLag
+from hourwheel.client.catalog import GroupLag
 from hourwheel.client.cluster_status import (
     ClusterStatus,
     ControlStatus,

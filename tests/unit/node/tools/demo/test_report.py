@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
-from hourwheel.client.admin import GroupInfo, GroupLag
+from hourwheel.client.catalog import GroupInfo, GroupLag
 from hourwheel.client.cluster_status import ClusterStatus, ShardStatus
 from node.tools.demo.ledger import Failover, KindCount, Lateness, Summary
 from node.tools.demo.report import NodeSays, as_json, bound_of, disagreements, node_says, report

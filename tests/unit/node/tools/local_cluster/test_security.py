@@ -25,6 +25,8 @@ def test_files_are_the_owners_alone_and_fit_together(tmp_path: Path) -> None:
         assert hashed is not None
         assert cluster.access.user is not None
         assert verify(hashed, cluster.access.user[1])
+        assert config.access.is_on
+        assert config.access.administrator_names == {ADMIN}
     again = LocalCluster(tmp_path, 3)
     assert again.is_secure
     assert again.access == cluster.access

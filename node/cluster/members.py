@@ -1,0 +1,222 @@
+"""The cluster's members, changed by an administrator: what is looked at first, and the stop-sign.
+
+Whether a change may be is decided by the control state, where the command is applied
+(replication/control_state/member_commands.py). Here stands what the state cannot know: who lives,
+and whether a new node is there at all.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final
+
+from hourwheel import errors
+from hourwheel.internal.v1 import control_pb2 as wire
+from hourwheel.types import NodeId
+from node.cluster.view import Control
+from node.config.checks import NODE_ID, split_address
+from node.contracts.cluster import MemberData, MembersData
+from node.telemetry import logs
+from replication.control_state.commands import make_command
+from replication.control_state.membership import ADDRESS_CHARS_MAX, Members, members_data
+from replication.control_state.state import ControlState
+from replication.raft.security import is_loopback
+
+_CHANGE_S: Final = 20.0
+_CONNECT_S: Final = 2.0
+_LOOK_S: Final = 0.02
+_REQUEST_ID_BYTES: Final = 16
+_COUNT_MAX: Final = 16
+_log = logs.get(__name__)
+
+Propose = Callable[[wire.ControlCommand], Awaitable[wire.ControlResult]]
+Reaches = Callable[[str], Awaitable[bool]]
+
+
+async def reaches(address: str) -> bool:
+    """Whether somebody listens there."""
+    host, port = split_address("control_address", address)
+    try:
+        async with asyncio.timeout(_CONNECT_S):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+class MemberAdministration:
+    """See the top of this file. On one event loop."""
+
+    def __init__(
+        self,
+        me: NodeId,
+        control: Control,
+        propose: Propose,
+        *,
+        monotonic_ms: Callable[[], float],
+        silent_ms: float,
+        reaches: Reaches = reaches,
+        change_s: float = _CHANGE_S,
+    ) -> None:
+        """Of node `me`.
+
+        Args:
+            me: its id.
+            control: knows the state, and who is heard of.
+            propose: has a command applied by the control plane.
+            monotonic_ms: the node's clock.
+            silent_ms: a node of which nothing is heard for so long does not count as alive.
+            reaches: whether somebody listens at an address.
+            change_s: how long a change may take.
+        """
+        self._me, self._control, self._propose = me, control, propose
+        self._monotonic_ms, self._silent_ms = monotonic_ms, silent_ms
+        self._reaches, self._change_s = reaches, change_s
+
+    def members(self) -> MembersData:
+        """See ClusterPort."""
+        state = self._known()
+        membership = state.membership
+        replicas, in_sync = _nodes_of(state)
+        return MembersData(
+            membership.generation,
+            tuple(
+                MemberData(
+                    one,
+                    address,
+                    self._is_alive(one),
+                    has_replica=one in replicas,
+                    is_in_sync=one in in_sync,
+                )
+                for one, address in sorted(membership.members.items())
+            ),
+            membership.former_node_ids,
+            is_changing=membership.has_ended or replicas != frozenset(membership.members),
+        )
+
+    def _known(self) -> ControlState:
+        state = self._control.state
+        if not state.membership.members:
+            raise errors.FailedPrecondition(
+                "the cluster does not know its members yet: all nodes have to be up at once with"
+                " this version"
+            )
+        return state
+
+    def _is_alive(self, node: NodeId) -> bool:
+        heard_ms = self._control.heard_ms.get(node, float("-inf"))
+        return node == self._me or self._monotonic_ms() - heard_ms < self._silent_ms
+
+    async def change(
+        self, add: Mapping[NodeId, str], remove: Collection[NodeId], expected_generation: int | None
+    ) -> int:
+        """See ClusterPort.change_members."""
+        _check(add, remove)
+        state = self._known()
+        generation = state.membership.generation
+        if expected_generation not in {None, generation}:
+            raise errors.FailedPrecondition(
+                f"generation {generation} is in force: somebody else has changed the members",
+                generation=generation,
+            )
+        check_reach(state.membership.members, add)
+        members = _next_members(state, add, remove)
+        await self._check_majority(members, add)
+        await self._stop(generation, members)
+        await self._until_begun(generation)
+        _log.warning("members_changed", generation=generation + 1, members=sorted(members))
+        return generation + 1
+
+    async def _check_majority(self, members: Members, add: Mapping[NodeId, str]) -> None:
+        absent = [node for node, address in add.items() if not await self._reaches(address)]
+        if absent:
+            raise errors.FailedPrecondition(
+                f"nobody listens at {add[absent[0]]}: start node {absent[0]} first, with"
+                " cluster.join",
+                node=absent[0],
+            )
+        living = [node for node in members if node in add or self._is_alive(node)]
+        if 2 * len(living) <= len(members):
+            raise errors.FailedPrecondition(
+                f"it would lose the majority: of {len(members)} members only {len(living)} are"
+                " alive",
+                alive=len(living),
+            )
+
+    async def _stop(self, generation: int, members: Members) -> None:
+        command = wire.ChangeMembersCommand(
+            expected_generation=generation, members=members_data(members)
+        )
+        request_id = os.urandom(_REQUEST_ID_BYTES)
+        result = await self._propose(make_command(request_id, change_members=command))
+        if result.outcome != wire.CONTROL_OUTCOME_OK:
+            raise errors.FailedPrecondition(f"the members stay as they are: {result.reason}")
+
+    async def _until_begun(self, generation: int) -> None:
+        """Wait for the next one: it is certain to begin."""
+        try:
+            async with asyncio.timeout(self._change_s):
+                while self._control.state.membership.generation <= generation:  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError as error:
+            raise errors.Timeout(
+                "the change is agreed upon, and has not begun yet: see the members"
+            ) from error
+
+
+def _nodes_of(state: ControlState) -> tuple[frozenset[NodeId], frozenset[NodeId]]:
+    """Who has a replica of any shard, and who is in sync in all of them."""
+    shards = state.shards.values()
+    replicas = frozenset[NodeId]().union(*(shard.replicas for shard in shards))
+    in_sync = replicas.intersection(*(shard.isr_node_ids for shard in shards))
+    return replicas, in_sync
+
+
+def check_reach(current: Members, add: Mapping[NodeId, str]) -> None:
+    """Members that share a secret are on loopback, or their control processes do not start.
+
+    Raises FailedPrecondition.
+    """
+    if all(map(is_loopback, current.values())):
+        for address in add.values():
+            if not is_loopback(address):
+                raise errors.FailedPrecondition(
+                    f"the members are reached on this machine only, and {address} is not on it"
+                )
+
+
+def _check(add: Mapping[NodeId, str], remove: Collection[NodeId]) -> None:
+    """Raises InvalidArgument."""
+    if not add and not remove:
+        raise errors.InvalidArgument("nobody comes and nobody goes", field="add")
+    if len(add) + len(remove) > _COUNT_MAX:
+        raise errors.InvalidArgument(f"at most {_COUNT_MAX} at a time", field="add")
+    for node, address in add.items():
+        if not NODE_ID.fullmatch(node):
+            raise errors.InvalidArgument(f"{node!r} is no id of a node", field="add")
+        try:
+            port = split_address("control_address", address)[1]
+        except errors.ConfigError as error:
+            raise errors.InvalidArgument(error.message, field="add") from error
+        if not port or len(address) > ADDRESS_CHARS_MAX:
+            raise errors.InvalidArgument(f"{address!r}: others cannot connect to it", field="add")
+
+
+def _next_members(
+    state: ControlState, add: Mapping[NodeId, str], remove: Collection[NodeId]
+) -> Members:
+    """Raises FailedPrecondition."""
+    current = state.membership.members
+    for node in remove:
+        if node not in current:
+            raise errors.FailedPrecondition(f"node {node} is not a member", node=node)
+        if any(shard.master and shard.master.node_id == node for shard in state.shards.values()):
+            raise errors.FailedPrecondition(
+                f"node {node} is the master: transfer mastership first", node=node
+            )
+    for node in add:
+        if node in current:
+            raise errors.FailedPrecondition(f"node {node} is a member already", node=node)
+    members = {one: address for one, address in current.items() if one not in remove}
+    return {**members, **add}

@@ -1,0 +1,95 @@
+"""Calls of nodes: of those whose certificate names one of the cluster.
+
+The authority that signs the nodes' certificates may sign others as well, of clients, or of another
+cluster's nodes. Whose certificate names no node is refused before anything of a call is read, as
+the control plane does it.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Container
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+import grpc
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+
+_CERTIFICATES_MAX: Final = 1_024
+_PEM: Final = "x509_pem_cert"
+_MAKERS: Final[dict[tuple[bool, bool], Callable[..., Any]]] = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+"""Whether requests and answers are streams -> what makes the handler."""
+
+
+class NameCheck(grpc.aio.ServerInterceptor):
+    """See the top of this file."""
+
+    def __init__(self, node_ids: Container[str]) -> None:
+        """`node_ids`: those of the cluster. Each call asks anew: members come and leave."""
+        self._node_ids = node_ids
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """The handler of a call, which looks at its caller's certificate first."""
+        handler: Any = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        serve = (
+            handler.unary_unary
+            or handler.unary_stream
+            or handler.stream_unary
+            or handler.stream_stream
+        )
+        make = _MAKERS[handler.request_streaming, handler.response_streaming]
+        made: Handler = make(
+            self._checked(serve), handler.request_deserializer, handler.response_serializer
+        )
+        return made
+
+    def _checked(self, serve: Any) -> Any:
+        check = self._check
+        if inspect.isasyncgenfunction(serve):
+
+            async def serve_each(request: Any, context: Any) -> Any:
+                await check(context)
+                async for one in serve(request, context):
+                    yield one
+
+            return serve_each
+
+        async def serve_whole(request: Any, context: Any) -> Any:
+            await check(context)
+            return await serve(request, context)
+
+        return serve_whole
+
+    async def _check(self, context: Any) -> None:
+        found = context.auth_context().get(_PEM, ())
+        if not found or not any(name in self._node_ids for name in names_of(found[0])):
+            await context.abort(
+                grpc.StatusCode.UNAUTHENTICATED, "the certificate names no node of this cluster"
+            )
+
+
+@lru_cache(_CERTIFICATES_MAX)
+def names_of(pem: bytes) -> frozenset[str]:
+    """Whom a certificate was given to: its DNS names; the common name where there are none."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        hosts = found.value.get_values_for_type(x509.DNSName)
+    except x509.ExtensionNotFound:
+        hosts = []
+    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+        return frozenset()
+    common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return frozenset(hosts or (str(one.value) for one in common))

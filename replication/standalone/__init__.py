@@ -1,0 +1,1 @@
+"""The control state of a node without others: a journal and a snapshot, without Raft."""

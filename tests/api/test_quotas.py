@@ -1,0 +1,158 @@
+"""Quotas over real gRPC: unary calls, publish streams, sessions; what a call would make."""
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+
+from hourwheel import errors
+from hourwheel.client.batch_builder import Columns, build, draft_columns
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, session_pb2
+from hourwheel.v1.broker_pb2_grpc import ProducerServiceStub
+from node.access.quotas import Limits, Quotas
+from node.contracts.broker import TopicInfo
+from node.telemetry.stats import QUOTAS
+from tests.support.api_world import ApiWorld, Refusal, refused
+from tests.support.callers import identify
+from tests.support.eventually import before_the_next_look
+
+ALICE = (("who", "alice"),)
+BOB = (("who", "bob"),)
+
+
+def world_of(**limits: Any) -> ApiWorld:
+    quotas = Quotas()
+    quotas.replace({"alice": Limits(**limits)})
+    return ApiWorld(identify=identify, quotas=quotas)
+
+
+def publish(world: ApiWorld, who: Any, *bodies: bytes, **fields: Any) -> Any:
+    messages = [broker_pb2.OutgoingMessage(body=body, **fields) for body in bodies]
+    request = broker_pb2.PublishRequest(topic="orders", messages=messages)
+    return world.producer.Publish(request, metadata=who)
+
+
+def batch(count: int) -> broker_pb2.PublishStreamRequest:
+    columns = Columns(bodies=[b"x"] * count, delay_ms=[3_600_000] * count)
+    raw = build(draft_columns(columns), 0, 0)
+    return broker_pb2.PublishStreamRequest(topic="orders", record_batch=raw)
+
+
+def assert_exceeded(refusal: Refusal, quota: str) -> None:
+    assert (refusal.code.name, refusal.reason) == ("RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED")
+    assert refusal.params["quota"] == quota
+    assert int(refusal.params["retry_after_ms"]) > 0
+
+
+async def test_publishes_are_refused_above_the_rate_and_others_are_served() -> None:
+    async with world_of(messages_per_s=2) as world:
+        await publish(world, ALICE, b"1", b"2", b"3")
+        assert_exceeded(await refused(publish(world, ALICE, b"4")), "messages_per_s")
+        await publish(world, BOB, *[b"x"] * 100)
+        assert len(world.engine.asked("publish_messages")) == 2
+        assert world.stats.rejected_by_quota == {**dict.fromkeys(QUOTAS, 0), "messages_per_s": 1}
+
+
+async def test_bytes_and_pending_messages_are_counted_and_given_back_when_refused() -> None:
+    async with world_of(bytes_per_s=1_000, pending_messages=2) as world:
+        await publish(world, ALICE, bytes(4_000))
+        assert_exceeded(await refused(publish(world, ALICE, b"4")), "bytes_per_s")
+    async with world_of(pending_messages=2) as world:
+        world.engine.errors["publish_messages"] = RuntimeError("the outcome is not known")
+        assert (await refused(publish(world, ALICE, b"x", delay_ms=9_000))).reason == "INTERNAL"
+        del world.engine.errors["publish_messages"]
+        await publish(world, ALICE, b"x", delay_ms=9_000)
+        refusal = await refused(publish(world, ALICE, b"x", delay_ms=9_000))
+        assert_exceeded(refusal, "pending_messages")
+        await publish(world, ALICE, b"x")  # due at once
+
+
+async def test_publish_that_is_refused_costs_nothing_of_the_rate() -> None:
+    async with world_of(messages_per_s=2) as world:
+        world.engine.errors["publish_messages"] = errors.TopicPaused("not now", topic="orders")
+        for _ in range(3):
+            refusal = await refused(publish(world, ALICE, *[b"x"] * 10))
+            assert refusal.reason == "TOPIC_PAUSED"
+
+
+async def test_streams_and_sessions_go_on_after_a_batch_that_was_refused() -> None:
+    async with world_of(messages_per_s=2) as world:
+        stream = world.producer.PublishStream(metadata=ALICE)
+        await stream.write(batch(3))
+        await stream.write(batch(1))
+        assert (await stream.read()).published.count == 3
+        error = (await stream.read()).error
+        assert error.reason == "QUOTA_EXCEEDED"
+        assert int(error.params["retry_after_ms"]) > 0
+        session = world.sessions.Session(metadata=ALICE)
+        call = session_pb2.SessionCall(call_id=1, publish=batch(1))
+        await session.write(session_pb2.SessionRequest(calls=[call]))
+        answers: list[Any] = []
+        while not answers:
+            answers += (await session.read()).answers
+        assert answers[0].error.reason == "QUOTA_EXCEEDED"
+        stream.cancel()
+        session.cancel()
+
+
+async def accepted(world: ApiWorld) -> None:
+    """A publish of hers goes through, as soon as gRPC has told that what was open is over."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await publish(world, ALICE, b"x")
+            except grpc.aio.AioRpcError:
+                await before_the_next_look()
+            else:
+                return
+
+
+async def test_calls_and_streams_are_counted_until_they_end() -> None:
+    async with world_of(calls_in_flight=1) as world:
+        stream = world.producer.PublishStream(metadata=ALICE)
+        await stream.write(batch(1))
+        # An open stream is a call under way, and its batches are others.
+        assert (await stream.read()).error.params["quota"] == "calls_in_flight"
+        assert_exceeded(await refused(publish(world, ALICE, b"x")), "calls_in_flight")
+        await publish(world, BOB, b"x")
+        await stream.done_writing()
+        await accepted(world)
+
+
+async def test_connections_are_counted_while_a_call_is_under_way() -> None:
+    async with world_of(connections=1) as world:
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.insecure_channel(world.address, options=options) as channel:
+            stream = ProducerServiceStub(channel).PublishStream(metadata=ALICE)
+            await stream.write(batch(1))
+            assert (await stream.read()).published.count == 1
+            assert_exceeded(await refused(publish(world, ALICE, b"x")), "connections")
+            await publish(world, BOB, b"x")
+            second = ProducerServiceStub(channel).PublishStream(metadata=ALICE)
+            await second.write(batch(1))
+            assert (await second.read()).published.count == 1
+            stream.cancel()
+            second.cancel()
+            await accepted(world)
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+async def test_topics_and_groups_are_made_up_to_the_quota(limit: int) -> None:
+    async with world_of(topics=limit, groups=limit) as world:
+        world.engine.known_topics["bills"] = TopicInfo("bills", 1)
+        refusal = await refused(publish(world, ALICE, b"x"))
+        assert (refusal.reason, refusal.params["quota"]) == ("QUOTA_REACHED", "topics")
+        create = admin_pb2.CreateTopicRequest(name="orders")
+        assert (await refused(world.admin.CreateTopic(create, metadata=ALICE))).reason == (
+            "QUOTA_REACHED"
+        )
+        receive = consumer_pb2.ReceiveRequest(group="g", topic="bills")
+        if limit:
+            await world.consumer.Receive(receive, metadata=ALICE)
+        else:
+            assert (await refused(world.consumer.Receive(receive, metadata=ALICE))).params[
+                "quota"
+            ] == "groups"
+        await world.admin.CreateTopic(create, metadata=BOB)
+        await publish(world, ALICE, b"x")  # it is there now

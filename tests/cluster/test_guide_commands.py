@@ -1,0 +1,113 @@
+"""Every `hourwheel` command of docs/guides, word for word, at real nodes."""
+
+import asyncio
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from hourwheel import AsyncProducer, Message
+from node.process.subprocess_node import ChildNode
+from node.tools.local_cluster import security
+from node.tools.local_cluster.nodes import LocalCluster
+from tests.support.guide_commands import commands_of, fenced
+from tests.tidy import tree
+
+VALUES: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}}
+GUIDES: Final = tuple(path for path in tree.files_named(".md") if path.startswith("docs/guides/"))
+BACKUP: Final = "docs/guides/backup.md"
+ACCESS: Final = "docs/guides/access.md"
+UNTIL_ENDED: Final = {"cluster", "node"}
+"""Commands that run until they are ended."""
+
+
+async def run(words: list[str], servers: str = "", stdin: str = "") -> str:
+    """What the command prints."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hourwheel.cli", *words),
+        env={**os.environ, "HOURWHEEL_SERVER": servers, "COLUMNS": "100"},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,  # no terminal: secrets are asked for on standard input
+    )
+    out, problems = await process.communicate(stdin.encode())
+    assert process.returncode == 0, (words, out, problems)
+    return out.decode()
+
+
+def needs_other_nodes(words: list[str]) -> bool:
+    """Whether another test runs the command: of this file, or test_members.py."""
+    return words[0] in {"backup", "restore", "access", "members"} or "--tls-ca" in words
+
+
+async def test_commands_of_the_guides_do_what_is_said_at_three_nodes(tmp_path: Path) -> None:
+    """In their order: what is published for later is received from whoever is master then."""
+    async with LocalCluster(tmp_path, 3, values=VALUES) as cluster:
+        await cluster.wait_for_master(in_sync=3)
+        told = []
+        for words in (words for page in GUIDES for words in commands_of(page, "hourwheel")):
+            if words[0] in UNTIL_ENDED or needs_other_nodes(words):
+                continue
+            here = [
+                word.replace("a.example:7400", cluster.nodes[0].address).replace("0s", "s")
+                for word in words
+            ]
+            told.append((words[0], await run(here, cluster.servers)))
+        assert {"status", "publish", "consume", "drain"} <= {name for name, _ in told}
+        assert all("feed the cat" in out for name, out in told if name == "consume")
+
+
+async def test_commands_of_the_guide_to_backups_make_a_node_and_a_cluster(tmp_path: Path) -> None:
+    data, folder = tmp_path / "data", tmp_path / "backups"
+    names = {"/var/lib/hourwheel": str(data), "/mnt/backups/hourwheel": str(folder)}
+    names["BACKUPS"] = str(folder)
+    commands = commands_of(BACKUP, "hourwheel")
+    backups = [words for words in commands if words[0] == "backup"]
+    restores = [words for words in commands if words[0] == "restore"]
+    assert [words[1] for words in backups] == ["create", "list", "verify", "remove"]
+    async with ChildNode(data, VALUES, log_file=tmp_path / "node.log") as node:
+        async with AsyncProducer(node.address) as producer:
+            await producer.publish_many("orders", [Message(b"", delay_ms=3_600_000)] * 7)
+        for words in backups[:-1]:
+            out = await run([*(names.get(word, word) for word in words), "--json"])
+            names["ID"] = json.loads(out)["backup"]
+    assert len(restores) == 3
+    for number, words in enumerate(restores):
+        names["/var/lib/hourwheel"] = str(tmp_path / f"restored-{number}")
+        out = await run([*(names.get(word, word) for word in words), "--json"])
+        made: dict[str, Any] = json.loads(out)
+        assert (made["pending_count"], made["discarded_count"]) == (7, 0)
+        names |= {"CLUSTER": made["cluster_id"], "MS": str(made["now_ms"])}
+    await run([names.get(word, word) for word in backups[-1]])
+    assert await run(["backup", "list", str(folder)]) == ""
+
+
+async def test_commands_of_the_guides_to_access_do_what_is_said_over_tls(tmp_path: Path) -> None:
+    values = {**VALUES, "access": {"is_on": True, "administrators": security.ADMIN}}
+    async with LocalCluster(tmp_path, 3, values=values, is_secure=True) as cluster:
+        await cluster.wait_for_master(in_sync=3)
+        options = security.options_for(cluster.security_directory).split()
+        named = dict(zip(options[::2], options[1::2], strict=True))
+        (words,) = (
+            words
+            for page in GUIDES
+            for words in commands_of(page, "hourwheel")
+            if "--tls-ca" in words
+        )
+        for option in ("--tls-ca", "--login-file"):
+            words[words.index(option) + 1] = named[option]
+        words[words.index("--server") + 1] = cluster.servers
+        assert "ready" in await run(words)
+        lines = [line for script in fenced(ACCESS, "sh") for line in script.splitlines()]
+        asked = [shlex.split(line, comments=True) for line in lines]
+        outs = {}
+        for program, *words in asked:
+            assert program == "hourwheel"
+            outs[words[1]] = await run([*options, *words], cluster.servers, "s3cret-of-shop\n" * 2)
+        assert {"put-user", "grant", "grants", "revoke", "delete-user"} <= set(outs)
+        assert {"put-quota", "quotas", "delete-quota"} <= set(outs)
+        assert "5,000,000" in outs["quotas"]
+        assert "orders-*" in outs["grants"]

@@ -1,0 +1,81 @@
+"""Voters change by generation: control processes as they run, killed at any step."""
+
+import asyncio
+from pathlib import Path
+from shutil import rmtree
+
+import pytest
+
+from hourwheel.internal.v1 import control_pb2 as pb
+from hourwheel.types import NodeId
+from tests.support.control_cluster import ControlCluster, control_cluster
+
+N1, N2, N3, N4 = map(NodeId, ("n1", "n2", "n3", "n4"))
+
+
+async def founded(cluster: ControlCluster) -> None:
+    await asyncio.gather(*(each.register() for each in cluster))
+    await cluster.until(lambda: all(each.state.membership.members for each in cluster))
+
+
+def is_of(cluster: ControlCluster, generation: int, *nodes: NodeId) -> bool:
+    return all(cluster[one].state.membership.generation == generation for one in nodes)
+
+
+def can_decide(cluster: ControlCluster, *nodes: NodeId) -> bool:
+    return all(cluster[one].client.leader.has_majority for one in nodes)
+
+
+async def test_lost_voter_is_replaced_and_does_not_come_back(tmp_path: Path) -> None:
+    async with control_cluster(tmp_path) as cluster:
+        await founded(cluster)
+        kept = await cluster[N1].put_topic("kept")
+        joiner = cluster.add(tmp_path, N4)
+        await cluster[N3].kill()
+        result = await cluster.change_members(N1, N1, N2, N4)
+        assert result.outcome == pb.CONTROL_OUTCOME_OK
+        await cluster.until(lambda: is_of(cluster, 1, N1, N2))
+        await cluster.until(lambda: can_decide(cluster, N1, N2))
+        await joiner.start()
+        await cluster.until(lambda: is_of(cluster, 1, N4) and "kept" in cluster[N4].state.topics)
+        assert cluster[N4].state.topics["kept"].object_id == kept.object_id
+        await cluster[N4].register()
+        await cluster[N1].kill()  # the new one is of use
+        await cluster.until(lambda: can_decide(cluster, N2, N4))
+        assert (await cluster[N4].put_topic("later")).object_id == kept.object_id + 1
+
+        former = cluster.brokers.pop(N3)
+        await former.process.start()
+        assert await former.process.wait() == 2
+        assert "is not a member of the cluster since generation 1" in cluster.log.read_text()
+
+        wiped = cluster.brokers.pop(N1)
+        rmtree(wiped.process.config.directory)
+        await wiped.process.start()
+        assert await wiped.process.wait() == 2
+        assert "has lost what it voted" in cluster.log.read_text()
+
+
+@pytest.mark.parametrize("killed", [(N1,), (N2,), (N1, N2, N3)])
+async def test_change_that_a_crash_interrupts_is_finished(
+    tmp_path: Path, killed: tuple[NodeId, ...]
+) -> None:
+    """Once the stop-sign is agreed upon, whoever knows it tells the others."""
+    async with control_cluster(tmp_path) as cluster:
+        await founded(cluster)
+        await cluster.add(tmp_path, N4).start()
+        asked = cluster.leader or cluster[N1]
+        command = asyncio.ensure_future(cluster.change_members(asked.node_id, N1, N2, N4))
+        await cluster.until(lambda: any(one.state.membership.has_ended for one in cluster))
+        await asyncio.gather(*(cluster[one].kill() for one in killed))
+        command.cancel()
+        for one in killed:
+            if one != N3:
+                await cluster[one].start()
+        await cluster.until(lambda: is_of(cluster, 1, N1, N2, N4))
+        await cluster.until(lambda: can_decide(cluster, N1, N2, N4))
+        await cluster[N4].put_topic("works")
+        former = cluster.brokers.pop(N3)
+        if not former.process.is_running:
+            await former.process.start()
+        assert await former.process.wait() == 2

@@ -1,0 +1,42 @@
+"""The control state and the journal of a node alone, as rules 2 wrote them."""
+
+import pytest
+
+from replication.control_state.state import decode_state, encode_state
+from replication.standalone import control_journal
+from replication.standalone.control_journal import ControlJournal
+from tests.sim.disk import SimulatedDisk
+from tests.support import control_golden
+from tests.support.golden import golden
+
+
+@pytest.mark.parametrize("name", control_golden.BUILDERS)
+def test_file_when_written_by_rules_2_is_the_golden_one(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_journal, "CODEC_VERSION", 2)
+    assert control_golden.BUILDERS[name]().hex(" ", 8) == golden(name).hex(" ", 8)
+
+
+def test_state_when_read_from_the_golden_file() -> None:
+    raw = golden("control_state_rules_2")
+    state = decode_state(raw)
+    state.check()
+    assert encode_state(state) == raw
+    assert (state.codec_version, state.revision, state.shards[0].epoch) == (2, 12, 4)
+    assert (state.topics["orders"].object_id, set(state.groups)) == (1, {"billing"})
+    assert set(state.access.users) == {"shop"}
+    assert state.access.quotas["*"].limits.messages_per_s == 100
+
+
+def test_journal_when_read_from_the_golden_file() -> None:
+    disk = SimulatedDisk()
+    disk.make_dir(control_golden.DIRECTORY)
+    path = f"{control_golden.DIRECTORY}/journal"
+    disk.open(path, create=True).pwrite((golden("control_journal_rules_2"),), 0)
+    journal = ControlJournal.open(
+        disk, control_golden.DIRECTORY, control_golden.IDENTITY, control_golden.NODE
+    )
+    journal.check()
+    access = journal.state.access
+    assert (set(access.users), len(access.grants), len(access.quotas)) == ({"shop"}, 2, 1)

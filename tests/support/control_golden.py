@@ -1,0 +1,131 @@
+"""Golden files of the control state: `python -m tests.support.control_golden`.
+
+Writes those of tests/golden that are missing. A file that exists is never written: for newer rules
+add a builder with a name of its own, and keep the old one.
+"""
+
+from typing import Any, Final
+
+from hourwheel.internal.v1 import control_pb2 as pb
+from hourwheel.types import NodeId
+from replication.control_state.commands import apply_command, make_command
+from replication.control_state.state import ControlState, encode_state
+from replication.standalone.control_journal import JOURNAL, ControlJournal
+from storage.files.file_header import Identity
+from tests.sim.disk import SimulatedDisk
+from tests.support.golden import FOLDER
+
+CLUSTER_ID: Final = bytes(range(16))
+IDENTITY: Final = Identity(CLUSTER_ID, 0)
+DIRECTORY: Final = "control-alone"
+NODE: Final = NodeId("node-1")
+_BOOT_ID: Final = bytes(range(16, 32))
+_LINE_BYTES: Final = 32
+
+
+def commands_of_rules_1() -> list[bytes]:
+    """A cluster of two with a master, a topic and two groups, of which one is deleted."""
+    return _encoded(
+        {
+            "bootstrap": pb.BootstrapCommand(
+                cluster_id=CLUSTER_ID, node_ids=["node-1", "node-2"], min_in_sync=1, shard_count=1
+            )
+        },
+        {
+            "register_node": pb.RegisterNodeCommand(
+                node_id="node-1",
+                api_address="a:1",
+                data_address="a:2",
+                control_address="a:3",
+                boot_id=_BOOT_ID,
+                software_version="0.1.0",
+                isr_is_sound=True,
+                seen=[pb.SeenEpoch(shard=0, epoch=3, master_node_id="node-1")],
+                feature_level=3,
+            )
+        },
+        {
+            "elect_master": pb.ElectMasterCommand(
+                shard=0, expected_epoch=0, master_node_id="node-1", master_boot_id=_BOOT_ID
+            )
+        },
+        {"put_topic": pb.PutObjectCommand(name="orders", settings=b"\x01\x02")},
+        {"put_group": pb.PutObjectCommand(name="mail")},
+        {"put_group": pb.PutObjectCommand(name="billing", settings=b"\x03")},
+        {"delete_group": pb.DeleteObjectCommand(name="mail", expected_version=5)},
+    )
+
+
+def commands_of_rules_2() -> list[bytes]:
+    """Rules 2; a user, two grants and a quota, some of them in a batch."""
+    many = [
+        make_command(
+            b"",
+            put_grant=pb.PutGrantCommand(
+                key=pb.GrantKey(principal="shop*", kind="topic", name="orders*"),
+                operations=["publish", "cancel"],
+            ),
+        ),
+        make_command(
+            b"",
+            put_quota=pb.PutQuotaCommand(
+                principal="*", limits=pb.QuotaLimits(messages_per_s=100, topics=7)
+            ),
+        ),
+    ]
+    return _encoded(
+        {"set_rules": pb.SetRulesCommand(rules=2)},
+        {"put_user": pb.PutUserCommand(name="shop", secret_hash="$argon2id$v=19$m=1")},
+        {
+            "put_grant": pb.PutGrantCommand(
+                key=pb.GrantKey(principal="ops", kind="cluster"), operations=["look", "administer"]
+            )
+        },
+        {"batch": pb.BatchCommand(commands=many)},
+    )
+
+
+def _encoded(*commands: dict[str, Any]) -> list[bytes]:
+    return [
+        make_command(
+            next(iter(one)).encode()[:8].ljust(8) + at.to_bytes(8, "big"), **one
+        ).SerializeToString(deterministic=True)
+        for at, one in enumerate(commands)
+    ]
+
+
+def state_of_rules_2() -> bytes:
+    """What these commands make, with what they were answered."""
+    state = ControlState()
+    for command in commands_of_rules_1() + commands_of_rules_2():
+        state, _ = apply_command(state, command)
+    return encode_state(state)
+
+
+def journal_of_one() -> bytes:
+    """Of a node alone: what it begins with, and the commands of rules 2."""
+    disk = SimulatedDisk()
+    journal = ControlJournal.open(disk, DIRECTORY, IDENTITY, NODE)
+    journal.apply(commands_of_rules_2())
+    file = disk.open(f"{DIRECTORY}/{JOURNAL}")
+    return file.pread(file.size(), 0).rstrip(b"\0")
+
+
+BUILDERS: Final = {
+    "control_state_rules_2": state_of_rules_2,
+    "control_journal_rules_2": journal_of_one,
+}
+
+
+def main() -> None:
+    """Write what is missing."""
+    for name, build in BUILDERS.items():
+        path = FOLDER / f"{name}.hex"
+        if not path.exists():
+            raw = build()
+            lines = [raw[at : at + _LINE_BYTES].hex() for at in range(0, len(raw), _LINE_BYTES)]
+            path.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -59,6 +59,8 @@ _NEAR_ENTRIES: Final = 32_768
 """Sequences that are no further apart are read in one piece: 256 KiB."""
 _GATHER_BLOCKS: Final = 1_024
 """Blocks that are in memory at once while scattered sequences are read: 1 MiB."""
+_CACHE_BLOCKS: Final = 8_192
+"""Blocks that stay in memory once scattered sequences have been read from them: 8 MiB at most."""
 _FILES_OPEN_MAX: Final = 32
 _UNKNOWN: Final = -1
 _DIGEST_ENTRIES: Final = 65_536
@@ -130,6 +132,9 @@ class SequenceIndex:
         self._pending: _Mark | None = None
         self._files: dict[int, File] = {}
         """Open files, the one used last at the end."""
+        self._cached_block = np.full(_CACHE_BLOCKS, _UNKNOWN, np.int64)
+        """Which block lies at `block % _CACHE_BLOCKS` of `_cache`. Whole blocks never change."""
+        self._cache: U64 = np.zeros((0, BLOCK_ENTRIES), np.uint64)
 
     @classmethod
     def open(cls, disk: Disk, directory: str, identity: Identity, count: int) -> "SequenceIndex":
@@ -213,15 +218,28 @@ class SequenceIndex:
         is_buffered = (sequences >= buffer_first) & (sequences < np.uint64(self.count))
         entries[is_buffered] = self._buffer[(sequences[is_buffered] - buffer_first).view(np.int64)]
         on_disk = np.flatnonzero(sequences < buffer_first)
-        block_of = (sequences[on_disk] >> _BLOCK_SHIFT).view(np.int64)
-        blocks = sorted_unique(block_of)
-        ordinal = np.searchsorted(blocks, block_of)
+        block = (sequences[on_disk] >> _BLOCK_SHIFT).view(np.int64)
         in_block = (sequences[on_disk] & np.uint64(BLOCK_ENTRIES - 1)).view(np.int64)
+        is_cached = self._cached_block[block % _CACHE_BLOCKS] == block
+        if is_cached.any():
+            found = self._cache[block[is_cached] % _CACHE_BLOCKS, in_block[is_cached]]
+            entries[on_disk[is_cached]] = found
+            on_disk, block, in_block = on_disk[~is_cached], block[~is_cached], in_block[~is_cached]
+        blocks = sorted_unique(block)
+        ordinal = np.searchsorted(blocks, block)
         for at in range(0, len(blocks), _GATHER_BLOCKS):
             found = self._read_scattered(blocks[at : at + _GATHER_BLOCKS])
             chosen = np.flatnonzero((ordinal >= at) & (ordinal < at + _GATHER_BLOCKS))
             entries[on_disk[chosen]] = found[ordinal[chosen] - at, in_block[chosen]]
+            self._keep(blocks[at : at + _GATHER_BLOCKS], found)
         return entries
+
+    def _keep(self, blocks: NDArray[np.int64], entries: U64) -> None:
+        """Put n verified blocks into the cache; of two for one place the later one stays."""
+        if not len(self._cache):
+            self._cache = np.zeros((_CACHE_BLOCKS, BLOCK_ENTRIES), np.uint64)
+        self._cached_block[blocks % _CACHE_BLOCKS] = blocks
+        self._cache[blocks % _CACHE_BLOCKS] = entries
 
     def _range(self, first: int, end: int) -> U64:
         """The entries [first, end), all of which exist."""

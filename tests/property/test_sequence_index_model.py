@@ -11,6 +11,7 @@ from hourwheel.types import DUE_MS_MAX
 from storage.files.file_header import Identity
 from storage.views.sequence_index import BLOCK_ENTRIES, SequenceIndex
 from tests.support.checkpointed_world import CheckpointedWorld, steps_of
+from tests.support.small_sizes import small_sizes
 
 IDENTITY = Identity(bytes(range(16)), 3)
 
@@ -56,4 +57,5 @@ class World(CheckpointedWorld[SequenceIndex, Entries]):
 
 @given(steps_of("append"))
 def test_sequence_index_when_checkpointed_and_crashed(steps: list[tuple[str, int]]) -> None:
-    World().run(steps)
+    with small_sizes():
+        World().run(steps)

@@ -10,7 +10,9 @@ _CONSTANTS = {
     "node.delivery.filter_scan.SLICE_WORK": 1_000,
     "node.delivery.filtered_ranges.POSITIONS_ENOUGH": 8,
     "timewheel.hour_readers._BUFFER_UNITS_MIN": 4,
+    "storage.views.sequence_index._CACHE_BLOCKS": 16,
     "storage.views.sequence_index._FLUSH_ENTRIES": 128,
+    "storage.views.sequence_index._NEAR_ENTRIES": 256,
     "storage.views.tombstones._GARBAGE_RECORDS_MIN": 2,
 }
 

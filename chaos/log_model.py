@@ -87,6 +87,8 @@ class LogModel:
     """Group -> (topic_queue, position) of what it acknowledged while that counted."""
     passed: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
     """Group -> (topic_queue, position) of what its filter passed over."""
+    redriven: set[tuple[int, int]] = field(default_factory=set)
+    """(topic_queue, position) of dead letters that their groups were given again."""
     metas: dict[int, bytes] = field(default_factory=dict)
     """Sequence -> encoded metadata of each message that has any."""
     origins: dict[int, int] = field(default_factory=dict)
@@ -260,14 +262,15 @@ class LogModel:
         counts = []
         for group, queue, first, count, outcome, retry_due_ms in batch.rows.tolist():
             counts.append(0)
+            if outcome == Outcome.REDRIVE:
+                places = (group, queue, first, first + count)
+                counts[-1] = self._redrive(places, retry_due_ms, batch.header.store_ms)
+                continue
             subscription = self._subscription(group, queue >> 8)
             if subscription is None:
                 continue
-            resolved = self.resolved.setdefault((group, queue), set())
             entries = self.queues.get(queue, [])
-            span = range(max(first, self.starts.get(queue, 0)), min(first + count, len(entries)))
-            fresh = [at for at in span if at not in resolved]
-            resolved.update(fresh)
+            fresh = self._take(group, queue, first, first + count)
             counts[-1] = len(fresh)
             if outcome == Outcome.ACK:
                 self.done.setdefault(group, set()).update((queue, at) for at in fresh)
@@ -281,6 +284,42 @@ class LogModel:
                     subscription, entries[at], retry_due_ms, batch.header.store_ms, is_dead=dead
                 )
         return counts
+
+    def _take(self, group: int, queue: int, first: int, end: int) -> list[int]:
+        """Resolve what is there and not resolved yet; which positions these are."""
+        resolved = self.resolved.setdefault((group, queue), set())
+        span = range(
+            max(first, self.starts.get(queue, 0)), min(end, len(self.queues.get(queue, [])))
+        )
+        fresh = [at for at in span if at not in resolved]
+        resolved.update(fresh)
+        return fresh
+
+    def owns_letters(self, group_id: int, queue: int) -> bool:
+        """Whether the dead letters of a group stand in a queue."""
+        group = self.groups.get(group_id)
+        letters = 0 if group is None else group.dead_letter_topic_id
+        return letters > 0 and queue == letters << 8
+
+    def _redrive(self, places: tuple[int, int, int, int], due_ms: int, store_ms: int) -> int:
+        """How many dead letters at (group, queue, first, end) leave it, or its front."""
+        group, queue, *_ = places
+        if not self.owns_letters(group, queue):
+            return 0
+        fresh = self._take(*places)
+        self.redriven.update((queue, at) for at in fresh)
+        for at in fresh:
+            entry = self.queues[queue][at]
+            topic = self.origins[entry.sequence]
+            found = [one for one in self.subscriptions if one.group_id == group]
+            own = next((one for one in found if one.topic_id == topic), None)
+            if own is None:  # nobody would get it: a dead letter again
+                self.queues[queue].append(entry)
+            else:
+                retries = own.retry_topic_id << 8
+                again = Entry(due_ms, entry.sequence, 2, retries, entry.store_ms)
+                self._schedule(again, store_ms)
+        return len(fresh)
 
     def _resolve_filtered(self, subscription: Subscription, queue: int, fresh: list[int]) -> None:
         group, topic = subscription.group_id, subscription.topic_id
@@ -389,7 +428,10 @@ class LogModel:
         self.deleted[number] = self.topics.pop(number)
         for group in self.groups.values():
             if group.dead_letter_topic_id == number:
-                lost = [one.sequence for one in self.queues.get(number << 8, ())]
+                letters = enumerate(self.queues.get(number << 8, ()))
+                lost = [
+                    one.sequence for at, one in letters if (number << 8, at) not in self.redriven
+                ]
                 self.dead_lettered.setdefault(group.group_id, []).extend(lost)
                 group.dead_letter_topic_id = 0
         self.queues = {key: one for key, one in self.queues.items() if key >> 8 != number}
@@ -463,7 +505,8 @@ class LogModel:
     def _letters_of(self, group: GroupConfig) -> list[int]:
         number = group.dead_letter_topic_id << 8
         letters = self.queues.get(number, []) if number else []
-        return [one.sequence for one in letters] + self.dead_lettered.get(group.group_id, [])
+        left = [one for at, one in enumerate(letters) if (number, at) not in self.redriven]
+        return [one.sequence for one in left] + self.dead_lettered.get(group.group_id, [])
 
 
 def _place_of(entry: Entry) -> tuple[int, int]:

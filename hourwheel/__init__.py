@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
     from hourwheel.client.message_ids import PublishedIds
     from hourwheel.client.producer import AsyncProducer
+    from hourwheel.delay_levels import RetryPreset
     from hourwheel.errors import HourwheelError
     from hourwheel.filter_language.inputs import Sql, Tags
     from hourwheel.filter_language.text import FilterExpression
@@ -56,6 +57,7 @@ __all__ = [
     "PublishedIds",
     "ReceivedBatch",
     "ReceivedMessage",
+    "RetryPreset",
     "Sql",
     "Tags",
     "Tls",
@@ -83,6 +85,7 @@ _HOMES = {
     "PublishedIds": "client.message_ids",
     "ReceivedBatch": "client.message",
     "ReceivedMessage": "client.message",
+    "RetryPreset": "delay_levels",
     "Sql": "filter_language.inputs",
     "Tags": "filter_language.inputs",
     "Tls": "transport.access",

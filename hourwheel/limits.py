@@ -33,6 +33,8 @@ RECEIVE_WAIT_MS_MAX: Final = 60_000
 INVISIBLE_MS_MIN: Final = 100
 INVISIBLE_MS_MAX: Final = 12 * 3_600_000
 NACK_DELAY_MS_MAX: Final = 30 * 86_400_000
+RETRY_DELAY_COUNT_MAX: Final = 32
+"""Steps of a group's retry delays."""
 PENDING_PAGE_SIZE_MAX: Final = 1_000
 """Messages of one page of a pending listing."""
 WHEEL_BOUND_COUNT_MAX: Final = 4_096
@@ -43,6 +45,8 @@ LIST_BYTES_MAX: Final = 2 * 1024 * 1024
 """A list that is asked for without pages is refused when it is longer."""
 DAMAGED_PAGE_SIZE_MAX: Final = 1_000
 """Messages of one page of a listing of damaged ones, and those that one call discards."""
+DEAD_LETTER_PAGE_SIZE_MAX: Final = 1_000
+"""Messages of one page of a listing of dead letters, and ids that one call names."""
 PRODUCER_BATCHES_REMEMBERED: Final = 5
 """How many of a producer's latest batches are known again when they are sent twice."""
 GRPC_MESSAGE_BYTES_MAX: Final = BATCH_BYTES_MAX + RECEIVE_BYTES_MAX + 65_536

@@ -10,6 +10,7 @@ from hourwheel.cli import (
     cluster,
     consume,
     damage,
+    dead_letters,
     members,
     pending,
     permissions,
@@ -46,6 +47,7 @@ app.add_typer(catalog.topics, name="topics")
 app.add_typer(catalog.groups, name="groups")
 app.add_typer(pending.pending, name="pending")
 app.add_typer(damage.damaged, name="damaged")
+app.add_typer(dead_letters.dead, name="dead")
 app.add_typer(permissions.access, name="access")
 app.add_typer(members.members, name="members")
 app.command()(cluster.status)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 import typer
 
 from hourwheel.cli.access import current_access
-from hourwheel.cli.due_time import When, parse_duration_ms, parse_when
+from hourwheel.cli.due_time import Retries, When, parse_duration_ms, parse_retries, parse_when
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.output import Output, run
 from hourwheel.client.admin import AsyncAdmin
@@ -128,6 +128,14 @@ def duration_option(text: str) -> int:
     """A length of time given as an option, in milliseconds."""
     try:
         return parse_duration_ms(text)
+    except InvalidDueTime as error:
+        raise typer.BadParameter(error.message) from None
+
+
+def retries_option(text: str | None) -> Retries:
+    """A group's retry policy given as an option; where it is not given, all stays as it was."""
+    try:
+        return Retries() if text is None else parse_retries(text)
     except InvalidDueTime as error:
         raise typer.BadParameter(error.message) from None
 

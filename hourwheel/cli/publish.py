@@ -57,7 +57,8 @@ def publish(
             "--at",
             parser=when_option,
             metavar="WHEN",
-            help="90s, 1h30m, 3d, or an instant with its zone: 2027-03-01T09:00:00+01:00.",
+            help="90s, 1h30m, 3d, level 3 (of RocketMQ's 18 delay levels), or an instant with its "
+            "zone: 2027-03-01T09:00:00+01:00.",
             show_default="now",
         ),
     ] = "now",  # type: ignore[assignment]  # typer parses defaults, too

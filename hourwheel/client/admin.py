@@ -1,11 +1,12 @@
 """The asyncio administrator: topics, groups, status, single messages."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from hourwheel.client import access, cancellation, damage, members, pending, wheel
 from hourwheel.client.catalog import (
     DeadLetter,
+    GroupChanges,
     GroupInfo,
     MessageDescription,
     Subscription,
@@ -17,6 +18,7 @@ from hourwheel.client.catalog import (
 )
 from hourwheel.client.cluster_status import ClusterStatus, Mastership, cluster_status
 from hourwheel.client.damage import DamagedMessage
+from hourwheel.client.groups.dead_letters import DeadLetterAdmin
 from hourwheel.client.members import NOBODY, Members
 from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
 from hourwheel.client.wheel import WheelDescription
@@ -55,7 +57,7 @@ from hourwheel.transport.methods import (
 from hourwheel.v1 import admin_pb2
 
 
-class AsyncAdmin:
+class AsyncAdmin(DeadLetterAdmin):
     """Sets a cluster up and asks what it does.
 
         async with AsyncAdmin("127.0.0.1:7400") as admin:
@@ -196,28 +198,20 @@ class AsyncAdmin:
 
     # --- groups ---------------------------------------------------------------------------------
 
-    async def put_group(
-        self,
-        name: str,
-        *,
-        attempts_max: int = 0,
-        invisible_ms: int = 0,
-        retry_delay_ms: int = 0,
-        retry_delay_ms_max: int = 0,
-    ) -> GroupInfo:
-        """Create a consumer group, or change its settings; see `GroupInfo`. 0: the default.
+    async def put_group(self, name: str, **settings: Unpack[GroupChanges]) -> GroupInfo:
+        """Create a consumer group, or change its settings; see `GroupInfo`.
+
+        Args:
+            name: the group.
+            settings: `attempts_max`, `invisible_ms`, `retry_delay_ms`, `retry_delay_ms_max`: 0, or
+                not given: the default. `retry_delays_ms`, a list or a `RetryPreset`, and
+                `retry_jitter_percent`: not given: as they were.
 
         Raises:
             InvalidArgument: a number is negative, out of range or no whole one.
         """
-        settings = group_settings(
-            attempts_max=attempts_max,
-            invisible_ms=invisible_ms,
-            retry_delay_ms=retry_delay_ms,
-            retry_delay_ms_max=retry_delay_ms_max,
-        )
         answer = await self._channel.call(
-            PUT_GROUP, admin_pb2.PutGroupRequest(name=name, settings=settings)
+            PUT_GROUP, admin_pb2.PutGroupRequest(name=name, settings=group_settings(settings))
         )
         return group_of(answer.group)
 
@@ -228,7 +222,7 @@ class AsyncAdmin:
         description: str | None = None,
         is_paused: bool | None = None,
         expected_version: int | None = None,
-        **settings: int,
+        **settings: Unpack[GroupChanges],
     ) -> GroupInfo:
         """Change what is given of a consumer group.
 
@@ -248,7 +242,7 @@ class AsyncAdmin:
         request = admin_pb2.UpdateGroupRequest(
             name=name,
             description=description,
-            settings=group_settings(**settings),
+            settings=group_settings(settings),
             expected_version=expected_version,
         )
         if is_paused is not None:

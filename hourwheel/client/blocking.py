@@ -10,10 +10,18 @@ import asyncio
 import concurrent.futures
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from datetime import timedelta
 from functools import partial
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar, Unpack
 
 from hourwheel.client import catalog
 from hourwheel.client.access import Grant, Limits, Quota, User
@@ -24,6 +32,7 @@ from hourwheel.client.catalog import MessageDescription
 from hourwheel.client.cluster_status import ClusterStatus, Mastership
 from hourwheel.client.consumer import ACK_LINGER_MS, WAIT_MS, AsyncConsumer
 from hourwheel.client.damage import DamagedMessage
+from hourwheel.client.groups.dead_letters import DeadLetterMessage, Redriven
 from hourwheel.client.loop_thread import LoopThread
 from hourwheel.client.members import NOBODY, Members
 from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
@@ -373,7 +382,7 @@ class Admin:
             self._twin.topics(include_internal=include_internal, page_size=page_size)
         )
 
-    def put_group(self, name: str, **settings: int) -> catalog.GroupInfo:
+    def put_group(self, name: str, **settings: Unpack[catalog.GroupChanges]) -> catalog.GroupInfo:
         """See `AsyncAdmin.put_group`."""
         return self._thread.run(self._twin.put_group(name, **settings))
 
@@ -413,6 +422,24 @@ class Admin:
     def list_damaged(self, group: str = "", topic: str = "") -> list[DamagedMessage]:
         """See `AsyncAdmin.list_damaged`."""
         return self._thread.run(self._twin.list_damaged(group, topic))
+
+    def list_dead_letters(
+        self,
+        group: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+        **choice: Any,
+    ) -> Iterator[DeadLetterMessage]:
+        """See `AsyncAdmin.list_dead_letters`."""
+        return self._listed(self._twin.list_dead_letters(group, filter, **choice))
+
+    def redrive(
+        self,
+        group: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+        **choice: Any,
+    ) -> Redriven:
+        """See `AsyncAdmin.redrive`."""
+        return self._thread.run(self._twin.redrive(group, filter, **choice))
 
     def discard_damaged(
         self, group: str, ids: Sequence[MessageId | str] | None = None, *, topic: str = ""
@@ -489,10 +516,13 @@ class Admin:
         **settings: Any,
     ) -> Iterator[PendingMessage]:
         """See `AsyncAdmin.list_pending`; fetched as it is needed."""
-        found = self._twin.list_pending(topic, filter, **settings)
+        return self._listed(self._twin.list_pending(topic, filter, **settings))
 
-        async def some() -> list[PendingMessage]:
-            messages: list[PendingMessage] = []
+    def _listed(self, found: AsyncIterator[Found]) -> Iterator[Found]:
+        """What is listed, fetched as it is needed."""
+
+        async def some() -> list[Found]:
+            messages: list[Found] = []
             async for message in found:
                 messages.append(message)
                 if len(messages) == _LIST_MESSAGES:

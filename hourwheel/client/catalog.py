@@ -1,15 +1,18 @@
 """Topics, groups and single messages as the administrator sees them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypedDict
 
+from hourwheel.delay_levels import RetryPreset
+from hourwheel.errors import InvalidArgument
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.filter_language.wire import filter_from_wire, gene_from_wire
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.instants import check_count
 from hourwheel.outcomes import DeadLetterReason, MessageState
-from hourwheel.v1 import admin_pb2
+from hourwheel.v1 import admin_pb2, groups_pb2
 
 _EVERYTHING: Final = FilterExpression.everything()
 
@@ -75,6 +78,11 @@ class GroupInfo:
     """It gets nothing; what it has can be acknowledged."""
     version: int = 0
     """Grows with each change."""
+    retry_delays_ms: tuple[int, ...] = ()
+    """Delay before the second delivery, the third, and so on; the last one goes on. Empty: as
+    `retry_delay_ms` says."""
+    retry_jitter_percent: int = 0
+    """Each retry delay is lengthened at random by up to so many percent of itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +125,49 @@ def topic_of(topic: admin_pb2.Topic) -> TopicInfo:
     )
 
 
-def group_settings(**numbers: int) -> admin_pb2.GroupSettings:
-    """The message of these. Raises InvalidArgument: one is negative or no whole number."""
-    for what, given in numbers.items():
-        check_count(given, what)
-    return admin_pb2.GroupSettings(**numbers)
+class GroupChanges(TypedDict, total=False):
+    """Settings of a group. 0, and what is not given: the default where it is put, else it stays."""
+
+    attempts_max: int
+    invisible_ms: int
+    retry_delay_ms: int
+    retry_delay_ms_max: int
+    retry_delays_ms: Sequence[int] | RetryPreset | None
+    """1 to 32 delays of 1 ms to 30 days each, or a list that has a name. Empty: the doubling."""
+    retry_jitter_percent: int | None
+    """0 to 100."""
+
+
+def group_settings(changes: GroupChanges) -> admin_pb2.GroupSettings:
+    """The message of these.
+
+    Raises:
+        InvalidArgument: a number is negative or no whole one, or there is no such setting.
+    """
+    if not changes.keys() <= GroupChanges.__annotations__.keys():
+        unknown = min(changes.keys() - GroupChanges.__annotations__.keys())
+        raise InvalidArgument(f"a group has no setting {unknown!r}")
+    settings = admin_pb2.GroupSettings()
+    values: dict[str, Any] = {**changes}
+    _set_delays(settings.retry_delays, values.pop("retry_delays_ms", None))
+    if values.get("retry_jitter_percent", 0) is None:
+        del values["retry_jitter_percent"]
+    for name, given in values.items():
+        check_count(given, name)
+        setattr(settings, name, given)
+    return settings
+
+
+def _set_delays(delays: groups_pb2.RetryDelays, given: object) -> None:
+    if given is None:
+        return
+    delays.SetInParent()
+    listed = given.value if isinstance(given, RetryPreset) else given
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
+        raise InvalidArgument(f"retry_delays_ms is a list of milliseconds, not {given!r}")
+    for delay_ms in listed:
+        check_count(delay_ms, "retry_delays_ms", at_least=1)
+    delays.delays_ms.extend(listed)
 
 
 def subscription_of(subscription: admin_pb2.GroupSubscription) -> Subscription:
@@ -147,4 +193,6 @@ def group_of(group: admin_pb2.Group) -> GroupInfo:
         group.description,
         group.is_paused,
         group.version,
+        tuple(settings.retry_delays.delays_ms),
+        settings.retry_jitter_percent,
     )

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
+from hourwheel.delay_levels import level_to_ms
 from hourwheel.formats import meta as metas
 from hourwheel.formats.delivery_batch import DeliveryBatch, corrupt_message
 from hourwheel.formats.message_id import MessageId
@@ -32,12 +33,13 @@ class Message:
     It falls due after `delay_ms`, counted by the cluster's clock from when it is accepted (prefer
     this where your own clock may be wrong), or at the instant `due_ms`; at once without either. An
     instant in the past is at once, too, but one before 2001 is refused by the producer: it is
-    seconds by mistake. `delay` and `due` are other ways to write these two. Limits:
+    seconds by mistake. `delay`, `delay_level` and `due` are other ways to write these two. Limits:
     `hourwheel.limits`.
 
     Raises:
-        InvalidDueTime: `delay` or `due` is no such thing, or given beside `delay_ms` or `due_ms`;
-            or `due` has no time zone. What is wrong with the other fields, publishing says.
+        InvalidDueTime: `delay`, `delay_level` or `due` is no such thing, or given beside `delay_ms`
+            or `due_ms`; or `due` has no time zone. What is wrong with the other fields, publishing
+            says.
     """
 
     body: bytes
@@ -60,9 +62,17 @@ class Message:
     """As `delay_ms`, rounded up to milliseconds."""
     due: InitVar[datetime | None] = field(default=None, kw_only=True)
     """As `due_ms`: an instant with a time zone, rounded up to milliseconds."""
+    delay_level: InitVar[int | None] = field(default=None, kw_only=True)
+    """As `delay_ms`, by RocketMQ's levels: 1 (1 s) to 18 (2 h)."""
 
-    def __post_init__(self, delay: timedelta | None, due: datetime | None) -> None:
+    def __post_init__(
+        self, delay: timedelta | None, due: datetime | None, delay_level: int | None
+    ) -> None:
         """Turn what was given as Python has it into milliseconds."""
+        if delay_level is not None:
+            if self.delay_ms is not None or delay is not None:
+                raise errors.InvalidDueTime("a message has both delay_level and another delay")
+            self.delay_ms = level_to_ms(delay_level)
         if delay is not None:
             if self.delay_ms is not None:
                 raise errors.InvalidDueTime("a message has both delay and delay_ms")

@@ -104,6 +104,8 @@ class Outcome(IntEnum):
     DEAD = 3
     FILTERED = 4
     """Passed over: not what the group's subscription wants."""
+    REDRIVE = 5
+    """Of a group's own dead letters: given to it again, as retries of where they came from."""
 
 
 DISPATCH_ROW: Final = np.dtype(

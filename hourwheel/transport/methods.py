@@ -6,7 +6,15 @@ Why not the generated stubs: they carry no types.
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, Self, TypeVar
 
-from hourwheel.v1 import access_pb2, admin_pb2, broker_pb2, consumer_pb2, members_pb2, session_pb2
+from hourwheel.v1 import (
+    access_pb2,
+    admin_pb2,
+    broker_pb2,
+    consumer_pb2,
+    groups_pb2,
+    members_pb2,
+    session_pb2,
+)
 
 
 class WireMessage(Protocol):
@@ -216,6 +224,19 @@ DISCARD_DAMAGED: Final = Method(
     is_repeatable=True,
 )
 """What the first try gave up is not listed any more: the second one leaves it out."""
+LIST_DEAD_LETTERS: Final = Method(
+    _ADMIN + "ListDeadLetters",
+    groups_pb2.ListDeadLettersRequest,
+    groups_pb2.ListDeadLettersResponse,
+    is_repeatable=True,
+)
+REDRIVE_DEAD_LETTERS: Final = Method(
+    _ADMIN + "RedriveDeadLetters",
+    groups_pb2.RedriveDeadLettersRequest,
+    groups_pb2.RedriveDeadLettersResponse,
+    is_repeatable=True,
+)
+"""What the first try gave back is no dead letter any more: the second one leaves it out."""
 DESCRIBE_WHEEL: Final = Method(
     _ADMIN + "DescribeWheel",
     admin_pb2.DescribeWheelRequest,

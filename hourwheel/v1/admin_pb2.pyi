@@ -1,4 +1,5 @@
 from hourwheel.v1 import filter_pb2 as _filter_pb2
+from hourwheel.v1 import groups_pb2 as _groups_pb2
 from hourwheel.v1 import members_pb2 as _members_pb2
 from hourwheel.v1 import meta_pb2 as _meta_pb2
 from hourwheel.v1 import status_pb2 as _status_pb2
@@ -19,19 +20,12 @@ class MessageState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MESSAGE_STATE_CANCELLED: _ClassVar[MessageState]
     MESSAGE_STATE_UNKNOWN: _ClassVar[MessageState]
     MESSAGE_STATE_EXPIRED: _ClassVar[MessageState]
-
-class DeadLetterReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    DEAD_LETTER_REASON_UNSPECIFIED: _ClassVar[DeadLetterReason]
-    DEAD_LETTER_REASON_ATTEMPTS_USED_UP: _ClassVar[DeadLetterReason]
 MESSAGE_STATE_UNSPECIFIED: MessageState
 MESSAGE_STATE_PENDING: MessageState
 MESSAGE_STATE_RELEASED: MessageState
 MESSAGE_STATE_CANCELLED: MessageState
 MESSAGE_STATE_UNKNOWN: MessageState
 MESSAGE_STATE_EXPIRED: MessageState
-DEAD_LETTER_REASON_UNSPECIFIED: DeadLetterReason
-DEAD_LETTER_REASON_ATTEMPTS_USED_UP: DeadLetterReason
 
 class TopicSettings(_message.Message):
     __slots__ = ("queue_count", "gene")
@@ -112,16 +106,20 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., next_page_token: _Optional[bytes] = ...) -> None: ...
 
 class GroupSettings(_message.Message):
-    __slots__ = ("attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max")
+    __slots__ = ("attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "retry_delays", "retry_jitter_percent")
     ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
     INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
     RETRY_DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     RETRY_DELAY_MS_MAX_FIELD_NUMBER: _ClassVar[int]
+    RETRY_DELAYS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_JITTER_PERCENT_FIELD_NUMBER: _ClassVar[int]
     attempts_max: int
     invisible_ms: int
     retry_delay_ms: int
     retry_delay_ms_max: int
-    def __init__(self, attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ...) -> None: ...
+    retry_delays: _groups_pb2.RetryDelays
+    retry_jitter_percent: int
+    def __init__(self, attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., retry_delays: _Optional[_Union[_groups_pb2.RetryDelays, _Mapping]] = ..., retry_jitter_percent: _Optional[int] = ...) -> None: ...
 
 class Group(_message.Message):
     __slots__ = ("name", "settings", "lags", "subscriptions", "description", "is_paused", "version")
@@ -420,8 +418,8 @@ class DeadLetter(_message.Message):
     group: str
     topic: str
     attempts: int
-    reason: DeadLetterReason
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., attempts: _Optional[int] = ..., reason: _Optional[_Union[DeadLetterReason, str]] = ...) -> None: ...
+    reason: _groups_pb2.DeadLetterReason
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., attempts: _Optional[int] = ..., reason: _Optional[_Union[_groups_pb2.DeadLetterReason, str]] = ...) -> None: ...
 
 class ListDamagedRequest(_message.Message):
     __slots__ = ("group", "topic", "page_size", "page_token")

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from hourwheel.v1 import admin_pb2 as hourwheel_dot_v1_dot_admin__pb2
+from hourwheel.v1 import groups_pb2 as hourwheel_dot_v1_dot_groups__pb2
 from hourwheel.v1 import members_pb2 as hourwheel_dot_v1_dot_members__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
@@ -130,6 +131,16 @@ class AdminServiceStub(object):
                 '/hourwheel.v1.AdminService/DiscardDamaged',
                 request_serializer=hourwheel_dot_v1_dot_admin__pb2.DiscardDamagedRequest.SerializeToString,
                 response_deserializer=hourwheel_dot_v1_dot_admin__pb2.DiscardDamagedResponse.FromString,
+                _registered_method=True)
+        self.ListDeadLetters = channel.unary_unary(
+                '/hourwheel.v1.AdminService/ListDeadLetters',
+                request_serializer=hourwheel_dot_v1_dot_groups__pb2.ListDeadLettersRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_groups__pb2.ListDeadLettersResponse.FromString,
+                _registered_method=True)
+        self.RedriveDeadLetters = channel.unary_unary(
+                '/hourwheel.v1.AdminService/RedriveDeadLetters',
+                request_serializer=hourwheel_dot_v1_dot_groups__pb2.RedriveDeadLettersRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_groups__pb2.RedriveDeadLettersResponse.FromString,
                 _registered_method=True)
         self.DescribeMessage = channel.unary_unary(
                 '/hourwheel.v1.AdminService/DescribeMessage',
@@ -285,6 +296,23 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListDeadLetters(self, request, context):
+        """A group's dead letters with their origin, oldest first, page by page; those that were given to
+        the group again, or that it has acknowledged, are left out.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RedriveDeadLetters(self, request, context):
+        """Give dead letters to their group again, as retries of the topics that they came from, page by
+        page. Each is given back once, however often this is called, or interrupted. What becomes a
+        dead letter after the first page was asked for is left alone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeMessage(self, request, context):
         """What is known of one message by its id.
         """
@@ -396,6 +424,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DiscardDamaged,
                     request_deserializer=hourwheel_dot_v1_dot_admin__pb2.DiscardDamagedRequest.FromString,
                     response_serializer=hourwheel_dot_v1_dot_admin__pb2.DiscardDamagedResponse.SerializeToString,
+            ),
+            'ListDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDeadLetters,
+                    request_deserializer=hourwheel_dot_v1_dot_groups__pb2.ListDeadLettersRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_groups__pb2.ListDeadLettersResponse.SerializeToString,
+            ),
+            'RedriveDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.RedriveDeadLetters,
+                    request_deserializer=hourwheel_dot_v1_dot_groups__pb2.RedriveDeadLettersRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_groups__pb2.RedriveDeadLettersResponse.SerializeToString,
             ),
             'DescribeMessage': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeMessage,
@@ -922,6 +960,60 @@ class AdminService(object):
             '/hourwheel.v1.AdminService/DiscardDamaged',
             hourwheel_dot_v1_dot_admin__pb2.DiscardDamagedRequest.SerializeToString,
             hourwheel_dot_v1_dot_admin__pb2.DiscardDamagedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AdminService/ListDeadLetters',
+            hourwheel_dot_v1_dot_groups__pb2.ListDeadLettersRequest.SerializeToString,
+            hourwheel_dot_v1_dot_groups__pb2.ListDeadLettersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RedriveDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AdminService/RedriveDeadLetters',
+            hourwheel_dot_v1_dot_groups__pb2.RedriveDeadLettersRequest.SerializeToString,
+            hourwheel_dot_v1_dot_groups__pb2.RedriveDeadLettersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -15,26 +15,24 @@ from hourwheel.formats import message_id
 from hourwheel.outcomes import MessageState
 from hourwheel.types import QUEUE_COUNT_MAX, NodeId
 from hourwheel.v1 import admin_pb2 as wire
-from hourwheel.v1 import members_pb2
+from hourwheel.v1 import groups_pb2, members_pb2
 from node.access.control import AccessControl
 from node.access.permissions import group_resource, topic_resource
-from node.api import damage, pending
+from node.api import damage, dead_letters, pending
 from node.api.calls import Context
+from node.api.group_settings import check_at_most, group_settings, settings_to_wire
 from node.api.listing import Page, by_name
 from node.api.names import check_group, check_readable_topic, check_topic
 from node.api.status_answer import NodeIdentity, status_answer
 from node.contracts.broker import (
     CatalogUpdate,
-    DeadLettersInfo,
     EnginePort,
     GroupInfo,
-    GroupSettings,
     SubscriptionInfo,
     TopicInfo,
 )
 from node.contracts.cluster import ClusterPort
-
-_ATTEMPTS_MAX = 1_000
+from node.contracts.dead_letters import DeadLettersInfo
 
 
 class Admin:
@@ -59,7 +57,7 @@ class Admin:
         """Make a topic."""
         check_topic(request.name)
         queue_count = request.settings.queue_count or 1
-        _check_at_most("settings.queue_count", queue_count, QUEUE_COUNT_MAX)
+        check_at_most("settings.queue_count", queue_count, QUEUE_COUNT_MAX)
         requested = request.settings
         gene = gene_from_wire(requested.gene) if requested.HasField("gene") else None
         topic = await self._engine.create_topic(request.name, queue_count, gene)
@@ -93,7 +91,7 @@ class Admin:
     ) -> wire.PutGroupResponse:
         """Make a group, or change its settings."""
         check_group(request.name)
-        group = await self._engine.put_group(request.name, _group_settings(request.settings))
+        group = await self._engine.put_group(request.name, group_settings(request.settings))
         return wire.PutGroupResponse(group=self._group(group))
 
     async def update_topic(
@@ -109,7 +107,7 @@ class Admin:
     ) -> wire.UpdateGroupResponse:
         """Change what is given of a group."""
         check_group(request.name)
-        settings = _group_settings(request.settings)
+        settings = group_settings(request.settings)
         group = await self._engine.update_group(request.name, _update(request), settings)
         return wire.UpdateGroupResponse(group=self._group(group))
 
@@ -253,6 +251,18 @@ class Admin:
         """Give some of it up."""
         return await damage.discard_damaged(self._engine, self._access, request)
 
+    async def list_dead_letters(
+        self, request: groups_pb2.ListDeadLettersRequest, _context: Context
+    ) -> groups_pb2.ListDeadLettersResponse:
+        """A page of a group's dead letters."""
+        return await dead_letters.list_dead_letters(self._engine, self._access, request)
+
+    async def redrive_dead_letters(
+        self, request: groups_pb2.RedriveDeadLettersRequest, _context: Context
+    ) -> groups_pb2.RedriveDeadLettersResponse:
+        """Give some of them to the group again."""
+        return await dead_letters.redrive_dead_letters(self._engine, self._access, request)
+
     async def describe_wheel(
         self, request: wire.DescribeWheelRequest, _context: Context
     ) -> wire.DescribeWheelResponse:
@@ -287,7 +297,7 @@ class Admin:
                     group=letter.group,
                     topic=letter.topic,
                     attempts=letter.attempts,
-                    reason=wire.DeadLetterReason.Name(letter.reason),
+                    reason=groups_pb2.DeadLetterReason.Name(letter.reason),
                 )
                 for letter in dead.letters
                 if self._shows_group(letter.group)
@@ -296,36 +306,9 @@ class Admin:
         )
 
 
-def _check_at_most(name: str, value: int, most: int) -> None:
-    if value > most:
-        raise errors.InvalidArgument(
-            f"{name} is {value}; at most {most} are allowed", field=name, value=value, most=most
-        )
-
-
-def _group_settings(requested: wire.GroupSettings) -> GroupSettings:
-    _check_at_most("settings.attempts_max", requested.attempts_max, _ATTEMPTS_MAX)
-    for name in ("retry_delay_ms", "retry_delay_ms_max"):
-        _check_at_most(f"settings.{name}", getattr(requested, name), limits.NACK_DELAY_MS_MAX)
-    if requested.invisible_ms:
-        _check_at_most("settings.invisible_ms", requested.invisible_ms, limits.INVISIBLE_MS_MAX)
-        if requested.invisible_ms < limits.INVISIBLE_MS_MIN:
-            raise errors.InvalidArgument(
-                f"settings.invisible_ms is below {limits.INVISIBLE_MS_MIN}",
-                field="settings.invisible_ms",
-                least=limits.INVISIBLE_MS_MIN,
-            )
-    return GroupSettings(
-        requested.attempts_max,
-        requested.invisible_ms,
-        requested.retry_delay_ms,
-        requested.retry_delay_ms_max,
-    )
-
-
 def _update(request: wire.UpdateTopicRequest | wire.UpdateGroupRequest) -> CatalogUpdate:
     size = len(request.description.encode())
-    _check_at_most("description", size, limits.DESCRIPTION_BYTES_MAX)
+    check_at_most("description", size, limits.DESCRIPTION_BYTES_MAX)
     return CatalogUpdate(
         request.description if request.HasField("description") else None,
         request.is_paused if request.HasField("is_paused") else None,
@@ -349,12 +332,7 @@ def _group(group: GroupInfo, is_shown: Callable[[str], bool]) -> wire.Group:
     """A group, with its topics that are shown."""
     return wire.Group(
         name=group.name,
-        settings=wire.GroupSettings(
-            attempts_max=group.attempts_max,
-            invisible_ms=group.invisible_ms,
-            retry_delay_ms=group.retry_delay_ms,
-            retry_delay_ms_max=group.retry_delay_ms_max,
-        ),
+        settings=settings_to_wire(group),
         lags=[
             wire.GroupLag(
                 topic=lag.topic,

@@ -8,7 +8,8 @@ from hourwheel.v1 import admin_pb2 as wire
 from node.access.control import AccessControl
 from node.access.permissions import LOOK_AT_TOPIC, group_resource, topic_resource
 from node.api.names import check_group
-from node.contracts.broker import DamagedInfo, EnginePort
+from node.contracts.broker import EnginePort
+from node.contracts.damaged_messages import DamagedInfo
 
 _PAGE_SIZE_DEFAULT: Final = 100
 _COUNT_MAX: Final = limits.DAMAGED_PAGE_SIZE_MAX

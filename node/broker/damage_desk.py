@@ -8,7 +8,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
 from hourwheel.types import topic_of
-from node.contracts.broker import DamagedInfo, DamagedPage
+from node.contracts.damaged_messages import DamagedInfo, DamagedPage
 from node.delivery.damaged import DamagedBytes, DamagedEntry
 from node.repair.damage_control import DamageControl
 from node.replica.mastership import Mastership

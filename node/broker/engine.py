@@ -36,6 +36,13 @@ from node.consumers.dead_letters import DeadLetterSearch
 from node.contracts import broker
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.broker import Failure
+from node.contracts.damaged_messages import DamagedInfo, DamagedPage
+from node.contracts.dead_letters import (
+    DeadLetterQuery,
+    DeadLettersInfo,
+    DeadLettersPage,
+    RedrivenPage,
+)
 from node.contracts.pending_page import CancelledPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import PendingQuery
 from node.delivery.receiver import Receiver
@@ -431,7 +438,7 @@ class Engine:
 
     async def list_damaged(
         self, group: str, topic: str, token: bytes, *, count_max: int
-    ) -> broker.DamagedPage:
+    ) -> DamagedPage:
         """See EnginePort."""
         master = self._master
         return await master.answer(
@@ -440,12 +447,27 @@ class Engine:
 
     async def discard_damaged(
         self, group: str, topic: str, ids: Sequence[MessageId] | None, *, count_max: int
-    ) -> tuple[list[broker.DamagedInfo], int]:
+    ) -> tuple[list[DamagedInfo], int]:
         """See EnginePort."""
         master = self._master
         return await master.answer(
             master.damage_desk.discard_damaged(group, topic, ids, count_max=count_max)
         )
+
+    async def list_dead_letters(
+        self, query: DeadLetterQuery, token: bytes, *, count_max: int, with_bodies: bool
+    ) -> DeadLettersPage:
+        """See EnginePort."""
+        master = self._master
+        desk = master.dead_letter_desk
+        return await master.answer(
+            desk.list_dead_letters(query, token, count_max=count_max, with_bodies=with_bodies)
+        )
+
+    async def redrive(self, query: DeadLetterQuery, token: bytes) -> RedrivenPage:
+        """See EnginePort."""
+        master = self._master
+        return await master.answer(master.dead_letter_desk.redrive(query, token))
 
     # -- what every node knows --------------------------------------------------------------------
 
@@ -497,7 +519,7 @@ class Engine:
         """See EnginePort."""
         return await self._wheel_query.describe_wheel(bounds_ms)
 
-    async def dead_letters(self, message_id: MessageId) -> broker.DeadLettersInfo:
+    async def dead_letters(self, message_id: MessageId) -> DeadLettersInfo:
         """See EnginePort."""
         with self.failing_with_damage():
             return await self._dead_letters.find(message_id.sequence)

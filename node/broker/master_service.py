@@ -29,6 +29,7 @@ from node.broker.publish_service import PublishService
 from node.broker.settings import EngineConfig
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService
+from node.consumers.dead_letter_desk import DeadLetterDesk
 from node.consumers.receive_service import ReceiveService
 from node.contracts import broker
 from node.contracts.answer_budget import AnswerBudget
@@ -133,6 +134,7 @@ class MasterService:
         self.keys = KeyService(self, self.publishing.small_calls, host.group_commit)
         self.pending = Pending(self, host.cluster_id, damage)
         self.damage_desk = DamageDesk(mastership, damage)
+        self.dead_letter_desk = DeadLetterDesk(self)
         for waiting in (self.receive_service, self.expiry):
             mastership.hold(waiting)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from node.broker.group_commit import Durability
-from node.catalog.service import DefaultsConfig
+from node.catalog.changes import DefaultsConfig
 from node.config.model import NodeConfig
 from node.repair.damage_control import Pace
 from node.shard.dispatcher import DispatchConfig

@@ -131,6 +131,8 @@ class Listing:
             group.description,
             group.is_paused,
             group.version,
+            group.retry_delays_ms,
+            group.retry_jitter_percent,
         )
 
     def _name_of(self, subscription: Subscription) -> str:

@@ -21,9 +21,10 @@ import numpy as np
 
 from hourwheel.errors import HourwheelError, Internal
 from hourwheel.types import DUE_MS_MAX, QUEUE_BITS, SEQUENCE_MAX, Key
+from node.catalog.changes import DefaultsConfig
 from node.catalog.name_uses import Use
 from node.catalog.quiet_queues import QuietQueues
-from node.catalog.service import CatalogService, DefaultsConfig
+from node.catalog.service import CatalogService
 from node.catalog.serving import Serving
 from node.catalog.unused_groups import Unused, UnusedGroups
 from node.catalog.unused_topics import UnusedTopics

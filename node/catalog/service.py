@@ -6,14 +6,22 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
-from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig
+from hourwheel.internal.v1.state_pb2 import ConfigChange
 from hourwheel.types import GroupId, TopicId, topic_queue
+from node.catalog.changes import (
+    DefaultsConfig,
+    check_room,
+    check_version,
+    given,
+    group_config,
+    with_settings,
+)
 from node.catalog.filter_cache import read_filter
 from node.catalog.listing import Listing
 from node.catalog.serving import Serving
@@ -40,27 +48,6 @@ _DELETED_AT_ONCE: Final = 32
 """Subscriptions that one record may take with it: a millisecond or two."""
 _WOKEN_AT_ONCE: Final = 128
 """Subscriptions whose polls look again in one turn of the loop."""
-
-
-@dataclass(frozen=True)
-class DefaultsConfig:
-    """What is made by itself, and how."""
-
-    topics_auto_create: bool = True
-    topics_auto_create_by_receiving: bool = False
-    topic_queue_count: int = 1
-    topics_max: int = 10_000
-    groups_auto_create: bool = True
-    groups_max: int = 10_000
-    group_idle_ms: int = 7 * 86_400_000
-    """See node/catalog/unused_groups.py. 0: never."""
-    topic_idle_ms: int = 7 * 86_400_000
-    """See node/catalog/unused_topics.py. 0: never."""
-    subscriptions_max: int = 20_000
-    attempts_max: int = 16
-    invisible_ms: int = 30_000
-    retry_delay_ms: int = 1_000
-    retry_delay_ms_max: int = 600_000
 
 
 class CatalogService:
@@ -337,12 +324,8 @@ class CatalogService:
             await self._settle_changes()
             found = self._catalog.get_group(name)
             check_version(found.version, update)
-            numbers = {key: value for key, value in asdict(settings).items() if value}
-            changed = replace(
-                found, automatic=False, version=self._next_version(), **given(update), **numbers
-            )
-            delay_ms_max = max(changed.retry_delay_ms, changed.retry_delay_ms_max)
-            changed = replace(changed, retry_delay_ms_max=delay_ms_max)
+            changed = replace(found, automatic=False, version=self._next_version(), **given(update))
+            changed = with_settings(changed, settings)
             changing = self._change(ConfigChange(put_group=changed.config()))
             waking = asyncio.ensure_future(self._wake_behind(changing, changed))
             if not await asyncio.shield(waking):  # a caller that goes away leaves no poll asleep
@@ -374,22 +357,11 @@ class CatalogService:
             check_room("groups", catalog.group_count, defaults.groups_max)
             self._next_group_id = number + 1
         letters, made = self._internal_topic(dead_letter_topic_name(name))
-        delay_ms = settings.retry_delay_ms or defaults.retry_delay_ms
-        config = GroupConfig(
-            group_id=number if old is None else old.group_id,
-            name=name,
-            attempts_max=settings.attempts_max or defaults.attempts_max,
-            invisible_ms=settings.invisible_ms or defaults.invisible_ms,
-            retry_delay_ms=delay_ms,
-            retry_delay_ms_max=max(
-                delay_ms, settings.retry_delay_ms_max or defaults.retry_delay_ms_max
-            ),
-            dead_letter_topic_id=letters.topic_id,
-            automatic=automatic,
-            description="" if old is None else old.description,
-            is_paused=old is not None and old.is_paused,
-            version=self._next_version(),
+        config = group_config(
+            name, settings, defaults, old, version=self._next_version(), automatic=automatic
         )
+        config.group_id = number if old is None else old.group_id
+        config.dead_letter_topic_id = letters.topic_id
         made.append(self._change(ConfigChange(put_group=config)))
         return Group.read(config), made
 
@@ -567,30 +539,6 @@ class CatalogService:
         is_over = with_old_letters or start == end
         if is_over and letters and not self._catalog.subscriptions_to(letters):
             await self._change(ConfigChange(delete_topic_id=letters))
-
-
-def check_room(what: str, count: int, count_max: int) -> None:
-    """Raises LimitReached where so many are enough."""
-    if count >= count_max:
-        raise errors.LimitReached(
-            f"there are {count} {what}, and the key limits.{what} allows {count_max}:"
-            " delete some that are not in use, or have the key raised",
-            limit=f"limits.{what}",
-            count=count,
-            count_max=count_max,
-        )
-
-
-def check_version(version: int, update: CatalogUpdate) -> None:
-    """Raises FailedPrecondition where there is another version than is expected."""
-    if update.expected_version not in {None, version}:
-        raise errors.FailedPrecondition(f"it has version {version}", version=version)
-
-
-def given(update: CatalogUpdate) -> dict[str, Any]:
-    """Fields of a topic or group that are to have another value."""
-    fields = {"description": update.description, "is_paused": update.is_paused}
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _gone() -> errors.Unavailable:

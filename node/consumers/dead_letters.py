@@ -9,7 +9,7 @@ import asyncio
 from typing import Final
 
 from hourwheel.outcomes import DeadLetterReason
-from node.contracts.broker import DeadLetterInfo, DeadLettersInfo
+from node.contracts.dead_letters import DeadLetterInfo, DeadLettersInfo
 from node.shard.shard import Shard
 from storage.views.catalog_items import Group
 

@@ -21,8 +21,15 @@ from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
-from hourwheel.outcomes import DeadLetterReason, MessageState, ReceiptOutcome
+from hourwheel.outcomes import MessageState, ReceiptOutcome
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
+from node.contracts.damaged_messages import DamagedInfo, DamagedPage
+from node.contracts.dead_letters import (
+    DeadLetterQuery,
+    DeadLettersInfo,
+    DeadLettersPage,
+    RedrivenPage,
+)
 from node.contracts.pending_page import CancelledPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import PendingQuery
 from node.telemetry.stats import EngineStats
@@ -182,6 +189,9 @@ class GroupInfo:
     is_paused: bool = False
     version: int = field(default=0, compare=False)
     """Grows with each change: two that are alike may have come about at different times."""
+    retry_delays_ms: tuple[int, ...] = ()
+    """Empty: they double."""
+    retry_jitter_percent: int = 0
 
 
 class LagPlace(NamedTuple):
@@ -273,65 +283,17 @@ class MessageInfo:
     """This node has found its bytes damaged, and has no good ones so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterInfo:
-    """A message as a group's dead letter."""
-
-    group: str
-    topic: str
-    """Which it was published to; empty if that was deleted since."""
-    attempts: int
-    """Deliveries to the group."""
-    reason: DeadLetterReason
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLettersInfo:
-    """Where a message is a dead letter."""
-
-    letters: Sequence[DeadLetterInfo] = ()
-    """One for each group, by name."""
-    is_complete: bool = True
-    """All was looked at: where nothing was found, there is nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class DamagedInfo:
-    """A message that a group should get, and that this node cannot read."""
-
-    message_id: MessageId
-    group: str
-    topic: str
-    """That it was published to."""
-    stands_in: str
-    """The same, or the topic of the group's retries or dead letters."""
-    due_ms: int
-    attempt: int
-    body_bytes: int
-    place: str
-    """Where its bytes are, and what is wrong with them."""
-    found_ms: int
-    tries: int
-    """How often good bytes were looked for since, in vain."""
-
-
-@dataclass(frozen=True, slots=True)
-class DamagedPage:
-    """A page of them, in the order in which they were found."""
-
-    messages: list[DamagedInfo]
-    next_token: bytes = b""
-    """Empty: this was the last page."""
-
-
 @dataclass(slots=True)
 class GroupSettings:
-    """Settings of a group; 0 stands for the default everywhere."""
+    """Settings of a group; 0 stands for the default everywhere, and None for what there is."""
 
     attempts_max: int = 0
     invisible_ms: int = 0
     retry_delay_ms: int = 0
     retry_delay_ms_max: int = 0
+    retry_delays_ms: tuple[int, ...] | None = None
+    """Empty: they double."""
+    retry_jitter_percent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -566,6 +528,27 @@ class EnginePort(Protocol):
 
         Raises:
             UnknownGroup, UnknownTopic; and whatever appending may raise.
+        """
+        ...
+
+    async def list_dead_letters(
+        self, query: DeadLetterQuery, token: bytes, *, count_max: int, with_bodies: bool
+    ) -> DeadLettersPage:
+        """A page of a group's dead letters, oldest first.
+
+        Raises:
+            UnknownGroup, UnknownTopic, InvalidFilter, Overloaded, ShuttingDown.
+            InvalidArgument: `token` is none that this question's last page gave.
+        """
+        ...
+
+    async def redrive(self, query: DeadLetterQuery, token: bytes) -> RedrivenPage:
+        """Give a page of them to the group again, but none that became one after the first page.
+
+        Raises:
+            As list_dead_letters; and whatever appending may raise: some may be given back then,
+            and to ask again is safe.
+            FailedPrecondition: a node of an earlier version is in the cluster.
         """
         ...
 

@@ -12,20 +12,15 @@ from hourwheel.outcomes import ReceiptOutcome
 from node.contracts.broker import Selection
 from node.delivery.message_lease import SPARSE_ID, Part, runs_of
 from node.delivery.receiver import Receiver
+from node.delivery.retry_delays import retry_delay_ms, spread_delay_ms
 from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
 from node.shard.views import Views
 from storage.views.catalog_items import Group
 from storage.views.sorting import sorted_unique
 
-_DOUBLINGS_MAX: Final = 30
-
-
-def retry_delay_ms(group: Group, attempt: int) -> int:
-    """Delay before the next delivery: doubles with each attempt, up to the group's cap."""
-    doublings = min(max(attempt - 1, 0), _DOUBLINGS_MAX)
-    return min(group.retry_delay_ms << doublings, group.retry_delay_ms_max)
-
+_SPREAD_TOGETHER: Final = 64
+"""Neighbours that one jitter goes for, so that thousands of messages stay hundreds of rows."""
 
 Ranges: TypeAlias = Sequence[tuple[int, int]] | NDArray[np.int64]
 """[first, end) of positions; where they may be many, int64[n, 2]."""
@@ -65,6 +60,14 @@ def dead_rows(group_queue: GroupQueue, ranges: Ranges) -> NDArray[np.void]:
     return _rows(group_queue, ranges, Outcome.DEAD)
 
 
+def redrive_rows(group_queue: GroupQueue, ranges: Ranges, due_ms: int) -> NDArray[np.void]:
+    """Rows that give a group its dead letters at positions [first, end) again.
+
+    The log's feature level must be `REDRIVE_LEVEL` at least.
+    """
+    return _rows(group_queue, ranges, Outcome.REDRIVE, due_ms)
+
+
 def filtered_rows(group_queue: GroupQueue, ranges: Ranges) -> NDArray[np.void]:
     """Rows that resolve positions [first, end) as filtered."""
     return _rows(group_queue, ranges, Outcome.FILTERED)
@@ -100,7 +103,8 @@ def retry_rows(
 ) -> NDArray[np.void]:
     """Rows that give positions [first, end) back: after `delay_ms`, or the group's own delay.
 
-    The group's delay depends on the attempt, so a range is cut where the attempts change.
+    The group's delay depends on the attempt, so a range is cut where the attempts change; and again
+    where the group spreads its retries.
     """
     if delay_ms is not None:
         return _rows(group_queue, ranges, Outcome.RETRY, now_ms + delay_ms)
@@ -114,10 +118,17 @@ def retry_rows(
         return _rows(group_queue, (), Outcome.RETRY)
     attempts = queue.pick(positions)["attempt"]
     cuts = np.flatnonzero(attempts[1:] != attempts[:-1]) + 1
+    if group.retry_jitter_percent:
+        cuts = np.append(cuts, np.arange(0, len(positions), _SPREAD_TOGETHER))
     begins = sorted_unique(np.append(begins[begins < len(positions)], cuts))
     lasts = positions[np.append(begins[1:], len(positions)) - 1]
     delays = {each: retry_delay_ms(group, each) for each in sorted_unique(attempts).tolist()}
-    due = [now_ms + delays[attempt] for attempt in attempts[begins].tolist()]
+    due = [
+        now_ms + spread_delay_ms(group, delays[attempt], position, attempt)
+        for position, attempt in zip(
+            positions[begins].tolist(), attempts[begins].tolist(), strict=True
+        )
+    ]
     return _rows(group_queue, np.stack((positions[begins], lasts + 1), axis=1), Outcome.RETRY, due)
 
 

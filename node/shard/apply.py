@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ from storage.views.sequence_index import SlotState
 from storage.views.sorting import sorted_unique
 from storage.views.unit import Units, equal_spans, pick
 
+REDRIVEN_ATTEMPT: Final = 2
+"""Of a message that was re-driven: it is a retry, and begins to count anew."""
 ApplyResult: TypeAlias = PublishResults | NDArray[np.uint8] | list[int] | int | None
 """What became of a record, for its proposer: by kind, see the handlers. A CONFIG's is a bool."""
 
@@ -257,7 +259,7 @@ class Applier:
     def _resolve_row(self, row: tuple[int, int, int, int, int, int], again: "_Again") -> int:
         """How many of its positions were unresolved; what it gives back waits in `again`."""
         group_id, topic_queue, first, count, outcome, retry_due_ms = row
-        if not self._is_subscribed(group_id, topic_queue):
+        if not self._may_resolve(group_id, topic_queue, outcome):
             return 0
         queue = self.views.queues.get(topic_queue)
         kind = (group_id, topic_queue, outcome, retry_due_ms)
@@ -316,8 +318,19 @@ class Applier:
             return
         group_id, topic_queue, outcome, retry_due_ms = again.kind
         units, again.ranges = self._read(topic_queue, again.ranges), []
+        if outcome == Outcome.REDRIVE:
+            self._redrive(group_id, units, retry_due_ms, again.store_ms)
+            return
         is_dead = outcome == Outcome.DEAD
         self._retry(group_id, units, retry_due_ms, again.store_ms, dead=is_dead)
+
+    def _may_resolve(self, group_id: int, topic_queue: int, outcome: int) -> bool:
+        """Whether a group reads a queue; of a re-drive, whether its dead letters stand there."""
+        if outcome != Outcome.REDRIVE:
+            return self._is_subscribed(group_id, topic_queue)
+        group = self.views.catalog.find_group_by_id(group_id)
+        letters = 0 if group is None else group.dead_letter_topic_id
+        return letters > 0 and topic_queue == letters << QUEUE_BITS
 
     def _is_subscribed(self, group_id: int, topic_queue: int) -> bool:
         return self._find_subscription(group_id, topic_queue) is not None
@@ -358,6 +371,30 @@ class Applier:
             again["attempt"] += 1
             again["due_ms"] = retry_due_ms
             views.counters.redelivered += len(again)
+            self._schedule(again, store_ms)
+
+    def _redrive(self, group_id: int, units: Units, due_ms: int, store_ms: int) -> None:
+        """Give dead letters to their group again, each as a retry of the topic it came from.
+
+        What the group does not read any more is its dead letter again, behind the others.
+        """
+        if not len(units):
+            return
+        catalog, origins = self.views.catalog, units["origin_topic"]
+        targets = units["topic_queue"].copy()
+        for topic_id in sorted_unique(origins).tolist():
+            subscription = catalog.find_subscription(group_id, topic_id)
+            if subscription is not None:
+                targets[origins == topic_id] = subscription.retry_topic_id << QUEUE_BITS
+        is_left = targets == units["topic_queue"]
+        if is_left.any():
+            self._release(pick(units, is_left))
+        again = pick(units, ~is_left)
+        if len(again):
+            again["topic_queue"] = targets[~is_left]
+            again["attempt"] = REDRIVEN_ATTEMPT
+            again["due_ms"] = due_ms
+            self.views.counters.redelivered += len(again)
             self._schedule(again, store_ms)
 
     # -- configuration and clean-up -----------------------------------------------------------
@@ -466,4 +503,4 @@ def _pieces(rows: NDArray[Any]) -> Iterator[tuple[int, int, bool]]:
 _ROWS_MIN = 16
 """Fewer rows than this are resolved sooner one by one."""
 _KINDS = frozenset(Kind)
-_AGAIN = frozenset({Outcome.RETRY, Outcome.DEAD})
+_AGAIN = frozenset({Outcome.RETRY, Outcome.DEAD, Outcome.REDRIVE})

@@ -26,10 +26,12 @@ from timewheel.wheel import Wheel
 
 CHECKS_KEPT: Final = 4_096
 
-FEATURE_LEVEL: Final = 3
+FEATURE_LEVEL: Final = 4
 """The newest apply semantics that this binary knows. 2: filters (RESOLVE filtered, gene_spec)."""
 TRIM_SEQUENCES_LEVEL: Final = 3
 """From this level on there are TRIM_SEQUENCES records."""
+REDRIVE_LEVEL: Final = 4
+"""From this level on RESOLVE may re-drive."""
 FEATURE_LEVEL_MIN: Final = 2
 """The oldest. Genes of level 1 had other bits: a filter would miss messages. It was never released.
 """

@@ -96,6 +96,10 @@ class Group:
     """The master hands nothing out to it."""
     version: int = 0
     """As `Topic.version`."""
+    retry_delays_ms: tuple[int, ...] = ()
+    """Of the second delivery and those after it; the last one goes on. Empty: the doubling."""
+    retry_jitter_percent: int = 0
+    """By how much the master lengthens each retry delay at most."""
 
     @classmethod
     def read(cls, config: state_pb2.GroupConfig) -> "Group":
@@ -112,6 +116,8 @@ class Group:
             config.description,
             config.is_paused,
             config.version,
+            tuple(config.retry_delays_ms),
+            config.retry_jitter_percent,
         )
 
     def config(self) -> state_pb2.GroupConfig:
@@ -128,6 +134,8 @@ class Group:
             description=self.description,
             is_paused=self.is_paused,
             version=self.version,
+            retry_delays_ms=self.retry_delays_ms,
+            retry_jitter_percent=self.retry_jitter_percent,
         )
 
     def digest_into(self, hasher: Hasher) -> None:

@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 
 import hourwheel
+from hourwheel.delay_levels import RetryPreset
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.v1 import admin_pb2 as wire
-from hourwheel.v1 import filter_pb2
+from hourwheel.v1 import filter_pb2, groups_pb2
 from node.contracts.broker import (
     CatalogUpdate,
-    DeadLetterInfo,
-    DeadLettersInfo,
     GroupInfo,
     GroupSettings,
     ShardStatusData,
     SubscriptionInfo,
     TopicInfo,
 )
+from node.contracts.dead_letters import DeadLetterInfo, DeadLettersInfo
 from tests.support.api_world import STARTED_MS, ApiWorld, refused
 from tests.support.fake_engine import CLUSTER_ID, NOW_MS
 
@@ -84,7 +84,12 @@ async def test_groups_can_be_made_listed_and_deleted() -> None:
         await world.admin.DeleteGroup(wire.DeleteGroupRequest(name="billing"))
         gone = await refused(world.admin.GetGroup(wire.GetGroupRequest(name="billing")))
     assert made.group.settings == wire.GroupSettings(
-        attempts_max=3, invisible_ms=500, retry_delay_ms=1_000, retry_delay_ms_max=600_000
+        attempts_max=3,
+        invisible_ms=500,
+        retry_delay_ms=1_000,
+        retry_delay_ms_max=600_000,
+        retry_delays=groups_pb2.RetryDelays(),
+        retry_jitter_percent=0,
     )
     (lag,) = one.group.lags
     assert (lag.topic, lag.unresolved_count, lag.leased_count) == ("orders", 7, 2)
@@ -102,6 +107,7 @@ async def test_groups_can_be_made_listed_and_deleted() -> None:
         ("g", {"invisible_ms": 43_200_001}, "INVALID_ARGUMENT"),
         ("g", {"retry_delay_ms": 30 * 86_400_000 + 1}, "INVALID_ARGUMENT"),
         ("g", {"retry_delay_ms_max": 30 * 86_400_000 + 1}, "INVALID_ARGUMENT"),
+        ("g", {"retry_jitter_percent": 101}, "INVALID_ARGUMENT"),
     ],
 )
 async def test_group_is_refused_when_name_or_settings_are_bad(
@@ -114,6 +120,51 @@ async def test_group_is_refused_when_name_or_settings_are_bad(
     assert refusal.reason == reason
     if settings:
         assert refusal.params["field"] == f"settings.{next(iter(settings))}"
+
+
+@pytest.mark.parametrize(
+    "delays",
+    [
+        {"delays_ms": [1_000, 0]},
+        {"delays_ms": [365 * 86_400_000 // 10]},
+        {"delays_ms": [1_000] * 33},
+        {"delays_ms": [1_000], "preset": groups_pb2.RETRY_PRESET_ROCKETMQ},
+        {"preset": 77},
+    ],
+    ids=["zero", "too-long", "too-many", "both", "unknown"],
+)
+async def test_group_is_refused_when_its_retry_delays_are_bad(delays: dict[str, Any]) -> None:
+    settings = wire.GroupSettings(retry_delays=groups_pb2.RetryDelays(**delays))
+    async with ApiWorld() as world:
+        put = wire.PutGroupRequest(name="g", settings=settings)
+        refusal = await refused(world.admin.PutGroup(put))
+        update = wire.UpdateGroupRequest(name="g", settings=settings)
+        assert (await refused(world.admin.UpdateGroup(update))).reason == refusal.reason
+        assert world.engine.asked("put_group") == world.engine.asked("update_group") == []
+    assert refusal.reason == "INVALID_ARGUMENT"
+    assert "retry_delays" in refusal.params["field"]
+
+
+@pytest.mark.parametrize(
+    ("delays", "expected"),
+    [
+        (None, None),
+        ({}, ()),
+        ({"delays_ms": [5, 2_592_000_000]}, (5, 2_592_000_000)),
+        ({"preset": groups_pb2.RETRY_PRESET_ROCKETMQ}, RetryPreset.ROCKETMQ.value),
+    ],
+    ids=["as-it-was", "doubling", "steps", "preset"],
+)
+async def test_retry_delays_reach_the_engine(
+    delays: dict[str, Any] | None, expected: tuple[int, ...] | None
+) -> None:
+    settings = wire.GroupSettings()
+    if delays is not None:
+        settings.retry_delays.CopyFrom(groups_pb2.RetryDelays(**delays))
+    async with ApiWorld() as world:
+        await world.admin.PutGroup(wire.PutGroupRequest(name="g", settings=settings))
+        ((_, asked),) = world.engine.asked("put_group")
+    assert (asked.retry_delays_ms, asked.retry_jitter_percent) == (expected, None)
 
 
 async def test_status_tells_node_and_shard() -> None:
@@ -147,7 +198,11 @@ async def test_message_is_described_when_its_id_is_one() -> None:
 async def test_dead_letters_are_told_when_the_message_was_released() -> None:
     async with ApiWorld() as world:
         world.engine.dead = DeadLettersInfo(
-            [DeadLetterInfo("billing", "orders", 3, wire.DEAD_LETTER_REASON_ATTEMPTS_USED_UP)],
+            [
+                DeadLetterInfo(
+                    "billing", "orders", 3, groups_pb2.DEAD_LETTER_REASON_ATTEMPTS_USED_UP
+                )
+            ],
             is_complete=False,
         )
         published = await world.publish(b"x")
@@ -159,7 +214,7 @@ async def test_dead_letters_are_told_when_the_message_was_released() -> None:
     assert (list(pending.dead_letters), pending.dead_letter_search_is_complete) == ([], True)
     (letter,) = released.dead_letters
     assert (letter.group, letter.topic, letter.attempts) == ("billing", "orders", 3)
-    assert letter.reason == wire.DEAD_LETTER_REASON_ATTEMPTS_USED_UP
+    assert letter.reason == groups_pb2.DEAD_LETTER_REASON_ATTEMPTS_USED_UP
     assert not released.dead_letter_search_is_complete
 
 

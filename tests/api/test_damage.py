@@ -7,7 +7,7 @@ import pytest
 from hourwheel.formats.message_id import MessageId
 from hourwheel.limits import DAMAGED_PAGE_SIZE_MAX
 from hourwheel.v1 import admin_pb2
-from node.contracts.broker import DamagedInfo, DamagedPage
+from node.contracts.damaged_messages import DamagedInfo, DamagedPage
 from tests.support.api_world import ApiWorld, refused
 
 ID = MessageId(0, 3, 7, 1_000)

@@ -16,12 +16,12 @@ from typing import Final, cast
 from hourwheel import errors
 from hourwheel.clock import SystemClock
 from hourwheel.formats.record_batch import build_publish
-from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, filter_pb2, members_pb2
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, filter_pb2, groups_pb2, members_pb2
 from node.broker.consumer_lag import ConsumerLag
 from node.broker.due_reading import DueReading
 from node.broker.settings import EngineConfig
 from node.broker.slewed_clock import SlewedClock
-from node.catalog.service import DefaultsConfig
+from node.catalog.changes import DefaultsConfig
 from node.metrics import collector
 from node.shard.recovery import ShardConfig
 from tests.support.api_world import ApiWorld, refused
@@ -222,6 +222,17 @@ async def list_damaged(world: World) -> None:
     assert not answer.messages
 
 
+async def list_dead_letters(world: World) -> None:
+    request = groups_pb2.ListDeadLettersRequest(group=BROAD)
+    assert not (await world.api.admin.ListDeadLetters(request)).messages
+
+
+async def redrive_dead_letters(world: World) -> None:
+    wanted = filter_pb2.FilterExpression(kind=1, text="*")
+    request = groups_pb2.RedriveDeadLettersRequest(group=BROAD, filter=wanted)
+    assert not (await world.api.admin.RedriveDeadLetters(request)).redriven_count
+
+
 async def discard_damaged(world: World) -> None:
     request = admin_pb2.DiscardDamagedRequest(group=BROAD, all=True)
     assert not (await world.api.admin.DiscardDamaged(request)).messages
@@ -305,6 +316,8 @@ CASES: Final[dict[str, Callable[[World], Awaitable[None]]]] = {
     "CancelPending": cancel_pending,
     "ListDamaged": list_damaged,
     "DiscardDamaged": discard_damaged,
+    "ListDeadLetters": list_dead_letters,
+    "RedriveDeadLetters": redrive_dead_letters,
     "GetStatus": get_status,
     "TransferMaster": transfer_master,
     "ListMembers": list_members,

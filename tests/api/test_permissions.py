@@ -10,7 +10,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import build_publish
-from hourwheel.v1 import admin_pb2
+from hourwheel.v1 import admin_pb2, groups_pb2
 from hourwheel.v1.broker_pb2 import CancelRequest, PublishStreamRequest
 from hourwheel.v1.consumer_pb2 import AckRequest, ReceiveRequest
 from hourwheel.v1.session_pb2 import SessionCall, SessionRequest
@@ -21,7 +21,8 @@ from node.contracts.access import (
     Operation,
     ResourceKind,
 )
-from node.contracts.broker import DamagedInfo, DamagedPage, DeadLetterInfo, DeadLettersInfo
+from node.contracts.damaged_messages import DamagedInfo, DamagedPage
+from node.contracts.dead_letters import DeadLetterInfo, DeadLettersInfo
 from tests.support.api_world import ApiWorld, refusal_of, refused
 from tests.support.callers import identify
 from tests.support.embedded_node import EmbeddedNode
@@ -151,7 +152,7 @@ async def test_dead_letters_of_a_message_are_told_of_groups_that_one_may_look_at
         grant(ResourceKind.GROUP, "billing", Operation.LOOK),
     )
     async with ApiWorld(identify=identify) as world:
-        reason = admin_pb2.DEAD_LETTER_REASON_ATTEMPTS_USED_UP
+        reason = groups_pb2.DEAD_LETTER_REASON_ATTEMPTS_USED_UP
         world.engine.dead = DeadLettersInfo(
             [DeadLetterInfo(group, "orders", 3, reason) for group in ("billing", "hidden")]
         )

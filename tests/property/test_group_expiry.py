@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from node.broker.engine import EngineConfig
-from node.catalog.service import DefaultsConfig
+from node.catalog.changes import DefaultsConfig
 from node.contracts.broker import Delivery, GroupSettings
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.small_sizes import small_sizes

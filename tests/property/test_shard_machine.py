@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from hourwheel.filter_language.text import FilterExpression
+from hourwheel.formats.record_batch import Outcome
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from node.shard.dispatcher import DispatchConfig
 from node.shard.job_planner import RetentionConfig
@@ -216,6 +217,16 @@ class ShardMachine(RuleBasedStateMachine):
             queue = side.retries << 8 if which % 3 == 0 else side.queue
             self.world.resolve_side(side, queue, first, count, outcome)
             self.step(self.world.commit)
+
+    @rule(which=_index, first=st.integers(0, 8), count=st.integers(1, 6))
+    def redrive(self, which: int, first: int, count: int) -> None:
+        """Dead letters of the group, or of a side's: also such as are none any more."""
+        side = self.sides[which % len(self.sides)] if self.sides and which % 2 else None
+        if side is None:
+            self.world.redrive(first, count)
+        else:
+            self.world.resolve_side(side, side.letters << 8, first, count, Outcome.REDRIVE)
+        self.step(self.world.commit)
 
     @rule(which=_index, what=st.sampled_from(["topic", "group", "retries", "letters"]))
     def delete_side(self, which: int, what: str) -> None:

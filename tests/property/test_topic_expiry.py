@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hourwheel.formats.message_id import ID_DTYPE
 from node.broker.engine import EngineConfig
-from node.catalog.service import DefaultsConfig
+from node.catalog.changes import DefaultsConfig
 from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import ShardConfig
 from tests.support.engine_world import EngineWorld, let_others_run, within

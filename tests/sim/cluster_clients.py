@@ -195,7 +195,9 @@ class Administrator(Client):
     def _resolve(self, node: "SimNode", side: Side) -> None:
         random = self.cluster.events.random
         queue = random.choice((side.queue, side.retries << 8))
-        outcome = random.choice((Outcome.ACK, Outcome.RETRY))
+        outcome = random.choice((Outcome.ACK, Outcome.RETRY, Outcome.REDRIVE))
+        if outcome == Outcome.REDRIVE:
+            queue = side.letters << 8
         Proposer(node).resolve_side(side, queue, random.randrange(6), 3, outcome)
 
     def _delete(self, node: "SimNode", side: Side) -> None:

@@ -16,8 +16,9 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.formats.record_batch import Kind, RecordBatch, build_publish
 from hourwheel.internal.v1.state_pb2 import ConfigChange
+from node.catalog.changes import DefaultsConfig
 from node.catalog.name_expiry import NameExpiry
-from node.catalog.service import CatalogService, DefaultsConfig
+from node.catalog.service import CatalogService
 from node.consumers.housekeeping import Housekeeping
 from node.delivery.receiver import ReceiveLimits
 from node.delivery.resolve_rows import ack_rows, retry_rows

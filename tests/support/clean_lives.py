@@ -15,6 +15,7 @@ from random import Random
 from typing import Final
 
 from hourwheel.filter_language.text import FilterExpression
+from hourwheel.formats.record_batch import Outcome
 from node.shard.job_planner import RetentionConfig
 from node.shard.node_meta import NODE_META
 from storage.files import atomic_file
@@ -231,6 +232,18 @@ class _Life:
         if end:
             first = rng.randrange(end)
             world.resolve_side(side, queue, first, rng.randint(1, end - first), rng.randint(1, 3))
+            world.commit()
+        self._redrive(side)
+
+    def _redrive(self, side: Side) -> None:
+        """Some of the dead letters that there are; what was re-driven before is left."""
+        world, rng = self._world, self._rng
+        if world.shard.views.catalog.find_topic_by_id(side.letters) is not None:
+            end = world.shard.views.queues.get(side.letters << 8).end_position
+            if end:
+                first = rng.randrange(end)
+                count = rng.randint(1, end - first)
+                world.resolve_side(side, side.letters << 8, first, count, Outcome.REDRIVE)
 
     def _delete(self) -> None:
         if not self._sides:

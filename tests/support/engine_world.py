@@ -27,7 +27,7 @@ from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.master_service import MasterService
 from node.broker.settings import EngineConfig
-from node.catalog.service import DefaultsConfig
+from node.catalog.changes import DefaultsConfig
 from node.cluster.member import ClusterMember
 from node.cluster.standalone import elected
 from node.contracts.broker import (

@@ -12,7 +12,7 @@ from hourwheel.crc32c import crc32c
 from hourwheel.filter_language.wire import gene_from_wire
 from hourwheel.formats import message_id
 from hourwheel.formats.record_batch import Flag, RecordBatch
-from hourwheel.v1 import admin_pb2, broker_pb2, filter_pb2
+from hourwheel.v1 import admin_pb2, broker_pb2, filter_pb2, groups_pb2
 
 STORE_MS = 1_700_000_000_000
 """The fake's clock: it stands still."""
@@ -73,6 +73,9 @@ class FakeBroker:
         self.cancelled: set[int] = set()
         self.damaged: list[admin_pb2.DamagedMessage] = []
         self.dead_letters: dict[int, list[admin_pb2.DeadLetter]] = {}
+        self.letters: list[groups_pb2.DeadLetterMessage] = []
+        """Of the one group that has any."""
+        self.letters_page_max = 1_000
         self.discard_max = 1_000
         """So many one call gives up."""
         self.topics: dict[str, int] = {}

@@ -27,9 +27,6 @@ from hourwheel.types import topic_queue
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.broker import (
     CatalogUpdate,
-    DamagedInfo,
-    DamagedPage,
-    DeadLettersInfo,
     Delivery,
     GroupInfo,
     GroupLagInfo,
@@ -45,6 +42,13 @@ from node.contracts.broker import (
     SubscriptionInfo,
     TopicInfo,
     WheelInfo,
+)
+from node.contracts.damaged_messages import DamagedInfo, DamagedPage
+from node.contracts.dead_letters import (
+    DeadLetterQuery,
+    DeadLettersInfo,
+    DeadLettersPage,
+    RedrivenPage,
 )
 from node.contracts.pending_page import CancelledPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import PendingQuery
@@ -89,6 +93,8 @@ class FakeEngine:
     pending_page: PendingPage = field(default_factory=PendingPage)
     cancelled_page: CancelledPage = field(default_factory=CancelledPage)
     damaged_page: DamagedPage = field(default_factory=lambda: DamagedPage([]))
+    dead_letters_page: DeadLettersPage = field(default_factory=DeadLettersPage)
+    redriven_page: RedrivenPage = field(default_factory=RedrivenPage)
     dead: DeadLettersInfo = field(default_factory=DeadLettersInfo)
     is_closed: bool = False
     leases: int = 0
@@ -335,6 +341,16 @@ class FakeEngine:
     async def cancel_pending(self, query: PendingQuery, token: bytes) -> CancelledPage:
         await self._begin("cancel_pending", (query, token))
         return self.cancelled_page
+
+    async def list_dead_letters(
+        self, query: DeadLetterQuery, token: bytes, *, count_max: int, with_bodies: bool
+    ) -> DeadLettersPage:
+        await self._begin("list_dead_letters", (query, token, count_max, with_bodies))
+        return self.dead_letters_page
+
+    async def redrive(self, query: DeadLetterQuery, token: bytes) -> RedrivenPage:
+        await self._begin("redrive", (query, token))
+        return self.redriven_page
 
     async def list_damaged(
         self, group: str, topic: str, token: bytes, *, count_max: int

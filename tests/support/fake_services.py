@@ -20,6 +20,7 @@ from hourwheel.v1 import (
     broker_pb2_grpc,
     consumer_pb2,
     consumer_pb2_grpc,
+    groups_pb2,
 )
 from hourwheel.v1 import status_pb2 as cluster_pb2
 from tests.support.fake_broker import SHARD, STORE_MS, FakeBroker
@@ -334,6 +335,37 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self._node.damaged = [one for one in self._node.damaged if one not in gone]
         left = len(mine) - len(gone)
         return admin_pb2.DiscardDamagedResponse(messages=gone, left_count=left)
+
+    async def ListDeadLetters(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "ListDeadLetters", request, context)
+        page, token = self._letters(request)
+        return groups_pb2.ListDeadLettersResponse(
+            messages=page, next_page_token=token, scanned_count=len(page)
+        )
+
+    async def RedriveDeadLetters(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "RedriveDeadLetters", request, context)
+        page, token = self._letters(request)
+        gone = [one for one in page if one.topic]
+        self._node.letters = [one for one in self._node.letters if one not in gone]
+        return groups_pb2.RedriveDeadLettersResponse(
+            redriven_count=len(gone),
+            unsubscribed_count=len(page) - len(gone),
+            scanned_count=len(page),
+            next_page_token=token,
+        )
+
+    def _letters(self, request: Any) -> tuple[list[Any], bytes]:
+        """(a page of those that are meant, token of the next one: the last id of this)."""
+        found = [
+            one
+            for one in self._node.letters
+            if request.topic in {"", one.topic}
+            and (not request.message_ids or one.message_id in request.message_ids)
+            and one.message_id > request.page_token.decode()
+        ]
+        page = found[: self._node.letters_page_max]
+        return page, page[-1].message_id.encode() if len(page) < len(found) else b""
 
     async def DescribeWheel(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Everything that is published, and as many cancelled; odd ranges are estimates."""

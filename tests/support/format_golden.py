@@ -139,6 +139,11 @@ def resolve_filtered() -> bytes:
     return rows_of(Kind.RESOLVE, RESOLVE_ROW, (3, 0x0101, 7, 3_000_000_000, Outcome.FILTERED, 0))
 
 
+def resolve_redrive() -> bytes:
+    """Dead letters that a group is given again."""
+    return rows_of(Kind.RESOLVE, RESOLVE_ROW, (3, 0x0200, 40, 3, Outcome.REDRIVE, DUE_MS))
+
+
 def config() -> bytes:
     """A CONFIG with a blob (the bytes need not be a message of its kind here)."""
     return stamped(build_blob(Kind.CONFIG, b"\x10\x05"))
@@ -238,6 +243,7 @@ BATCHES: Final[dict[str, Callable[[], bytes]]] = {
     "batch_reschedule": reschedule,
     "batch_resolve": resolve,
     "batch_resolve_filtered": resolve_filtered,
+    "batch_resolve_redrive": resolve_redrive,
     "batch_config": config,
     "batch_trim": trim,
     "batch_trim_sequences": trim_sequences,

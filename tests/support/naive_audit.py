@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from chaos.log_model import Entry, LogModel
 from hourwheel.crc32c import crc32c
-from hourwheel.formats.record_batch import Kind, RecordBatch
+from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
 from tests.support.log_copies import Expected
 from tests.support.naive_replica import Found, NaiveReplica, Unit
 
@@ -175,7 +175,11 @@ class Model(LogModel):
         found = []
         for row in batch.rows:  # one by one: a row may release what the next one names
             group, queue = int(row["group_id"]), int(row["topic_queue"])
-            if self._subscription(group, queue >> 8) is not None:
+            is_redrive = int(row["outcome"]) == Outcome.REDRIVE
+            if is_redrive and self.owns_letters(group, queue):
+                end = int(row["first_position"]) + int(row["count"])
+                self._check_row(batch, queue, int(row["first_position"]), end)
+            if not is_redrive and self._subscription(group, queue >> 8) is not None:
                 first = int(row["first_position"])
                 self._check_row(batch, queue, first, first + int(row["count"]))
             found += super()._resolve(_Rows(batch.header, row.reshape(1)))  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ from node.delivery.resolve_rows import (
     dead_rows,
     filtered_rows,
     give_back_rows,
+    redrive_rows,
     retry_rows,
 )
 from node.replica.mastership import Mastership
@@ -242,6 +243,11 @@ class ShardProposals:
         for name, value in zip(names, row, strict=True):
             rows[name] = value
         return self.resolve(rows)
+
+    def redrive(self, first: int, count: int) -> Token:
+        """Append that the group gets its dead letters at these positions again, soon."""
+        letters = GroupQueue.of(GROUP, LETTERS << 8)
+        return self.resolve(redrive_rows(letters, [(first, first + count)], self.now_ms + 500))
 
     def publish_merged(self, requests: list[tuple[int, int, list[int]]]) -> Token:
         """Append requests (producer, its number of the first message, due times) as one batch."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.formats.tag_gene import GeneSpec
 from hourwheel.internal.v1.state_pb2 import Checkpoint, ConfigChange
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.facts.findings import Finding
 from spark_jobs.audit.facts.scan import Blob
 from spark_jobs.logs.replica import ERROR
@@ -94,6 +95,12 @@ class Timeline:
     def group_at(self, group_id: int, offset: int) -> Group | None:
         """A group as a record at `offset` sees it."""
         return _at(self.groups.get(group_id, []), offset)
+
+    def owns_letters(self, group_id: int, topic_queue: int, offset: int) -> bool:
+        """Whether, for a record at `offset`, a group's dead letters stand in a queue."""
+        group = self.group_at(group_id, offset)
+        letters = 0 if group is None else int(group.dead_letter_topic_id)
+        return letters > 0 and topic_queue == letters << QUEUE_BITS
 
     def subscription_at(self, group_id: int, topic_id: int, offset: int) -> Subscription | None:
         """How a group reads a topic, as a record at `offset` sees it."""

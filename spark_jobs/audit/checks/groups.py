@@ -160,6 +160,10 @@ def _subscribed(resolves: Array, line: Timeline) -> NDArray[np.bool_]:
         for begin, value in line.subscriptions.get((key >> 32, key & 0xFFFFFFFF), []):
             behind = offsets.astype(np.int64) > begin
             found[mine[behind]] = value is not None
+    for index in np.flatnonzero(resolves["outcome"] == Outcome.REDRIVE).tolist():
+        row = resolves[index]
+        group_id, topic_queue = int(row["group_id"]), int(row["topic_queue"])
+        found[index] = line.owns_letters(group_id, topic_queue, int(row["offset"]))
     return found
 
 

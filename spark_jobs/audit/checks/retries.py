@@ -25,6 +25,7 @@ from storage.queues.ack_state import AckWindow
 Array = NDArray[Any]
 _NEVER: Final = int(NEVER)
 _BY_DISPATCH: Final = int(BY_DISPATCH)
+_REDRIVEN_ATTEMPT: Final = 2
 
 
 class Unit(NamedTuple):
@@ -205,6 +206,10 @@ class _Follower:
     ) -> None:
         group_id, topic_queue = int(row["group_id"]), int(row["topic_queue"])
         topic_id = int(topic_of(topic_queue))
+        if int(row["outcome"]) == Outcome.REDRIVE:
+            if self._line.owns_letters(group_id, topic_queue, offset):
+                self._redrive(self._dynamic(index, row, offset), row, offset)
+            return
         subscription = self._line.subscription_at(group_id, topic_id, offset)
         if subscription is None:
             return
@@ -246,6 +251,24 @@ class _Follower:
             due_ms = int(row["retry_due_ms"])
             again = [one._replace(due_ms=due_ms, attempt=one.attempt + 1) for one in again]
             self._schedule(again, int(subscription.retry_topic_id) << 8, row, offset)
+
+    def _redrive(self, letters: list[Unit], row: Array, offset: int) -> None:
+        """A group gets its dead letters again; what it does not read any more stays one."""
+        group_id, topic_queue = int(row["group_id"]), int(row["topic_queue"])
+        due_ms = int(row["retry_due_ms"])
+        queue = self._queue(topic_queue, offset)
+        again: dict[int, list[Unit]] = {}
+        for one in letters:
+            origin = self._line.subscription_at(group_id, one.origin_topic, offset)
+            if origin is None:
+                queue.entries.append(one)
+                queue.offsets.append(offset)
+                continue
+            self.found.retried[group_id, one.origin_topic] += 1
+            retries = again.setdefault(int(origin.retry_topic_id) << QUEUE_BITS, [])
+            retries.append(one._replace(due_ms=due_ms, attempt=_REDRIVEN_ATTEMPT))
+        for number, units in again.items():
+            self._schedule(units, number, row, offset)
 
     def _queue(self, topic_queue: int, offset: int) -> DynamicQueue:
         queue = self.found.queues.setdefault(topic_queue, DynamicQueue())

@@ -6,7 +6,7 @@ import pytest
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.filter_language.wire import gene_from_wire
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec
-from hourwheel.v1 import admin_pb2
+from hourwheel.v1 import admin_pb2, groups_pb2
 from tests.support.fake_node import EPOCH, SHARD, STORE_MS
 from tests.support.fake_node_thread import FakeNodeThread
 from tests.unit.hourwheel.cli.conftest import Cli
@@ -46,6 +46,10 @@ def test_groups_when_made_listed_and_forgotten(cli: Cli, fake: FakeNodeThread) -
     assert "60,000" in cli("groups", "list").stdout
     shown = cli("groups", "show", "g").stdout
     assert "unresolved count" in shown
+    plan = cli("groups", "put", "g", "--retries", "10s,1m+20%", "--json")
+    retries = json.loads(plan.stdout)
+    assert (retries["retry_delays_ms"], retries["retry_jitter_percent"]) == ([10_000, 60_000], 20)
+    assert cli("groups", "put", "g", "--retries", "soon").exit_code == ExitCode.USAGE
     assert "forgot group g" in cli("groups", "delete", "g", "-y").stdout
     assert cli("groups", "show", "g").exit_code == ExitCode.NOT_FOUND
 
@@ -79,7 +83,7 @@ def test_describe_when_it_is_a_dead_letter(cli: Cli, fake: FakeNodeThread) -> No
         group="billing",
         topic="orders",
         attempts=3,
-        reason=admin_pb2.DEAD_LETTER_REASON_ATTEMPTS_USED_UP,
+        reason=groups_pb2.DEAD_LETTER_REASON_ATTEMPTS_USED_UP,
     )
     unsaid = admin_pb2.DeadLetter(group="audit", attempts=1)
     fake.do(lambda node: node.dead_letters.update({0: [letter, unsaid]}))

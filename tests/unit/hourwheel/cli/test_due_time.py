@@ -1,6 +1,7 @@
 import pytest
 
-from hourwheel.cli.due_time import When, parse_duration_ms, parse_when
+from hourwheel.cli.due_time import Retries, When, parse_duration_ms, parse_retries, parse_when
+from hourwheel.delay_levels import RetryPreset
 from hourwheel.errors import InvalidDueTime
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
@@ -26,6 +27,8 @@ SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
         ("0s", 0),
         ("now", 0),
         ("NOW", 0),
+        ("level 3", 10 * SECOND),
+        ("Level18", 2 * HOUR),
     ],
 )
 def test_parse_when_when_a_delay(text: str, delay_ms: int) -> None:
@@ -104,3 +107,32 @@ def test_parse_when_when_nonsense(text: str) -> None:
     with pytest.raises(InvalidDueTime) as refused:
         parse_when(text)
     assert refused.value.message
+
+
+@pytest.mark.parametrize("text", ["level 0", "level 19", "level 123456789"])
+def test_level_is_refused_when_there_is_none(text: str) -> None:
+    with pytest.raises(InvalidDueTime, match="from 1 to 18"):
+        parse_when(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "retries"),
+    [
+        ("10s,1m, 10m", Retries([10_000, 60_000, 600_000])),
+        ("level 3", Retries([10_000])),
+        ("doubling", Retries([])),
+        ("RocketMQ", Retries(RetryPreset.ROCKETMQ)),
+        ("rocketmq + 20%", Retries(RetryPreset.ROCKETMQ, 20)),
+        ("1s,2s+0", Retries([1_000, 2_000], 0)),
+    ],
+)
+def test_retries_are_a_list_or_a_name(text: str, retries: Retries) -> None:
+    assert parse_retries(text) == retries
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10s,", "10", "unknown", "2027-03-01T08:00:00Z", "10s+", "10s+101%", "+5%"]
+)
+def test_retries_are_refused_when_they_cannot_be_read(text: str) -> None:
+    with pytest.raises(InvalidDueTime):
+        parse_retries(text)

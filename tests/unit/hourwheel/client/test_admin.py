@@ -8,13 +8,14 @@ from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.catalog import DeadLetter, GroupLag, Subscription
 from hourwheel.client.message import Message
 from hourwheel.client.producer import AsyncProducer
+from hourwheel.delay_levels import RetryPreset
 from hourwheel.filter_language.inputs import Sql, Tags
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec
 from hourwheel.outcomes import CancelOutcome, DeadLetterReason, MessageState
 from hourwheel.transport.channel import Channel
-from hourwheel.v1 import admin_pb2
+from hourwheel.v1 import admin_pb2, groups_pb2
 from tests.support.fake_node import EPOCH, SHARD, FakeNode
 
 
@@ -47,6 +48,32 @@ async def test_groups_when_made_listed_and_deleted(admin: AsyncAdmin) -> None:
     await admin.delete_group("g")
     with pytest.raises(errors.UnknownGroup):
         await admin.get_group("g")
+
+
+async def test_retry_policy_is_sent_only_where_it_is_given(
+    admin: AsyncAdmin, node: FakeNode
+) -> None:
+    put = await admin.put_group("g", retry_delays_ms=[5, 6], retry_jitter_percent=0)
+    assert (put.retry_delays_ms, put.retry_jitter_percent) == ((5, 6), 0)
+    await admin.put_group("g", retry_delays_ms=RetryPreset.ROCKETMQ)
+    await admin.put_group("g", retry_delays_ms=())
+    await admin.put_group("g", retry_delays_ms=None, retry_jitter_percent=None)
+    asked = [call.settings for call in node.calls["PutGroup"]]
+    assert [one.HasField("retry_delays") for one in asked] == [True, True, True, False]
+    assert [one.HasField("retry_jitter_percent") for one in asked] == [True, False, False, False]
+    assert list(asked[1].retry_delays.delays_ms) == list(RetryPreset.ROCKETMQ.value)
+    assert not asked[2].retry_delays.delays_ms
+
+
+@pytest.mark.parametrize("wrong", ["10s", 5, {"a": 1}, [0]])
+async def test_retry_delays_are_refused_when_they_are_none(
+    admin: AsyncAdmin, node: FakeNode, wrong: Any
+) -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"^retry_delays_ms is a"):
+        await admin.put_group("g", retry_delays_ms=wrong)
+    with pytest.raises(errors.InvalidArgument, match="no setting 'retries'"):
+        await admin.update_group("g", retries=wrong)  # type: ignore[call-arg]
+    assert not node.calls
 
 
 async def test_lists_when_longer_than_a_page(admin: AsyncAdmin, node: FakeNode) -> None:
@@ -119,7 +146,7 @@ async def test_describe_when_known_and_unknown(admin: AsyncAdmin, node: FakeNode
 
 async def test_describe_when_it_is_a_dead_letter(admin: AsyncAdmin, node: FakeNode) -> None:
     node.add_topic("t", b"one", b"two")
-    used_up = admin_pb2.DEAD_LETTER_REASON_ATTEMPTS_USED_UP
+    used_up = groups_pb2.DEAD_LETTER_REASON_ATTEMPTS_USED_UP
     node.dead_letters[0] = [
         admin_pb2.DeadLetter(group="a", topic="t", attempts=3),
         admin_pb2.DeadLetter(group="b", attempts=1, reason=used_up),
@@ -192,7 +219,12 @@ async def test_numbers_that_cannot_be_are_refused_before_anything_is_sent(
 ) -> None:
     with pytest.raises(errors.InvalidArgument, match=r"^queue_count is a whole number"):
         await admin.create_topic("t", queue_count=wrong)
-    for name in ("attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max"):
+    with pytest.raises(errors.InvalidArgument, match=r"^retry_delays_ms is a whole number"):
+        await admin.put_group("g", retry_delays_ms=[5, wrong])
+    for name in (
+        *("attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max"),
+        "retry_jitter_percent",
+    ):
         with pytest.raises(errors.InvalidArgument, match=f"^{name} is a whole number"):
             await admin.put_group("g", **{name: wrong})
     with pytest.raises(errors.InvalidArgument, match=r"^shard is a whole number"):

@@ -11,7 +11,7 @@ from hourwheel import errors
 from hourwheel.formats.message_id import ID_DTYPE
 from node.broker.engine import EngineConfig
 from node.catalog import name_expiry
-from node.catalog.service import DefaultsConfig
+from node.catalog.changes import DefaultsConfig
 from node.contracts.broker import GroupSettings
 from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import ShardConfig

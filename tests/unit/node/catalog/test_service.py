@@ -10,7 +10,7 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GENE_UNKNOWN, GeneKind, GeneSpec, sparse_gene
 from hourwheel.internal.v1.state_pb2 import ConfigChange
 from node.broker.settings import EngineConfig
-from node.catalog.service import DefaultsConfig
+from node.catalog.changes import DefaultsConfig
 from node.contracts.broker import (
     GroupInfo,
     GroupLagInfo,

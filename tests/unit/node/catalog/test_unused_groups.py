@@ -11,7 +11,7 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from node.broker.engine import EngineConfig
 from node.catalog import unused_groups
-from node.catalog.service import DefaultsConfig
+from node.catalog.changes import DefaultsConfig
 from node.catalog.unused_groups import SUBSCRIPTIONS_MAX
 from node.contracts.broker import GroupSettings
 from node.shard.job_planner import RetentionConfig

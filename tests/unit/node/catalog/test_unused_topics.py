@@ -13,7 +13,7 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import ID_DTYPE
 from node.broker.engine import EngineConfig
 from node.catalog import name_expiry
-from node.catalog.service import DefaultsConfig
+from node.catalog.changes import DefaultsConfig
 from node.contracts.broker import PublishedBatchResult
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from timewheel.range_scan import RangeScan

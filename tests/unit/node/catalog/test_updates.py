@@ -90,6 +90,36 @@ async def test_group_keeps_what_is_not_given(tmp_path: Path) -> None:
             await within(world.engine.update_group("none", CatalogUpdate("x"), SAME))
 
 
+async def test_retry_policy_stays_until_it_is_given_again(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        steps = GroupSettings(retry_delays_ms=(10, 20), retry_jitter_percent=30)
+        made = await within(world.engine.put_group("billing", steps))
+        assert (made.retry_delays_ms, made.retry_jitter_percent) == ((10, 20), 30)
+        put = await within(world.engine.put_group("billing", GroupSettings(attempts_max=5)))
+        kept = await within(world.engine.update_group("billing", CatalogUpdate("x"), SAME))
+        for group in (put, kept):
+            assert (group.retry_delays_ms, group.retry_jitter_percent) == ((10, 20), 30)
+        doubling = GroupSettings(retry_delays_ms=(), retry_jitter_percent=0)
+        changed = await within(world.engine.update_group("billing", CatalogUpdate(), doubling))
+        assert (changed.retry_delays_ms, changed.retry_jitter_percent) == ((), 0)
+        await within(world.engine.update_group("billing", CatalogUpdate(), steps))
+        await world.restart()
+        assert (world.group().retry_delays_ms, world.group().retry_jitter_percent) == ((10, 20), 30)
+
+
+async def test_retries_come_by_the_steps_of_the_group(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        settings = GroupSettings(retry_delays_ms=(40, 7_000))
+        await within(world.engine.put_group("billing", settings))
+        await world.publish(world.now_ms)
+        for step_ms in (40, 7_000, 7_000):
+            delivery = await world.leased()
+            await world.nack(world.select(delivery))
+            world.advance(step_ms - 1)
+            assert await world.receive() is None
+            world.advance(1)
+
+
 async def test_paused_group_gets_nothing_until_it_is_resumed(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         await world.publish(world.now_ms, world.now_ms)

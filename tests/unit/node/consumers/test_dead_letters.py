@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from hourwheel.formats.message_id import MessageId
-from hourwheel.v1.admin_pb2 import DeadLetterReason
+from hourwheel.v1.groups_pb2 import DeadLetterReason
 from node.consumers.dead_letters import DeadLetterSearch
-from node.contracts.broker import DeadLetterInfo, DeadLettersInfo, GroupSettings
+from node.contracts.broker import GroupSettings
+from node.contracts.dead_letters import DeadLetterInfo, DeadLettersInfo
 from storage.queues.consume_queue import ConsumeQueue
 from tests.support.engine_world import EngineWorld
 from tests.support.units import make_units

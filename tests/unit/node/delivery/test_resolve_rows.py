@@ -1,11 +1,10 @@
-"""Rows of RESOLVE: delays that double, ranges that are cut where attempts change."""
+"""Rows of RESOLVE: ranges that are cut where attempts, and so delays, change."""
 
 from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -18,7 +17,6 @@ from node.delivery.resolve_rows import (
     dead_rows,
     filtered_rows,
     give_back_rows,
-    retry_delay_ms,
     retry_rows,
     unresolved_of,
 )
@@ -66,26 +64,20 @@ def plain(rows: Any) -> list[tuple[int, int, int]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("attempt", "delay_ms"),
-    [(0, 1_000), (1, 1_000), (2, 2_000), (3, 4_000), (4, 5_000), (65_535, 5_000)],
-)
-def test_delay_doubles_up_to_the_cap(attempt: int, delay_ms: int) -> None:
-    assert retry_delay_ms(WORKERS, attempt) == delay_ms
-
-
-def test_delay_is_the_cap_when_the_first_one_is_longer() -> None:
-    assert retry_delay_ms(replace(WORKERS, retry_delay_ms=9_000), 1) == 5_000
-
-
-def test_delay_stays_none_when_the_group_has_none() -> None:
-    assert retry_delay_ms(replace(WORKERS, retry_delay_ms=0), 40) == 0
-
-
 def test_ranges_are_cut_where_attempts_change() -> None:
     views = views_with([1, 1, 2, 2, 2, 1])
     rows = retry_rows(views, WORKERS, HELD, [(0, 6)], NOW_MS, None)
     assert plain(rows) == [(0, 2, 51_000), (2, 5, 52_000), (5, 6, 51_000)]
+
+
+def test_ranges_are_cut_where_retries_are_spread() -> None:
+    views = views_with([1] * 150 + [2])
+    group = replace(WORKERS, retry_jitter_percent=100)
+    rows = plain(retry_rows(views, group, HELD, [(0, 151)], NOW_MS, None))
+    assert [span[:2] for span in rows] == [(0, 64), (64, 128), (128, 150), (150, 151)]
+    assert all(51_000 <= due_ms <= 52_000 for _, _, due_ms in rows[:3])
+    assert 52_000 <= rows[3][2] <= 54_000
+    assert len({due_ms for _, _, due_ms in rows[:3]}) == 3
 
 
 def test_ranges_are_not_joined_or_widened() -> None:

@@ -22,7 +22,7 @@ from hourwheel.formats.record_batch import (
 )
 from hourwheel.internal.v1.state_pb2 import ConfigChange
 from hourwheel.v1.broker_pb2 import CancelOutcome
-from node.delivery.resolve_rows import ack_rows, filtered_rows
+from node.delivery.resolve_rows import ack_rows, filtered_rows, redrive_rows
 from node.shard.group_queue import GroupQueue
 from node.shard.recovery import ShardConfig
 from node.shard.views import FEATURE_LEVEL, FEATURE_LEVEL_MIN
@@ -309,6 +309,67 @@ def test_resolve_makes_a_dead_letter_when_the_attempts_are_used_up(world: ShardW
         world.commit()
     assert queued(world, LETTERS << 8) == [(0, ATTEMPTS_MAX)]
     assert world.receive() is None
+
+
+def test_redrive_gives_dead_letters_back_once(world: ShardWorld) -> None:
+    delivery = deliver(world, 3)
+    world.bury(delivery)
+    world.commit()
+    sequences = delivery.units["sequence"].tolist()
+    first, again = world.redrive(1, 1), world.redrive(0, 9)
+    world.commit()
+    assert [first.result, again.result] == [[1], [2]]
+    pending = world.shard.views.pending_units()
+    assert pending["due_ms"].tolist() == [world.now_ms + 500] * 3
+    world.advance(500)
+    assert queued(world, RETRIES << 8) == [(one, 2) for one in sequences]
+    world.redrive(0, 9)
+    world.commit()
+    assert not len(world.shard.views.pending_units()), "nothing is left to be re-driven"
+
+
+def test_redriven_message_counts_its_attempts_anew(world: ShardWorld) -> None:
+    world.publish([world.now_ms])
+    world.commit()
+    delivery = world.receive()
+    assert delivery is not None
+    world.bury(delivery)
+    world.commit()
+    world.redrive(0, 1)
+    world.commit()
+    world.advance(500)
+    for attempt in range(2, ATTEMPTS_MAX + 1):
+        given = world.receive()
+        assert given is not None
+        assert given.units["attempt"].tolist() == [attempt]
+        world.nack(given, 0)
+        world.commit()
+    letters = queued(world, LETTERS << 8)
+    assert [attempt for _, attempt in letters] == [1, ATTEMPTS_MAX], "it is one again"
+
+
+def test_redrive_of_what_the_group_reads_no_more_leaves_it_dead(world: ShardWorld) -> None:
+    delivery = deliver(world)
+    world.bury(delivery)
+    world.delete_topic(RETRIES)  # and the subscription with it
+    token = world.redrive(0, 1)
+    world.commit()
+    assert token.result == [1]
+    sequence = int(delivery.units["sequence"][0])
+    assert queued(world, LETTERS << 8) == [(sequence, 1), (sequence, 1)]
+    assert world.redrive(1, 1) is not None, "the one behind the others can still be re-driven"
+
+
+def test_redrive_does_nothing_to_other_queues_or_for_strangers(world: ShardWorld) -> None:
+    world.bury(deliver(world))
+    world.commit()
+    places = [(GROUP, QUEUES[0]), (GROUP, RETRIES << 8), (GROUP + 1, LETTERS << 8), (GROUP, 0)]
+    tokens = [
+        world.resolve(redrive_rows(GroupQueue.of(*place), [(0, 5)], world.now_ms))
+        for place in places
+    ]
+    world.commit()
+    assert [token.result for token in tokens] == [[0]] * len(places)
 
 
 def test_resolve_does_nothing_when_the_group_does_not_read_the_queue(world: ShardWorld) -> None:

@@ -70,6 +70,7 @@ export function groupsPage(context) {
                 cell: (one) =>
                   `up to ${one.attempts_max}, each leased for ${whole(span(one.invisible_ms))}`,
               },
+              { title: "Again after", cell: retryDelays },
               { title: "Topics", cell: (one) => (one.lags.length ? lags(one) : "none yet") },
             ],
             groups,
@@ -78,4 +79,13 @@ export function groupsPage(context) {
           ? empty("No group is called so", `Nothing has "${search}" in its name.`)
           : empty("No groups yet", "The first consumer that receives makes its group."),
   });
+}
+
+function retryDelays(one) {
+  const steps = one.retry_delays_ms.map((each) => whole(span(each)));
+  const shown = steps.length > 4 ? [...steps.slice(0, 3), "...", steps.at(-1)] : steps;
+  const delays = steps.length
+    ? shown.join(", ")
+    : `${whole(span(one.retry_delay_ms))}, doubled up to ${whole(span(one.retry_delay_ms_max))}`;
+  return one.retry_jitter_percent ? `${delays}, +${one.retry_jitter_percent}% at most` : delays;
 }

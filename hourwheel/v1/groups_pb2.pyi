@@ -1,0 +1,112 @@
+from hourwheel.v1 import filter_pb2 as _filter_pb2
+from hourwheel.v1 import meta_pb2 as _meta_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class RetryPreset(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RETRY_PRESET_UNSPECIFIED: _ClassVar[RetryPreset]
+    RETRY_PRESET_ROCKETMQ: _ClassVar[RetryPreset]
+
+class DeadLetterReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DEAD_LETTER_REASON_UNSPECIFIED: _ClassVar[DeadLetterReason]
+    DEAD_LETTER_REASON_ATTEMPTS_USED_UP: _ClassVar[DeadLetterReason]
+RETRY_PRESET_UNSPECIFIED: RetryPreset
+RETRY_PRESET_ROCKETMQ: RetryPreset
+DEAD_LETTER_REASON_UNSPECIFIED: DeadLetterReason
+DEAD_LETTER_REASON_ATTEMPTS_USED_UP: DeadLetterReason
+
+class RetryDelays(_message.Message):
+    __slots__ = ("delays_ms", "preset")
+    DELAYS_MS_FIELD_NUMBER: _ClassVar[int]
+    PRESET_FIELD_NUMBER: _ClassVar[int]
+    delays_ms: _containers.RepeatedScalarFieldContainer[int]
+    preset: RetryPreset
+    def __init__(self, delays_ms: _Optional[_Iterable[int]] = ..., preset: _Optional[_Union[RetryPreset, str]] = ...) -> None: ...
+
+class ListDeadLettersRequest(_message.Message):
+    __slots__ = ("group", "topic", "filter", "message_ids", "page_size", "page_token", "with_bodies")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    WITH_BODIES_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    filter: _filter_pb2.FilterExpression
+    message_ids: _containers.RepeatedScalarFieldContainer[str]
+    page_size: int
+    page_token: bytes
+    with_bodies: bool
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., message_ids: _Optional[_Iterable[str]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[bytes] = ..., with_bodies: bool = ...) -> None: ...
+
+class ListDeadLettersResponse(_message.Message):
+    __slots__ = ("messages", "next_page_token", "scanned_count")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[DeadLetterMessage]
+    next_page_token: bytes
+    scanned_count: int
+    def __init__(self, messages: _Optional[_Iterable[_Union[DeadLetterMessage, _Mapping]]] = ..., next_page_token: _Optional[bytes] = ..., scanned_count: _Optional[int] = ...) -> None: ...
+
+class DeadLetterMessage(_message.Message):
+    __slots__ = ("message_id", "topic", "due_ms", "last_due_ms", "attempts", "reason", "meta", "body_bytes", "body", "is_corrupt")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    META_FIELD_NUMBER: _ClassVar[int]
+    BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    IS_CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    topic: str
+    due_ms: int
+    last_due_ms: int
+    attempts: int
+    reason: DeadLetterReason
+    meta: _meta_pb2.MessageMeta
+    body_bytes: int
+    body: bytes
+    is_corrupt: bool
+    def __init__(self, message_id: _Optional[str] = ..., topic: _Optional[str] = ..., due_ms: _Optional[int] = ..., last_due_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., reason: _Optional[_Union[DeadLetterReason, str]] = ..., meta: _Optional[_Union[_meta_pb2.MessageMeta, _Mapping]] = ..., body_bytes: _Optional[int] = ..., body: _Optional[bytes] = ..., is_corrupt: bool = ...) -> None: ...
+
+class RedriveDeadLettersRequest(_message.Message):
+    __slots__ = ("group", "topic", "filter", "message_ids", "page_token")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    filter: _filter_pb2.FilterExpression
+    message_ids: _containers.RepeatedScalarFieldContainer[str]
+    page_token: bytes
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., message_ids: _Optional[_Iterable[str]] = ..., page_token: _Optional[bytes] = ...) -> None: ...
+
+class RedriveDeadLettersResponse(_message.Message):
+    __slots__ = ("redriven_count", "unsubscribed_count", "corrupt_count", "scanned_count", "next_page_token")
+    REDRIVEN_COUNT_FIELD_NUMBER: _ClassVar[int]
+    UNSUBSCRIBED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    redriven_count: int
+    unsubscribed_count: int
+    corrupt_count: int
+    scanned_count: int
+    next_page_token: bytes
+    def __init__(self, redriven_count: _Optional[int] = ..., unsubscribed_count: _Optional[int] = ..., corrupt_count: _Optional[int] = ..., scanned_count: _Optional[int] = ..., next_page_token: _Optional[bytes] = ...) -> None: ...

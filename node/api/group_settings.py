@@ -1,0 +1,80 @@
+"""A group's settings on the wire: what may be asked for, and what is answered."""
+
+from typing import Final
+
+from hourwheel import errors, limits
+from hourwheel.delay_levels import RetryPreset
+from hourwheel.v1 import admin_pb2 as wire
+from hourwheel.v1 import groups_pb2
+from node.contracts.broker import GroupInfo, GroupSettings
+
+_ATTEMPTS_MAX: Final = 1_000
+_JITTER_PERCENT_MAX: Final = 100
+_PRESETS: Final[dict[int, RetryPreset]] = {groups_pb2.RETRY_PRESET_ROCKETMQ: RetryPreset.ROCKETMQ}
+
+
+def check_at_most(name: str, value: int, most: int) -> None:
+    """Raises InvalidArgument where a field's value is greater."""
+    if value > most:
+        raise errors.InvalidArgument(
+            f"{name} is {value}; at most {most} are allowed", field=name, value=value, most=most
+        )
+
+
+def check_at_least(name: str, value: int, least: int) -> None:
+    """Raises InvalidArgument where a field's value is less."""
+    if value < least:
+        raise errors.InvalidArgument(
+            f"{name} is {value}, which is below {least}", field=name, value=value, least=least
+        )
+
+
+def group_settings(requested: wire.GroupSettings) -> GroupSettings:
+    """What a caller wants. Raises InvalidArgument: a value out of range."""
+    check_at_most("settings.attempts_max", requested.attempts_max, _ATTEMPTS_MAX)
+    for name in ("retry_delay_ms", "retry_delay_ms_max"):
+        check_at_most(f"settings.{name}", getattr(requested, name), limits.NACK_DELAY_MS_MAX)
+    if requested.invisible_ms:
+        check_at_most("settings.invisible_ms", requested.invisible_ms, limits.INVISIBLE_MS_MAX)
+        check_at_least("settings.invisible_ms", requested.invisible_ms, limits.INVISIBLE_MS_MIN)
+    jitter_percent: int | None = None
+    if requested.HasField("retry_jitter_percent"):
+        jitter_percent = requested.retry_jitter_percent
+        check_at_most("settings.retry_jitter_percent", jitter_percent, _JITTER_PERCENT_MAX)
+    return GroupSettings(
+        requested.attempts_max,
+        requested.invisible_ms,
+        requested.retry_delay_ms,
+        requested.retry_delay_ms_max,
+        _retry_delays_ms(requested.retry_delays) if requested.HasField("retry_delays") else None,
+        jitter_percent,
+    )
+
+
+def _retry_delays_ms(requested: groups_pb2.RetryDelays) -> tuple[int, ...]:
+    """Step by step; empty: they double."""
+    name = "settings.retry_delays"
+    if requested.preset:
+        if requested.delays_ms:
+            raise errors.InvalidArgument(f"{name} has both a list and a preset", field=name)
+        preset = _PRESETS.get(requested.preset)
+        if preset is None:
+            raise errors.InvalidArgument(f"{name} has a preset that is not known", field=name)
+        return tuple(preset.value)
+    check_at_most(f"the number of {name}", len(requested.delays_ms), limits.RETRY_DELAY_COUNT_MAX)
+    for delay_ms in requested.delays_ms:
+        check_at_least(f"{name}.delays_ms", delay_ms, 1)
+        check_at_most(f"{name}.delays_ms", delay_ms, limits.NACK_DELAY_MS_MAX)
+    return tuple(requested.delays_ms)
+
+
+def settings_to_wire(group: GroupInfo) -> wire.GroupSettings:
+    """A group's settings as an answer has them."""
+    return wire.GroupSettings(
+        attempts_max=group.attempts_max,
+        invisible_ms=group.invisible_ms,
+        retry_delay_ms=group.retry_delay_ms,
+        retry_delay_ms_max=group.retry_delay_ms_max,
+        retry_delays=groups_pb2.RetryDelays(delays_ms=group.retry_delays_ms),
+        retry_jitter_percent=group.retry_jitter_percent,
+    )

@@ -1,0 +1,102 @@
+"""What a change makes of a topic or a group: its defaults, limits, conditions and new values."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from hourwheel import errors
+from hourwheel.internal.v1.state_pb2 import GroupConfig
+from node.contracts.broker import CatalogUpdate, GroupSettings
+from storage.views.catalog_items import Group
+
+
+@dataclass(frozen=True)
+class DefaultsConfig:
+    """What is made by itself, and how."""
+
+    topics_auto_create: bool = True
+    topics_auto_create_by_receiving: bool = False
+    topic_queue_count: int = 1
+    topics_max: int = 10_000
+    groups_auto_create: bool = True
+    groups_max: int = 10_000
+    group_idle_ms: int = 7 * 86_400_000
+    """See node/catalog/unused_groups.py. 0: never."""
+    topic_idle_ms: int = 7 * 86_400_000
+    """See node/catalog/unused_topics.py. 0: never."""
+    subscriptions_max: int = 20_000
+    attempts_max: int = 16
+    invisible_ms: int = 30_000
+    retry_delay_ms: int = 1_000
+    retry_delay_ms_max: int = 600_000
+
+
+def check_room(what: str, count: int, count_max: int) -> None:
+    """Raises LimitReached where so many are enough."""
+    if count >= count_max:
+        raise errors.LimitReached(
+            f"there are {count} {what}, and the key limits.{what} allows {count_max}:"
+            " delete some that are not in use, or have the key raised",
+            limit=f"limits.{what}",
+            count=count,
+            count_max=count_max,
+        )
+
+
+def check_version(version: int, update: CatalogUpdate) -> None:
+    """Raises FailedPrecondition where there is another version than is expected."""
+    if update.expected_version not in {None, version}:
+        raise errors.FailedPrecondition(f"it has version {version}", version=version)
+
+
+def given(update: CatalogUpdate) -> dict[str, Any]:
+    """Fields of a topic or group that are to have another value."""
+    fields = {"description": update.description, "is_paused": update.is_paused}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def with_settings(group: Group, settings: GroupSettings) -> Group:
+    """The group with the settings that are given; the others stay."""
+    fields = asdict(settings)
+    delays_ms, jitter_percent = fields.pop("retry_delays_ms"), fields.pop("retry_jitter_percent")
+    numbers = {name: value for name, value in fields.items() if value}
+    if delays_ms is not None:
+        numbers["retry_delays_ms"] = delays_ms
+    if jitter_percent is not None:
+        numbers["retry_jitter_percent"] = jitter_percent
+    changed = replace(group, **numbers)
+    delay_ms_max = max(changed.retry_delay_ms, changed.retry_delay_ms_max)
+    return replace(changed, retry_delay_ms_max=delay_ms_max)
+
+
+def group_config(
+    name: str,
+    settings: GroupSettings,
+    defaults: DefaultsConfig,
+    old: Group | None,
+    *,
+    version: int,
+    automatic: bool,
+) -> GroupConfig:
+    """A group as it is put: what is 0 is the default, what is None stays as it was.
+
+    Its number and that of its dead letters' topic are still to be set.
+    """
+    delays_ms, jitter_percent = settings.retry_delays_ms, settings.retry_jitter_percent
+    if old is not None:
+        delays_ms = old.retry_delays_ms if delays_ms is None else delays_ms
+        jitter_percent = old.retry_jitter_percent if jitter_percent is None else jitter_percent
+    delay_ms = settings.retry_delay_ms or defaults.retry_delay_ms
+    delay_ms_max = settings.retry_delay_ms_max or defaults.retry_delay_ms_max
+    return GroupConfig(
+        name=name,
+        attempts_max=settings.attempts_max or defaults.attempts_max,
+        invisible_ms=settings.invisible_ms or defaults.invisible_ms,
+        retry_delay_ms=delay_ms,
+        retry_delay_ms_max=max(delay_ms, delay_ms_max),
+        automatic=automatic,
+        description="" if old is None else old.description,
+        is_paused=old is not None and old.is_paused,
+        version=version,
+        retry_delays_ms=delays_ms or (),
+        retry_jitter_percent=jitter_percent or 0,
+    )

@@ -195,6 +195,19 @@ CONSUMERS: Final = Dashboard(
                     "The sums, and how many groups and topics have no line of their own.",
                 ),
                 Panel(
+                    "Oldest to do",
+                    "s",
+                    [
+                        ask(
+                            "topk(10, max by (group, topic) (hourwheel_consumer_lag_seconds{%s}))",
+                            "{{group}} / {{topic}}",
+                        ),
+                        ask("max(hourwheel_consumer_lag_all_seconds{%s})", "all groups"),
+                    ],
+                    "How long ago the oldest message that a group has to do could be received.",
+                    width=24,
+                ),
+                Panel(
                     "Leased",
                     "short",
                     [

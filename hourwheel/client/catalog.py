@@ -46,6 +46,8 @@ class GroupLag:
     """Of those, how many are leased now."""
     damaged_count: int = 0
     """Of those, how many the master cannot read now; see `AsyncAdmin.list_damaged`."""
+    oldest_age_ms: int = 0
+    """How long ago the oldest of the unresolved could be received first; 0 where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,13 @@ def group_of(group: admin_pb2.Group) -> GroupInfo:
         settings.retry_delay_ms,
         settings.retry_delay_ms_max,
         tuple(
-            GroupLag(lag.topic, lag.unresolved_count, lag.leased_count, lag.damaged_count)
+            GroupLag(
+                lag.topic,
+                lag.unresolved_count,
+                lag.leased_count,
+                lag.damaged_count,
+                lag.oldest_age_ms,
+            )
             for lag in group.lags
         ),
         tuple(map(subscription_of, group.subscriptions)),

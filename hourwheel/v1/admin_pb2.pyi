@@ -148,16 +148,18 @@ class GroupSubscription(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ...) -> None: ...
 
 class GroupLag(_message.Message):
-    __slots__ = ("topic", "unresolved_count", "leased_count", "damaged_count")
+    __slots__ = ("topic", "unresolved_count", "leased_count", "damaged_count", "oldest_age_ms")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     UNRESOLVED_COUNT_FIELD_NUMBER: _ClassVar[int]
     LEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
     DAMAGED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_AGE_MS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     unresolved_count: int
     leased_count: int
     damaged_count: int
-    def __init__(self, topic: _Optional[str] = ..., unresolved_count: _Optional[int] = ..., leased_count: _Optional[int] = ..., damaged_count: _Optional[int] = ...) -> None: ...
+    oldest_age_ms: int
+    def __init__(self, topic: _Optional[str] = ..., unresolved_count: _Optional[int] = ..., leased_count: _Optional[int] = ..., damaged_count: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ...) -> None: ...
 
 class PutGroupRequest(_message.Message):
     __slots__ = ("name", "settings")

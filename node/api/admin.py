@@ -167,7 +167,7 @@ class Admin:
         return not self._access.policy.is_on or self._access.may_look(group_resource(name))
 
     def _group(self, group: GroupInfo) -> wire.Group:
-        return _group(group, self._shows_topic)
+        return _group(group, self._shows_topic, self._engine.now_ms())
 
     async def get_status(
         self, _request: wire.GetStatusRequest, _context: Context
@@ -328,7 +328,7 @@ def _topic(topic: TopicInfo) -> wire.Topic:
     )
 
 
-def _group(group: GroupInfo, is_shown: Callable[[str], bool]) -> wire.Group:
+def _group(group: GroupInfo, is_shown: Callable[[str], bool], now_ms: int) -> wire.Group:
     """A group, with its topics that are shown."""
     return wire.Group(
         name=group.name,
@@ -339,6 +339,7 @@ def _group(group: GroupInfo, is_shown: Callable[[str], bool]) -> wire.Group:
                 unresolved_count=lag.unresolved_count,
                 leased_count=lag.leased_count,
                 damaged_count=lag.damaged_count,
+                oldest_age_ms=lag.age_ms(now_ms),
             )
             for lag in group.lags
             if is_shown(lag.topic)

@@ -21,6 +21,12 @@ class LagSeries(NamedTuple):
     topic: str
     unresolved_count: int
     leased_count: int
+    oldest_ms: int = 0
+    """When the oldest of the unresolved could be received first; 0 where there is none."""
+
+    def age_ms(self, now_ms: int) -> int:
+        """How long ago that was."""
+        return max(0, now_ms - self.oldest_ms) if self.oldest_ms else 0
 
 
 class LagReading(NamedTuple):
@@ -33,6 +39,12 @@ class LagReading(NamedTuple):
     unresolved_count: int = 0
     """Of all together."""
     leased_count: int = 0
+    oldest_ms: int = 0
+    """Of all together."""
+
+    def age_ms(self, now_ms: int) -> int:
+        """How long ago the oldest of all could be received first; 0 where there is none."""
+        return max(0, now_ms - self.oldest_ms) if self.oldest_ms else 0
 
 
 class ConsumerLag:
@@ -68,12 +80,15 @@ class _Counter:
         self._series_max = series_max
         self._most: list[LagSeries] = []
         self._count = self._unresolved = self._leased = 0
+        self._oldest_ms = 0
 
     def add(self, lags: list[tuple[str, GroupLagInfo]]) -> None:
         found = [LagSeries(group, *_fields(lag)) for group, lag in lags]
         self._count += len(found)
         self._unresolved += sum(one.unresolved_count for one in found)
         self._leased += sum(one.leased_count for one in found)
+        known_ms = [one.oldest_ms for one in found if one.oldest_ms]
+        self._oldest_ms = min(known_ms + [self._oldest_ms] * (self._oldest_ms > 0), default=0)
         self._most += found
         if len(self._most) > 2 * self._series_max:
             self._cut()
@@ -88,11 +103,12 @@ class _Counter:
             self._count - len(self._most),
             self._unresolved,
             self._leased,
+            self._oldest_ms,
         )
 
 
-def _fields(lag: GroupLagInfo) -> tuple[str, int, int]:
-    return lag.topic, lag.unresolved_count, lag.leased_count
+def _fields(lag: GroupLagInfo) -> tuple[str, int, int, int]:
+    return lag.topic, lag.unresolved_count, lag.leased_count, lag.oldest_ms
 
 
 def _order(one: LagSeries) -> tuple[int, str, str]:

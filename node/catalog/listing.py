@@ -171,7 +171,7 @@ class Listing:
 
     def _lag(self, subscription: Subscription) -> GroupLagInfo:
         views, receiver = self._shard.views, self._receiver
-        unresolved = leased = damaged = 0
+        unresolved = leased = damaged = oldest_ms = 0
         for number in receiver.queues_of(subscription.group_id, subscription.topic_id):
             bounds = views.queues.bounds(number)
             if bounds[0] == bounds[1]:
@@ -185,4 +185,10 @@ class Listing:
             damaged += receiver.leases.withheld_count(group_queue, window, bounds)
             leased += messages
             unresolved += messages + waiting
-        return GroupLagInfo(self._name_of(subscription), unresolved, leased, damaged)
+            if messages + waiting:
+                at = receiver.filtered_ranges.first_unresolved(group_queue, window, bounds[0])
+                for unit in views.queues.get(number).read(at, 1):
+                    visible_ms = int(max(unit["due_ms"], unit["store_ms"]))
+                    oldest_ms = min(oldest_ms or visible_ms, visible_ms)
+        name = self._name_of(subscription)
+        return GroupLagInfo(name, unresolved, leased, damaged, oldest_ms)

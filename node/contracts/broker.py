@@ -161,6 +161,12 @@ class GroupLagInfo:
     leased_count: int
     damaged_count: int = 0
     """Of those that are not resolved, how many cannot be read here now."""
+    oldest_ms: int = 0
+    """When the oldest of them could be received first; 0 where there is none."""
+
+    def age_ms(self, now_ms: int) -> int:
+        """How long ago that was."""
+        return max(0, now_ms - self.oldest_ms) if self.oldest_ms else 0
 
 
 @dataclass(frozen=True, slots=True)

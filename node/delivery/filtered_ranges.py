@@ -13,6 +13,7 @@ from itertools import chain, islice
 from typing import Final
 
 from hourwheel.internal.v1.replication_pb2 import LeaseTable, PassedOver
+from hourwheel.types import Position
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import AckWindow
 
@@ -153,6 +154,17 @@ class FilteredRanges:
     def count_unresolved(self, group_queue: GroupQueue, window: AckWindow) -> int:
         """Positions of a group's queue that were filtered and are not resolved."""
         return sum(window.count_unresolved(one.first, one.end) for one in self._of(group_queue))
+
+    def first_unresolved(
+        self, group_queue: GroupQueue, window: AckWindow, position: int
+    ) -> Position:
+        """The first position from `position` on that is neither resolved nor filtered."""
+        ranges = sorted((one.first, one.end) for one in self._of(group_queue))
+        at = window.first_unresolved(position)
+        for first, end in ranges:
+            if first <= at < end:
+                at = window.first_unresolved(end)
+        return at
 
     def drop_group(self, group_id: int) -> None:
         """Forget a group's."""

@@ -184,6 +184,21 @@ FAMILIES: Final = (
         lambda it: [((one.group, one.topic), one.leased_count) for one in it.lag.series],
         is_settled=True,
     ),
+    Family(
+        "hourwheel_consumer_lag_seconds",
+        "gauge",
+        ("group", "topic"),
+        "How long ago the oldest of these messages could be received first; 0 without one.",
+        lambda it: [
+            ((one.group, one.topic), one.age_ms(it.now_ms) * SECONDS) for one in it.lag.series
+        ],
+        is_settled=True,
+    ),
+    node_gauge(
+        "hourwheel_consumer_lag_all_seconds",
+        "The same of all groups and topics together: the oldest of all that groups have to do.",
+        lambda it: it.lag.age_ms(it.now_ms) * SECONDS,
+    ),
     node_gauge(
         "hourwheel_consumer_lag_all_messages",
         "Released messages that groups have still to do, all groups and topics together.",

@@ -41,6 +41,15 @@ async def test_those_most_behind_get_a_series_and_the_others_are_summed_up() -> 
     assert found.leased_count == 200
 
 
+async def test_oldest_is_told_of_each_and_of_all() -> None:
+    info = [GroupLagInfo("orders", 1, 0, oldest_ms=ms) for ms in (0, 5_000, 3_000)]
+    lags = Lags(*[[(f"g{number}", one)] for number, one in enumerate(info)])
+    found = await ConsumerLag(lags, 5).read()
+    assert [one.age_ms(9_000) for one in found.series] == [0, 4_000, 6_000]
+    assert (found.age_ms(9_000), found.age_ms(2_000)) == (6_000, 0)
+    assert LagReading().age_ms(9_000) == 0
+
+
 async def test_nobody_is_behind_where_there_is_nobody() -> None:
     assert await ConsumerLag(Lags([]), 5).read() == LagReading()
 

@@ -117,7 +117,9 @@ async def test_lag_is_that_of_the_group(tmp_path: Path) -> None:
         await world.publish(*[world.now_ms] * 5)
         delivery = await world.leased(count=3)
         await world.ack(world.select(delivery, 0, 1))
-        expected = GroupLagInfo("orders", 4, 2)
+        expected = GroupLagInfo("orders", 4, 2, oldest_ms=world.now_ms)
+        world.advance(5_000)
+        assert expected.age_ms(world.now_ms) == 5_000
         assert world.group().lags == (expected,)
         assert world.engine.lags(None) == ([("billing", expected)], None)
         assert world.engine.lags(LagPlace("billing", 0)) == ([], None)

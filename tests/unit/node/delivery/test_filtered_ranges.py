@@ -138,3 +138,14 @@ def test_stretch_that_grows_after_a_long_one_was_absorbed_is_due_when_old_enough
     ranges.add(HELD, POSITIONS_ENOUGH + 5, POSITIONS_ENOUGH + 9, 600)
     assert due(ranges, 600) == []
     assert due(ranges, 600 + AGE_MS_MAX) == [(POSITIONS_ENOUGH + 5, POSITIONS_ENOUGH + 9)]
+
+
+def test_first_unresolved_is_behind_what_was_filtered() -> None:
+    ranges, window = FilteredRanges(), AckWindow()
+    assert ranges.first_unresolved(HELD, window, 3) == 3
+    ranges.add(HELD, 20, 30, 500)  # apart from what comes before: another range
+    ranges.add(HELD, 0, 10, 500)
+    window.resolve(10, 10)
+    assert ranges.first_unresolved(HELD, window, 0) == 30
+    assert ranges.first_unresolved(OTHER, window, 0) == 0
+    assert ranges.first_unresolved(OTHER, window, 12) == 20

@@ -32,6 +32,10 @@ export function groupsPage(context) {
           { title: "Wants", cell: (one) => h("code", null, one.filter) },
           { title: "To do", number: true, cell: (one) => number(one.unresolved_count) },
           { title: "Leased", number: true, cell: (one) => number(one.leased_count) },
+          {
+            title: "Oldest",
+            cell: (one) => (one.oldest_age_ms ? whole(span(one.oldest_age_ms)) : "none"),
+          },
         ],
         group.lags,
       ),

@@ -1,6 +1,7 @@
 """What all tests share: how Hypothesis searches, that gRPC says no more than errors, which tests
-workers begin with, that the garbage collector leaves the collected tests alone, what a test that
-hangs shows, and that what this machine cannot test is said at the end.
+workers begin with, that the garbage collector leaves the collected tests alone, that no test leaves
+tasks behind, what a test that hangs shows, and that what this machine cannot test is said at the
+end.
 
 `gate` (the default) takes the same examples every time, so that a red build is about the change.
 `soak` takes new ones and many more: `make soak`. Neither has a deadline: no test here is timed.
@@ -19,10 +20,12 @@ import hypothesis
 import pytest
 
 from hourwheel.transport import grpc_logging
-from tests.support import toolchains
+from tests.support import forked, stray_tasks, toolchains
 from tests.support.long_first import LONG, long_first
 
 grpc_logging.keep_errors_only()
+stray_tasks.watch()
+forked.use_for_nodes()
 
 # Whoever starts the tests in the background of a shell has them ignore SIGINT, and with them all
 # that they start; but some tests end a process by it.
@@ -55,6 +58,13 @@ def pytest_collection_finish() -> None:
 def pytest_sessionfinish() -> None:
     """What libraries find left over when the process ends, they complain about."""
     gc.unfreeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    yield
+    left = stray_tasks.take()
+    assert not left, f"{item.nodeid} has left tasks on a loop that is closed: {left}"
 
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)

@@ -63,8 +63,8 @@ _OWN_HOP: Final = frozenset(
         "accept-encoding",
     }
 )
-_DEADLINE_SHARE: Final = 0.98
-_DEADLINE_MARGIN_S: Final = 0.02
+DEADLINE_SHARE: Final = 0.98
+DEADLINE_MARGIN_S: Final = 0.02
 _WAIT_S_MAX: Final = limits.RECEIVE_WAIT_MS_MAX / 1_000 + 10.0
 """For a call without a deadline: longer than any poll."""
 _FOLLOW_S: Final = 5.0
@@ -543,4 +543,4 @@ def _timeout_s(context: Context, longest_s: float | None = _WAIT_S_MAX) -> float
     left_s: float | None = context.time_remaining()
     if left_s is None:
         return longest_s
-    return max(0.0, left_s * _DEADLINE_SHARE - _DEADLINE_MARGIN_S)
+    return max(0.0, left_s * DEADLINE_SHARE - DEADLINE_MARGIN_S)

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, BinaryIO, Final, Self
 
 from hourwheel import errors
 from node.config.sources import ENVIRONMENT_PREFIX
@@ -26,8 +26,31 @@ _POLL_S: Final = 0.01
 _STARTUP_S: Final = 120.0
 
 
+async def launch(
+    arguments: Sequence[str], environ: Mapping[str, str], log: BinaryIO | None
+) -> asyncio.subprocess.Process:
+    """Start a process that runs a node.
+
+    Args:
+        arguments: of `python -m node`.
+        environ: the variables of its environment.
+        log: its standard error; None: this process's.
+    """
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "node", *arguments),
+        cwd=_ROOT,
+        env=environ,
+        stderr=log,
+        # Ctrl-C at a terminal is for this process, which stops the node in its own time.
+        start_new_session=True,
+    )
+
+
 class ChildNode:
     """An async context manager: a serving process inside, none after it."""
+
+    launch = staticmethod(launch)
+    """Tests have a quicker way, which does the same."""
 
     def __init__(
         self,
@@ -99,15 +122,7 @@ class ChildNode:
         environ.update(self._overrides())
         log = None if self._log_file is None else self._log_file.open("ab")
         try:
-            return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "node", *self._arguments()),
-                *("--ready-file", str(ready)),
-                cwd=_ROOT,
-                env=environ,
-                stderr=log,
-                # Ctrl-C at a terminal is for this process, which stops the node in its own time.
-                start_new_session=True,
-            )
+            return await self.launch([*self._arguments(), "--ready-file", str(ready)], environ, log)
         finally:
             if log is not None:
                 log.close()

@@ -12,9 +12,10 @@ child sees the pipe's end, tells the cluster, and goes.
 import asyncio
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from hourwheel import errors
 from replication.control.config import ControlConfig
@@ -23,8 +24,28 @@ _ROOT: Final = Path(__file__).resolve().parents[2]
 _STOP_S: Final = 5.0
 
 
+async def launch(arguments: Sequence[str], log: BinaryIO | None) -> asyncio.subprocess.Process:
+    """Start the process, with a pipe as its standard input.
+
+    Args:
+        arguments: of `python -m replication.control`.
+        log: its standard error; None: this process's.
+    """
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "replication.control", *arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stderr=log,
+        cwd=_ROOT,
+        # Ctrl-C at a terminal is for the broker, which hands over before it ends this.
+        start_new_session=True,
+    )
+
+
 class ControlProcess:
     """See the top of this file."""
+
+    launch = staticmethod(launch)
+    """Tests have a quicker way, which does the same."""
 
     def __init__(
         self, config: ControlConfig, *, log_file: Path | None = None, stop_s: float = _STOP_S
@@ -66,17 +87,7 @@ class ControlProcess:
         errors.invariant(not self.is_running, "the control process runs already")
         log = self._log_file.open("ab") if self._log_file is not None else None
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "replication.control",
-                *self.config.arguments(),
-                stdin=asyncio.subprocess.PIPE,
-                stderr=log,
-                cwd=_ROOT,
-                # Ctrl-C at a terminal is for the broker, which hands over before it ends this.
-                start_new_session=True,
-            )
+            self._process = await self.launch(self.config.arguments(), log)
         finally:
             if log is not None:
                 log.close()

@@ -60,9 +60,9 @@ async def call(world: ApiWorld, name: str, metadata: Any) -> Any:
     }
     if not method.client_streaming:
         unary: Any = world.channel.unary_unary(f"/{service}/{last}", **options)
-        return await unary(request(), metadata=metadata, timeout=10)
+        return await unary(request(), metadata=metadata, timeout=60)
     stream: Any = world.channel.stream_stream(f"/{service}/{last}", **options)
-    opened = stream(metadata=metadata, timeout=10)
+    opened = stream(metadata=metadata, timeout=60)
     await opened.write(request())
     await opened.done_writing()
     return [one async for one in opened]

@@ -143,7 +143,7 @@ async def test_call_when_it_breaks_and_must_not_be_repeated(cluster: FakeCluster
 async def test_call_when_a_node_does_not_answer(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hourwheel.transport.retry.TRY_MS", 600.0)
+    monkeypatch.setattr("hourwheel.transport.retry.TRY_MS", 2_000.0)
     first, second, _ = cluster.nodes
     async with channel_to(cluster.servers) as channel:
         await channel.connect()

@@ -96,16 +96,6 @@ async def test_mistaken_nodes_are_refused_and_the_others_serve(tmp_path: Path) -
         assert code == EXIT_LOCKED
         assert "DirectoryLocked" in said
 
-        copy = tmp_path / "copy"
-        shutil.copytree(first.config.node.data_directory, copy)
-        twin = changed(first, "same-addresses")
-        twin.config_file.write_text(
-            twin.config_file.read_text().replace(str(first.config.node.data_directory), str(copy))
-        )
-        code, said = await refuses(LocalNode(twin.config_file))
-        assert code != 0
-        assert "cannot listen" in said
-
         await cluster.stop_node(2)
         code, said = await refuses(changed(third, "other-cluster", id="f" * 32))
         assert code == EXIT_CONFIG
@@ -120,5 +110,14 @@ async def test_mistaken_nodes_are_refused_and_the_others_serve(tmp_path: Path) -
         assert set(shard.in_sync) == {"node-1", "node-2"}
         await stranger.stop()
 
+        copy = tmp_path / "copy"
+        shutil.copytree(third.config.node.data_directory, copy)
         await cluster.start_node(2)
         await cluster.wait_for_master(in_sync=3)
+        twin = changed(third, "same-addresses")
+        twin.config_file.write_text(
+            twin.config_file.read_text().replace(str(third.config.node.data_directory), str(copy))
+        )
+        code, said = await refuses(LocalNode(twin.config_file))
+        assert code != 0
+        assert "cannot listen" in said

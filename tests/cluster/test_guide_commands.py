@@ -1,10 +1,8 @@
 """Every `hourwheel` command of docs/guides, word for word, at real nodes."""
 
-import asyncio
 import json
 import os
 import shlex
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +10,7 @@ from hourwheel import AsyncProducer, Message
 from node.process.subprocess_node import ChildNode
 from node.tools.local_cluster import security
 from node.tools.local_cluster.nodes import LocalCluster
+from tests.support import forked
 from tests.support.guide_commands import commands_of, fenced
 from tests.tidy import tree
 
@@ -25,16 +24,9 @@ UNTIL_ENDED: Final = {"cluster", "node"}
 
 async def run(words: list[str], servers: str = "", stdin: str = "") -> str:
     """What the command prints."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hourwheel.cli", *words),
-        env={**os.environ, "HOURWHEEL_SERVER": servers, "COLUMNS": "100"},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,  # no terminal: secrets are asked for on standard input
-    )
-    out, problems = await process.communicate(stdin.encode())
-    assert process.returncode == 0, (words, out, problems)
+    environ = {**os.environ, "HOURWHEEL_SERVER": servers, "COLUMNS": "100"}
+    code, out, problems = await forked.run("hourwheel.cli", words, environ, stdin.encode())
+    assert code == 0, (words, out, problems)
     return out.decode()
 
 

@@ -41,7 +41,7 @@ class World(NamedTuple):
         running = asyncio.ensure_future(asyncio.to_thread(run, self))
         served = 0
         while not running.done() or not served:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await self.producer.publish("orders", Message(b"x", delay_ms=3_600_000))
             served += 1
             assert resident_bytes(self.node.pid) < self.base_bytes + GROWTH_BYTES

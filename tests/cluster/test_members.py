@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from hourwheel import AsyncAdmin, errors
-from node.tools.local_cluster.nodes import LocalCluster, LocalNode, find_free_ports, toml_of
+from node.tools.local_cluster.nodes import LocalCluster, LocalNode, toml_of
+from tests.support.addresses import free_address
 from tests.support.cluster_load import ClusterLoad
 from tests.support.eventually import until_told
 from tests.support.guide_commands import commands_of
@@ -34,8 +35,7 @@ def write_new(cluster: LocalCluster) -> tuple[LocalNode, str]:
     """A fourth node that waits to be made a member; where its control process is."""
     like = cluster.nodes[0].config_file
     sections = tomllib.loads(like.read_text())
-    port = find_free_ports(5)
-    at = [f"127.0.0.1:{port + offset}" for offset in range(5)]
+    at = [free_address() for _ in range(4)]
     sections["node"] |= {
         "id": NEW,
         "data_directory": str(cluster.directory.absolute() / NEW),

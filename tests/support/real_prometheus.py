@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 import yaml
 
 from tests.monitoring.rules import ALERTS_FILE, alerts
-from tests.support.reaper import free_address
+from tests.support.addresses import free_address
 
 SCRAPE: Final = "500ms"
 WINDOW: Final = "10s"

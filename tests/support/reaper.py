@@ -9,7 +9,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -23,6 +22,7 @@ from chaos.message_mix import Mix
 from chaos.workload import Workload
 from hourwheel import errors
 from hourwheel.clock import SystemClock
+from tests.support.addresses import free_address
 from tests.support.eventually import until
 from tests.support.faulty_node import FaultyNode
 from tests.support.stored import digests_of, read_stored
@@ -34,13 +34,6 @@ _HANG_S: Final = 120.0
 def say(text: str) -> None:
     """For people who run pytest with -s, and in the report of a failure."""
     sys.stdout.write(f"{text}\n")
-
-
-def free_address() -> str:
-    """A fixed address, so that clients find the node again."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{one.getsockname()[1]}"
 
 
 def small_node(**sections: dict[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,8 @@ _HOST: Final = "127.0.0.1"
 _SECRET_BYTES: Final = 24
 _FIRST_PORT: Final = 20_000
 _END_PORT: Final = 32_000
+_BLOCK_PORTS: Final = 100
+_BLOCKS: Final = (_END_PORT - _FIRST_PORT) // _BLOCK_PORTS
 _ASK_MS: Final = 1_000.0
 _LOOK_S: Final = 0.05
 """To ask a node takes a connection, and the processor that it starts with."""
@@ -385,16 +387,16 @@ def toml_of(sections: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def find_free_ports(count: int) -> int:
-    """The first of `count` ports in a row on which nobody listens now.
+    """The first of `count` ports in a row, 100 at most, on which nobody listens now.
 
-    Each process begins to look elsewhere, so that two that look at one time find different ones.
+    Each process begins to look elsewhere, so that two that look at one time find different ones,
+    however many each needs: what they find begins with a multiple of a hundred.
 
     Raises:
         ConfigError: there are none.
     """
-    blocks = (_END_PORT - _FIRST_PORT) // count
-    for step in range(blocks):
-        first = _FIRST_PORT + (os.getpid() * 7 + step) % blocks * count
+    for step in range(_BLOCKS):
+        first = _FIRST_PORT + (os.getpid() * 7 + step) % _BLOCKS * _BLOCK_PORTS
         if all(_is_free(port) for port in range(first, first + count)):
             return first
     raise errors.ConfigError("no free ports", key="base_port", value=0)

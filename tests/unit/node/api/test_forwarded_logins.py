@@ -40,7 +40,7 @@ async def test_stream_that_is_passed_on_ends_with_the_login_that_opened_it() -> 
 
 async def test_stream_that_is_passed_on_ends_with_its_token() -> None:
     async def identify_for_now(context: Any) -> Any:
-        LOGIN_ENDS_MS.set(int(SystemClock().wall_ms()) + 300)
+        LOGIN_ENDS_MS.set(int(SystemClock().wall_ms()) + 2_000)
         return await identify(context)
 
     async with (

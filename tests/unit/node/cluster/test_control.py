@@ -17,6 +17,7 @@ from node.cluster.data_plane import Trust
 from node.config.model import NodeConfig
 from replication.control.config import EXIT_CANNOT_START
 from replication.control_state.state import ControlState
+from tests.support.addresses import free_address
 from tests.support.engine_world import within
 from tests.support.eventually import until
 
@@ -132,9 +133,7 @@ async def test_process_that_cannot_start_is_told_at_once(tmp_path: Path) -> None
 
 
 async def test_end_of_the_process_is_noted_for_the_next_life(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = int(free_address().rpartition(":")[2])
     lost = asyncio.Event()
     made = ClusterControl(
         config(tmp_path, control_port=port),
@@ -154,9 +153,7 @@ async def test_end_of_the_process_is_noted_for_the_next_life(tmp_path: Path) -> 
 
 async def test_next_life_does_not_speak_to_the_former_ones_process(tmp_path: Path) -> None:
     """That one has not noticed yet that its broker is dead, and listens still."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = int(free_address().rpartition(":")[2])
     former, next_ = (
         ClusterControl(
             config(tmp_path, control_port=port),

@@ -165,6 +165,14 @@ def use_for_nodes() -> None:
     ControlProcess.launch = staticmethod(launch_control)
 
 
+def end() -> None:
+    """Nothing more is forked for this process."""
+    if _STARTED:
+        _parent().close()
+        _STARTED[0].kill()
+        _STARTED[0].wait()
+
+
 @cache
 def _parent() -> socket.socket:
     """A socket to the parent of what is forked, which ends when nobody has one any more."""

@@ -17,6 +17,8 @@ from tests.support.eventually import until, until_told
 from tests.support.reaper import say
 
 SMALL: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}, "node": {"metrics_listen": ""}}
+ANSWER_MS: Final = 30_000.0
+"""On a busy machine, too."""
 
 
 async def check(load: ClusterLoad) -> None:
@@ -34,7 +36,7 @@ async def test_messages_survive_kills_of_the_master_and_of_all(tmp_path: Path) -
         master = await cluster.wait_for_master(in_sync=3)
         async with ClusterLoad(cluster.servers) as load:
             await load.some(200)
-            epoch = (await cluster.find_master())[1].epoch
+            epoch = (await cluster.wait_for_shard())[1].epoch
             killed_ms = load.clock.wall_ms()
             await cluster.kill_node(master)
             await load.some(400)
@@ -61,7 +63,7 @@ async def until_all_have_the_same(cluster: LocalCluster) -> None:
     """Wait until all have what the master has."""
 
     async def is_one_end() -> bool:
-        told = [await cluster.status_of(index) for index in range(3)]
+        told = [await cluster.status_of(index, ANSWER_MS) for index in range(3)]
         return len({one.shards[0].applied_offset for one in told}) == 1
 
     await until_told(is_one_end)
@@ -101,11 +103,11 @@ async def test_mistaken_nodes_are_refused_and_the_others_serve(tmp_path: Path) -
         assert code == EXIT_CONFIG
         assert "ForeignDirectory" in said
 
-        own_id = (await cluster.status_of(0)).cluster_id.replace("-", "")
+        own_id = (await cluster.status_of(0, ANSWER_MS)).cluster_id.replace("-", "")
         (tmp_path / "wrong").write_text("a secret that nobody else has\n")
         stranger = changed(third, "stranger", id=own_id, secret_file=str(tmp_path / "wrong"))
         await stranger.start()
-        master, shard = await cluster.find_master()
+        master, shard = await cluster.wait_for_shard()
         await until(lambda: "secret" in cluster.nodes[master].log_file.read_text())
         assert set(shard.in_sync) == {"node-1", "node-2"}
         await stranger.stop()

@@ -28,7 +28,7 @@ async def test_messages_survive_a_kill_of_the_master_on_asyncios_event_loop(tmp_
         master = await cluster.wait_for_master(in_sync=3)
         async with ClusterLoad(cluster.servers) as load:
             await load.some(200)
-            epoch = (await cluster.find_master())[1].epoch
+            epoch = (await cluster.wait_for_shard())[1].epoch
             await cluster.kill_node(master)
             await load.some(200)
             await cluster.start_node(master)

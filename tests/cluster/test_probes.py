@@ -62,16 +62,16 @@ async def test_nodes_are_ready_while_they_are_in_sync_and_alive_in_any_case(
         for node in cluster.nodes:
             assert await until_ready(node, is_ready=True) == "yes"
             assert await ask(node, STARTUP) == (200, "yes")
-        master = (await cluster.find_master())[0]
+        master = (await cluster.wait_for_shard())[0]
         follower, last = (one for one in range(3) if one != master)
 
         code, said = await drain(cluster.nodes[follower])
         assert (code, said) == (0, f"the master is node {cluster.nodes[master].node_id}")
-        assert (await cluster.find_master())[0] == master
+        assert (await cluster.wait_for_shard())[0] == master
 
         code, said = await drain(cluster.nodes[master])
         assert (code, said[:18]) == (0, "the master is node")
-        assert (await cluster.find_master())[0] != master
+        assert (await cluster.wait_for_shard())[0] != master
 
         await cluster.kill_node(master)
         for one in (follower, last):

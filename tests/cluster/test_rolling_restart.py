@@ -18,18 +18,18 @@ async def test_nothing_fails_and_nothing_is_lost_when_nodes_restart_in_turn(
     async with LocalCluster(tmp_path / "cluster", values=SMALL) as cluster:
         await cluster.wait_for_master(in_sync=3)
         load = LightLoad(cluster.servers)
-        epochs = [(await cluster.find_master())[1].epoch]
+        epochs = [(await cluster.wait_for_shard())[1].epoch]
         async with load.running():
             await load.some(100)
             for index, node in enumerate(cluster.nodes):
-                master, shard = await cluster.find_master()
+                master, shard = await cluster.wait_for_shard()
                 begun_ms = load.now_ms()
                 assert await cluster.stop_node(index) == 0
                 await cluster.wait_for_master()
                 await load.some(100)
                 await cluster.start_node(index)
                 await cluster.wait_for_master(in_sync=3)
-                epochs.append((await cluster.find_master())[1].epoch)
+                epochs.append((await cluster.wait_for_shard())[1].epoch)
                 was = f"master of epoch {shard.epoch}" if index == master else "a follower"
                 pause_ms = load.pause_ms(begun_ms, load.now_ms())
                 say(f"{node.node_id}, {was}: longest time without a delivery {pause_ms:.0f} ms")

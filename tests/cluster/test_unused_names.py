@@ -66,7 +66,7 @@ async def test_names_go_and_come_again_at_each_master_of_three_nodes(tmp_path: P
             await use_and_leave(cluster, admin)
             await expired(admin)
 
-            epoch = (await cluster.find_master())[1].epoch
+            epoch = (await cluster.wait_for_shard())[1].epoch
             await cluster.kill_node(master)
             await cluster.wait_for_master(epoch_above=epoch)
             await use_and_leave(cluster, admin)

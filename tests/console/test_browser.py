@@ -71,13 +71,13 @@ def url_of(cluster: LocalCluster, index: int, page: str = "cluster") -> str:
 
 async def roles(cluster: LocalCluster) -> tuple[int, int, int]:
     """The master, and the two others."""
-    master, _ = await cluster.find_master()
+    master, _ = await cluster.wait_for_shard()
     one, two = (index for index in range(3) if index != master)
     return master, one, two
 
 
 async def published_count(cluster: LocalCluster) -> int:
-    return (await cluster.find_master())[1].published_count
+    return (await cluster.wait_for_shard())[1].published_count
 
 
 @pytest.mark.parametrize(("width", "is_dark"), [(1280, False), (1280, True), (360, False)])
@@ -252,13 +252,13 @@ async def test_mastership_is_handed_over_from_a_followers_console(
     await keep(page, "hand-over")
     await page.keyboard.press("Enter")
     await expect(dialog).to_be_hidden()
-    assert (await cluster.find_master())[0] != follower
+    assert (await cluster.wait_for_shard())[0] != follower
     await page.get_by_role("button", name=f"Make {name} the master").click()
     await dialog.get_by_role("button", name="Hand over").click()
     await expect(page.get_by_text(f"{name} is master now")).to_be_visible()
     card = page.get_by_role("region", name=name)
     await expect(card.get_by_text("Master", exact=True)).to_be_visible()
-    assert (await cluster.find_master())[0] == follower
+    assert (await cluster.wait_for_shard())[0] == follower
 
 
 async def test_console_says_why_it_only_shows_and_goes_on_when_nodes_come_back(

@@ -267,7 +267,16 @@ class LocalCluster:
     async def wait_for_master(
         self, *, epoch_above: int = 0, in_sync: int = 0, timeout_s: float = _STARTUP_S
     ) -> int:
-        """Wait until a node serves as the master: which.
+        """Wait until a node serves as the master: which. As `wait_for_shard`."""
+        found, _ = await self.wait_for_shard(
+            epoch_above=epoch_above, in_sync=in_sync, timeout_s=timeout_s
+        )
+        return found
+
+    async def wait_for_shard(
+        self, *, epoch_above: int = 0, in_sync: int = 0, timeout_s: float = _STARTUP_S
+    ) -> tuple[int, ShardStatus]:
+        """Wait until a node serves as the master: as `find_master`.
 
         Args:
             epoch_above: only of a later epoch than this.
@@ -284,7 +293,7 @@ class LocalCluster:
                     with suppress(errors.Unavailable):
                         index, shard = await self.find_master()
                         if shard.epoch > epoch_above and count_in_sync(shard) >= in_sync:
-                            return index
+                            return index, shard
                     if watching.done():
                         watching.result()
                     await asyncio.sleep(_LOOK_S)

@@ -210,8 +210,8 @@ class Parent:
         signal.set_wakeup_fd(self._waker.fileno())
         requests.send(_READY)
 
-    def serve(self) -> None:
-        """Fork as requested; return in each child as what it is to run, never in the parent."""
+    def serve(self) -> bool:
+        """Fork as requested: true in each child, false in the end, when nobody asks any more."""
         while self._requests or self._children:
             readable, _, _ = select.select([*self._requests, self._woken], [], [])
             for one in readable:
@@ -220,8 +220,8 @@ class Parent:
                         one.recv(4_096)
                     self._reap()
                 elif self._fork(one):
-                    return
-        os._exit(0)
+                    return True
+        return False
 
     def _fork(self, requests: socket.socket) -> bool:
         """Do what is asked for; whether this is the child."""
@@ -285,8 +285,8 @@ def main() -> None:
         import_module(module)
     gc.collect()
     gc.freeze()
-    Parent(socket.socket(fileno=int(sys.argv[1]))).serve()
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    if Parent(socket.socket(fileno=int(sys.argv[1]))).serve():
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

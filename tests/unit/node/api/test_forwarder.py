@@ -37,13 +37,11 @@ POLL: Final = consumer_pb2.ReceiveRequest(group="billing", topic="orders", wait_
 
 
 @pytest.fixture
-def long_way_back(monkeypatch: pytest.MonkeyPatch) -> float:
-    """For so long, in seconds, a caller waits for an answer that the node gives when its time is
-    over: this process may be busy."""
-    margin_s = 20.0
-    monkeypatch.setattr(forwarder, "DEADLINE_MARGIN_S", margin_s)
+def patience(monkeypatch: pytest.MonkeyPatch) -> float:
+    """So long, in seconds, a caller waits for what the node answers when the time is over."""
     monkeypatch.setattr(forwarder, "DEADLINE_SHARE", 1.0)
-    return margin_s
+    monkeypatch.setattr(forwarder, "DEADLINE_MARGIN_S", 20.0)
+    return 20.0
 
 
 class Served(ApiWorld):
@@ -446,11 +444,9 @@ async def test_poll_goes_on_at_the_next_master_when_the_way_to_its_own_is_cut() 
         assert [one.body for one in (await within(poll)).messages] == [b"after all"]
 
 
-async def test_poll_is_told_when_its_callers_time_is_over_before_there_is_a_master(
-    long_way_back: float,
-) -> None:
+async def test_poll_is_told_when_its_time_is_over_before_there_is_one(patience: float) -> None:
     async with Elsewhere("") as node:
-        told = await refused(node.consumer.Receive(POLL, timeout=0.3 + long_way_back))
+        told = await refused(node.consumer.Receive(POLL, timeout=0.3 + patience))
         assert told.reason == "NOT_MASTER"
 
 
@@ -553,14 +549,12 @@ async def test_poll_that_is_passed_on_waits_for_room_for_its_answer() -> None:
         assert [one.body for one in answer.messages] == [b"x"]
 
 
-async def test_poll_is_overloaded_when_there_is_no_room_in_all_its_time(
-    long_way_back: float,
-) -> None:
+async def test_poll_is_overloaded_when_there_is_no_room_in_all_its_time(patience: float) -> None:
     async with Served() as master, Elsewhere(master.peer_address) as node:
         await master.publish(b"x")
         answers = node.engine.answers
         answers.take(answers.bytes_max)
-        refusal = await refused(node.consumer.Receive(POLL, timeout=2.0 + long_way_back))
+        refusal = await refused(node.consumer.Receive(POLL, timeout=2.0 + patience))
         assert (refusal.reason, refusal.params["limit"]) == ("OVERLOADED", "limits.answer_bytes")
         answers.let_go(answers.bytes_max)
 

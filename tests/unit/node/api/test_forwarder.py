@@ -552,8 +552,7 @@ async def test_poll_that_is_passed_on_waits_for_room_for_its_answer() -> None:
 async def test_poll_is_overloaded_when_there_is_no_room_in_all_its_time(patience: float) -> None:
     async with Served() as master, Elsewhere(master.peer_address) as node:
         await master.publish(b"x")
-        answers = node.engine.answers
-        answers.take(answers.bytes_max)
+        (answers := node.engine.answers).take(node.engine.answers.bytes_max)
         refusal = await refused(node.consumer.Receive(POLL, timeout=2.0 + patience))
         assert (refusal.reason, refusal.params["limit"]) == ("OVERLOADED", "limits.answer_bytes")
         answers.let_go(answers.bytes_max)
